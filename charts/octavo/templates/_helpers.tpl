@@ -1,0 +1,75 @@
+{{/* Name of the chart, cut to a label's length. */}}
+{{- define "octavo.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Name that objects start with: the release alone where it says the chart's name already. */}}
+{{- define "octavo.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "octavo.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Labels that select the agent's pods: fixed for a release's life. */}}
+{{- define "octavo.agent.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "octavo.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent
+{{- end }}
+
+{{/* Labels of every object. */}}
+{{- define "octavo.labels" -}}
+app.kubernetes.io/name: {{ include "octavo.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: octavo
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Image of every container: a digest wins over a tag. */}}
+{{- define "octavo.image" -}}
+{{- with .Values.image }}
+{{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{- if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The agent's config file. "Seen" is where the agent's container sees a folder that the host names otherwise. */}}
+{{- define "octavo.agent.config" -}}
+driverRoot: {{ .Values.agent.driverRoot | quote }}
+driverRootSeen: /driver-root
+devRoot: {{ .Values.agent.devRoot | quote }}
+devRootSeen: /host
+procRoot: /proc
+sysRoot: /sys
+kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}
+cdiRoot: {{ .Values.agent.cdiRoot | quote }}
+hookPath: {{ printf "%s/octavo" (trimSuffix "/" .Values.agent.hookDir) | quote }}
+{{- end }}
+
+{{/*
+Security context without privileges. The user is root because the kubelet's sockets, CDI specs and the folders that they
+lie in are root's; as their owner it needs no capability, so none is left: not SYS_ADMIN (mounts), not MKNOD (device
+files), not SYS_PTRACE (other processes are read by what everyone may read of them), not DAC_OVERRIDE.
+*/}}
+{{- define "octavo.agent.plainSecurityContext" -}}
+privileged: false
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+runAsUser: 0
+capabilities:
+  drop: [ALL]
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
