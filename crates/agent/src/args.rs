@@ -1,0 +1,204 @@
+//! The command line of `octavo agent`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use octavo_kube_io::admin::AdminAddress;
+
+use crate::config::NodeFile;
+
+/// Arguments of `octavo agent`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Without a subcommand the agent runs until it is told to stop.
+
+Examples:
+  octavo agent --config /etc/octavo/agent.yaml --admin-address :8080
+  octavo agent --nodes /var/lib/lab/nodes         every <node>/agent.yaml in one process
+  octavo agent inventory --output yaml            what this node has, as a machine description"
+)]
+pub struct AgentArgs {
+    /// What to do instead of running.
+    #[command(subcommand)]
+    pub(crate) command: Option<AgentCommand>,
+
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+/// What the agent can do besides running.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Print what the driver tells of this node's GPUs
+    Inventory(InventoryArgs),
+}
+
+/// Arguments of the running agent.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Run every DIR/<node>/agent.yaml in this process
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub(crate) nodes: Option<PathBuf>,
+
+    /// Serve health checks and metrics at ADDRESS:PORT, :PORT, or none; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "none")]
+    pub(crate) admin_address: AdminAddress,
+
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+/// Settings of one node; each is also a line of the config file.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Read settings from FILE; flags go before it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Name of this node in the API
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node_name: Option<String>,
+
+    /// Kubeconfig to use instead of the pod's service account
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Root that the driver is installed under, as the host names it [default: /]
+    #[arg(long, value_name = "DIR")]
+    driver_root: Option<PathBuf>,
+
+    /// The driver's root as the agent sees it [default: as the host names it]
+    #[arg(long, value_name = "DIR")]
+    driver_root_seen: Option<PathBuf>,
+
+    /// Parent of `dev`, as the host names it [default: /]
+    #[arg(long, value_name = "DIR")]
+    dev_root: Option<PathBuf>,
+
+    /// Parent of `dev` as the agent sees it [default: as the host names it]
+    #[arg(long, value_name = "DIR")]
+    dev_root_seen: Option<PathBuf>,
+
+    /// The proc file system [default: /proc]
+    #[arg(long, value_name = "DIR")]
+    proc_root: Option<PathBuf>,
+
+    /// The sys file system [default: /sys]
+    #[arg(long, value_name = "DIR")]
+    sys_root: Option<PathBuf>,
+
+    /// The kubelet's root, at the same path in host and agent [default: /var/lib/kubelet]
+    #[arg(long, value_name = "DIR")]
+    kubelet_root: Option<PathBuf>,
+
+    /// Folder of CDI specs [default: /var/run/cdi]
+    #[arg(long, value_name = "DIR")]
+    cdi_root: Option<PathBuf>,
+
+    /// The octavo binary as the host names it, for CDI hooks [default: this program]
+    #[arg(long, value_name = "FILE")]
+    hook_path: Option<PathBuf>,
+
+    /// The driver's libnvidia-ml.so.1 [default: searched under the driver's root]
+    #[arg(long, value_name = "FILE")]
+    driver_library: Option<PathBuf>,
+}
+
+/// Arguments of `octavo agent inventory`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct InventoryArgs {
+    /// Form of the output; yaml is a machine description, from which the lab can simulate this node
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
+    pub(crate) output: InventoryForm,
+
+    /// Name of the machine description
+    #[arg(long, value_name = "NAME", default_value = "this-machine")]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+/// Forms in which an inventory is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum InventoryForm {
+    /// A line for each GPU.
+    #[default]
+    Table,
+    /// A machine description.
+    Yaml,
+    /// A machine description.
+    Json,
+}
+
+impl NodeArgs {
+    /// The flags as settings.
+    pub(crate) fn settings(&self) -> NodeFile {
+        let Self {
+            config: _,
+            node_name,
+            kubeconfig,
+            driver_root,
+            driver_root_seen,
+            dev_root,
+            dev_root_seen,
+            proc_root,
+            sys_root,
+            kubelet_root,
+            cdi_root,
+            hook_path,
+            driver_library,
+        } = self.clone();
+        NodeFile {
+            node_name,
+            kubeconfig,
+            driver_root,
+            driver_root_seen,
+            dev_root,
+            dev_root_seen,
+            proc_root,
+            sys_root,
+            kubelet_root,
+            cdi_root,
+            hook_path,
+            driver_library,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Program {
+        #[command(flatten)]
+        args: AgentArgs,
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Program::command().debug_assert();
+    }
+
+    #[test]
+    fn a_folder_of_nodes_and_one_node_exclude_each_other() {
+        let parse = |args: &[&str]| {
+            Program::try_parse_from([&["octavo"], args].concat()).map(|program| program.args)
+        };
+        assert!(parse(&["--nodes", "/n", "--config", "/c"]).is_err());
+        assert!(parse(&["--admin-address", "8080"]).is_err());
+        let run = parse(&["--config", "/c", "--cdi-root", "/cdi", "--admin-address", ":0"]);
+        assert_eq!(run.unwrap().run.node.settings().cdi_root, Some("/cdi".into()));
+        let inventory = parse(&["inventory", "-o", "yaml", "--sys-root", "/s"]).unwrap();
+        assert!(matches!(
+            inventory.command,
+            Some(AgentCommand::Inventory(InventoryArgs { output: InventoryForm::Yaml, .. }))
+        ));
+    }
+}

@@ -1,0 +1,197 @@
+//! The driver's files that a container needs, found once for each driver version.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::hook::ldcache;
+use crate::hook::rootfs::{EntryKind, Rootfs};
+
+/// Folders in which drivers put libraries, beside those that the linker's cache names.
+const LIBRARY_FOLDERS: [&str; 12] = [
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib64/nvidia",
+    "/usr/lib/nvidia",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+    "/usr/local/nvidia/lib64",
+];
+
+/// Folders beside the libraries with more of them.
+const LIBRARY_SUBFOLDERS: [&str; 2] = ["vdpau", "gbm"];
+
+/// Libraries that are taken under these names where their files carry no version: drivers in containers
+/// and simulated ones.
+const CORE_LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libcuda.so.1"];
+
+/// Folders of programs.
+const BINARY_FOLDERS: [&str; 5] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
+
+/// Programs that containers expect.
+const BINARIES: [&str; 7] = [
+    "nvidia-smi",
+    "nvidia-debugdump",
+    "nvidia-persistenced",
+    "nvidia-cuda-mps-control",
+    "nvidia-cuda-mps-server",
+    "nvidia-imex",
+    "nvidia-imex-ctl",
+];
+
+/// Where firmware lies.
+const FIRMWARE_FOLDERS: [&str; 3] =
+    ["/lib/firmware/updates/nvidia", "/lib/firmware/nvidia", "/usr/lib/firmware/nvidia"];
+
+/// Configurations and data of graphics loaders.
+const GRAPHICS_FILES: [&str; 11] = [
+    "/etc/vulkan/icd.d/nvidia_icd.json",
+    "/etc/vulkan/icd.d/nvidia_layers.json",
+    "/etc/vulkan/implicit_layer.d/nvidia_layers.json",
+    "/usr/share/vulkan/icd.d/nvidia_icd.json",
+    "/usr/share/vulkan/implicit_layer.d/nvidia_layers.json",
+    "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+    "/usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json",
+    "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+    "/usr/share/nvidia/nvoptix.bin",
+    "/usr/share/X11/xorg.conf.d/10-nvidia.conf",
+    "/usr/share/X11/xorg.conf.d/nvidia-drm-outputclass.conf",
+];
+
+/// The driver's files that a container needs, as paths within the driver's root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverFiles {
+    /// Files to mount: libraries, firmware, programs, configurations.
+    pub mounts: Vec<PathBuf>,
+    /// Links to make, as (target, link).
+    pub links: Vec<(String, String)>,
+    /// Folders that hold libraries.
+    pub library_folders: Vec<PathBuf>,
+    /// The folder of the CUDA library.
+    pub cuda_folder: Option<PathBuf>,
+}
+
+impl DriverFiles {
+    /// Looks for the files of a driver version under the driver's root as this process sees it. A root
+    /// that cannot be read has none.
+    pub fn discover(root: &Path, version: &str) -> Self {
+        let Ok(root) = Rootfs::open(root) else { return Self::default() };
+        let mut found = Self::default();
+        found.find_libraries(&root, version);
+        for folder in FIRMWARE_FOLDERS {
+            let folder = Path::new(folder).join(version);
+            let names = root.list(&folder).unwrap_or_default();
+            let firmware = names.iter().filter(|entry| {
+                entry.name.starts_with("gsp")
+                    && Path::new(&entry.name).extension() == Some("bin".as_ref())
+            });
+            let before = found.mounts.len();
+            found.mounts.extend(firmware.map(|entry| folder.join(&entry.name)));
+            // On most systems the folders are one, by a link.
+            if found.mounts.len() > before {
+                break;
+            }
+        }
+        for binary in BINARIES {
+            let paths = BINARY_FOLDERS.iter().map(|folder| Path::new(folder).join(binary));
+            found.mounts.extend(paths.into_iter().find(|path| root.is_file(path)));
+        }
+        let graphics = GRAPHICS_FILES.iter().map(PathBuf::from).filter(|path| root.is_file(path));
+        found.mounts.extend(graphics);
+        found
+    }
+
+    /// Finds libraries, the links to them, and their folders.
+    fn find_libraries(&mut self, root: &Rootfs, version: &str) {
+        let versioned = format!(".so.{version}");
+        let mut seen = BTreeSet::new();
+        for folder in library_folders(root) {
+            // Folders that are links to others come up once.
+            let Some(identity) = root.identity(&folder) else { continue };
+            if !seen.insert(identity) {
+                continue;
+            }
+            let entries = root.list(&folder).unwrap_or_default();
+            let is_library = |name: &str| name.starts_with("lib") && name.ends_with(&versioned);
+            let mut files: BTreeSet<&str> = entries
+                .iter()
+                .filter(|entry| entry.kind != EntryKind::Link && is_library(&entry.name))
+                .map(|entry| entry.name.as_str())
+                .collect();
+            for core in CORE_LIBRARIES {
+                let is_plain = |entry: &&_| -> bool { EntryKind::is_file_named(entry, core) };
+                files.extend(entries.iter().find(is_plain).map(|entry| entry.name.as_str()));
+            }
+            if files.is_empty() {
+                continue;
+            }
+            self.mounts.extend(files.iter().map(|name| folder.join(name)));
+            // The names under which programs look for them are links in the same folder, some of them
+            // to other links.
+            let links = entries.iter().filter(|entry| {
+                entry.kind == EntryKind::Link && leads_to(root, &folder, &entry.name, &files)
+            });
+            for entry in links {
+                if let Some(target) = root.link_target(&folder.join(&entry.name)) {
+                    let name = target.rsplit('/').next().unwrap_or(&target).to_owned();
+                    self.links
+                        .push((name, folder.join(&entry.name).to_string_lossy().into_owned()));
+                }
+            }
+            let has_cuda = files.iter().any(|name| name.starts_with("libcuda.so."));
+            if has_cuda && self.cuda_folder.is_none() {
+                self.cuda_folder = Some(folder.clone());
+            }
+            self.library_folders.push(folder);
+        }
+    }
+}
+
+impl EntryKind {
+    /// Whether an entry is a plain file of a name.
+    fn is_file_named(entry: &crate::hook::rootfs::Entry, name: &str) -> bool {
+        entry.kind == EntryKind::File && entry.name == name
+    }
+}
+
+/// The folders to search, those of the linker's cache first.
+fn library_folders(root: &Rootfs) -> Vec<PathBuf> {
+    let cache = root.read(Path::new("/etc/ld.so.cache")).unwrap_or_default();
+    let cached = ldcache::parse(&cache).unwrap_or_default();
+    let mut folders: Vec<PathBuf> = cached
+        .iter()
+        .filter(|library| {
+            library.name.starts_with("libcuda.so") || library.name.starts_with("libnvidia-")
+        })
+        .filter_map(|library| Some(Path::new(&library.path).parent()?.to_owned()))
+        .collect();
+    folders.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
+    let subfolders: Vec<_> = folders
+        .iter()
+        .flat_map(|folder| LIBRARY_SUBFOLDERS.iter().map(move |name| folder.join(name)))
+        .collect();
+    folders.extend(subfolders);
+    folders
+}
+
+/// Whether a link leads, by links in its own folder, to one of some files.
+fn leads_to(root: &Rootfs, folder: &Path, link: &str, files: &BTreeSet<&str>) -> bool {
+    let mut name = link.to_owned();
+    // No chain of library links is longer; a circle ends here, too.
+    for _ in 0..8 {
+        let Some(target) = root.link_target(&folder.join(&name)) else { return false };
+        let (parent, last) = target.rsplit_once('/').unwrap_or(("", &target));
+        if !parent.is_empty() && Path::new(parent) != folder {
+            return false;
+        }
+        if files.contains(last) {
+            return true;
+        }
+        last.clone_into(&mut name);
+    }
+    false
+}

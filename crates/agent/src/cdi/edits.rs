@@ -1,0 +1,137 @@
+//! What a claim's containers get.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::driver_files::DriverFiles;
+use super::folder::device_name;
+use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
+use crate::claims::KnownDevice;
+use crate::node::NodePaths;
+
+/// Nodes that all GPUs share.
+const COMMON_NODES: [&str; 4] =
+    ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
+
+/// Sockets and folders of the driver's daemons.
+const SOCKETS: [&str; 3] =
+    ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps"];
+
+/// Options of all mounts.
+const MOUNT_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
+
+/// The spec of a claim with some GPUs. Nodes and sockets are looked for each time, since daemons make
+/// them late; the driver's files come in, since looking for them takes long.
+pub(crate) fn spec_for(
+    paths: &NodePaths,
+    files: &DriverFiles,
+    uid: &str,
+    devices: &[&KnownDevice],
+) -> Spec {
+    let devices = devices.iter().map(|device| SpecDevice {
+        name: device_name(uid, &device.name),
+        container_edits: device_edits(paths, device),
+    });
+    Spec {
+        cdi_version: VERSION.to_owned(),
+        kind: KIND.to_owned(),
+        devices: devices.collect(),
+        container_edits: common_edits(paths, files),
+    }
+}
+
+/// What every container gets.
+fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
+    // Tells NVIDIA's runtime hook, where it is installed, to add nothing of its own.
+    let mut env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
+    env.extend(files.cuda_folder.iter().map(|f| format!("NVIDIA_CTK_LIBCUDA_DIR={}", f.display())));
+    let nodes =
+        COMMON_NODES.iter().map(Path::new).filter(|node| exists(&paths.dev_root_seen, node));
+    let sockets =
+        SOCKETS.iter().map(PathBuf::from).filter(|socket| exists(&paths.driver_root_seen, socket));
+    let mounts = files.mounts.iter().cloned().chain(sockets).map(|path| Mount {
+        host_path: beneath(&paths.driver_root, &path),
+        container_path: path.to_string_lossy().into_owned(),
+        options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
+    });
+    let mut hooks = Vec::new();
+    if !files.links.is_empty() {
+        hooks.push(links_hook(paths, &files.links));
+    }
+    if !files.library_folders.is_empty() {
+        let folders = files.library_folders.iter();
+        let args = folders.flat_map(|f| ["--folder".to_owned(), f.to_string_lossy().into_owned()]);
+        hooks.push(hook(paths, "update-ldcache", args));
+    }
+    ContainerEdits {
+        env,
+        device_nodes: nodes.map(|node| device_node(paths, node)).collect(),
+        mounts: mounts.collect(),
+        hooks,
+    }
+}
+
+/// What a container with one GPU gets beyond that.
+fn device_edits(paths: &NodePaths, device: &KnownDevice) -> ContainerEdits {
+    let node = PathBuf::from(format!("/dev/nvidia{}", device.minor));
+    let mut device_nodes = vec![device_node(paths, &node)];
+    let mut links = Vec::new();
+    for name in drm_names(&paths.sys_root, &device.pci) {
+        let node = Path::new("/dev/dri").join(&name);
+        if !exists(&paths.dev_root_seen, &node) {
+            continue;
+        }
+        device_nodes.push(device_node(paths, &node));
+        let kind = if name.starts_with("card") { "card" } else { "render" };
+        let link = format!("/dev/dri/by-path/pci-{}-{kind}", device.pci);
+        links.push((format!("../{name}"), link));
+    }
+    let hooks = if links.is_empty() { Vec::new() } else { vec![links_hook(paths, &links)] };
+    ContainerEdits { device_nodes, hooks, ..ContainerEdits::default() }
+}
+
+/// Names of a GPU's nodes of the direct rendering manager, in order.
+fn drm_names(sys_root: &Path, pci: &str) -> Vec<String> {
+    let folder = sys_root.join("bus/pci/devices").join(pci).join("drm");
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("card") || name.starts_with("renderD"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// A hook that makes links in the container.
+fn links_hook(paths: &NodePaths, links: &[(String, String)]) -> Hook {
+    let args = links.iter();
+    let args = args.flat_map(|(target, link)| ["--link".to_owned(), format!("{target}::{link}")]);
+    hook(paths, "create-symlinks", args)
+}
+
+/// A hook of Octavo's own.
+fn hook(paths: &NodePaths, name: &str, args: impl Iterator<Item = String>) -> Hook {
+    let own = ["octavo", "cdi-hook", name].map(str::to_owned);
+    Hook {
+        hook_name: "createContainer".to_owned(),
+        path: paths.hook_path.to_string_lossy().into_owned(),
+        args: own.into_iter().chain(args).collect(),
+        env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
+    }
+}
+
+/// A device node at its usual path in the container.
+fn device_node(paths: &NodePaths, path: &Path) -> DeviceNode {
+    let host_path = (paths.dev_root != Path::new("/")).then(|| beneath(&paths.dev_root, path));
+    DeviceNode { path: path.to_string_lossy().into_owned(), host_path }
+}
+
+/// Whether an absolute path is there beneath a root.
+fn exists(root: &Path, path: &Path) -> bool {
+    fs::symlink_metadata(beneath(root, path)).is_ok()
+}
+
+/// An absolute path beneath a root.
+fn beneath(root: &Path, path: &Path) -> String {
+    root.join(path.strip_prefix("/").unwrap_or(path)).to_string_lossy().into_owned()
+}

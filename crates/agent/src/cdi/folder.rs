@@ -1,0 +1,147 @@
+//! The folder of CDI specs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::spec::{KIND, Spec};
+use crate::checkpoint::{
+    Record, StorageError, TEMP_SUFFIX, decode, encode, is_plain_name, write_atomically,
+};
+
+/// What stands before the UID in a file's name.
+const PREFIX: &str = "k8s.gpu.nvidia.com-claim_";
+/// What stands after it.
+const SUFFIX: &str = ".yaml";
+/// What stands before the record in the first line.
+const RECORD_MARK: &str = "# octavo-record: ";
+
+/// The qualified name of a claim's device.
+pub(crate) fn cdi_id(uid: &str, device: &str) -> String {
+    format!("{KIND}={}", device_name(uid, device))
+}
+
+/// The name of a claim's device within the kind.
+pub(super) fn device_name(uid: &str, device: &str) -> String {
+    format!("{uid}-{device}")
+}
+
+/// The folder of CDI specs, as far as claims go: other files in it are not touched.
+#[derive(Debug)]
+pub(crate) struct CdiFolder {
+    folder: PathBuf,
+}
+
+/// What a claim's spec tells of the claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// Its record, whole.
+    Record(Box<Record>),
+    /// Only the devices' names: NVIDIA's driver wrote it, or its first line is damaged.
+    Devices(Vec<String>),
+    /// Nothing.
+    Damaged,
+}
+
+impl CdiFolder {
+    /// Takes a folder, makes it where it is missing, and removes what a crash left half-written.
+    pub(crate) fn open(folder: &Path) -> Result<Self, StorageError> {
+        fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
+        for entry in fs::read_dir(folder).map_err(StorageError::of("read", folder))?.flatten() {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(&format!(".{PREFIX}")) && name.ends_with(TEMP_SUFFIX) {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(StorageError::of("remove", &path))?;
+            }
+        }
+        Ok(Self { folder: folder.to_owned() })
+    }
+
+    /// UIDs of the claims that have a spec, in order.
+    pub(crate) fn uids(&self) -> Result<Vec<String>, StorageError> {
+        let mut uids = Vec::new();
+        for entry in fs::read_dir(&self.folder).map_err(StorageError::of("read", &self.folder))? {
+            let entry = entry.map_err(StorageError::of("read", &self.folder))?;
+            let name = entry.file_name();
+            let uid = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX))
+                .filter(|uid| is_plain_name(uid));
+            uids.extend(uid.map(str::to_owned));
+        }
+        uids.sort();
+        Ok(uids)
+    }
+
+    /// Writes a claim's spec. It is not flushed: it follows from the record, which is.
+    pub(crate) fn write(&self, record: &Record, spec: &Spec) -> Result<(), StorageError> {
+        let text = text_of(record, spec);
+        write_atomically(&self.path(&record.claim.uid), text.as_bytes(), false)
+    }
+
+    /// Whether a claim's spec is there as it would be written now.
+    pub(crate) fn is_intact(&self, record: &Record, spec: &Spec) -> bool {
+        let path = self.path(&record.claim.uid);
+        fs::read(path).is_ok_and(|text| text == text_of(record, spec).as_bytes())
+    }
+
+    /// Removes a claim's spec, if it is there.
+    pub(crate) fn remove(&self, uid: &str) -> Result<(), StorageError> {
+        let path = self.path(uid);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(StorageError::of("remove", &path)),
+        }
+    }
+
+    /// Reads what a claim's spec tells of the claim; `None` where there is no spec.
+    pub(crate) fn read(&self, uid: &str) -> Option<Found> {
+        let text = match fs::read_to_string(self.path(uid)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(_) => return Some(Found::Damaged),
+        };
+        let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
+        if let Some(Ok(record)) =
+            first.strip_prefix(RECORD_MARK).map(|record| decode(record.as_bytes(), uid))
+        {
+            return Some(Found::Record(Box::new(record)));
+        }
+        let body = if first.starts_with('#') { rest } else { &text };
+        Some(devices_in(body, uid).map_or(Found::Damaged, Found::Devices))
+    }
+
+    /// The file of a claim.
+    pub(crate) fn path(&self, uid: &str) -> PathBuf {
+        self.folder.join(format!("{PREFIX}{uid}{SUFFIX}"))
+    }
+}
+
+/// The whole text of a claim's spec.
+fn text_of(record: &Record, spec: &Spec) -> String {
+    // Strings and lists alone: nothing in it can fail to become JSON.
+    let spec = serde_json::to_string_pretty(spec).unwrap_or_default();
+    format!("{RECORD_MARK}{}\n{spec}\n", encode(record))
+}
+
+/// The names of the devices that a claim's spec names, whoever wrote it.
+fn devices_in(text: &str, uid: &str) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct Names {
+        devices: Vec<Name>,
+    }
+    #[derive(Deserialize)]
+    struct Name {
+        name: String,
+    }
+    let names: Names = serde_saphyr::from_str(text).ok()?;
+    let devices: Option<Vec<_>> = names
+        .devices
+        .iter()
+        .map(|device| Some(device.name.strip_prefix(uid)?.strip_prefix('-')?.to_owned()))
+        .collect();
+    devices.filter(|devices| !devices.is_empty())
+}

@@ -1,0 +1,239 @@
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{CdiFolder, DriverFiles, Found, Spec, cdi_id, spec_for};
+use crate::checkpoint::{HeldDevice, Record, RecordState};
+use crate::claims::KnownDevice;
+use crate::hook::ldcache::{Library, format};
+use crate::node::{ClaimRef, NodePaths};
+
+const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
+
+/// A node's folder with files at some paths.
+fn node(files: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for file in files {
+        let path = folder.path().join(file);
+        fs::create_dir_all(path.parent().expect("has a parent")).expect("makes");
+        fs::write(path, "").expect("writes");
+    }
+    folder
+}
+
+fn paths(node: &TempDir) -> NodePaths {
+    let at = |path: &str| node.path().join(path);
+    NodePaths {
+        driver_root: "/run/nvidia/driver".into(),
+        driver_root_seen: at("driver"),
+        dev_root: "/host".into(),
+        dev_root_seen: node.path().to_owned(),
+        proc_root: at("proc"),
+        sys_root: at("sys"),
+        kubelet_root: at("kubelet"),
+        cdi_root: at("cdi"),
+        hook_path: "/opt/octavo/bin/octavo".into(),
+    }
+}
+
+fn gpu(minor: u32) -> KnownDevice {
+    KnownDevice {
+        name: format!("gpu-{minor}"),
+        uuid: format!("GPU-{minor}"),
+        minor,
+        pci: format!("0000:{minor:02x}:00.0"),
+    }
+}
+
+fn record() -> Record {
+    Record {
+        claim: ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: UID.to_owned() },
+        boot_id: "boot".to_owned(),
+        state: RecordState::Prepared,
+        devices: vec![HeldDevice {
+            requests: vec!["gpu".to_owned()],
+            pool: "node".to_owned(),
+            device: "gpu-1".to_owned(),
+            uuid: "GPU-1".to_owned(),
+            admin_access: false,
+            cdi_ids: vec![cdi_id(UID, "gpu-1")],
+        }],
+    }
+}
+
+fn strings(paths: &[PathBuf]) -> Vec<&str> {
+    paths.iter().map(|path| path.to_str().expect("text")).collect()
+}
+
+#[test]
+fn the_driver_files_of_its_version_are_found_once() {
+    let node = node(&[
+        "driver/usr/lib64/libcuda.so.580.95.05",
+        "driver/usr/lib64/libcuda.so.570.1",
+        "driver/usr/lib64/libnvidia-ml.so.580.95.05",
+        "driver/usr/lib64/libc.so.6",
+        "driver/usr/lib64/vdpau/libvdpau_nvidia.so.580.95.05",
+        "driver/opt/nv/libnvidia-ptxjitcompiler.so.580.95.05",
+        "driver/usr/bin/nvidia-smi",
+        "driver/lib/firmware/nvidia/580.95.05/gsp_ga10x.bin",
+        "driver/lib/firmware/nvidia/580.95.05/readme",
+        "driver/etc/vulkan/icd.d/nvidia_icd.json",
+    ]);
+    let at = |path: &str| node.path().join("driver").join(path);
+    symlink("libcuda.so.580.95.05", at("usr/lib64/libcuda.so.1")).expect("links");
+    symlink("libcuda.so.1", at("usr/lib64/libcuda.so")).expect("links");
+    symlink("libcuda.so.570.1", at("usr/lib64/libcuda.so.old")).expect("links");
+    symlink("libloop.so", at("usr/lib64/libloop.so")).expect("links");
+    symlink("/usr/lib64", at("lib64")).expect("links");
+    let cache = format(&[Library {
+        flags: 0x303,
+        name: "libnvidia-ptxjitcompiler.so.1".to_owned(),
+        path: "/opt/nv/libnvidia-ptxjitcompiler.so.1".to_owned(),
+        hwcap: 0,
+    }]);
+    fs::create_dir_all(at("etc")).expect("makes");
+    fs::write(at("etc/ld.so.cache"), cache.expect("fits")).expect("writes");
+
+    let files = DriverFiles::discover(&at(""), "580.95.05");
+    assert_eq!(
+        strings(&files.mounts),
+        [
+            "/opt/nv/libnvidia-ptxjitcompiler.so.580.95.05",
+            "/usr/lib64/libcuda.so.580.95.05",
+            "/usr/lib64/libnvidia-ml.so.580.95.05",
+            "/usr/lib64/vdpau/libvdpau_nvidia.so.580.95.05",
+            "/lib/firmware/nvidia/580.95.05/gsp_ga10x.bin",
+            "/usr/bin/nvidia-smi",
+            "/etc/vulkan/icd.d/nvidia_icd.json",
+        ]
+    );
+    let link = |target: &str, link: &str| (target.to_owned(), link.to_owned());
+    assert_eq!(
+        files.links,
+        [
+            link("libcuda.so.1", "/usr/lib64/libcuda.so"),
+            link("libcuda.so.580.95.05", "/usr/lib64/libcuda.so.1")
+        ]
+    );
+    assert_eq!(strings(&files.library_folders), ["/opt/nv", "/usr/lib64", "/usr/lib64/vdpau"]);
+    assert_eq!(files.cuda_folder.as_deref(), Some(Path::new("/usr/lib64")));
+}
+
+#[test]
+fn a_driver_without_versions_in_its_names_is_found_and_none_is_none() {
+    let node = node(&["driver/usr/lib64/libnvidia-ml.so.1"]);
+    let files = DriverFiles::discover(&node.path().join("driver"), "580.95.05");
+    assert_eq!(strings(&files.mounts), ["/usr/lib64/libnvidia-ml.so.1"]);
+    let files = DriverFiles::discover(&node.path().join("nothing"), "580.95.05");
+    assert_eq!(files, DriverFiles::default());
+}
+
+#[test]
+fn a_spec_has_what_a_container_needs() {
+    let node = node(&[
+        "driver/usr/lib64/libcuda.so.580.95.05",
+        "driver/run/nvidia-persistenced/socket",
+        "dev/nvidia1",
+        "dev/nvidiactl",
+        "dev/nvidia-uvm",
+        "dev/dri/card1",
+        "dev/dri/renderD129",
+        "sys/bus/pci/devices/0000:01:00.0/drm/card1/dev",
+        "sys/bus/pci/devices/0000:01:00.0/drm/renderD129/dev",
+        "sys/bus/pci/devices/0000:01:00.0/drm/renderD200/dev",
+    ]);
+    let library = node.path().join("driver/usr/lib64/libcuda.so.1");
+    symlink("libcuda.so.580.95.05", library).expect("links");
+    let paths = paths(&node);
+    let files = DriverFiles::discover(&paths.driver_root_seen, "580.95.05");
+    let spec = spec_for(&paths, &files, UID, &[&gpu(1)]);
+    let hook = |name: &str, args: serde_json::Value| {
+        let mut all = vec![serde_json::json!("octavo"), "cdi-hook".into(), name.into()];
+        all.extend(args.as_array().cloned().unwrap_or_default());
+        serde_json::json!({"hookName": "createContainer", "path": "/opt/octavo/bin/octavo",
+            "args": all, "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]})
+    };
+    let device = |path: &str| serde_json::json!({"path": path, "hostPath": format!("/host{path}")});
+    let mount = |path: &str| {
+        serde_json::json!({"hostPath": format!("/run/nvidia/driver{path}"), "containerPath": path,
+            "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]})
+    };
+    let expected = serde_json::json!({
+        "cdiVersion": "0.5.0",
+        "kind": "k8s.gpu.nvidia.com/claim",
+        "devices": [{
+            "name": format!("{UID}-gpu-1"),
+            "containerEdits": {
+                "deviceNodes": [
+                    device("/dev/nvidia1"), device("/dev/dri/card1"), device("/dev/dri/renderD129"),
+                ],
+                "hooks": [hook("create-symlinks", serde_json::json!([
+                    "--link", "../card1::/dev/dri/by-path/pci-0000:01:00.0-card",
+                    "--link", "../renderD129::/dev/dri/by-path/pci-0000:01:00.0-render",
+                ]))],
+            },
+        }],
+        "containerEdits": {
+            "env": ["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64"],
+            "deviceNodes": [device("/dev/nvidiactl"), device("/dev/nvidia-uvm")],
+            "mounts": [
+                mount("/usr/lib64/libcuda.so.580.95.05"), mount("/run/nvidia-persistenced/socket"),
+            ],
+            "hooks": [
+                hook("create-symlinks", serde_json::json!([
+                    "--link", "libcuda.so.580.95.05::/usr/lib64/libcuda.so.1",
+                ])),
+                hook("update-ldcache", serde_json::json!(["--folder", "/usr/lib64"])),
+            ],
+        },
+    });
+    assert_eq!(serde_json::to_value(&spec).expect("is JSON"), expected);
+}
+
+#[test]
+fn a_spec_of_the_usual_roots_names_no_other_path_on_the_host() {
+    let node = node(&["dev/nvidia0"]);
+    let paths = NodePaths { driver_root: "/".into(), dev_root: "/".into(), ..paths(&node) };
+    let files =
+        DriverFiles { mounts: vec!["/usr/bin/nvidia-smi".into()], ..DriverFiles::default() };
+    let spec = spec_for(&paths, &files, UID, &[&gpu(0)]);
+    assert_eq!(spec.devices[0].container_edits.device_nodes[0].host_path, None);
+    assert_eq!(spec.container_edits.mounts[0].host_path, "/usr/bin/nvidia-smi");
+    assert_eq!(spec.container_edits.hooks, []);
+}
+
+#[test]
+fn a_file_gives_back_its_record_and_is_yaml() {
+    let node = node(&[]);
+    let paths = paths(&node);
+    let folder = CdiFolder::open(&paths.cdi_root).expect("opens");
+    let spec = spec_for(&paths, &DriverFiles::default(), UID, &[&gpu(1)]);
+    folder.write(&record(), &spec).expect("writes");
+    assert!(folder.is_intact(&record(), &spec));
+    assert_eq!(folder.uids().expect("lists"), [UID]);
+    assert_eq!(folder.read(UID), Some(Found::Record(Box::new(record()))));
+    let text = fs::read_to_string(folder.path(UID)).expect("reads");
+    let read: Spec = serde_saphyr::from_str(&text).expect("is YAML");
+    assert_eq!(read, spec);
+
+    let first = text.lines().next().expect("has lines").to_owned();
+    fs::write(folder.path(UID), text.replace(&first, "# else")).expect("writes");
+    assert_eq!(folder.read(UID), Some(Found::Devices(vec!["gpu-1".to_owned()])));
+    fs::write(folder.path(UID), "devices: [{name: other-gpu-1}]").expect("writes");
+    assert_eq!(folder.read(UID), Some(Found::Damaged));
+    folder.remove(UID).expect("removes");
+    folder.remove(UID).expect("is gone already");
+    assert_eq!(folder.read(UID), None);
+}
+
+#[test]
+fn leftovers_of_a_crash_are_removed_and_other_files_stay() {
+    let ours = format!("cdi/.k8s.gpu.nvidia.com-claim_{UID}.yaml.octavo-tmp");
+    let node = node(&[&ours, "cdi/.other.yaml.octavo-tmp", "cdi/vendor.json"]);
+    CdiFolder::open(&node.path().join("cdi")).expect("opens");
+    assert!(!node.path().join(&ours).exists());
+    assert!(node.path().join("cdi/.other.yaml.octavo-tmp").exists());
+    assert!(node.path().join("cdi/vendor.json").exists());
+}

@@ -1,0 +1,77 @@
+//! File operations that survive a crash at any point.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+use super::{StorageError, TEMP_SUFFIX};
+
+/// Writes a file so that a reader sees the old content or the new, never a part. A durable one is on
+/// disk, its name included, when this returns. A missing folder is made again.
+pub(crate) fn write_atomically(
+    path: &Path,
+    content: &[u8],
+    is_durable: bool,
+) -> Result<(), StorageError> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temp = folder.join(format!(".{name}{TEMP_SUFFIX}"));
+    let mut file = match fs::File::create(&temp) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
+            fs::File::create(&temp)
+        }
+        result => result,
+    }
+    .map_err(StorageError::of("create", &temp))?;
+    file.write_all(content).map_err(StorageError::of("write", &temp))?;
+    if is_durable {
+        crate::crash::point("file.written");
+        file.sync_data().map_err(StorageError::of("flush", &temp))?;
+        crate::crash::point("file.flushed");
+    }
+    fs::rename(&temp, path).map_err(StorageError::of("rename into", path))?;
+    if is_durable {
+        crate::crash::point("file.renamed");
+        let folder_file = fs::File::open(folder).map_err(StorageError::of("open", folder))?;
+        folder_file.sync_all().map_err(StorageError::of("flush", folder))?;
+    }
+    Ok(())
+}
+
+/// Removes a file, if it is there.
+pub(super) fn remove(path: &Path) -> Result<(), StorageError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir_all(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+    .map_err(StorageError::of("remove", path))
+}
+
+/// Gives a file a second name, in place of what had that name; a folder is moved instead.
+pub(super) fn keep(path: &Path, aside: &Path) -> Result<(), StorageError> {
+    remove(aside)?;
+    match fs::hard_link(path, aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(_) => fs::rename(path, aside),
+        Ok(()) => Ok(()),
+    }
+    .map_err(StorageError::of("keep aside", path))
+}
+
+/// Removes the files that a crash left half-written.
+pub(super) fn remove_leftovers(folder: &Path) -> Result<(), StorageError> {
+    for entry in fs::read_dir(folder).map_err(StorageError::of("read", folder))?.flatten() {
+        if entry.file_name().to_string_lossy().ends_with(TEMP_SUFFIX) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether text can be part of a file's name without leading elsewhere.
+pub(crate) fn is_plain_name(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+}

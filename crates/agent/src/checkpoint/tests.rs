@@ -1,0 +1,107 @@
+use std::fs;
+
+use super::{Damage, HeldDevice, Record, RecordState, Store, decode, encode};
+use crate::node::ClaimRef;
+
+fn record(uid: &str, boot_id: &str) -> Record {
+    Record {
+        claim: ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: uid.to_owned() },
+        boot_id: boot_id.to_owned(),
+        state: RecordState::Prepared,
+        devices: vec![HeldDevice {
+            requests: vec!["gpu".to_owned()],
+            pool: "node".to_owned(),
+            device: "gpu-0".to_owned(),
+            uuid: "GPU-0".to_owned(),
+            admin_access: false,
+            cdi_ids: vec!["k8s.gpu.nvidia.com/claim=u-gpu-0".to_owned()],
+        }],
+    }
+}
+
+#[test]
+fn a_record_reads_back_as_written() {
+    let record = record("u", "boot");
+    assert_eq!(decode(encode(&record).as_bytes(), "u"), Ok(record));
+}
+
+#[test]
+fn no_change_of_one_byte_goes_unseen() {
+    let text = encode(&record("u", "boot"));
+    for at in 0..text.len() {
+        let mut changed = text.clone().into_bytes();
+        changed[at] ^= 1;
+        if let Ok(read) = decode(&changed, "u") {
+            panic!("byte {at} was changed and read as {read:?}");
+        }
+        assert!(decode(&text.as_bytes()[..at], "u").is_err(), "cut at {at}");
+    }
+    assert_eq!(decode(text.as_bytes(), "other"), Err(Damage::Changed), "under another name");
+    let future = text.replace("\"version\":1", "\"version\":2");
+    assert_eq!(decode(future.as_bytes(), "u"), Err(Damage::FutureVersion));
+}
+
+#[test]
+fn records_are_sorted_by_boot_and_damage_at_start() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = Store::open(folder.path(), "boot-2").expect("opens");
+    store.write(&record("now", "boot-2")).expect("writes");
+    store.write(&record("before", "boot-1")).expect("writes");
+    store.write(&record("cut", "boot-2")).expect("writes");
+    store.write(&record("changed", "boot-2")).expect("writes");
+    fs::write(store.path("cut"), "{\"version\":1,").expect("damages");
+    let text = fs::read_to_string(store.path("changed")).expect("reads");
+    fs::write(store.path("changed"), text.replace("gpu-0", "gpu-1")).expect("damages");
+    fs::create_dir(store.path("folder")).expect("damages");
+
+    let loaded = store.load().expect("loads");
+    assert_eq!(loaded.records.keys().collect::<Vec<_>>(), ["now"]);
+    assert_eq!(loaded.forgotten, ["before"]);
+    let damage = |uid: &str| loaded.damaged.get(uid).map(|damaged| damaged.damage);
+    assert_eq!(damage("cut"), Some(Damage::Truncated));
+    assert_eq!(damage("changed"), Some(Damage::Changed));
+    assert_eq!(damage("folder"), Some(Damage::Unreadable));
+    let claim = loaded.damaged["changed"].claim.as_ref().expect("the claim is legible");
+    assert_eq!((claim.namespace.as_str(), claim.name.as_str()), ("ns", "c"));
+
+    let aside = store.keep_aside("cut", Damage::Truncated, Some(&record("cut", "boot-2")));
+    assert_eq!(fs::read_to_string(aside.expect("kept")).expect("reads"), "{\"version\":1,");
+    let aside = store.keep_aside("folder", Damage::Unreadable, Some(&record("folder", "boot-2")));
+    assert!(aside.expect("kept").is_dir());
+    assert!(store.is_intact(&record("cut", "boot-2")));
+    assert!(store.is_intact(&record("folder", "boot-2")));
+}
+
+#[test]
+fn only_one_agent_uses_a_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let first = Store::open(folder.path(), "boot").expect("opens");
+    let error = Store::open(folder.path(), "boot").expect_err("is locked").to_string();
+    assert!(error.contains("another agent"), "{error}");
+    drop(first);
+    Store::open(folder.path(), "boot").expect("opens again");
+}
+
+#[test]
+fn leftovers_of_a_crash_are_removed_and_a_new_boot_is_seen() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let store = Store::open(folder.path(), "boot-1").expect("opens");
+    assert!(!store.is_new_boot());
+    store.mark_boot().expect("marks");
+    drop(store);
+    let leftover = folder.path().join(".u.json.octavo-tmp");
+    fs::write(&leftover, "half").expect("writes");
+    assert!(!Store::open(folder.path(), "boot-1").expect("opens").is_new_boot());
+    assert!(!leftover.exists());
+    assert!(Store::open(folder.path(), "boot-2").expect("opens").is_new_boot());
+}
+
+#[test]
+fn a_deleted_folder_is_made_again() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let folder = parent.path().join("checkpoint");
+    let store = Store::open(&folder, "boot").expect("opens");
+    fs::remove_dir_all(&folder).expect("removes");
+    store.write(&record("u", "boot")).expect("writes");
+    assert!(store.is_intact(&record("u", "boot")));
+}

@@ -1,0 +1,257 @@
+//! Claims: what the kubelet asks for, what was given, and what is refused.
+//!
+//! ```text
+//! prepare:   GET claim -> plan -> reserve in memory -> checkpoint on disk -> CDI spec -> answer
+//! unprepare: CDI spec away -> checkpoint away -> memory
+//! start:     checkpoints, and where they fail CDI specs -> memory
+//! ```
+//!
+//! While the agent runs its memory is the truth and files follow it; files are read at start only. Calls for
+//! one claim take turns, calls for different claims do not wait for one another. A call that the kubelet
+//! gives up runs to its end all the same, so that memory and files stay one.
+
+mod conflict;
+mod holds;
+mod plan;
+mod reader;
+mod recover;
+mod report;
+#[cfg(test)]
+mod tests;
+mod turns;
+mod work;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use octavo_api::Refusal;
+
+use crate::cdi::{CdiFolder, DriverFiles};
+use crate::checkpoint::Store;
+use crate::node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
+use holds::Holds;
+use turns::Turns;
+
+pub use crate::checkpoint::StorageError;
+pub use reader::{
+    AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
+};
+pub use report::{KubeReporter, ReportWorker, ReportedDevice, Reporter, SilentReporter};
+
+/// A node's claims. Cheap to clone; clones are the same claims.
+#[derive(Clone)]
+pub struct Claims {
+    inner: Arc<Inner>,
+}
+
+/// A GPU that claims can be given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownDevice {
+    /// Name in the node's pool.
+    pub name: String,
+    /// `GPU-...`.
+    pub uuid: String,
+    /// Number of the device node `/dev/nvidiaN`.
+    pub minor: u32,
+    /// PCI address in sysfs's form.
+    pub pci: String,
+}
+
+/// What a claim holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The claim; name and namespace are empty where only the UID is known.
+    pub claim: ClaimRef,
+    /// Names of the devices that it has for itself.
+    pub devices: Vec<String>,
+    /// Names of the devices that it has for administration, beside others.
+    pub admin_devices: Vec<String>,
+    /// Whether its record was damaged and it may hold more or less than this.
+    pub is_unresolved: bool,
+}
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Claims whose objects were gone: cleaned up.
+    pub released: Vec<ClaimRef>,
+    /// Claims whose files were missing or changed: written again.
+    pub repaired: Vec<ClaimRef>,
+}
+
+/// What was found at start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Number of claims that hold devices.
+    pub held: usize,
+    /// Number of claims of an earlier boot that were forgotten.
+    pub forgotten: usize,
+    /// What was damaged, one sentence each with file, reason and consequence.
+    pub damage: Vec<String>,
+}
+
+/// Why a node's claims could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The boot cannot be told apart from others.
+    #[error(
+        "could not read the boot id {}: {error}; without it containers of an earlier boot cannot be told from running ones, see `procRoot`", path.display()
+    )]
+    BootId {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        error: std::io::Error,
+    },
+    /// A file failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+/// The node's GPUs as claims see them.
+struct Devices {
+    driver_version: String,
+    by_name: BTreeMap<String, KnownDevice>,
+    files: Arc<DriverFiles>,
+}
+
+/// What all calls share.
+struct Inner {
+    node: String,
+    paths: NodePaths,
+    store: Store,
+    cdi: CdiFolder,
+    reader: Arc<dyn ClaimReader>,
+    reporter: Arc<dyn Reporter>,
+    devices: Mutex<Option<Arc<Devices>>>,
+    holds: Mutex<Holds>,
+    turns: Turns,
+}
+
+impl Claims {
+    /// Opens a node's claims: reads what was given before, forgets what an earlier boot gave, puts damaged
+    /// files aside and protects what they may hold. Blocks on files.
+    pub fn open(
+        paths: NodePaths,
+        node: String,
+        reader: Arc<dyn ClaimReader>,
+        reporter: Arc<dyn Reporter>,
+    ) -> Result<(Self, Opened), OpenError> {
+        let boot_path = paths.proc_root.join("sys/kernel/random/boot_id");
+        let boot_id = std::fs::read_to_string(&boot_path)
+            .map_err(|error| OpenError::BootId { path: boot_path, error })?;
+        let folder = paths.kubelet_root.join("plugins").join(DRIVER_NAME).join("checkpoint");
+        let store = Store::open(&folder, boot_id.trim())?;
+        let cdi = CdiFolder::open(&paths.cdi_root)?;
+        let (holds, opened) = recover::recover(&store, &cdi)?;
+        let inner = Inner {
+            node,
+            paths,
+            store,
+            cdi,
+            reader,
+            reporter,
+            devices: Mutex::new(None),
+            holds: Mutex::new(holds),
+            turns: Turns::default(),
+        };
+        Ok((Self { inner: Arc::new(inner) }, opened))
+    }
+
+    /// Tells which GPUs the node has and which driver serves them. Before the first call every prepare is
+    /// refused as `NotReady`. The driver's files are looked for when its version is new; specs of held
+    /// claims that are missing or out of date are written again.
+    pub async fn set_devices(&self, driver_version: &str, known: Vec<KnownDevice>) {
+        let (inner, driver_version) = (Arc::clone(&self.inner), driver_version.to_owned());
+        let task = tokio::task::spawn_blocking(move || inner.set_devices(driver_version, known));
+        if let Err(error) = task.await {
+            tracing::error!(%error, "taking the node's devices was cut short");
+            return;
+        }
+        self.repair().await;
+    }
+
+    /// Makes a claim's devices ready; repeating it changes nothing and gives the same answer.
+    pub async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
+        work::check_uid(claim)?;
+        let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
+        // A task of its own runs to its end when the kubelet gives up the call.
+        let task = tokio::spawn(async move {
+            let _turn = inner.turns.take(&asked.uid).await;
+            inner.prepare(&asked).await
+        });
+        task.await.unwrap_or_else(|error| Err(work::interrupted(claim, &error)))
+    }
+
+    /// Takes a claim's devices back; a claim that holds none is done already.
+    pub async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
+        work::check_uid(claim)?;
+        let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
+        let task = tokio::spawn(async move {
+            let _turn = inner.turns.take(&asked.uid).await;
+            inner.release(&asked.uid).await
+        });
+        task.await.unwrap_or_else(|error| Err(work::interrupted(claim, &error)))
+    }
+
+    /// Cleans up after claims that are gone and writes missing files again; to be called every ten minutes.
+    pub async fn sweep(&self) -> Swept {
+        let released = self.inner.sweep_gone().await;
+        Swept { released, repaired: self.repair().await }
+    }
+
+    /// What every claim holds, in order of UID.
+    pub fn holdings(&self) -> Vec<Holding> {
+        self.inner.holds().holdings()
+    }
+
+    /// Writes again what is missing or changed on disk.
+    async fn repair(&self) -> Vec<ClaimRef> {
+        let mut repaired = Vec::new();
+        let uids = self.inner.holds().uids();
+        for uid in uids {
+            // A claim that is being worked on gets its files from that work.
+            let Some(turn) = self.inner.turns.try_take(&uid) else { continue };
+            let inner = Arc::clone(&self.inner);
+            let task = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                inner.repair(&uid)
+            });
+            match task.await {
+                Ok(Ok(claim)) => repaired.extend(claim),
+                Ok(Err(error)) => tracing::warn!(%error, "could not write a claim's files again"),
+                Err(error) => tracing::error!(%error, "writing a claim's files was cut short"),
+            }
+        }
+        repaired
+    }
+}
+
+impl Inner {
+    /// The holds, locked; never across an await.
+    fn holds(&self) -> std::sync::MutexGuard<'_, Holds> {
+        // Holds are whole between statements: a panic elsewhere leaves nothing half-done.
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The devices as last told.
+    fn devices(&self) -> Option<Arc<Devices>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes new devices, and finds the driver's files where its version is new.
+    fn set_devices(&self, driver_version: String, known: Vec<KnownDevice>) {
+        let files = match self.devices() {
+            // Files that were not found may come later, when the driver's container is ready.
+            Some(old) if old.driver_version == driver_version && !old.files.mounts.is_empty() => {
+                Arc::clone(&old.files)
+            }
+            _ => Arc::new(DriverFiles::discover(&self.paths.driver_root_seen, &driver_version)),
+        };
+        let by_name = known.into_iter().map(|device| (device.name.clone(), device)).collect();
+        let devices = Devices { driver_version, by_name, files };
+        *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(devices));
+    }
+}

@@ -1,0 +1,146 @@
+//! What was given before this process began, from checkpoints and, where they fail, from CDI specs.
+//!
+//! | checkpoint | CDI spec | becomes |
+//! |---|---|---|
+//! | whole, this boot | any | held; a missing spec is written again |
+//! | whole, earlier boot | any | forgotten, both files removed |
+//! | damaged | whole | held; restored from the spec |
+//! | damaged | names devices | unresolved: these devices are protected |
+//! | damaged | none, damaged | unresolved: every device is protected |
+//! | none | whole, this boot | held; restored from the spec |
+//! | none | whole, earlier boot | removed |
+//! | none | names devices, damaged | as if the checkpoint were damaged |
+//!
+//! When an earlier boot used the folder last, what is damaged protects nothing: no container outlives a
+//! boot. An unresolved claim is resolved by preparing or unpreparing it, or when its object is gone.
+
+use std::collections::BTreeSet;
+
+use super::Opened;
+use super::holds::Holds;
+use crate::cdi::{CdiFolder, Found, cdi_id};
+use crate::checkpoint::{
+    Damaged, HeldDevice, Record, RecordState, StorageError, Store, is_plain_name,
+};
+use crate::node::ClaimRef;
+
+/// Reads everything, repairs what can be repaired, and tells what was found.
+pub(super) fn recover(store: &Store, cdi: &CdiFolder) -> Result<(Holds, Opened), StorageError> {
+    let mut holds = Holds::default();
+    let mut opened = Opened::default();
+    let loaded = store.load()?;
+    let mut seen = BTreeSet::new();
+    for uid in loaded.forgotten {
+        cdi.remove(&uid)?;
+        crate::crash::point("start.cdi-removed");
+        store.remove(&uid)?;
+        opened.forgotten += 1;
+        seen.insert(uid);
+    }
+    for (uid, record) in loaded.records {
+        holds.insert(record);
+        seen.insert(uid);
+    }
+    for (uid, damaged) in loaded.damaged {
+        if let Some(record) = damaged_record(store, cdi, &uid, &damaged, &mut opened)? {
+            holds.insert(record);
+        }
+        seen.insert(uid);
+    }
+    for uid in cdi.uids()?.into_iter().filter(|uid| !seen.contains(uid)) {
+        let path = cdi.path(&uid).display().to_string();
+        let record = match cdi.read(&uid) {
+            None => continue,
+            Some(Found::Record(record)) if record.boot_id != store.boot_id() => None,
+            Some(Found::Record(record)) => Some(*record),
+            Some(_) if store.is_new_boot() => None,
+            Some(Found::Devices(devices)) => Some(unresolved(store, &uid, None, &devices)),
+            Some(Found::Damaged) => Some(unresolved(store, &uid, None, &[])),
+        };
+        let Some(record) = record else {
+            cdi.remove(&uid)?;
+            opened.forgotten += 1;
+            continue;
+        };
+        store.write(&record)?;
+        opened.damage.push(format!(
+            "claim UID {uid} has no checkpoint but a CDI spec {path}: {}",
+            consequence(&record)
+        ));
+        holds.insert(record);
+    }
+    store.mark_boot()?;
+    opened.held = holds.uids().len();
+    Ok((holds, opened))
+}
+
+/// Puts a damaged checkpoint aside and makes the best of it.
+fn damaged_record(
+    store: &Store,
+    cdi: &CdiFolder,
+    uid: &str,
+    damaged: &Damaged,
+    opened: &mut Opened,
+) -> Result<Option<Record>, StorageError> {
+    let found = cdi.read(uid);
+    let is_earlier_boot = match &found {
+        Some(Found::Record(record)) => record.boot_id != store.boot_id(),
+        _ => store.is_new_boot() || !is_plain_name(uid),
+    };
+    let record = match found {
+        _ if is_earlier_boot => None,
+        Some(Found::Record(record)) => Some(*record),
+        Some(Found::Devices(devices)) => {
+            Some(unresolved(store, uid, damaged.claim.clone(), &devices))
+        }
+        Some(Found::Damaged) | None => Some(unresolved(store, uid, damaged.claim.clone(), &[])),
+    };
+    if record.is_none() && is_plain_name(uid) {
+        cdi.remove(uid)?;
+    }
+    let aside = store.keep_aside(uid, damaged.damage, record.as_ref())?;
+    let what_now =
+        record.as_ref().map_or_else(|| "nothing is held by it any more".to_owned(), consequence);
+    opened.damage.push(format!(
+        "checkpoint {} is damaged, {}; it is kept as {}; {what_now}",
+        store.path(uid).display(),
+        damaged.damage,
+        aside.display()
+    ));
+    Ok(record)
+}
+
+/// A record of what a claim may hold; no devices means any.
+fn unresolved(store: &Store, uid: &str, claim: Option<ClaimRef>, devices: &[String]) -> Record {
+    let held = devices.iter().map(|device| HeldDevice {
+        requests: Vec::new(),
+        pool: String::new(),
+        device: device.clone(),
+        uuid: String::new(),
+        admin_access: false,
+        cdi_ids: vec![cdi_id(uid, device)],
+    });
+    let unnamed =
+        || ClaimRef { namespace: String::new(), name: String::new(), uid: uid.to_owned() };
+    Record {
+        claim: claim.unwrap_or_else(unnamed),
+        boot_id: store.boot_id().to_owned(),
+        state: RecordState::Unresolved,
+        devices: held.collect(),
+    }
+}
+
+/// What a recovered record means for the node's GPUs.
+fn consequence(record: &Record) -> String {
+    let devices: Vec<_> = record.devices.iter().map(|device| device.device.as_str()).collect();
+    let devices = devices.join(", ");
+    match record.state {
+        RecordState::Prepared => format!("restored, the claim holds {devices}"),
+        RecordState::Unresolved if devices.is_empty() => {
+            "no GPU is given to other claims until the kubelet prepares or unprepares it".to_owned()
+        }
+        RecordState::Unresolved => format!(
+            "{devices} are not given to other claims until the kubelet prepares or unprepares it"
+        ),
+    }
+}

@@ -1,0 +1,156 @@
+//! What is refused, with its reason and words.
+
+use serde_json::{Value, json};
+
+use super::fixture::Node;
+use crate::node::ClaimRef;
+
+/// Prepares a claim with a changed object; returns reason and text of the refusal.
+async fn refused(change: impl FnOnce(&mut Value)) -> (&'static str, String) {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate_with("a", &["gpu-0"], change);
+    let refusal = claims.prepare(&claim).await.expect_err("is refused");
+    assert_eq!(node.files(), [""; 0], "a refusal leaves nothing");
+    assert_eq!(claims.holdings(), []);
+    assert_eq!(node.reported(), [("a".to_owned(), refusal.reason())]);
+    (refusal.reason(), refusal.to_string())
+}
+
+/// A claim with one opaque config.
+fn with_config(parameters: Value) -> impl FnOnce(&mut Value) {
+    move |claim| {
+        claim["status"]["allocation"]["devices"]["config"] = json!([{
+            "source": "FromClaim", "requests": ["request-0"],
+            "opaque": {"driver": "gpu.nvidia.com", "parameters": parameters},
+        }]);
+    }
+}
+
+fn gpu_config(sharing: &Value) -> Value {
+    json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing})
+}
+
+#[tokio::test]
+async fn what_is_not_allocated_here_is_refused() {
+    let result = |claim: &mut Value, field: &str, value: Value| {
+        claim["status"]["allocation"]["devices"]["results"][0][field] = value;
+    };
+    let (reason, _) = refused(|claim| claim["status"] = json!({})).await;
+    assert_eq!(reason, "NotAllocated");
+    let (reason, _) = refused(|claim| result(claim, "driver", json!("net.example.com"))).await;
+    assert_eq!(reason, "NothingForDriver");
+    let (reason, text) = refused(|claim| result(claim, "pool", json!("node-b"))).await;
+    assert_eq!(reason, "OtherNode");
+    assert!(text.contains("node-a") && text.contains("node-b"), "{text}");
+    let (reason, text) = refused(|claim| result(claim, "device", json!("gpu-9"))).await;
+    assert_eq!(reason, "UnknownDevice");
+    assert!(text.contains("gpu-9"), "{text}");
+    let (reason, _) = refused(|claim| result(claim, "shareID", json!("s"))).await;
+    assert_eq!(reason, "NotYetSupported");
+}
+
+#[tokio::test]
+async fn what_cannot_act_yet_is_refused_and_not_dropped() {
+    let sharing =
+        json!({"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "10Gi"}});
+    let (reason, text) = refused(with_config(gpu_config(&sharing))).await;
+    assert_eq!(reason, "NotYetSupported");
+    assert!(text.contains("MPS (sharing.strategy)") && text.contains("request-0"), "{text}");
+    let sharing = json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}});
+    let (reason, text) = refused(with_config(gpu_config(&sharing))).await;
+    assert_eq!(reason, "NotYetSupported");
+    assert!(text.contains("sharing.timeSlicingConfig.interval"), "{text}");
+    let mig = json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": "MigDeviceConfig"});
+    let (reason, _) = refused(with_config(mig)).await;
+    assert_eq!(reason, "ConfigMismatch");
+}
+
+#[tokio::test]
+async fn a_wrong_config_is_refused_with_its_field_and_reason() {
+    let sharing =
+        json!({"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "10GB"}});
+    let (reason, text) = refused(with_config(gpu_config(&sharing))).await;
+    assert_eq!(reason, "InvalidConfig");
+    assert!(text.contains("sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"), "{text}");
+    assert!(text.contains("10GB") && text.contains("ResourceClaim"), "{text}");
+    let mut config = gpu_config(&json!(null));
+    config["sharring"] = json!({});
+    let (reason, text) = refused(with_config(config)).await;
+    assert_eq!(reason, "InvalidConfig");
+    assert!(text.contains("sharring"), "{text}");
+}
+
+#[tokio::test]
+async fn what_changes_nothing_is_prepared() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let sharing = json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Default"}});
+    let claim = node.allocate_with("a", &["gpu-0"], with_config(gpu_config(&sharing)));
+    claims.prepare(&claim).await.expect("prepares");
+}
+
+#[tokio::test]
+async fn a_claim_that_is_not_there_or_has_a_bad_uid_is_refused() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate("a", &["gpu-0"]);
+    node.delete(&claim);
+    assert_eq!(claims.prepare(&claim).await.expect_err("is gone").reason(), "ClaimNotFound");
+    for uid in ["", "..", "../../etc/passwd", "a/b", "a\0b", &"a".repeat(129)] {
+        let claim = ClaimRef { uid: uid.to_owned(), ..claim.clone() };
+        assert_eq!(claims.prepare(&claim).await.expect_err(uid).reason(), "BadClaimUid");
+        assert_eq!(claims.unprepare(&claim).await.expect_err(uid).reason(), "BadClaimUid");
+    }
+}
+
+#[tokio::test]
+async fn before_the_devices_are_known_a_prepare_is_refused_but_not_an_unprepare() {
+    let node = Node::new();
+    let claim = node.allocate("a", &["gpu-0"]);
+    node.start().await.prepare(&claim).await.expect("prepares");
+    let (claims, opened) = node.open();
+    assert_eq!(opened.held, 1);
+    let new = node.allocate("b", &["gpu-1"]);
+    assert_eq!(claims.prepare(&new).await.expect_err("is early").reason(), "NotReady");
+    claims.prepare(&claim).await.expect("was prepared before");
+    claims.unprepare(&claim).await.expect("unprepares");
+    assert_eq!(node.files(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_device_twice_in_one_claim_is_refused_unless_for_administration() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate("a", &["gpu-0", "gpu-0"]);
+    assert_eq!(claims.prepare(&claim).await.expect_err("is double").reason(), "DeviceInUse");
+    let claim = node.allocate_with("b", &["gpu-0", "gpu-0"], |claim| {
+        claim["status"]["allocation"]["devices"]["results"][1]["adminAccess"] = true.into();
+    });
+    claims.prepare(&claim).await.expect("prepares");
+}
+
+#[tokio::test]
+async fn a_subrequest_is_told_to_the_kubelet_under_its_request() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate_with("a", &["gpu-0"], |claim| {
+        claim["status"]["allocation"]["devices"]["results"][0]["request"] = json!("gpu/large");
+    });
+    let devices = claims.prepare(&claim).await.expect("prepares");
+    assert_eq!(devices[0].requests, ["gpu"]);
+}
+
+#[tokio::test]
+async fn a_report_is_taken_back_when_the_claim_is_prepared_later() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let condition = json!([{"type": "Ready", "status": "False", "reason": "DeviceInUse",
+        "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let claim = node.allocate_with("a", &["gpu-0"], |claim| {
+        claim["status"]["devices"] = json!([{"driver": "gpu.nvidia.com", "pool": "node-a",
+            "device": "gpu-0", "conditions": condition}]);
+    });
+    claims.prepare(&claim).await.expect("prepares");
+    assert_eq!(node.cleared(), ["a"]);
+}

@@ -1,0 +1,204 @@
+//! What the agent is told: its command line and its config files.
+//!
+//! The YAML config file of a node has the same settings as the flags, in camelCase. A flag goes
+//! before the file, the file before the default. Unknown keys are errors.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::NodePaths;
+
+/// Settings of one node: what a config file may contain. Absent settings have the defaults of a real
+/// node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeFile {
+    /// Name of the node in the API.
+    pub node_name: Option<String>,
+    /// The kubeconfig to use; absent: the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// The driver's root as the host names it. Default `/`.
+    pub driver_root: Option<PathBuf>,
+    /// The driver's root as the agent sees it. Default: as the host names it.
+    pub driver_root_seen: Option<PathBuf>,
+    /// Parent of `dev` as the host names it. Default `/`.
+    pub dev_root: Option<PathBuf>,
+    /// Parent of `dev` as the agent sees it. Default: as the host names it.
+    pub dev_root_seen: Option<PathBuf>,
+    /// The proc file system. Default `/proc`.
+    pub proc_root: Option<PathBuf>,
+    /// The sys file system. Default `/sys`.
+    pub sys_root: Option<PathBuf>,
+    /// The kubelet's root, which must have the same path in host and agent. Default
+    /// `/var/lib/kubelet`.
+    pub kubelet_root: Option<PathBuf>,
+    /// Folder of CDI specs. Default `/var/run/cdi`.
+    pub cdi_root: Option<PathBuf>,
+    /// The `octavo` binary as the host names it. Default: this program's own path.
+    pub hook_path: Option<PathBuf>,
+    /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's
+    /// root.
+    pub driver_library: Option<PathBuf>,
+}
+
+/// Settings of one node, complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Name of the node in the API.
+    pub node_name: String,
+    /// The kubeconfig to use; `None`: the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the node's parts lie.
+    pub paths: NodePaths,
+    /// The driver's management library; `None`: to be searched under the driver's root.
+    pub driver_library: Option<PathBuf>,
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A file cannot be read.
+    #[error("cannot read the agent's config file {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{path}: {message}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and in which line.
+        message: String,
+    },
+    /// Nobody said which node this is.
+    #[error(
+        "the node's name is not known; set nodeName in the config file, the environment variable \
+         NODE_NAME (from the pod's spec.nodeName), or --node-name"
+    )]
+    NoNodeName,
+    /// The binary's own path is not known.
+    #[error("cannot tell where this program lies ({0}); set hookPath in the config file")]
+    NoHookPath(std::io::Error),
+    /// A folder of nodes has none.
+    #[error("no node in {0}: it needs at least one <node>/agent.yaml")]
+    NoNodes(PathBuf),
+    /// A path must be absolute.
+    #[error("{setting} is {path}, which is not an absolute path")]
+    Relative {
+        /// The setting.
+        setting: &'static str,
+        /// The path.
+        path: PathBuf,
+    },
+}
+
+impl NodeFile {
+    /// Reads a config file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        Self::parse(&text).map_err(|message| ConfigError::Syntax { path: path.to_owned(), message })
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        // An empty document is a config file in which all is default.
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        serde_saphyr::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// These settings where they are set, those of `other` elsewhere.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            node_name: self.node_name.or(other.node_name),
+            kubeconfig: self.kubeconfig.or(other.kubeconfig),
+            driver_root: self.driver_root.or(other.driver_root),
+            driver_root_seen: self.driver_root_seen.or(other.driver_root_seen),
+            dev_root: self.dev_root.or(other.dev_root),
+            dev_root_seen: self.dev_root_seen.or(other.dev_root_seen),
+            proc_root: self.proc_root.or(other.proc_root),
+            sys_root: self.sys_root.or(other.sys_root),
+            kubelet_root: self.kubelet_root.or(other.kubelet_root),
+            cdi_root: self.cdi_root.or(other.cdi_root),
+            hook_path: self.hook_path.or(other.hook_path),
+            driver_library: self.driver_library.or(other.driver_library),
+        }
+    }
+
+    /// Fills in the defaults of a real node and checks what must hold.
+    pub fn complete(self) -> Result<NodeConfig, ConfigError> {
+        let node_name =
+            self.node_name.filter(|name| !name.is_empty()).ok_or(ConfigError::NoNodeName)?;
+        let hook_path = match self.hook_path {
+            Some(path) => path,
+            None => std::env::current_exe().map_err(ConfigError::NoHookPath)?,
+        };
+        let path = |setting, value: Option<PathBuf>, default: &Path| {
+            let path = value.unwrap_or_else(|| default.to_owned());
+            if path.is_absolute() { Ok(path) } else { Err(ConfigError::Relative { setting, path }) }
+        };
+        let root = Path::new("/");
+        let driver_root = path("driverRoot", self.driver_root, root)?;
+        let dev_root = path("devRoot", self.dev_root, root)?;
+        Ok(NodeConfig {
+            node_name,
+            kubeconfig: self.kubeconfig,
+            driver_library: self.driver_library,
+            paths: NodePaths {
+                driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
+                driver_root,
+                dev_root_seen: path("devRootSeen", self.dev_root_seen, &dev_root)?,
+                dev_root,
+                proc_root: path("procRoot", self.proc_root, Path::new("/proc"))?,
+                sys_root: path("sysRoot", self.sys_root, Path::new("/sys"))?,
+                kubelet_root: path(
+                    "kubeletRoot",
+                    self.kubelet_root,
+                    Path::new("/var/lib/kubelet"),
+                )?,
+                cdi_root: path("cdiRoot", self.cdi_root, Path::new("/var/run/cdi"))?,
+                hook_path: path("hookPath", Some(hook_path), root)?,
+            },
+        })
+    }
+}
+
+impl NodeConfig {
+    /// Folder of the driver's own files and of its DRA socket.
+    pub fn plugin_folder(&self) -> PathBuf {
+        self.paths.kubelet_root.join("plugins").join(crate::node::DRIVER_NAME)
+    }
+
+    /// Folder in which the kubelet looks for registration sockets.
+    pub fn registry_folder(&self) -> PathBuf {
+        self.paths.kubelet_root.join("plugins_registry")
+    }
+}
+
+/// Reads every `<folder>/<node>/agent.yaml`, in order of the nodes' names.
+pub fn read_nodes(folder: &Path) -> Result<Vec<NodeConfig>, ConfigError> {
+    let failed = |source| ConfigError::Read { path: folder.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let file = entry.map_err(failed)?.path().join("agent.yaml");
+        if file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(ConfigError::NoNodes(folder.to_owned()));
+    }
+    files.iter().map(|file| NodeFile::read(file)?.complete()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+use super::*;
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("agent.yaml");
+    fs::write(&path, "nodeName: a\ndriverRot: /run/nvidia\n").unwrap();
+    let error = NodeFile::read(&path).unwrap_err().to_string();
+    assert!(error.contains("driverRot"), "{error}");
+    assert!(error.contains("line 2"), "{error}");
+    assert!(error.contains("agent.yaml"), "{error}");
+}
+
+#[test]
+fn an_empty_file_means_the_defaults_of_a_real_node() {
+    let file = NodeFile::parse("# all default\n").unwrap();
+    assert_eq!(file, NodeFile::default());
+    assert!(matches!(file.clone().complete(), Err(ConfigError::NoNodeName)));
+    let named = NodeFile { node_name: Some("a".to_owned()), ..file };
+    let config = named.complete().unwrap();
+    let paths = &config.paths;
+    assert_eq!(paths.driver_root_seen, Path::new("/"));
+    assert_eq!(paths.proc_root, Path::new("/proc"));
+    assert_eq!(paths.cdi_root, Path::new("/var/run/cdi"));
+    assert_eq!(paths.hook_path, std::env::current_exe().unwrap());
+    assert_eq!(config.plugin_folder(), Path::new("/var/lib/kubelet/plugins/gpu.nvidia.com"));
+    assert_eq!(config.registry_folder(), Path::new("/var/lib/kubelet/plugins_registry"));
+}
+
+#[test]
+fn a_root_is_seen_where_the_host_has_it_unless_said_otherwise() {
+    let text = "nodeName: a\ndriverRoot: /run/nvidia/driver\ndevRoot: /run/nvidia\n\
+        devRootSeen: /host/dev-root\n";
+    let paths = NodeFile::parse(text).unwrap().complete().unwrap().paths;
+    assert_eq!(paths.driver_root_seen, Path::new("/run/nvidia/driver"));
+    assert_eq!(paths.dev_root_seen, Path::new("/host/dev-root"));
+}
+
+#[test]
+fn flags_go_before_the_file() {
+    let file = NodeFile::parse("nodeName: file\ncdiRoot: /file\n").unwrap();
+    let flags = NodeFile { node_name: Some("flag".to_owned()), ..NodeFile::default() };
+    let config = flags.or(file).complete().unwrap();
+    assert_eq!(config.node_name, "flag");
+    assert_eq!(config.paths.cdi_root, Path::new("/file"));
+}
+
+#[test]
+fn a_relative_root_is_refused_by_name() {
+    let error = NodeFile::parse("nodeName: a\nsysRoot: sys\n").unwrap().complete().unwrap_err();
+    assert!(error.to_string().contains("sysRoot"), "{error}");
+}
+
+#[test]
+fn every_folder_with_an_agent_file_is_a_node() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["b", "a", "empty"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
+    assert!(matches!(read_nodes(folder.path()), Err(ConfigError::NoNodes(_))));
+    for name in ["b", "a"] {
+        fs::write(folder.path().join(name).join("agent.yaml"), format!("nodeName: {name}\n"))
+            .unwrap();
+    }
+    let nodes = read_nodes(folder.path()).unwrap();
+    assert_eq!(nodes.iter().map(|node| node.node_name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+}

@@ -1,0 +1,97 @@
+use super::*;
+use crate::testing;
+
+fn one(health: &BTreeMap<String, GpuState>) -> Device {
+    devices(&testing::inventory(1), health).remove(0)
+}
+
+fn state() -> GpuState {
+    GpuState { is_lost: false, xid: None, advice: None, since: 0 }
+}
+
+#[test]
+fn names_attributes_and_capacity_are_those_of_nvidia_s_driver() {
+    let device = one(&BTreeMap::new());
+    assert_eq!(device.name, "gpu-0");
+    let text = |value: &str| AttributeValue::String(value.to_owned());
+    let version = |value: &str| AttributeValue::Version(value.to_owned());
+    let expected: BTreeMap<String, AttributeValue> = [
+        ("type", text("gpu")),
+        ("uuid", text(&testing::uuid(0))),
+        ("productName", text("NVIDIA H100 80GB HBM3")),
+        ("brand", text("Nvidia")),
+        ("architecture", text("Hopper")),
+        ("cudaComputeCapability", version("9.0.0")),
+        ("driverVersion", version("580.95.5")),
+        ("cudaDriverVersion", version("13.0.0")),
+        ("addressingMode", text("HMM")),
+        ("resource.kubernetes.io/pciBusID", text("0000:1b:00.0")),
+        ("resource.kubernetes.io/pcieRoot", text("pci0000:15")),
+        ("resource.kubernetes.io/numaNode", AttributeValue::Int(0)),
+        ("octavo.dev/fabricClique", text("9c6f1f3e-0000-0000-0000-000000000001.1")),
+        ("octavo.dev/module", AttributeValue::Int(1)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into();
+    assert_eq!(device.attributes, expected);
+    assert_eq!(device.capacity.len(), 1);
+    assert_eq!(device.capacity["memory"].to_string(), "81559Mi");
+    assert!(device.taints.is_empty());
+}
+
+#[test]
+fn what_is_not_known_is_absent() {
+    let mut inventory = testing::inventory(1);
+    let gpu = &mut inventory.gpus[0];
+    (gpu.pcie_root, gpu.numa_node, gpu.addressing_mode) = (None, None, None);
+    (gpu.fabric, gpu.module) = (None, None);
+    let device = devices(&inventory, &BTreeMap::new()).remove(0);
+    for name in ["resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"] {
+        assert!(!device.attributes.contains_key(name), "{name}");
+    }
+    assert_eq!(device.attributes.len(), 9);
+}
+
+#[test]
+fn a_value_that_the_api_would_refuse_does_not_cost_the_device() {
+    let mut inventory = testing::inventory(1);
+    inventory.gpus[0].name = "Ü".repeat(40);
+    inventory.gpus[0].brand = String::new();
+    inventory.versions.driver = "unknown".to_owned();
+    let device = devices(&inventory, &BTreeMap::new()).remove(0);
+    let AttributeValue::String(name) = &device.attributes["productName"] else {
+        panic!("productName is text");
+    };
+    assert_eq!(name, &"Ü".repeat(32));
+    assert!(!device.attributes.contains_key("brand"));
+    assert!(!device.attributes.contains_key("driverVersion"));
+}
+
+#[test]
+fn devices_are_named_and_ordered_by_minor_number() {
+    let mut inventory = testing::inventory(3);
+    inventory.gpus[0].minor = 7;
+    let names: Vec<_> =
+        devices(&inventory, &BTreeMap::new()).into_iter().map(|device| device.name).collect();
+    assert_eq!(names, ["gpu-1", "gpu-2", "gpu-7"]);
+}
+
+#[test]
+fn only_the_gpu_concerned_is_tainted_and_with_what_is_known() {
+    let states = [
+        (testing::uuid(1), GpuState { xid: Some(48), ..state() }),
+        (testing::uuid(2), GpuState { is_lost: true, xid: Some(79), ..state() }),
+        (testing::uuid(3), GpuState { advice: Some("gpu-reset"), ..state() }),
+    ];
+    let devices = devices(&testing::inventory(4), &states.into());
+    let taints: Vec<Vec<_>> = devices
+        .iter()
+        .map(|device| device.taints.iter().map(|t| format!("{}={}", t.key, t.value)).collect())
+        .collect();
+    assert_eq!(taints[0], [""; 0]);
+    assert_eq!(taints[1], ["gpu.nvidia.com/xid=48"]);
+    assert_eq!(taints[2], ["gpu.nvidia.com/gpu-lost=", "gpu.nvidia.com/xid=79"]);
+    assert_eq!(taints[3], ["octavo.dev/recovery-action=gpu-reset"]);
+    let effects = devices.iter().flat_map(|device| &device.taints);
+    assert!(effects.map(|taint| taint.effect).all(|effect| effect == TaintEffect::NoSchedule));
+}

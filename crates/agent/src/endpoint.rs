@@ -1,0 +1,84 @@
+//! The agent's two sockets and the services on them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use octavo_kube_io::admin::Check;
+use octavo_kubelet_api::dra::{v1, v1beta1};
+use octavo_kubelet_api::health;
+use octavo_kubelet_api::registration::v1::registration_server::RegistrationServer;
+use tokio::sync::watch;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+
+use crate::config::NodeConfig;
+use crate::health_stream::HealthService;
+use crate::metrics::Metrics;
+use crate::monitor::Snapshot;
+use crate::plugin::{Plugin, Preparer};
+use crate::registration::{self, Registrar};
+use crate::socket::{self, Socket, SocketError};
+
+/// What the services of a node need.
+pub(crate) struct Parts<P> {
+    pub(crate) preparer: Arc<P>,
+    pub(crate) snapshots: watch::Receiver<Snapshot>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Passes while the kubelet uses the driver.
+    pub(crate) check: Arc<Check>,
+}
+
+/// Bound sockets that are not served yet. Connections wait in them meanwhile.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    node: String,
+    plugin_path: PathBuf,
+    plugin: Socket,
+    registration: Socket,
+}
+
+impl Endpoint {
+    /// Binds the DRA socket, then the registration socket: the kubelet must never see the second
+    /// without the first.
+    pub(crate) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
+        let plugin_path = config.plugin_folder().join("dra.sock");
+        let plugin = Socket::bind(&plugin_path)?;
+        let registration = Socket::bind(&registration::socket_path(&config.registry_folder()))?;
+        Ok(Self { node: config.node_name.clone(), plugin_path, plugin, registration })
+    }
+
+    /// Serves both sockets until `stop`; calls that are being served end first.
+    pub(crate) async fn serve<P: Preparer>(
+        self,
+        parts: Parts<P>,
+        stop: CancellationToken,
+    ) -> Result<(), tonic::transport::Error> {
+        let Parts { preparer, snapshots, metrics, check } = parts;
+        let registrar = Registrar::new(&self.node, &self.plugin_path, check, Arc::clone(&metrics));
+        let health = HealthService::new(&self.node, snapshots, stop.clone());
+        let plugin = Plugin::new(preparer, metrics);
+        let (plugin_calls, registration_calls) =
+            socket::accept(self.plugin, self.registration, stop.clone());
+        let plugin_server = Server::builder()
+            .add_service(v1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
+            .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(plugin))
+            .add_service(health::v1::dra_resource_health_server::DraResourceHealthServer::new(
+                health.clone(),
+            ))
+            .add_service(
+                health::v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(health),
+            )
+            .serve_with_incoming_shutdown(
+                ReceiverStream::new(plugin_calls),
+                stop.clone().cancelled_owned(),
+            );
+        let registration_server = Server::builder()
+            .add_service(RegistrationServer::new(registrar))
+            .serve_with_incoming_shutdown(
+                ReceiverStream::new(registration_calls),
+                stop.cancelled_owned(),
+            );
+        tokio::try_join!(plugin_server, registration_server).map(|((), ())| ())
+    }
+}

@@ -1,0 +1,150 @@
+//! Health of one GPU, from the driver's events and answers: pure.
+//!
+//! A GPU is unhealthy when the driver lost it, when the driver advises an action for it, or after an
+//! XID that calls for one. It is well again when the driver says so; drivers that are too old to
+//! advise leave an XID standing until the GPU was gone and came back, or the agent is started anew.
+
+use std::collections::BTreeMap;
+
+use octavo_gpu::xid::{self, XidClass};
+use octavo_gpu::{DriverError, GpuHealth, RecoveryAction};
+
+/// Seconds for which the driver must have found nothing wrong before an XID is forgotten that calls
+/// for an action but for which the driver, though it advises, never asked for one.
+const QUIET_SECONDS: i64 = 300;
+
+/// What is wrong with a GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuState {
+    /// The driver cannot reach the GPU.
+    pub is_lost: bool,
+    /// The last XID that called for an action.
+    pub xid: Option<u64>,
+    /// What the driver advises: `gpu-reset`, `node-reboot` and so on.
+    pub advice: Option<&'static str>,
+    /// When that was found, in seconds of Unix time.
+    pub since: i64,
+}
+
+/// States of the unhealthy GPUs of a node, by UUID.
+pub type Health = BTreeMap<String, GpuState>;
+
+/// What a GPU's driver says when it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The GPU does not answer.
+    Lost,
+    /// Something is to be done.
+    Advises(&'static str),
+    /// Nothing is to be done.
+    Well,
+    /// The GPU answers, but the driver is too old to advise.
+    Silent,
+    /// The question failed.
+    Failed,
+}
+
+/// One GPU under watch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GpuWatch {
+    state: Option<GpuState>,
+    /// When something was last seen to be wrong, in seconds of Unix time.
+    last_trouble: i64,
+}
+
+impl GpuState {
+    /// The state in a sentence for people.
+    pub fn message(&self) -> String {
+        let mut parts = Vec::new();
+        if self.is_lost {
+            parts.push("the driver lost the GPU".to_owned());
+        }
+        if let Some(xid) = self.xid {
+            let description =
+                xid::lookup(xid).map_or("not in the catalogue", |xid| xid.description);
+            parts.push(format!("XID {xid} ({description})"));
+        }
+        if let Some(advice) = self.advice {
+            parts.push(format!("the driver advises {advice}"));
+        }
+        parts.join("; ")
+    }
+}
+
+impl GpuWatch {
+    /// What is wrong; `None` when nothing is.
+    pub(crate) fn state(&self) -> Option<&GpuState> {
+        self.state.as_ref()
+    }
+
+    /// Takes an XID with what the driver said right after it; returns what the XID calls for.
+    pub(crate) fn on_xid(
+        &mut self,
+        number: u64,
+        answer: Answer,
+        advice: Option<RecoveryAction>,
+        now: i64,
+    ) -> XidClass {
+        let class = xid::classify(number, advice);
+        if !class.leaves_gpu_usable() || answer == Answer::Lost {
+            self.worsen(now).xid = Some(number);
+        }
+        self.on_answer(answer, now);
+        class
+    }
+
+    /// Takes what the driver says now.
+    pub(crate) fn on_answer(&mut self, answer: Answer, now: i64) {
+        match answer {
+            Answer::Lost => self.worsen(now).is_lost = true,
+            Answer::Advises(advice) => self.worsen(now).advice = Some(advice),
+            Answer::Failed => {}
+            Answer::Well | Answer::Silent => {
+                let Some(state) = &self.state else { return };
+                // Something was seen to be wrong, and now is not.
+                let is_over = state.is_lost || state.advice.is_some();
+                let is_quiet = answer == Answer::Well && now - self.last_trouble >= QUIET_SECONDS;
+                if is_over || is_quiet {
+                    *self = Self::default();
+                }
+            }
+        }
+    }
+
+    fn worsen(&mut self, now: i64) -> &mut GpuState {
+        self.last_trouble = now;
+        self.state.get_or_insert(GpuState { is_lost: false, xid: None, advice: None, since: now })
+    }
+}
+
+impl Answer {
+    /// Reads the driver's answer to the question for a GPU's health.
+    pub(crate) fn of(health: &Result<GpuHealth, DriverError>) -> Self {
+        match health {
+            Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => Self::Lost,
+            Err(_) => Self::Failed,
+            Ok(health) => match (health.recovery_action, health.remap_failed) {
+                (Some(action), _) if action != RecoveryAction::None => {
+                    Self::Advises(action_name(action))
+                }
+                (_, Some(true)) => Self::Advises("replace-board"),
+                (Some(_), _) => Self::Well,
+                (None, _) => Self::Silent,
+            },
+        }
+    }
+}
+
+fn action_name(action: RecoveryAction) -> &'static str {
+    match action {
+        RecoveryAction::None => "nothing",
+        RecoveryAction::GpuReset => "gpu-reset",
+        RecoveryAction::NodeReboot => "node-reboot",
+        RecoveryAction::DrainP2p => "drain-p2p",
+        RecoveryAction::DrainAndReset => "drain-and-reset",
+        RecoveryAction::Other(_) => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests;

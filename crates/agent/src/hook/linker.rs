@@ -1,0 +1,70 @@
+//! Tells a container's dynamic linker about the driver's libraries.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::ldcache::{self, Library};
+use super::rootfs::{EntryKind, Rootfs};
+
+/// The linker's cache.
+const CACHE: &str = "/etc/ld.so.cache";
+
+/// Makes an `ldconfig` that runs in the container later find the folders, too.
+const CONFIG: &str = "/etc/ld.so.conf.d/00-octavo-driver.conf";
+
+/// Enters the libraries of some folders into the container's cache, before others of their names.
+///
+/// An image without glibc gets files that nobody reads. A root that cannot be written to is left as it
+/// is: its programs may bring a library path of their own.
+pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
+    let mut libraries = Vec::new();
+    for folder in folders {
+        libraries.extend(libraries_in(root, folder));
+    }
+    let cached = root.read(Path::new(CACHE)).ok().and_then(|cache| ldcache::parse(&cache));
+    let is_new = |old: &Library| {
+        !libraries
+            .iter()
+            .any(|new| new.path == old.path || (new.name == old.name && new.flags == old.flags))
+    };
+    let kept: Vec<_> = cached.unwrap_or_default().into_iter().filter(is_new).collect();
+    libraries.extend(kept);
+    let cache = ldcache::format(&libraries).context("the linker's cache would be too large")?;
+    let mut config = String::new();
+    for folder in folders {
+        config.push_str(&folder.to_string_lossy());
+        config.push('\n');
+    }
+    for (path, content) in [(CONFIG, config.as_bytes()), (CACHE, &cache)] {
+        match root.write(Path::new(path), content) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => return Ok(()),
+            result => result.with_context(|| format!("writing {path} in the container"))?,
+        }
+    }
+    Ok(())
+}
+
+/// The libraries of a folder under the names that programs ask for, `lib*.so.N`. A folder that cannot be
+/// read has none.
+fn libraries_in(root: &Rootfs, folder: &Path) -> Vec<Library> {
+    let mut libraries = Vec::new();
+    for entry in root.list(folder).unwrap_or_default() {
+        let is_library = entry.name.starts_with("lib") && entry.name.contains(".so");
+        if !is_library || entry.kind == EntryKind::Other {
+            continue;
+        }
+        let path = folder.join(&entry.name);
+        let mut start = Vec::with_capacity(64);
+        let read = root.open_file(&path).and_then(|file| file.take(64).read_to_end(&mut start));
+        let flags = read.ok().and_then(|_| ldcache::flags_of(&start));
+        libraries.extend(flags.map(|flags| Library {
+            flags,
+            name: entry.name,
+            path: path.to_string_lossy().into_owned(),
+            hwcap: 0,
+        }));
+    }
+    libraries
+}

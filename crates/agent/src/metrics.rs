@@ -1,0 +1,241 @@
+//! The agent's metrics. Those of NVIDIA's DRA driver keep its names and labels; the encoder adds
+//! `_total` to counters.
+
+use octavo_gpu::Inventory;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::node::DRIVER_NAME;
+
+/// A call of the kubelet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operation {
+    /// Make a claim's devices ready.
+    Prepare,
+    /// Take them back.
+    Unprepare,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    driver: &'static str,
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    driver: &'static str,
+    error_type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PreparedLabels {
+    node: String,
+    driver: &'static str,
+    device_type: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GpuLabels {
+    node: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct XidLabels {
+    node: String,
+    xid: u64,
+}
+
+/// All metrics of the process; nodes that share the process share them.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    requests: Family<OperationLabels, Counter>,
+    duration: Family<OperationLabels, Histogram, fn() -> Histogram>,
+    inflight: Family<OperationLabels, Gauge>,
+    prepared: Family<PreparedLabels, Gauge>,
+    prepare_errors: Family<ErrorLabels, Counter>,
+    unprepare_errors: Family<ErrorLabels, Counter>,
+    gpus: Family<GpuLabels, Gauge>,
+    xids: Family<XidLabels, Counter>,
+    driver_failures: Family<NodeLabels, Counter>,
+    registered: Family<NodeLabels, Gauge>,
+}
+
+/// Counts a request from start to end.
+#[derive(Debug)]
+pub(crate) struct InFlight<'a> {
+    metrics: &'a Metrics,
+    labels: OperationLabels,
+    started: std::time::Instant,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            requests: Family::default(),
+            // The upstream driver's buckets end where its lock begins to wait; ours begin lower.
+            duration: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.000_781_25, 2.0, 15))
+            }),
+            inflight: Family::default(),
+            prepared: Family::default(),
+            prepare_errors: Family::default(),
+            unprepare_errors: Family::default(),
+            gpus: Family::default(),
+            xids: Family::default(),
+            driver_failures: Family::default(),
+            registered: Family::default(),
+        };
+        registry.register(
+            "nvidia_dra_requests",
+            "Calls of the kubelet, one for each claim",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "nvidia_dra_request_duration_seconds",
+            "Duration of these calls",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "nvidia_dra_requests_inflight",
+            "Calls that are being served",
+            metrics.inflight.clone(),
+        );
+        registry.register(
+            "nvidia_dra_prepared_devices",
+            "Devices that claims hold",
+            metrics.prepared.clone(),
+        );
+        registry.register(
+            "nvidia_dra_node_prepare_errors",
+            "Claims that were not prepared",
+            metrics.prepare_errors.clone(),
+        );
+        registry.register(
+            "nvidia_dra_node_unprepare_errors",
+            "Claims that were not unprepared",
+            metrics.unprepare_errors.clone(),
+        );
+        registry.register("octavo_agent_gpus", "GPUs that the driver counts", metrics.gpus.clone());
+        registry.register(
+            "octavo_agent_xid_events",
+            "XIDs that the driver told",
+            metrics.xids.clone(),
+        );
+        registry.register(
+            "octavo_agent_driver_failures",
+            "Driver calls that failed",
+            metrics.driver_failures.clone(),
+        );
+        registry.register(
+            "octavo_agent_kubelet_registered",
+            "Whether the kubelet uses this driver, as it last said",
+            metrics.registered.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a call until the value goes.
+    pub(crate) fn begin(&self, operation: Operation) -> InFlight<'_> {
+        let labels = OperationLabels { driver: DRIVER_NAME, operation: operation.name() };
+        self.requests.get_or_create(&labels).inc();
+        self.inflight.get_or_create(&labels).inc();
+        InFlight { metrics: self, labels, started: std::time::Instant::now() }
+    }
+
+    /// Counts a claim that was refused, by the refusal's reason.
+    pub(crate) fn refused(&self, operation: Operation, reason: &'static str) {
+        let family = match operation {
+            Operation::Prepare => &self.prepare_errors,
+            Operation::Unprepare => &self.unprepare_errors,
+        };
+        family.get_or_create(&ErrorLabels { driver: DRIVER_NAME, error_type: reason }).inc();
+    }
+
+    /// Sets how many devices the claims of a node hold.
+    pub(crate) fn prepared(&self, node: &str, devices: usize) {
+        let labels =
+            PreparedLabels { node: node.to_owned(), driver: DRIVER_NAME, device_type: "gpu" };
+        self.prepared.get_or_create(&labels).set(count(devices));
+    }
+
+    /// Sets how many GPUs a node has.
+    pub(crate) fn gpus(&self, node: &str, inventory: &Inventory) {
+        let labels = |state| GpuLabels { node: node.to_owned(), state };
+        self.gpus.get_or_create(&labels("readable")).set(count(inventory.gpus.len()));
+        self.gpus.get_or_create(&labels("unreadable")).set(count(inventory.unreadable.len()));
+    }
+
+    /// Counts an XID.
+    pub(crate) fn xid(&self, node: &str, xid: u64) {
+        self.xids.get_or_create(&XidLabels { node: node.to_owned(), xid }).inc();
+    }
+
+    /// Counts a failed driver call.
+    pub(crate) fn driver_failure(&self, node: &str) {
+        self.driver_failures.get_or_create(&NodeLabels { node: node.to_owned() }).inc();
+    }
+
+    /// Sets whether the kubelet of a node uses this driver.
+    pub(crate) fn registered(&self, node: &str, is_registered: bool) {
+        let gauge = self.registered.get_or_create_owned(&NodeLabels { node: node.to_owned() });
+        gauge.set(i64::from(is_registered));
+    }
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Prepare => "prepare",
+            Self::Unprepare => "unprepare",
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.metrics.inflight.get_or_create(&self.labels).dec();
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.metrics.duration.get_or_create(&self.labels).observe(seconds);
+    }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_labels_are_those_that_dashboards_for_the_upstream_driver_read() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        drop(metrics.begin(Operation::Prepare));
+        metrics.refused(Operation::Prepare, "DeviceInUse");
+        metrics.prepared("node-1", 3);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"nvidia_dra_requests_total{driver="gpu.nvidia.com",operation="prepare"} 1"#,
+            r#"nvidia_dra_requests_inflight{driver="gpu.nvidia.com",operation="prepare"} 0"#,
+            r#"nvidia_dra_request_duration_seconds_count{driver="gpu.nvidia.com",operation="prepare"} 1"#,
+            r#"nvidia_dra_node_prepare_errors_total{driver="gpu.nvidia.com",error_type="DeviceInUse"} 1"#,
+            r#"nvidia_dra_prepared_devices{node="node-1",driver="gpu.nvidia.com",device_type="gpu"} 3"#,
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The thread that speaks to a node's driver: it reads the GPUs, listens to events and follows the
+//! health of GPUs that are not well.
+//!
+//! Driver calls block for as long as the hardware pleases, so they have a thread of their own and
+//! never hold up the runtime. While all GPUs are well the thread sleeps in the driver's own wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use octavo_gpu::{
+    Driver, DriverError, EventStream, GpuEvent, GpuEventKind, GpuHealth, Inventory, UnreadableGpu,
+};
+use octavo_kube_io::Backoff;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::health::{Answer, GpuWatch, Health};
+use crate::metrics::Metrics;
+
+/// Stack of the thread: NVIDIA's library needs some, the default of 2 MiB would be felt with 500
+/// nodes in a process.
+const STACK_BYTES: usize = 512 * 1024;
+/// Longest sleep in the driver while all is well.
+const IDLE_WAIT: Duration = Duration::from_mins(1);
+/// How soon after a fault, and how seldom at most, a GPU is asked whether it is well again.
+const FIRST_POLL: Duration = Duration::from_secs(1);
+const SLOWEST_POLL: Duration = Duration::from_secs(30);
+
+/// Opens the driver; called again until it succeeds.
+pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
+
+/// What is known of a node's GPUs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// The GPUs; `None` until they were read once.
+    pub(crate) inventory: Option<Arc<Inventory>>,
+    /// GPUs that are not well, by UUID.
+    pub(crate) health: Health,
+    /// Why the driver cannot be used at the moment.
+    pub(crate) error: Option<String>,
+}
+
+/// Starts the thread. It ends some time after `stop`: at once when it is idle between calls, else
+/// when the driver answers; nobody should wait for it.
+pub(crate) fn start(
+    node: &str,
+    open: Opener,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+) -> std::io::Result<watch::Receiver<Snapshot>> {
+    let (sender, receiver) = watch::channel(Snapshot::default());
+    let monitor = Monitor {
+        node: node.to_owned(),
+        metrics,
+        stop,
+        sender,
+        gpus: BTreeMap::new(),
+        snapshot: Snapshot::default(),
+        backoff: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+    };
+    thread::Builder::new()
+        .name("gpu-monitor".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || monitor.run(&open))?;
+    Ok(receiver)
+}
+
+struct Monitor {
+    node: String,
+    metrics: Arc<Metrics>,
+    stop: CancellationToken,
+    sender: watch::Sender<Snapshot>,
+    gpus: BTreeMap<String, GpuWatch>,
+    snapshot: Snapshot,
+    backoff: Backoff,
+}
+
+impl Monitor {
+    fn run(mut self, open: &Opener) {
+        let Some(driver) = self.open(open) else { return };
+        while !self.stop.is_cancelled() {
+            match self.listen(&*driver) {
+                Ok(()) => return,
+                Err(error) => {
+                    // Whatever is wrong with one GPU is found by asking each.
+                    self.metrics.driver_failure(&self.node);
+                    tracing::warn!(node = %self.node, %error, "the driver's events were interrupted");
+                    self.poll(&*driver);
+                    self.publish();
+                    self.pause();
+                }
+            }
+        }
+    }
+
+    /// Opens the driver and reads its GPUs, however often it takes; `None` when told to stop.
+    fn open(&mut self, open: &Opener) -> Option<Arc<dyn Driver>> {
+        loop {
+            if self.stop.is_cancelled() {
+                return None;
+            }
+            let opened = open().and_then(|driver| {
+                let inventory = Inventory::read(&*driver)?;
+                Ok((driver, inventory))
+            });
+            match opened {
+                Ok((driver, inventory)) => {
+                    self.adopt(inventory);
+                    self.ask_all(&*driver);
+                    self.snapshot.error = None;
+                    self.backoff.reset();
+                    self.publish();
+                    return Some(driver);
+                }
+                Err(error) => {
+                    self.metrics.driver_failure(&self.node);
+                    let error = error.to_string();
+                    if self.snapshot.error.as_ref() != Some(&error) {
+                        tracing::error!(node = %self.node, %error, "the GPUs cannot be read; trying again");
+                    }
+                    self.snapshot.error = Some(error);
+                    self.publish();
+                    self.pause();
+                }
+            }
+        }
+    }
+
+    /// Handles events until told to stop.
+    fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        let mut events: Box<dyn EventStream> = match driver.events() {
+            Ok(events) => events,
+            Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => {
+                tracing::warn!(node = %self.node, "the driver tells no events: GPUs are only polled");
+                Box::new(NoEvents)
+            }
+            Err(error) => return Err(error),
+        };
+        let mut poll_at = self.is_sick().then(|| Instant::now() + self.backoff.next_delay());
+        loop {
+            if self.stop.is_cancelled() {
+                return Ok(());
+            }
+            let timeout =
+                poll_at.map_or(IDLE_WAIT, |at| at.saturating_duration_since(Instant::now()));
+            let event = events.wait(timeout)?;
+            if self.stop.is_cancelled() {
+                return Ok(());
+            }
+            let was_sick = self.is_sick();
+            if let Some(event) = &event {
+                self.handle(driver, event);
+                self.backoff.reset();
+            } else if poll_at.is_some_and(|at| at <= Instant::now()) {
+                self.poll(driver);
+                poll_at = None;
+            }
+            self.publish();
+            if !self.is_sick() {
+                poll_at = None;
+                if was_sick {
+                    self.backoff.reset();
+                }
+            } else if poll_at.is_none() || event.is_some() {
+                poll_at = Some(Instant::now() + self.backoff.next_delay());
+            }
+        }
+    }
+
+    fn handle(&mut self, driver: &dyn Driver, event: &GpuEvent) {
+        let number = match event.kind {
+            GpuEventKind::Xid(number) => Some(number),
+            GpuEventKind::DoubleBitEcc => None,
+            // Corrected errors are counted by the driver; nothing is to be done.
+            _ => return,
+        };
+        let Some(uuid) = &event.uuid else {
+            tracing::warn!(node = %self.node, ?event, "an event of a GPU that the driver cannot name");
+            self.ask_all(driver);
+            return;
+        };
+        let health = driver.health(uuid);
+        let answer = Answer::of(&health);
+        let watch = self.gpus.entry(uuid.clone()).or_default();
+        let Some(number) = number else { return watch.on_answer(answer, now()) };
+        let advice = health.ok().and_then(|health| health.recovery_action);
+        let class = watch.on_xid(number, answer, advice, now());
+        self.metrics.xid(&self.node, number);
+        tracing::warn!(node = %self.node, gpu = %uuid, xid = number, class = class.name(), "XID");
+    }
+
+    /// Asks whether what was wrong still is, and whether GPUs that could not be read now can.
+    fn poll(&mut self, driver: &dyn Driver) {
+        match Inventory::read(driver) {
+            Ok(inventory) => self.adopt(inventory),
+            Err(error) => {
+                self.metrics.driver_failure(&self.node);
+                tracing::debug!(node = %self.node, %error, "the GPUs cannot be read at the moment");
+            }
+        }
+        self.ask_all(driver);
+    }
+
+    fn ask_all(&mut self, driver: &dyn Driver) {
+        for (uuid, watch) in &mut self.gpus {
+            let health: Result<GpuHealth, _> = driver.health(uuid);
+            watch.on_answer(Answer::of(&health), now());
+        }
+    }
+
+    /// Takes what was read; GPUs that were read before and now cannot be stay known.
+    fn adopt(&mut self, mut inventory: Inventory) {
+        if let Some(known) = &self.snapshot.inventory {
+            for gpu in &known.gpus {
+                if !inventory.gpus.iter().any(|found| found.uuid == gpu.uuid) {
+                    inventory.unreadable.retain(|unreadable| unreadable.index != gpu.index);
+                    inventory.gpus.push(gpu.clone());
+                }
+            }
+            inventory.gpus.sort_by_key(|gpu| gpu.index);
+        }
+        if self.snapshot.inventory.as_deref() == Some(&inventory) {
+            return;
+        }
+        for UnreadableGpu { index, error } in &inventory.unreadable {
+            tracing::error!(node = %self.node, index, %error, "a GPU cannot be read; the others are served");
+        }
+        for gpu in &inventory.gpus {
+            self.gpus.entry(gpu.uuid.clone()).or_default();
+        }
+        self.metrics.gpus(&self.node, &inventory);
+        self.snapshot.inventory = Some(Arc::new(inventory));
+    }
+
+    fn is_sick(&self) -> bool {
+        let has_unreadable =
+            self.snapshot.inventory.as_ref().is_some_and(|found| !found.unreadable.is_empty());
+        has_unreadable || self.gpus.values().any(|watch| watch.state().is_some())
+    }
+
+    fn publish(&mut self) {
+        self.snapshot.health = self
+            .gpus
+            .iter()
+            .filter_map(|(uuid, watch)| Some((uuid.clone(), watch.state()?.clone())))
+            .collect();
+        self.sender.send_if_modified(|old| {
+            let same_gpus = match (&old.inventory, &self.snapshot.inventory) {
+                (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+                (None, None) => true,
+                _ => false,
+            };
+            let is_same =
+                same_gpus && old.health == self.snapshot.health && old.error == self.snapshot.error;
+            old.clone_from(&self.snapshot);
+            !is_same
+        });
+    }
+
+    /// Sleeps between two attempts, in steps that let the thread end soon after it is told to.
+    fn pause(&mut self) {
+        let until = Instant::now() + self.backoff.next_delay();
+        while !self.stop.is_cancelled() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(Duration::from_millis(500)));
+        }
+    }
+}
+
+/// Stands in for events where a driver has none.
+struct NoEvents;
+
+impl EventStream for NoEvents {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError> {
+        thread::sleep(timeout);
+        Ok(None)
+    }
+}
+
+fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
+}
+
+#[cfg(test)]
+mod tests;

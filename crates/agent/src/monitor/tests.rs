@@ -1,0 +1,129 @@
+use octavo_gpu::RecoveryAction;
+use prometheus_client::registry::Registry;
+use tokio::time::timeout;
+
+use super::*;
+use crate::testing::{TestDriver, advice, lost, uuid, well};
+
+/// Longer than anything here takes: a test that waits this long has failed.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+struct Watched {
+    driver: TestDriver,
+    snapshots: watch::Receiver<Snapshot>,
+    stop: CancellationToken,
+}
+
+impl Watched {
+    fn start(driver: TestDriver) -> Self {
+        let opened = driver.clone();
+        Self::start_with(driver, Box::new(move || Ok(Arc::new(opened.clone()))))
+    }
+
+    fn start_with(driver: TestDriver, open: Opener) -> Self {
+        let stop = CancellationToken::new();
+        let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+        let snapshots = start("node", open, metrics, stop.clone()).unwrap();
+        Self { driver, snapshots, stop }
+    }
+
+    async fn until(&mut self, what: impl FnMut(&Snapshot) -> bool) -> Snapshot {
+        timeout(DEADLINE, self.snapshots.wait_for(what)).await.unwrap().unwrap().clone()
+    }
+
+    /// Tells of an XID once somebody listens.
+    async fn xid(&self, index: Option<u32>, number: u64) {
+        let listening = async {
+            while self.driver.listeners() == 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(DEADLINE, listening).await.unwrap();
+        let (kind, uuid) = (GpuEventKind::Xid(number), index.map(uuid));
+        self.driver.tell(&Ok(GpuEvent { uuid, kind, gpu_instance: None, compute_instance: None }));
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[tokio::test]
+async fn an_xid_concerns_its_gpu_alone_and_passes_when_the_driver_is_content() {
+    let mut watched = Watched::start(TestDriver::new(4));
+    let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    assert!(first.health.is_empty());
+    watched.driver.set_health(2, Ok(advice(RecoveryAction::GpuReset)));
+    watched.xid(Some(2), 48).await;
+    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
+    assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(2)]);
+    assert_eq!(sick.health[&uuid(2)].xid, Some(48));
+    watched.driver.set_health(2, Ok(well()));
+    watched.until(|snapshot| snapshot.health.is_empty()).await;
+}
+
+#[tokio::test]
+async fn events_that_fail_lead_to_the_gpu_that_was_lost_and_are_taken_up_again() {
+    let mut watched = Watched::start(TestDriver::new(4));
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    // Whoever listens now is told of a failure that names no GPU.
+    watched.xid(Some(0), 13).await;
+    watched.driver.set_health(3, Err(lost()));
+    watched.driver.set_unreadable(3, Some(lost()));
+    watched.driver.tell(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
+    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
+    assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(3)]);
+    assert_eq!(sick.inventory.unwrap().gpus.len(), 4, "the lost GPU stays known");
+    watched.driver.set_health(3, Ok(well()));
+    watched.driver.set_unreadable(3, None);
+    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    // Events are heard again.
+    watched.driver.set_health(1, Ok(advice(RecoveryAction::NodeReboot)));
+    watched.xid(None, 79).await;
+    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
+    assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(1)]);
+}
+
+#[tokio::test]
+async fn an_unreadable_gpu_hides_no_other_and_is_served_once_it_can_be_read() {
+    let driver = TestDriver::new(3);
+    driver.set_unreadable(1, Some(DriverError::InUse { call: "nvmlDeviceGetUUID" }));
+    let mut watched = Watched::start(driver);
+    let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    let inventory = first.inventory.unwrap();
+    assert_eq!((inventory.gpus.len(), inventory.unreadable.len()), (2, 1));
+    watched.driver.set_unreadable(1, None);
+    let all = |snapshot: &Snapshot| snapshot.inventory.as_ref().unwrap().gpus.len() == 3;
+    watched.until(all).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_cannot_be_loaded_is_tried_again() {
+    let driver = TestDriver::new(1);
+    let attempts = std::sync::Mutex::new(0);
+    let opened = driver.clone();
+    let open: Opener = Box::new(move || {
+        *attempts.lock().unwrap() += 1;
+        if *attempts.lock().unwrap() == 1 {
+            let (path, reason) = ("libnvidia-ml.so.1".to_owned(), "not there".to_owned());
+            return Err(DriverError::Load { path, reason });
+        }
+        Ok(Arc::new(opened.clone()))
+    });
+    let mut watched = Watched::start_with(driver, open);
+    let failed = watched.until(|snapshot| snapshot.error.is_some()).await;
+    assert!(failed.error.unwrap().contains("libnvidia-ml.so.1"));
+    assert!(failed.inventory.is_none());
+    watched.until(|snapshot| snapshot.inventory.is_some() && snapshot.error.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_fault_that_was_there_before_the_agent_is_known_with_the_first_snapshot() {
+    let driver = TestDriver::new(2);
+    driver.set_health(0, Ok(advice(RecoveryAction::GpuReset)));
+    let mut watched = Watched::start(driver);
+    let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    assert_eq!(first.health[&uuid(0)].advice, Some("gpu-reset"));
+}

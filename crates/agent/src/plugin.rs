@@ -1,0 +1,209 @@
+//! The services on the DRA socket: preparing claims, in the two versions that kubelets speak.
+//!
+//! Each claim of a call is worked on by itself, side by side with the others. What goes wrong with one
+//! claim is that claim's error.
+
+use std::sync::Arc;
+
+use octavo_api::Refusal;
+use octavo_kubelet_api::dra::{v1, v1beta1};
+use tonic::{Request, Response, Status};
+
+use crate::metrics::{Metrics, Operation};
+use crate::node::{ClaimRef, PreparedDevice};
+
+/// What prepares claims.
+pub(crate) trait Preparer: Send + Sync + 'static {
+    /// Makes the devices of a claim ready; a ready claim stays as it is.
+    fn prepare(
+        &self,
+        claim: &ClaimRef,
+    ) -> impl Future<Output = Result<Vec<PreparedDevice>, Refusal>> + Send;
+
+    /// Takes the devices of a claim back; an unknown claim has none.
+    fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), Refusal>> + Send;
+}
+
+/// Serves `DRAPlugin`.
+#[derive(Debug)]
+pub(crate) struct Plugin<P> {
+    preparer: Arc<P>,
+    metrics: Arc<Metrics>,
+}
+
+/// What became of a claim, by UID.
+type Outcomes<T> = Vec<(String, Result<T, String>)>;
+
+impl<P: Preparer> Plugin<P> {
+    /// Serves what `preparer` does.
+    pub(crate) fn new(preparer: Arc<P>, metrics: Arc<Metrics>) -> Self {
+        Self { preparer, metrics }
+    }
+
+    async fn prepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<Vec<PreparedDevice>> {
+        side_by_side(claims, |claim| {
+            let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
+            async move {
+                let _in_flight = metrics.begin(Operation::Prepare);
+                report(&metrics, Operation::Prepare, &claim, preparer.prepare(&claim).await)
+            }
+        })
+        .await
+    }
+
+    async fn unprepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<()> {
+        side_by_side(claims, |claim| {
+            let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
+            async move {
+                let _in_flight = metrics.begin(Operation::Unprepare);
+                report(&metrics, Operation::Unprepare, &claim, preparer.unprepare(&claim).await)
+            }
+        })
+        .await
+    }
+}
+
+// By hand, because a derived one would ask that the preparer can be cloned.
+impl<P> Clone for Plugin<P> {
+    fn clone(&self) -> Self {
+        Self { preparer: Arc::clone(&self.preparer), metrics: Arc::clone(&self.metrics) }
+    }
+}
+
+/// Works on every claim at the same time; answers in the order of the claims.
+async fn side_by_side<T, F>(claims: Vec<ClaimRef>, work: impl Fn(ClaimRef) -> F) -> Outcomes<T>
+where
+    F: Future<Output = Result<T, String>>,
+{
+    let work = claims.into_iter().map(|claim| {
+        let uid = claim.uid.clone();
+        let work = work(claim);
+        async move { (uid, work.await) }
+    });
+    futures::future::join_all(work).await
+}
+
+fn report<T>(
+    metrics: &Metrics,
+    operation: Operation,
+    claim: &ClaimRef,
+    outcome: Result<T, Refusal>,
+) -> Result<T, String> {
+    let ClaimRef { namespace, name, uid } = claim;
+    match outcome {
+        Ok(value) => {
+            tracing::debug!(%namespace, %name, %uid, ?operation, "done");
+            Ok(value)
+        }
+        Err(refusal) => {
+            metrics.refused(operation, refusal.reason());
+            tracing::warn!(%namespace, %name, %uid, ?operation, error = %refusal, "refused");
+            Err(refusal.to_string())
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl<P: Preparer> v1::dra_plugin_server::DraPlugin for Plugin<P> {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<v1::NodePrepareResourcesRequest>,
+    ) -> Result<Response<v1::NodePrepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims.into_iter().map(|claim| ClaimRef {
+            namespace: claim.namespace,
+            name: claim.name,
+            uid: claim.uid,
+        });
+        let outcomes = self.prepare_all(claims.collect()).await;
+        let answer = |outcome| match outcome {
+            Ok(devices) => v1::NodePrepareResourceResponse {
+                devices: Vec::into_iter(devices).map(device_v1).collect(),
+                error: String::new(),
+            },
+            Err(error) => v1::NodePrepareResourceResponse { devices: Vec::new(), error },
+        };
+        let claims = outcomes.into_iter().map(|(uid, outcome)| (uid, answer(outcome))).collect();
+        Ok(Response::new(v1::NodePrepareResourcesResponse { claims }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<v1::NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<v1::NodeUnprepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims.into_iter().map(|claim| ClaimRef {
+            namespace: claim.namespace,
+            name: claim.name,
+            uid: claim.uid,
+        });
+        let outcomes = self.unprepare_all(claims.collect()).await;
+        let answer = |outcome: Result<(), _>| v1::NodeUnprepareResourceResponse {
+            error: outcome.err().unwrap_or_default(),
+        };
+        let claims = outcomes.into_iter().map(|(uid, outcome)| (uid, answer(outcome))).collect();
+        Ok(Response::new(v1::NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+#[tonic::async_trait]
+impl<P: Preparer> v1beta1::dra_plugin_server::DraPlugin for Plugin<P> {
+    async fn node_prepare_resources(
+        &self,
+        request: Request<v1beta1::NodePrepareResourcesRequest>,
+    ) -> Result<Response<v1beta1::NodePrepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims.into_iter().map(|claim| ClaimRef {
+            namespace: claim.namespace,
+            name: claim.name,
+            uid: claim.uid,
+        });
+        let outcomes = self.prepare_all(claims.collect()).await;
+        let answer = |outcome| match outcome {
+            Ok(devices) => v1beta1::NodePrepareResourceResponse {
+                devices: Vec::into_iter(devices).map(device_v1beta1).collect(),
+                error: String::new(),
+            },
+            Err(error) => v1beta1::NodePrepareResourceResponse { devices: Vec::new(), error },
+        };
+        let claims = outcomes.into_iter().map(|(uid, outcome)| (uid, answer(outcome))).collect();
+        Ok(Response::new(v1beta1::NodePrepareResourcesResponse { claims }))
+    }
+
+    async fn node_unprepare_resources(
+        &self,
+        request: Request<v1beta1::NodeUnprepareResourcesRequest>,
+    ) -> Result<Response<v1beta1::NodeUnprepareResourcesResponse>, Status> {
+        let claims = request.into_inner().claims.into_iter().map(|claim| ClaimRef {
+            namespace: claim.namespace,
+            name: claim.name,
+            uid: claim.uid,
+        });
+        let outcomes = self.unprepare_all(claims.collect()).await;
+        let answer = |outcome: Result<(), _>| v1beta1::NodeUnprepareResourceResponse {
+            error: outcome.err().unwrap_or_default(),
+        };
+        let claims = outcomes.into_iter().map(|(uid, outcome)| (uid, answer(outcome))).collect();
+        Ok(Response::new(v1beta1::NodeUnprepareResourcesResponse { claims }))
+    }
+}
+
+fn device_v1(device: PreparedDevice) -> v1::Device {
+    v1::Device {
+        request_names: device.requests,
+        pool_name: device.pool,
+        device_name: device.device,
+        cdi_device_ids: device.cdi_ids,
+        share_id: device.share_id,
+    }
+}
+
+/// Version 1beta1 does not know shares.
+fn device_v1beta1(device: PreparedDevice) -> v1beta1::Device {
+    v1beta1::Device {
+        request_names: device.requests,
+        pool_name: device.pool,
+        device_name: device.device,
+        cdi_device_ids: device.cdi_ids,
+    }
+}
+
+#[cfg(test)]
+mod tests;

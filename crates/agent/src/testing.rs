@@ -1,0 +1,176 @@
+//! What the tests of several parts need: GPUs and a driver that a test commands.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use octavo_gpu::{
+    AddressingMode, Clique, Driver, DriverError, DriverVersions, EventStream, Fabric, FabricState,
+    Gpu, GpuEvent, GpuHealth, Inventory, PciAddress, RecoveryAction, UnreadableGpu,
+};
+
+/// The UUID of the test GPU with this index.
+pub(crate) fn uuid(index: u32) -> String {
+    format!("GPU-00000000-0000-0000-0000-00000000000{index}")
+}
+
+/// An H100 with this index.
+pub(crate) fn gpu(index: u32) -> Gpu {
+    Gpu {
+        index,
+        minor: index,
+        uuid: uuid(index),
+        name: "NVIDIA H100 80GB HBM3".to_owned(),
+        brand: "Nvidia".to_owned(),
+        architecture: "Hopper".to_owned(),
+        compute_capability: (9, 0),
+        memory_bytes: 81_559 << 20,
+        reserved_bytes: None,
+        multiprocessors: Some(132),
+        pci: PciAddress {
+            domain: 0,
+            bus: 0x1b + u8::try_from(index).unwrap(),
+            device: 0,
+            function: 0,
+        },
+        pci_device_id: 0x2330_10de,
+        pci_subsystem_id: 0x16c1_10de,
+        pcie_root: Some("pci0000:15".to_owned()),
+        numa_node: Some(0),
+        module: Some(index + 1),
+        serial: None,
+        addressing_mode: Some(AddressingMode::Hmm),
+        ecc: Some(true),
+        power_limit_milliwatts: Some(700_000),
+        sm_clock_mhz: None,
+        memory_clock_mhz: None,
+        nvlink: None,
+        fabric: Some(Fabric {
+            state: FabricState::Completed,
+            status: 0,
+            clique: Some(Clique {
+                cluster: "9c6f1f3e-0000-0000-0000-000000000001".to_owned(),
+                id: 1,
+            }),
+            cluster_uuid: "9c6f1f3e-0000-0000-0000-000000000001".to_owned(),
+            clique_id: 1,
+            health_mask: None,
+        }),
+        mig: None,
+    }
+}
+
+/// A node with this many GPUs.
+pub(crate) fn inventory(count: u32) -> Inventory {
+    Inventory { versions: versions(), gpus: (0..count).map(gpu).collect(), unreadable: Vec::new() }
+}
+
+fn versions() -> DriverVersions {
+    DriverVersions {
+        driver: "580.95.05".to_owned(),
+        cuda: (13, 0),
+        nvml: "13.580.95.05".to_owned(),
+    }
+}
+
+/// The driver's answer for a GPU that is well.
+pub(crate) fn well() -> GpuHealth {
+    advice(RecoveryAction::None)
+}
+
+/// The driver's answer for a GPU for which it advises something.
+pub(crate) fn advice(action: RecoveryAction) -> GpuHealth {
+    GpuHealth { recovery_action: Some(action), ..GpuHealth::default() }
+}
+
+/// The driver's answer for a GPU that it lost.
+pub(crate) fn lost() -> DriverError {
+    DriverError::GpuLost { call: "nvmlDeviceGetFieldValues" }
+}
+
+/// A driver that does as the test says. Cheap to clone; clones are the same driver.
+#[derive(Clone)]
+pub(crate) struct TestDriver(Arc<Mutex<Commands>>);
+
+struct Commands {
+    count: u32,
+    health: BTreeMap<String, Result<GpuHealth, DriverError>>,
+    unreadable: BTreeMap<u32, DriverError>,
+    listeners: Vec<Sender<Result<GpuEvent, DriverError>>>,
+}
+
+struct TestEvents(Receiver<Result<GpuEvent, DriverError>>);
+
+impl TestDriver {
+    /// A driver with this many GPUs, all well.
+    pub(crate) fn new(count: u32) -> Self {
+        Self(Arc::new(Mutex::new(Commands {
+            count,
+            health: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            listeners: Vec::new(),
+        })))
+    }
+
+    /// What the driver says of a GPU from now on.
+    pub(crate) fn set_health(&self, index: u32, health: Result<GpuHealth, DriverError>) {
+        self.0.lock().unwrap().health.insert(uuid(index), health);
+    }
+
+    /// Makes a GPU unreadable, or readable again.
+    pub(crate) fn set_unreadable(&self, index: u32, error: Option<DriverError>) {
+        let mut commands = self.0.lock().unwrap();
+        match error {
+            Some(error) => commands.unreadable.insert(index, error),
+            None => commands.unreadable.remove(&index),
+        };
+    }
+
+    /// Tells listeners of an event, or that listening failed.
+    pub(crate) fn tell(&self, event: &Result<GpuEvent, DriverError>) {
+        self.0.lock().unwrap().listeners.retain(|listener| listener.send(event.clone()).is_ok());
+    }
+
+    /// How many listen.
+    pub(crate) fn listeners(&self) -> usize {
+        self.0.lock().unwrap().listeners.len()
+    }
+}
+
+impl Driver for TestDriver {
+    fn versions(&self) -> Result<DriverVersions, DriverError> {
+        Ok(versions())
+    }
+
+    fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
+        let commands = self.0.lock().unwrap();
+        let read = |index| match commands.unreadable.get(&index) {
+            Some(error) => Err(UnreadableGpu { index, error: error.clone() }),
+            None => Ok(gpu(index)),
+        };
+        Ok((0..commands.count).map(read).collect())
+    }
+
+    fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError> {
+        self.0.lock().unwrap().health.get(uuid).cloned().unwrap_or_else(|| Ok(well()))
+    }
+
+    fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
+        let (sender, receiver) = channel();
+        self.0.lock().unwrap().listeners.push(sender);
+        Ok(Box::new(TestEvents(receiver)))
+    }
+}
+
+impl EventStream for TestEvents {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError> {
+        match self.0.recv_timeout(timeout) {
+            Ok(event) => event.map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(DriverError::NotFound { call: "nvmlEventSetWait_v2" })
+            }
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Another implementation of CDI reads what the agent writes and edits a container with it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+
+use container_device_interface::spec::{read_spec, validate_spec};
+use futures::future::BoxFuture;
+use octavo_agent::claims::{
+    AllocatedClaim, ClaimReader, Claims, KnownDevice, ReadError, SilentReporter, claim_of,
+};
+use octavo_agent::{ClaimRef, NodePaths};
+use serde_json::json;
+
+const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
+
+/// An API server with one claim.
+struct One(serde_json::Value);
+
+impl ClaimReader for One {
+    fn read<'a>(
+        &'a self,
+        _: &'a ClaimRef,
+    ) -> BoxFuture<'a, Result<Option<AllocatedClaim>, ReadError>> {
+        let object = serde_json::from_value(self.0.clone()).unwrap();
+        Box::pin(async move { Ok(Some(claim_of(object))) })
+    }
+}
+
+#[tokio::test]
+async fn another_reader_takes_the_spec_and_finds_every_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |path: &str| folder.path().join(path);
+    for part in ["proc/sys/kernel/random", "driver/usr/lib64", "dev"] {
+        fs::create_dir_all(at(part)).unwrap();
+    }
+    fs::write(at("proc/sys/kernel/random/boot_id"), "boot").unwrap();
+    fs::write(at("driver/usr/lib64/libcuda.so.580.95.05"), "").unwrap();
+    symlink("libcuda.so.580.95.05", at("driver/usr/lib64/libcuda.so.1")).unwrap();
+    fs::write(at("dev/nvidiactl"), "").unwrap();
+    let paths = NodePaths {
+        driver_root: "/run/nvidia/driver".into(),
+        driver_root_seen: at("driver"),
+        dev_root: "/".into(),
+        dev_root_seen: folder.path().to_owned(),
+        proc_root: at("proc"),
+        sys_root: at("sys"),
+        kubelet_root: at("kubelet"),
+        cdi_root: at("cdi"),
+        hook_path: "/octavo".into(),
+    };
+    let results: Vec<_> = ["gpu-0", "gpu-1"]
+        .iter()
+        .map(|device| {
+            json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node", "device": device})
+        })
+        .collect();
+    let reader = One(json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "ns", "uid": UID}, "spec": {},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }));
+    let (claims, _) =
+        Claims::open(paths, "node".to_owned(), Arc::new(reader), Arc::new(SilentReporter)).unwrap();
+    let known = (0..2).map(|minor| KnownDevice {
+        name: format!("gpu-{minor}"),
+        uuid: format!("GPU-{minor}"),
+        minor,
+        pci: format!("0000:0{minor}:00.0"),
+    });
+    claims.set_devices("580.95.05", known.collect()).await;
+    let claim = ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: UID.to_owned() };
+    let prepared = claims.prepare(&claim).await.unwrap();
+
+    let path = at(&format!("cdi/k8s.gpu.nvidia.com-claim_{UID}.yaml"));
+    let spec = read_spec(&path, 0).expect("reads");
+    validate_spec(&container_device_interface::spec::parse_spec(&path).unwrap()).expect("is valid");
+    assert_eq!(
+        (spec.get_vendor(), spec.get_class()),
+        ("k8s.gpu.nvidia.com".to_owned(), "claim".to_owned())
+    );
+    for device in prepared {
+        let [id] = device.cdi_ids.as_slice() else { unreachable!("one id a device") };
+        let name = id.strip_prefix("k8s.gpu.nvidia.com/claim=").expect("is of our kind");
+        assert!(spec.get_device(name).is_some(), "{name}");
+    }
+}

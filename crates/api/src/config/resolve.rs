@@ -1,0 +1,106 @@
+//! Which config a request gets.
+
+use super::{ConfigEntry, ConfigError, ConfigSource, OpaqueConfig, ParseBytes, decode};
+
+/// A decoded entry of a claim's configs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedConfig {
+    /// Who gave it.
+    pub source: ConfigSource,
+    /// Requests that it is for; empty means all.
+    pub requests: Vec<String>,
+    /// The config.
+    pub config: OpaqueConfig,
+}
+
+/// Type of an allocated device, as its attribute `type` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceType {
+    /// A whole GPU.
+    Gpu,
+    /// A MIG device.
+    Mig,
+    /// A GPU passed through.
+    Vfio,
+}
+
+/// A config that was given for a request by name but does not go with its device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigMismatch {
+    /// The request.
+    pub request: String,
+    /// Kind of the config.
+    pub kind: &'static str,
+    /// Type of the device.
+    pub device_type: &'static str,
+}
+
+/// Decodes the entries that are for `driver`; others are not looked at. The error says who gave the
+/// wrong one.
+pub fn decode_entries(
+    entries: &[ConfigEntry],
+    driver: &str,
+    parse_bytes: ParseBytes,
+) -> Result<Vec<DecodedConfig>, (ConfigSource, ConfigError)> {
+    let ours = entries.iter().filter(|entry| entry.driver == driver);
+    ours.map(|entry| {
+        let config =
+            decode(&entry.parameters, parse_bytes).map_err(|error| (entry.source, error))?;
+        Ok(DecodedConfig { source: entry.source, requests: entry.requests.clone(), config })
+    })
+    .collect()
+}
+
+/// The config of a request (`request` or `request/subrequest`) on a device of a type; `None` means the
+/// type's default.
+///
+/// A claim's config wins over its class's, a later one over an earlier one. One that names the request
+/// must fit the device; one for all requests is passed over where it does not fit, so that a claim of
+/// several types of device can have one for each.
+pub fn for_request<'a>(
+    configs: &'a [DecodedConfig],
+    request: &str,
+    device_type: DeviceType,
+) -> Result<Option<&'a OpaqueConfig>, ConfigMismatch> {
+    let parent = request.split_once('/').map_or(request, |(parent, _)| parent);
+    for source in [ConfigSource::Claim, ConfigSource::Class] {
+        for entry in configs.iter().rev().filter(|entry| entry.source == source) {
+            let is_named = entry.requests.iter().any(|name| name == request || name == parent);
+            if !is_named && !entry.requests.is_empty() {
+                continue;
+            }
+            if device_type.takes(&entry.config) {
+                return Ok(Some(&entry.config));
+            }
+            if is_named {
+                return Err(ConfigMismatch {
+                    request: request.to_owned(),
+                    kind: entry.config.kind(),
+                    device_type: device_type.name(),
+                });
+            }
+        }
+    }
+    Ok(None)
+}
+
+impl DeviceType {
+    /// The value of the attribute `type`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gpu => "gpu",
+            Self::Mig => "mig",
+            Self::Vfio => "vfio",
+        }
+    }
+
+    /// Whether a config is for devices of this type.
+    fn takes(self, config: &OpaqueConfig) -> bool {
+        matches!(
+            (self, config),
+            (Self::Gpu, OpaqueConfig::Gpu(_))
+                | (Self::Mig, OpaqueConfig::MigDevice(_))
+                | (Self::Vfio, OpaqueConfig::VfioDevice(_))
+        )
+    }
+}

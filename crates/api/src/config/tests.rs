@@ -1,0 +1,240 @@
+use serde_json::{Value, json};
+
+use super::{
+    ConfigEntry, ConfigSource, DecodedConfig, DeviceType, GpuConfig, MpsConfig, OpaqueConfig,
+    Sharing, TimeSlice, decode, decode_entries, for_request,
+};
+
+/// A reader of bytes that is enough for these tests.
+fn parse_bytes(text: &str) -> Result<i128, String> {
+    let (number, unit) = match text.strip_suffix("Gi") {
+        Some(number) => (number, 1 << 30),
+        None => (text, 1),
+    };
+    let number: i128 = number.parse().map_err(|_| format!("{text:?} is not a quantity"))?;
+    Ok(number * unit)
+}
+
+fn config(kind: &str, fields: &Value) -> Value {
+    let mut config = json!({"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind});
+    if let (Some(config), Some(fields)) = (config.as_object_mut(), fields.as_object()) {
+        config.extend(fields.clone());
+    }
+    config
+}
+
+/// Decodes and expects an error at a path whose text contains some words.
+fn check_refused(config: &Value, path: &str, words: &str) {
+    let error = decode(config, parse_bytes).expect_err(path);
+    assert_eq!(error.path, path, "{error}");
+    assert!(error.problem.contains(words), "{error}");
+}
+
+#[test]
+fn a_full_mps_config_is_decoded() {
+    let mps = json!({"sharing": {"strategy": "MPS", "mpsConfig": {
+        "defaultActiveThreadPercentage": 50,
+        "defaultPinnedDeviceMemoryLimit": "10Gi",
+        "defaultPerDevicePinnedMemoryLimit": {"0": "5Gi", "GPU-1": 1_073_741_824},
+        "multiUser": true,
+    }}});
+    let expected = MpsConfig {
+        default_active_thread_percentage: Some(50),
+        default_pinned_device_memory_limit: Some(10 << 30),
+        default_per_device_pinned_memory_limit: [
+            ("0".to_owned(), 5 << 30),
+            ("GPU-1".to_owned(), 1 << 30),
+        ]
+        .into(),
+        multi_user: true,
+    };
+    assert_eq!(
+        decode(&config("GpuConfig", &mps), parse_bytes),
+        Ok(OpaqueConfig::Gpu(GpuConfig { sharing: Some(Sharing::Mps(expected)) }))
+    );
+}
+
+#[test]
+fn defaults_are_those_of_the_api() {
+    let time_slicing = json!({"sharing": {"strategy": "TimeSlicing"}});
+    assert_eq!(
+        decode(&config("GpuConfig", &time_slicing), parse_bytes),
+        Ok(OpaqueConfig::Gpu(GpuConfig {
+            sharing: Some(Sharing::TimeSlicing(TimeSlice::Default))
+        }))
+    );
+    assert_eq!(
+        decode(&config("GpuConfig", &json!({"sharing": null})), parse_bytes),
+        Ok(OpaqueConfig::Gpu(GpuConfig { sharing: None }))
+    );
+    for (kind, fields) in [
+        ("MigDeviceConfig", json!({"sharing": {"strategy": "MPS"}})),
+        (
+            "VfioDeviceConfig",
+            json!({"iommu": {"backendPolicy": "PreferIommuFD", "enableAPIDevice": true}}),
+        ),
+        (
+            "ComputeDomainChannelConfig",
+            json!({"domainID": "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d", "allocationMode": "All"}),
+        ),
+        ("ComputeDomainDaemonConfig", json!({"domainID": "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d"})),
+    ] {
+        let decoded = decode(&config(kind, &fields), parse_bytes).expect(kind);
+        assert_eq!(decoded.kind(), kind);
+    }
+}
+
+#[test]
+fn an_error_names_its_field() {
+    let gpu = |fields| config("GpuConfig", &fields);
+    let mps = |fields: Value| gpu(json!({"sharing": {"strategy": "MPS", "mpsConfig": fields}}));
+    check_refused(&json!("GpuConfig"), "(root)", "object is expected");
+    check_refused(&json!({"kind": "GpuConfig"}), "apiVersion", "required");
+    check_refused(
+        &json!({"apiVersion": "resource.nvidia.com/v1", "kind": "GpuConfig"}),
+        "apiVersion",
+        "is not resource.nvidia.com/v1beta1",
+    );
+    check_refused(&config("GPUConfig", &json!({})), "kind", "not one of GpuConfig");
+    check_refused(&gpu(json!({"shaering": {}})), "shaering", "unknown; known here are");
+    check_refused(&gpu(json!({"sharing": {}})), "sharing.strategy", "required");
+    check_refused(&gpu(json!({"sharing": {"strategy": "mps"}})), "sharing.strategy", "not one of");
+    check_refused(
+        &gpu(json!({"sharing": {"strategy": "TimeSlicing", "mpsConfig": {}}})),
+        "sharing.mpsConfig",
+        "does not go with strategy TimeSlicing",
+    );
+    check_refused(
+        &gpu(
+            json!({"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "long"}}}),
+        ),
+        "sharing.timeSlicingConfig.interval",
+        "not one of Default, Short, Medium, Long",
+    );
+    check_refused(
+        &config(
+            "MigDeviceConfig",
+            &json!({"sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {}}}),
+        ),
+        "sharing.timeSlicingConfig",
+        "unknown",
+    );
+    for percentage in [json!(0), json!(101), json!(-1), json!(1.5)] {
+        check_refused(
+            &mps(json!({"defaultActiveThreadPercentage": percentage})),
+            "sharing.mpsConfig.defaultActiveThreadPercentage",
+            "from 1 to 100",
+        );
+    }
+    check_refused(
+        &mps(json!({"defaultActiveThreadPercentage": "50"})),
+        "sharing.mpsConfig.defaultActiveThreadPercentage",
+        "it is text",
+    );
+    check_refused(
+        &mps(json!({"defaultPinnedDeviceMemoryLimit": "10GB"})),
+        "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit",
+        "not a quantity",
+    );
+    check_refused(
+        &mps(json!({"defaultPinnedDeviceMemoryLimit": "1000"})),
+        "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit",
+        "less than 1Mi",
+    );
+    check_refused(
+        &mps(json!({"defaultPerDevicePinnedMemoryLimit": {"first": "1Gi"}})),
+        "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit.first",
+        "neither a GPU UUID nor an index",
+    );
+    check_refused(
+        &mps(json!({"multiUser": "yes"})),
+        "sharing.mpsConfig.multiUser",
+        "true or false",
+    );
+    check_refused(
+        &config("ComputeDomainDaemonConfig", &json!({"domainID": "my-domain"})),
+        "domainID",
+        "not a UID",
+    );
+    check_refused(
+        &config("VfioDeviceConfig", &json!({"iommu": {"backendPolicy": "Any"}})),
+        "iommu.backendPolicy",
+        "not one of LegacyOnly, PreferIommuFD",
+    );
+}
+
+fn entry(source: ConfigSource, requests: &[&str], driver: &str, parameters: Value) -> ConfigEntry {
+    let requests = requests.iter().map(|&request| request.to_owned()).collect();
+    ConfigEntry { source, requests, driver: driver.to_owned(), parameters }
+}
+
+fn interval(interval: &str) -> Value {
+    let sharing = json!({"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}});
+    config("GpuConfig", &json!({"sharing": sharing}))
+}
+
+fn chosen(configs: &[DecodedConfig], request: &str) -> Option<TimeSlice> {
+    let config = for_request(configs, request, DeviceType::Gpu).expect("the config fits");
+    match config {
+        Some(OpaqueConfig::Gpu(GpuConfig { sharing: Some(Sharing::TimeSlicing(slice)) })) => {
+            Some(*slice)
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn a_claim_wins_over_its_class_and_later_over_earlier() {
+    use ConfigSource::{Claim, Class};
+    let entries = [
+        entry(Claim, &["a"], "gpu.nvidia.com", interval("Short")),
+        entry(Claim, &["a"], "gpu.nvidia.com", interval("Medium")),
+        entry(Class, &[], "gpu.nvidia.com", interval("Long")),
+        entry(Class, &["b"], "gpu.nvidia.com", interval("Default")),
+    ];
+    let configs = decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect("valid");
+    assert_eq!(chosen(&configs, "a"), Some(TimeSlice::Medium));
+    assert_eq!(chosen(&configs, "a/sub"), Some(TimeSlice::Medium));
+    assert_eq!(chosen(&configs, "b"), Some(TimeSlice::Default));
+    assert_eq!(chosen(&configs, "c"), Some(TimeSlice::Long));
+    assert_eq!(chosen(&[], "a"), None);
+}
+
+#[test]
+fn a_config_for_a_subrequest_is_for_no_other() {
+    let entries = [entry(ConfigSource::Claim, &["a/one"], "gpu.nvidia.com", interval("Short"))];
+    let configs = decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect("valid");
+    assert_eq!(chosen(&configs, "a/one"), Some(TimeSlice::Short));
+    assert_eq!(chosen(&configs, "a/two"), None);
+    assert_eq!(chosen(&configs, "a"), None);
+}
+
+#[test]
+fn configs_of_other_drivers_are_not_looked_at() {
+    let entries = [entry(ConfigSource::Claim, &[], "net.example.com", json!({"anything": true}))];
+    assert_eq!(decode_entries(&entries, "gpu.nvidia.com", parse_bytes), Ok(Vec::new()));
+}
+
+#[test]
+fn a_wrong_config_says_who_gave_it() {
+    let entries = [entry(ConfigSource::Class, &[], "gpu.nvidia.com", json!({}))];
+    let (source, error) =
+        decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect_err("no apiVersion");
+    assert_eq!((source.object(), error.path.as_str()), ("DeviceClass", "apiVersion"));
+}
+
+#[test]
+fn a_config_of_another_type_is_an_error_only_where_it_names_the_request() {
+    let mig = config("MigDeviceConfig", &json!({}));
+    let named = [entry(ConfigSource::Claim, &["a"], "gpu.nvidia.com", mig.clone())];
+    let configs = decode_entries(&named, "gpu.nvidia.com", parse_bytes).expect("valid");
+    let mismatch = for_request(&configs, "a", DeviceType::Gpu).expect_err("a MIG config");
+    assert_eq!((mismatch.kind, mismatch.device_type), ("MigDeviceConfig", "gpu"));
+
+    let for_all = [
+        entry(ConfigSource::Class, &[], "gpu.nvidia.com", interval("Long")),
+        entry(ConfigSource::Claim, &[], "gpu.nvidia.com", mig),
+    ];
+    let configs = decode_entries(&for_all, "gpu.nvidia.com", parse_bytes).expect("valid");
+    assert_eq!(chosen(&configs, "a"), Some(TimeSlice::Long));
+}

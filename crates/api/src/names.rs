@@ -1,0 +1,36 @@
+//! Names that users, controllers and other programs rely on. They are contracts: a changed one breaks
+//! somebody's manifest.
+
+/// The DRA driver: in slices, classes, claims and the kubelet's registry.
+pub const DRIVER: &str = "gpu.nvidia.com";
+
+/// API version of NVIDIA's opaque configs and `ComputeDomains`.
+pub const NVIDIA_API_VERSION: &str = "resource.nvidia.com/v1beta1";
+
+/// `DeviceClass` of whole GPUs.
+pub const CLASS_GPU: &str = "gpu.nvidia.com";
+/// `DeviceClass` of MIG devices.
+pub const CLASS_MIG: &str = "mig.nvidia.com";
+/// `DeviceClass` of GPUs passed through to virtual machines.
+pub const CLASS_VFIO: &str = "vfio.gpu.nvidia.com";
+
+/// Extended resource that the class of whole GPUs serves.
+pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
+
+/// Taint on a device that reported a critical XID; the value is the code.
+pub const TAINT_XID: &str = "gpu.nvidia.com/xid";
+/// Taint on a device that the driver lost.
+pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
+/// Taint on a device whose health cannot be watched.
+pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
+
+/// Node label with the NVLink clique, `<cluster uuid>.<clique>`.
+pub const LABEL_CLIQUE: &str = "nvidia.com/gpu.clique";
+
+/// Condition on `claim.status.devices[]`: whether the device is ready for the claim's containers.
+pub const CONDITION_READY: &str = "Ready";
+
+/// Who reports events and owns fields in server-side apply.
+pub const AGENT: &str = "octavo-agent";
+/// `reportingController` of the agent's events.
+pub const AGENT_CONTROLLER: &str = "octavo.dev/agent";

@@ -1,0 +1,198 @@
+//! Why a claim was not prepared or unprepared: one value, of which condition, event, metric label and
+//! text are views.
+
+use crate::ConfigError;
+
+/// A "no" to the kubelet, with its data.
+///
+/// [`Refusal::reason`] is stable CamelCase for conditions, events and metric labels. The text says what
+/// happened, why, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The kubelet sent a UID that no claim can have.
+    #[error(
+        "claim UID {uid:?} is refused because it is not made of letters, digits and dashes; the kubelet's call is broken"
+    )]
+    BadClaimUid {
+        /// The UID as sent.
+        uid: String,
+    },
+    /// There is no such claim.
+    #[error(
+        "claim {claim} was not found because it has been deleted; create it again if a pod still needs it"
+    )]
+    ClaimNotFound {
+        /// Namespace and name.
+        claim: String,
+    },
+    /// The name belongs to another claim now.
+    #[error(
+        "claim {claim} was not prepared because the kubelet asked for UID {asked} and the name now belongs to UID {found}; delete the pod that refers to the old claim"
+    )]
+    ClaimReplaced {
+        /// Namespace and name.
+        claim: String,
+        /// UID that the kubelet asked for.
+        asked: String,
+        /// UID that the API server has.
+        found: String,
+    },
+    /// The claim has no allocation.
+    #[error(
+        "claim {claim} was not prepared because it is not allocated; wait for the scheduler, or see its events for why it does not allocate"
+    )]
+    NotAllocated {
+        /// Namespace and name.
+        claim: String,
+    },
+    /// The claim's allocation has nothing for this driver.
+    #[error(
+        "claim {claim} was not prepared because its allocation holds no device of driver {driver}; another driver must prepare it"
+    )]
+    NothingForDriver {
+        /// Namespace and name.
+        claim: String,
+        /// This driver.
+        driver: String,
+    },
+    /// The allocation names another node's pool.
+    #[error(
+        "device {device} of pool {pool} was not prepared because this is node {node}; delete the pod so that it is scheduled again"
+    )]
+    OtherNode {
+        /// Pool of the allocation.
+        pool: String,
+        /// Device of the allocation.
+        device: String,
+        /// This node.
+        node: String,
+    },
+    /// The node has no such device.
+    #[error(
+        "device {device} was not prepared because node {node} has no such GPU now; see `octavo top` for the GPUs that it has, and delete the pod so that it is scheduled again"
+    )]
+    UnknownDevice {
+        /// Device of the allocation.
+        device: String,
+        /// This node.
+        node: String,
+    },
+    /// The device was given to another claim.
+    #[error(
+        "device {device} was not prepared because claim {holder} holds it: two claims were allocated the same GPU; delete the pod of one of them, and let one scheduler own the node"
+    )]
+    DeviceInUse {
+        /// The device.
+        device: String,
+        /// The claim that has it: namespace, name and UID as far as known.
+        holder: String,
+    },
+    /// A damaged record may hold the device.
+    #[error(
+        "device {device} was not prepared because the damaged checkpoint of claim UID {holder} may hold it; delete that claim's pod, or if no container uses the GPU delete {file} and restart the agent"
+    )]
+    DeviceMayBeInUse {
+        /// The device.
+        device: String,
+        /// UID of the claim whose record is damaged.
+        holder: String,
+        /// The record.
+        file: String,
+    },
+    /// An opaque config is wrong.
+    #[error(
+        "the {source_name} config for the claim is refused because {error}; correct the manifest and create the claim again"
+    )]
+    InvalidConfig {
+        /// `DeviceClass` or `ResourceClaim`.
+        source_name: &'static str,
+        /// What is wrong and where.
+        error: ConfigError,
+    },
+    /// A config is for another type of device.
+    #[error(
+        "request {request} was not prepared because a {kind} was given for a device of type {device_type}; give it a config of the device's type, or none"
+    )]
+    ConfigMismatch {
+        /// Request in the claim.
+        request: String,
+        /// Kind of the config.
+        kind: &'static str,
+        /// Type of the device.
+        device_type: &'static str,
+    },
+    /// The claim asks for what this version cannot do.
+    #[error(
+        "{what} for request {request} is not yet supported by this version of Octavo; remove it from the claim or its class"
+    )]
+    NotYetSupported {
+        /// Request in the claim.
+        request: String,
+        /// What was asked for, with its field.
+        what: String,
+    },
+    /// The node's GPUs are not read yet.
+    #[error(
+        "claim {claim} was not prepared because the GPUs of node {node} are not read yet; the kubelet tries again, see the agent's log if this lasts"
+    )]
+    NotReady {
+        /// Namespace and name.
+        claim: String,
+        /// This node.
+        node: String,
+    },
+    /// The API server did not answer.
+    #[error(
+        "claim {claim} could not be read from the API server: {error}; the kubelet tries again, see whether the node reaches the API server if this lasts"
+    )]
+    ApiUnavailable {
+        /// Namespace and name.
+        claim: String,
+        /// What went wrong.
+        error: String,
+    },
+    /// A file of the node could not be written or removed.
+    #[error(
+        "could not {action} {path}: {error}; the kubelet tries again, see the disk and its rights if this lasts"
+    )]
+    Storage {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// The file.
+        path: String,
+        /// What the system said.
+        error: String,
+    },
+    /// The work on the claim ended without an answer.
+    #[error("work on claim {claim} was cut short: {error}; the kubelet tries again")]
+    Interrupted {
+        /// Namespace and name.
+        claim: String,
+        /// What is known.
+        error: String,
+    },
+}
+
+impl Refusal {
+    /// Stable CamelCase reason for conditions, events and metric labels.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::BadClaimUid { .. } => "BadClaimUid",
+            Self::ClaimNotFound { .. } => "ClaimNotFound",
+            Self::ClaimReplaced { .. } => "ClaimReplaced",
+            Self::NotAllocated { .. } => "NotAllocated",
+            Self::NothingForDriver { .. } => "NothingForDriver",
+            Self::OtherNode { .. } => "OtherNode",
+            Self::UnknownDevice { .. } => "UnknownDevice",
+            Self::DeviceInUse { .. } => "DeviceInUse",
+            Self::DeviceMayBeInUse { .. } => "DeviceMayBeInUse",
+            Self::InvalidConfig { .. } => "InvalidConfig",
+            Self::ConfigMismatch { .. } => "ConfigMismatch",
+            Self::NotYetSupported { .. } => "NotYetSupported",
+            Self::NotReady { .. } => "NotReady",
+            Self::ApiUnavailable { .. } => "ApiUnavailable",
+            Self::Storage { .. } => "Storage",
+            Self::Interrupted { .. } => "Interrupted",
+        }
+    }
+}

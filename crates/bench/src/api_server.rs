@@ -1,0 +1,74 @@
+//! What the API server counted, from its own metrics.
+
+use anyhow::Context;
+use kube::Client;
+
+/// Requests for resource claims so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ClaimRequests {
+    /// GETs of one claim.
+    pub(crate) gets: f64,
+    /// Everything else but the benchmark's own writes: lists, watches, status writes.
+    pub(crate) others: f64,
+}
+
+/// Counts requests for claims by verb.
+pub(crate) async fn claim_requests(client: &Client) -> anyhow::Result<ClaimRequests> {
+    let text = metrics(client).await?;
+    let mut requests = ClaimRequests::default();
+    for (labels, value) in samples(&text, "apiserver_request_total") {
+        if !labels.contains("resource=\"resourceclaims\"") {
+            continue;
+        }
+        match label(labels, "verb") {
+            "GET" => requests.gets += value,
+            _ => requests.others += value,
+        }
+    }
+    Ok(requests)
+}
+
+/// Watches over claims that are open now, whoever holds them.
+pub(crate) async fn claim_watches(client: &Client) -> anyhow::Result<f64> {
+    let text = metrics(client).await?;
+    Ok(samples(&text, "apiserver_longrunning_requests")
+        .filter(|(labels, _)| {
+            labels.contains("resource=\"resourceclaims\"") && label(labels, "verb") == "WATCH"
+        })
+        .map(|(_, value)| value)
+        .sum())
+}
+
+async fn metrics(client: &Client) -> anyhow::Result<String> {
+    let request = http::Request::get("/metrics").body(Vec::new()).context("make a request")?;
+    client.request_text(request).await.context("read the API server's metrics")
+}
+
+/// Samples of one metric: labels as text, value.
+fn samples<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+    text.lines().filter_map(move |line| {
+        let (labels, value) = line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once("} ")?;
+        Some((labels, value.trim().parse().ok()?))
+    })
+}
+
+fn label<'a>(labels: &'a str, name: &str) -> &'a str {
+    labels
+        .split(',')
+        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'))
+        .unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_found_by_name_and_label() {
+        let text =
+            "# HELP x\napi_total{verb=\"GET\",resource=\"pods\"} 3\napi_total_other{a=\"b\"} 9\n";
+        let found: Vec<_> = samples(text, "api_total").collect();
+        assert_eq!(found, [("verb=\"GET\",resource=\"pods\"", 3.0)]);
+        assert_eq!(label(found[0].0, "verb"), "GET");
+    }
+}

@@ -1,0 +1,124 @@
+//! Benchmarks of the programs, each against a real control plane.
+//!
+//! Started by `cargo xtask bench NAME`, which builds what is measured first.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use octavo_lab::{Lab, UpOptions};
+
+use crate::figure::{Figure, Report};
+
+mod agent;
+mod api_server;
+mod claims;
+mod figure;
+mod kubelet;
+mod lab;
+mod place;
+mod process;
+mod program;
+
+/// Benchmarks of Octavo.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Args {
+    /// What to measure.
+    name: Name,
+    /// Form of the report.
+    #[arg(long, default_value = "table")]
+    format: Format,
+    /// The binary to measure.
+    #[arg(long, default_value = "target/release/octavo")]
+    octavo: PathBuf,
+}
+
+/// A benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// Start, prepare, memory and idle cost of the agent on an 8-GPU node.
+    Agent,
+    /// Time to a running lab with 5 and with 500 nodes.
+    Lab,
+    /// All of them, one after the other.
+    All,
+}
+
+/// Form of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table for people.
+    Table,
+    /// One JSON object a benchmark.
+    Json,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = Args::parse();
+    match Box::pin(run(&args)).await {
+        Ok(true) => ExitCode::SUCCESS,
+        // A goal that is missed is a result, and a failure for whoever asked in a script.
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            complain(&error);
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs what was asked for; whether every goal was met.
+async fn run(args: &Args) -> anyhow::Result<bool> {
+    // kube has two providers to choose from in some builds: say which.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let octavo = args.octavo.canonicalize().with_context(|| {
+        format!("{} is not there: run `cargo build --release` first", args.octavo.display())
+    })?;
+    let mut met = true;
+    for (name, wanted) in [(Name::Agent, "agent"), (Name::Lab, "lab")] {
+        if args.name != name && args.name != Name::All {
+            continue;
+        }
+        let figures = match name {
+            Name::Agent => Box::pin(measure_agent(&octavo)).await?,
+            Name::Lab | Name::All => lab::run(&octavo)?,
+        };
+        met &= figures.iter().all(|figure| figure.met != Some(false));
+        let report = Report {
+            name: wanted.to_owned(),
+            commit: place::commit(),
+            machine: place::machine(),
+            figures,
+        };
+        print(&report, args.format)?;
+    }
+    Ok(met)
+}
+
+async fn measure_agent(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> {
+    let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
+    let mut options = UpOptions::new(folder.path().join("lab"), octavo);
+    options.nodes = Some(agent::NODES.parse()?);
+    let lab = Box::pin(Lab::up(options)).await?;
+    let figures = Box::pin(agent::run(&lab, octavo)).await;
+    lab.down().await?;
+    figures
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark's report is its output")]
+fn print(report: &Report, format: Format) -> anyhow::Result<()> {
+    match format {
+        Format::Table => println!("{}\n", report.table()),
+        Format::Json => println!("{}", serde_json::to_string(report)?),
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stderr, reason = "a benchmark talks to the person who started it")]
+fn complain(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
+}

@@ -1,0 +1,78 @@
+//! The agent as a process of its own.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// A running agent; killed when dropped.
+pub(crate) struct Agent {
+    child: Child,
+    admin: String,
+}
+
+impl Agent {
+    /// Starts `octavo agent --config CONFIG`.
+    pub(crate) fn start(octavo: &Path, config: &Path) -> anyhow::Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let admin = format!("127.0.0.1:{port}");
+        let child = Command::new(octavo)
+            .args(["agent", "--admin-address", &admin, "--config"])
+            .arg(config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("start {}", octavo.display()))?;
+        Ok(Self { child, admin })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until /readyz answers 200.
+    pub(crate) async fn ready(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.answers("/readyz").unwrap_or(false) {
+            if Instant::now() > deadline {
+                bail!("the agent was not ready within 10 s");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    fn answers(&self, path: &str) -> std::io::Result<bool> {
+        let mut stream = std::net::TcpStream::connect(&self.admin)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes())?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line)?;
+        Ok(line.split(' ').nth(1) == Some("200"))
+    }
+
+    /// Ends the agent as the kubelet would end its pod.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        Command::new("kill").args(["-TERM", &self.pid().to_string()]).status()?;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                bail!("the agent did not end within 10 s of SIGTERM");
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // Already gone is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

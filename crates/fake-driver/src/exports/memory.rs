@@ -1,0 +1,135 @@
+//! Frame buffer, error correction and remapped rows.
+
+use std::ffi::{c_uint, c_ulonglong};
+
+use nvml_wrapper_sys::bindings as sys;
+
+use crate::code::{Answer, Code, supported};
+use crate::pointers::{Out, Versioned, version_of};
+use crate::session::Device;
+
+use super::identity::since;
+
+const MIB: u64 = 1 << 20;
+
+gpu_calls! {
+    /// The first version counts what is reserved as used.
+    fn nvmlDeviceGetMemoryInfo(gpu, memory: Out<sys::nvmlMemory_t>) {
+        let Sizes { total, reserved, used, free } = sizes(gpu);
+        memory.put(sys::nvmlMemory_t { total, free, used: used + reserved })
+    }
+
+    fn nvmlDeviceGetMemoryInfo_v2(gpu, memory: Versioned) {
+        let Sizes { total, reserved, used, free } = sizes(gpu);
+        let version = version_of::<sys::nvmlMemory_v2_t>(2);
+        memory.put(2, sys::nvmlMemory_v2_t { version, total, reserved, free, used })
+    }
+
+    /// Engine counts are told of MIG devices only.
+    fn nvmlDeviceGetAttributes(gpu, attributes: Out<sys::nvmlDeviceAttributes_t>) {
+        let _ = gpu;
+        attributes.check()?;
+        supported(false)
+    }
+
+    /// Engine counts are told of MIG devices only.
+    fn nvmlDeviceGetAttributes_v2(gpu, attributes: Out<sys::nvmlDeviceAttributes_t>) {
+        let _ = gpu;
+        attributes.check()?;
+        supported(false)
+    }
+
+    fn nvmlDeviceGetEccMode(
+        gpu,
+        current: Out<sys::nvmlEnableState_t>,
+        pending: Out<sys::nvmlEnableState_t>,
+    ) {
+        supported(gpu.model.ecc)?;
+        pending.check()?;
+        current.put(sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)?;
+        pending.put(sys::nvmlEnableState_enum_NVML_FEATURE_ENABLED)
+    }
+
+    fn nvmlDeviceGetTotalEccErrors(
+        gpu,
+        error: sys::nvmlMemoryErrorType_t,
+        counter: sys::nvmlEccCounterType_t,
+        count: Out<c_ulonglong>,
+    ) {
+        count.put(errors(gpu, error, counter)?)
+    }
+
+    fn nvmlDeviceGetMemoryErrorCounter(
+        gpu,
+        error: sys::nvmlMemoryErrorType_t,
+        counter: sys::nvmlEccCounterType_t,
+        location: sys::nvmlMemoryLocation_t,
+        count: Out<c_ulonglong>,
+    ) {
+        let all = errors(gpu, error, counter)?;
+        count.put(match location {
+            // The simulated errors all happen in DRAM.
+            sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM => all,
+            0..sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_COUNT => 0,
+            _ => return Err(Code::INVALID_ARGUMENT),
+        })
+    }
+
+    fn nvmlDeviceGetRemappedRows(
+        gpu,
+        corrected: Out<c_uint>,
+        uncorrected: Out<c_uint>,
+        pending: Out<c_uint>,
+        failed: Out<c_uint>,
+    ) {
+        remaps_rows(gpu)?;
+        uncorrected.check()?;
+        pending.check()?;
+        failed.check()?;
+        corrected.put(0)?;
+        uncorrected.put(remapped(gpu))?;
+        pending.put(gpu.state.remap_pending.into())?;
+        failed.put(gpu.state.remap_failed.into())
+    }
+}
+
+struct Sizes {
+    total: u64,
+    reserved: u64,
+    used: u64,
+    free: u64,
+}
+
+fn sizes(gpu: &Device<'_>) -> Sizes {
+    let (total, reserved) = (gpu.model.memory_mib, gpu.model.reserved_mib);
+    let used = gpu.state.memory_used_mib.min(total.saturating_sub(reserved));
+    let free = total.saturating_sub(reserved + used);
+    Sizes { total: total * MIB, reserved: reserved * MIB, used: used * MIB, free: free * MIB }
+}
+
+fn errors(gpu: &Device<'_>, error: u32, counter: u32) -> Result<u64, Code> {
+    use sys::nvmlEccCounterType_enum_NVML_AGGREGATE_ECC as AGGREGATE;
+    use sys::nvmlEccCounterType_enum_NVML_VOLATILE_ECC as VOLATILE;
+    use sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED as CORRECTED;
+    use sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED as UNCORRECTED;
+    supported(gpu.model.ecc)?;
+    let ecc = gpu.state.ecc;
+    match (error, counter) {
+        (CORRECTED, VOLATILE) => Ok(ecc.volatile_corrected),
+        (UNCORRECTED, VOLATILE) => Ok(ecc.volatile_uncorrected),
+        (CORRECTED, AGGREGATE) => Ok(ecc.aggregate_corrected),
+        (UNCORRECTED, AGGREGATE) => Ok(ecc.aggregate_uncorrected),
+        _ => Err(Code::INVALID_ARGUMENT),
+    }
+}
+
+/// Rows are remapped since Ampere, where memory has error correction.
+pub(super) fn remaps_rows(gpu: &Device<'_>) -> Answer {
+    supported(gpu.model.ecc)?;
+    since(gpu, sys::NVML_DEVICE_ARCH_AMPERE)
+}
+
+/// Rows remapped for uncorrected errors: one if any remap was tried.
+pub(super) fn remapped(gpu: &Device<'_>) -> c_uint {
+    u32::from(gpu.state.remap_pending || gpu.state.remap_failed)
+}

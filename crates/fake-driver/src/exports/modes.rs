@@ -1,0 +1,38 @@
+//! Modes that callers may set. They hold for this copy of the library until it is shut down.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings as sys;
+
+use crate::code::Code;
+use crate::pointers::Out;
+
+gpu_calls! {
+    fn nvmlDeviceGetPersistenceMode(gpu, mode: Out<sys::nvmlEnableState_t>) {
+        mode.put(gpu.settings.persistence)
+    }
+
+    fn nvmlDeviceSetPersistenceMode(gpu, mode: sys::nvmlEnableState_t) {
+        gpu.settings.persistence = within(mode, 2)?;
+        Ok(())
+    }
+
+    fn nvmlDeviceGetComputeMode(gpu, mode: Out<sys::nvmlComputeMode_t>) {
+        mode.put(gpu.settings.compute_mode)
+    }
+
+    fn nvmlDeviceSetComputeMode(gpu, mode: sys::nvmlComputeMode_t) {
+        gpu.settings.compute_mode =
+            within(mode, sys::nvmlComputeMode_enum_NVML_COMPUTEMODE_COUNT)?;
+        Ok(())
+    }
+
+    fn nvmlDeviceGetVirtualizationMode(gpu, mode: Out<sys::nvmlGpuVirtualizationMode_t>) {
+        let _ = gpu;
+        mode.put(sys::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE)
+    }
+}
+
+fn within(mode: c_uint, count: c_uint) -> Result<c_uint, Code> {
+    if mode < count { Ok(mode) } else { Err(Code::INVALID_ARGUMENT) }
+}

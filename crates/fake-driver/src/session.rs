@@ -1,0 +1,210 @@
+//! The machine between `nvmlInit` and `nvmlShutdown`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t};
+use octavo_machine::{Gpu, GpuState, Machine, MachineError, Model, State};
+
+use crate::code::{Answer, Code};
+use crate::events::EventSet;
+use crate::handle::{Handles, Kind};
+use crate::state_file::StateFile;
+
+/// An initialised library.
+pub(crate) struct Session {
+    machine: Machine,
+    state: StateFile,
+    /// State of a GPU that the state file does not name.
+    well: GpuState,
+    settings: Vec<Settings>,
+    handles: Handles,
+    sets: BTreeMap<u32, Arc<EventSet>>,
+}
+
+/// What callers set on a GPU; kept until the library is shut down.
+pub(crate) struct Settings {
+    pub(crate) persistence: u32,
+    pub(crate) compute_mode: u32,
+    /// Energy drawn up to a moment, in millijoules.
+    energy: (Instant, f64),
+}
+
+/// One GPU during one call.
+pub(crate) struct Device<'a> {
+    pub(crate) index: u32,
+    pub(crate) machine: &'a Machine,
+    pub(crate) model: &'a Model,
+    pub(crate) gpu: &'a Gpu,
+    pub(crate) state: &'a GpuState,
+    pub(crate) settings: &'a mut Settings,
+}
+
+/// Event sets that a caller may hold at a time; nobody needs more than a few.
+const MOST_SETS: u32 = 1024;
+
+impl Session {
+    /// Reads the machine in `folder`; `handles` must differ from those of earlier sessions.
+    pub(crate) fn open(folder: &Path, handles: Handles) -> Result<Self, MachineError> {
+        let mut machine = Machine::read(&folder.join("machine.yaml"))?;
+        // A description that was never instantiated for a node still has GPUs of its own.
+        machine.instantiate(&folder.to_string_lossy());
+        let settings = machine.gpus.iter().map(|_| Settings::new()).collect();
+        Ok(Self {
+            machine,
+            state: StateFile::open(folder.join("state.json")),
+            well: GpuState::default(),
+            settings,
+            handles,
+            sets: BTreeMap::new(),
+        })
+    }
+
+    /// Begins a call: catches up with the state and fails if the state says so.
+    pub(crate) fn begin(&mut self, call: &str) -> Answer {
+        refusal(&self.state.refresh().failing_calls, call)
+    }
+
+    pub(crate) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    pub(crate) fn state(&self) -> &State {
+        self.state.state()
+    }
+
+    /// The GPU behind a handle, unless it is lost or refuses this call.
+    pub(crate) fn device(&mut self, call: &str, handle: nvmlDevice_t) -> Result<Device<'_>, Code> {
+        let index = self.index(call, handle)?;
+        self.device_at(call, index)
+    }
+
+    /// Index of the GPU behind a handle, unless it is lost or refuses this call.
+    pub(crate) fn index(&self, call: &str, handle: nvmlDevice_t) -> Result<u32, Code> {
+        let index = self.handles.number(Kind::Gpu, handle)?;
+        self.answers(call, index)?;
+        Ok(index)
+    }
+
+    /// The handle of the first GPU that `wanted` finds, unless it is lost or refuses this call.
+    pub(crate) fn find(
+        &self,
+        call: &str,
+        otherwise: Code,
+        wanted: &dyn Fn(u32, &Gpu) -> bool,
+    ) -> Result<nvmlDevice_t, Code> {
+        let found = (0u32..).zip(&self.machine.gpus).find(|(index, gpu)| wanted(*index, gpu));
+        let (index, _) = found.ok_or(otherwise)?;
+        self.answers(call, index)?;
+        Ok(self.handle(index))
+    }
+
+    /// The handle of the GPU with that index.
+    pub(crate) fn handle(&self, index: u32) -> nvmlDevice_t {
+        self.handles.make(Kind::Gpu, index)
+    }
+
+    /// Makes an event set that tells what happens from now on.
+    pub(crate) fn create_set(&mut self) -> Result<nvmlEventSet_t, Code> {
+        let free = (0..MOST_SETS).find(|number| !self.sets.contains_key(number));
+        let number = free.ok_or(Code::MEMORY)?;
+        let set = EventSet::new(self.state().events.len());
+        self.sets.insert(number, Arc::new(set));
+        Ok(self.handles.make(Kind::EventSet, number))
+    }
+
+    /// The event set behind a handle.
+    pub(crate) fn set(&self, handle: nvmlEventSet_t) -> Result<&Arc<EventSet>, Code> {
+        let number = self.handles.number(Kind::EventSet, handle)?;
+        self.sets.get(&number).ok_or(Code::INVALID_ARGUMENT)
+    }
+
+    /// Forgets an event set.
+    pub(crate) fn free_set(&mut self, handle: nvmlEventSet_t) -> Answer {
+        let number = self.handles.number(Kind::EventSet, handle)?;
+        self.sets.remove(&number).map(drop).ok_or(Code::INVALID_ARGUMENT)
+    }
+
+    fn answers(&self, call: &str, index: u32) -> Answer {
+        if index as usize >= self.machine.gpus.len() {
+            return Err(Code::INVALID_ARGUMENT);
+        }
+        let state = self.state().gpus.get(&index).unwrap_or(&self.well);
+        refusal(&state.failing_calls, call)?;
+        if state.lost { Err(Code::GPU_IS_LOST) } else { Ok(()) }
+    }
+
+    fn device_at(&mut self, call: &str, index: u32) -> Result<Device<'_>, Code> {
+        self.answers(call, index)?;
+        let slot = index as usize;
+        Ok(Device {
+            index,
+            machine: &self.machine,
+            model: &self.machine.model,
+            gpu: self.machine.gpus.get(slot).ok_or(Code::INVALID_ARGUMENT)?,
+            state: self.state.state().gpus.get(&index).unwrap_or(&self.well),
+            settings: self.settings.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?,
+        })
+    }
+}
+
+impl Settings {
+    fn new() -> Self {
+        // Server installations run with persistence on; compute mode 0 is the default one.
+        Self { persistence: 1, compute_mode: 0, energy: (Instant::now(), 0.0) }
+    }
+}
+
+impl Device<'_> {
+    /// Core temperature in degrees Celsius.
+    pub(crate) fn temperature(&self) -> u32 {
+        const IDLE: u32 = 32;
+        self.state.temperature_celsius.unwrap_or(IDLE)
+    }
+
+    /// Power draw in milliwatts: a tenth of the limit when idle.
+    pub(crate) fn power(&self) -> u32 {
+        self.state.power_milliwatts.unwrap_or_else(|| self.power_limit() / 10)
+    }
+
+    /// Board power limit in milliwatts.
+    pub(crate) fn power_limit(&self) -> u32 {
+        self.model.power_limit_watts.saturating_mul(1000)
+    }
+
+    /// Energy drawn since the library was initialised, in millijoules; never falls.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a sum of non-negative terms, far below 2^64"
+    )]
+    pub(crate) fn energy(&mut self) -> u64 {
+        let (since, drawn) = self.settings.energy;
+        let now = Instant::now();
+        let drawn = drawn + now.duration_since(since).as_secs_f64() * f64::from(self.power());
+        self.settings.energy = (now, drawn);
+        drawn as u64
+    }
+}
+
+/// A call fails if it is named with or without its version suffix: `nvmlInit` stands for
+/// `nvmlInit_v2`, too.
+fn refusal(failing: &BTreeMap<String, u32>, call: &str) -> Answer {
+    let code = failing.get(call).or_else(|| failing.get(without_version(call)));
+    match code {
+        None | Some(0) => Ok(()),
+        Some(&code) => Err(Code(code)),
+    }
+}
+
+fn without_version(call: &str) -> &str {
+    match call.rsplit_once("_v") {
+        Some((name, version)) if version.parse::<u32>().is_ok() => name,
+        _ => call,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! What was read of a node as a machine description, from which the simulated driver can answer
+//! like that node.
+
+use octavo_machine as machine;
+
+use crate::{AddressingMode, FabricState, Gpu, Inventory};
+
+/// Why an inventory is no machine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DescribeError {
+    /// The driver counts no GPU.
+    #[error("the driver counts no GPU: a description needs at least one")]
+    Empty,
+    /// A GPU could not be read, so the description would lack it and shift those after it.
+    #[error("GPU {index} could not be read ({error}): heal or remove it, then try again")]
+    Unreadable {
+        /// NVML index.
+        index: u32,
+        /// What the driver said.
+        error: crate::DriverError,
+    },
+    /// The GPUs are not all alike.
+    #[error(
+        "GPUs {first} and {second} differ in {fact} ({of_first} and {of_second}), and a description \
+         holds one model: describe a node whose GPUs are alike, or write the file by hand"
+    )]
+    Mixed {
+        /// NVML index of the GPU that others are compared with.
+        first: u32,
+        /// NVML index of the GPU that differs.
+        second: u32,
+        /// What differs.
+        fact: &'static str,
+        /// The fact of the first GPU.
+        of_first: String,
+        /// The fact of the second GPU.
+        of_second: String,
+    },
+    /// Sysfs did not tell where a GPU is.
+    #[error(
+        "the PCIe root of GPU {index} at {pci} is not known: is sysfs seen at the configured sysRoot?"
+    )]
+    NoPcieRoot {
+        /// NVML index.
+        index: u32,
+        /// PCI address.
+        pci: String,
+    },
+    /// The result contradicts itself.
+    #[error(transparent)]
+    Invalid(#[from] machine::MachineError),
+}
+
+/// Describes the machine that was read, under a name fit for a file: `dgx-h100`.
+///
+/// Numbers that the driver does not tell (clocks, power, multiprocessors) become 0. Where the
+/// driver knows a MIG mode, the profile table is found by product name and memory; a product that
+/// is not known gets none.
+pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, DescribeError> {
+    if let Some(gpu) = inventory.unreadable.first() {
+        let (index, error) = (gpu.index, gpu.error.clone());
+        return Err(DescribeError::Unreadable { index, error });
+    }
+    let gpus = &inventory.gpus;
+    let Some(first) = gpus.first() else { return Err(DescribeError::Empty) };
+    for gpu in gpus {
+        alike(first, gpu)?;
+    }
+    let versions = &inventory.versions;
+    let machine = machine::Machine {
+        name: name.to_owned(),
+        description: format!("{} x {}, read from the driver", gpus.len(), first.name),
+        driver: machine::Driver {
+            version: versions.driver.clone(),
+            cuda: dotted(versions.cuda),
+            nvml: versions.nvml.clone(),
+        },
+        model: model(gpus, first),
+        fabric: fabric(first),
+        gpus: gpus.iter().map(place).collect::<Result<_, _>>()?,
+    };
+    machine.check()?;
+    Ok(machine)
+}
+
+fn model(gpus: &[Gpu], first: &Gpu) -> machine::Model {
+    // An administrator sets limits GPU by GPU, and what firmware reserves varies a little: the
+    // model has the most of each.
+    let most = |fact: fn(&Gpu) -> Option<u64>| gpus.iter().filter_map(fact).max().unwrap_or(0);
+    let memory_mib = first.memory_bytes >> 20;
+    let power_milliwatts = most(|gpu| gpu.power_limit_milliwatts.map(u64::from));
+    machine::Model {
+        name: first.name.clone(),
+        brand: first.brand.clone(),
+        architecture: architecture(&first.architecture).to_owned(),
+        compute_capability: dotted(first.compute_capability),
+        memory_mib,
+        reserved_mib: most(|gpu| gpu.reserved_bytes) >> 20,
+        multiprocessors: first.multiprocessors.unwrap_or(0),
+        pci_device_id: packed(first.pci_device_id),
+        pci_subsystem_id: (first.pci_subsystem_id != 0).then(|| packed(first.pci_subsystem_id)),
+        addressing_mode: first.addressing_mode.map(|mode| match mode {
+            AddressingMode::None => machine::AddressingMode::None,
+            AddressingMode::Hmm => machine::AddressingMode::Hmm,
+            AddressingMode::Ats => machine::AddressingMode::Ats,
+        }),
+        ecc: first.ecc.unwrap_or(false),
+        power_limit_watts: u32::try_from(power_milliwatts / 1000).unwrap_or(u32::MAX),
+        sm_clock_mhz: first.sm_clock_mhz.unwrap_or(0),
+        memory_clock_mhz: first.memory_clock_mhz.unwrap_or(0),
+        nvlink: first.nvlink.as_ref().map(|nvlink| machine::NvLink {
+            version: nvlink.version,
+            links: nvlink.links,
+            switched: nvlink.switched,
+        }),
+        mig: mig(first, memory_mib),
+    }
+}
+
+fn mig(gpu: &Gpu, memory_mib: u64) -> Option<machine::Mig> {
+    Some(machine::Mig {
+        enabled: gpu.mig?.enabled,
+        table: mig_table(&gpu.name, memory_mib)?.to_owned(),
+        // Later architectures change the mode between two processes.
+        mode_needs_reset: gpu.architecture == "Ampere",
+    })
+}
+
+fn fabric(gpu: &Gpu) -> Option<machine::Fabric> {
+    let fabric = gpu.fabric.as_ref()?;
+    let state = match fabric.state {
+        FabricState::NotSupported => return None,
+        FabricState::NotStarted => machine::FabricState::NotStarted,
+        FabricState::InProgress => machine::FabricState::InProgress,
+        FabricState::Completed => machine::FabricState::Completed,
+    };
+    Some(machine::Fabric {
+        cluster_uuid: fabric.cluster_uuid.clone(),
+        clique_id: fabric.clique_id,
+        state,
+    })
+}
+
+fn place(gpu: &Gpu) -> Result<machine::Gpu, DescribeError> {
+    let pci = gpu.pci.to_string();
+    let Some(pcie_root) = gpu.pcie_root.clone() else {
+        return Err(DescribeError::NoPcieRoot { index: gpu.index, pci });
+    };
+    Ok(machine::Gpu {
+        uuid: Some(gpu.uuid.clone()),
+        minor: gpu.minor,
+        module: gpu.module,
+        pci,
+        pcie_root,
+        numa_node: gpu.numa_node,
+        serial: gpu.serial.clone(),
+    })
+}
+
+/// Refuses a GPU that is of another model than the first.
+fn alike(first: &Gpu, gpu: &Gpu) -> Result<(), DescribeError> {
+    let differing = facts(first).into_iter().zip(facts(gpu)).find(|(a, b)| a != b);
+    let Some(((fact, of_first), (_, of_second))) = differing else { return Ok(()) };
+    Err(DescribeError::Mixed { first: first.index, second: gpu.index, fact, of_first, of_second })
+}
+
+/// What a description says once for all GPUs.
+fn facts(gpu: &Gpu) -> [(&'static str, String); 14] {
+    let links = gpu.nvlink.as_ref().map(|n| (n.version, n.links, n.switched));
+    let fabric = gpu.fabric.as_ref().map(|f| (f.state, f.cluster_uuid.clone(), f.clique_id));
+    [
+        ("product name", gpu.name.clone()),
+        ("brand", gpu.brand.clone()),
+        ("architecture", gpu.architecture.clone()),
+        ("compute capability", dotted(gpu.compute_capability)),
+        ("memory in MiB", (gpu.memory_bytes >> 20).to_string()),
+        ("multiprocessors", told(gpu.multiprocessors)),
+        ("PCI device", packed(gpu.pci_device_id)),
+        ("PCI subsystem", packed(gpu.pci_subsystem_id)),
+        ("addressing mode", told(gpu.addressing_mode)),
+        ("error correction", told(gpu.ecc)),
+        ("clocks in MHz", format!("{}/{}", told(gpu.sm_clock_mhz), told(gpu.memory_clock_mhz))),
+        ("NVLink", links.map_or_else(|| "none".to_owned(), |links| format!("{links:?}"))),
+        ("fabric", fabric.map_or_else(|| "none".to_owned(), |fabric| format!("{fabric:?}"))),
+        ("MIG mode", told(gpu.mig.map(|mig| mig.enabled))),
+    ]
+}
+
+fn told(fact: Option<impl ToString>) -> String {
+    fact.map_or_else(|| "not told".to_owned(), |fact| fact.to_string())
+}
+
+/// Descriptions have one word for an architecture.
+fn architecture(name: &str) -> &str {
+    name.split_whitespace().next().unwrap_or(name)
+}
+
+/// Key of the MIG profile table of a product. Products of one name come with several memories.
+fn mig_table(name: &str, memory_mib: u64) -> Option<&'static str> {
+    let is = |product: &str| name.split_whitespace().any(|word| word.starts_with(product));
+    if is("GB200") {
+        return Some("gb200-186");
+    }
+    if is("B200") {
+        return Some("b200-180");
+    }
+    if is("GH200") {
+        return (memory_mib > 140_000).then_some("gh200-144");
+    }
+    if is("H200") {
+        return Some("h200-141");
+    }
+    if is("H100") {
+        return match memory_mib {
+            80_000..90_000 => Some("h100-80"),
+            90_000.. if is("NVL") => Some("h100-nvl-94"),
+            _ => None,
+        };
+    }
+    if is("A100") || is("A800") {
+        return Some(if memory_mib > 60_000 { "a100-80" } else { "a100-40" });
+    }
+    None
+}
+
+fn dotted((major, minor): (u32, u32)) -> String {
+    format!("{major}.{minor}")
+}
+
+fn packed(id: u32) -> String {
+    format!("0x{id:08X}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+//! The driver behind NVIDIA's management library, NVML.
+//!
+//! ```text
+//! Nvml ── Library (loaded, initialised, shut down on drop)
+//!   │        └── call: the few shapes of NVML functions, the only unsafe code
+//!   ├── read    one GPU after the other: mandatory and optional facts
+//!   │     ├── links, fabric: NVLink
+//!   │     └── sysfs: what the kernel knows of a PCI device
+//!   ├── events  the event set and its stream
+//!   └── mig     profiles and placements, read only
+//! ```
+//!
+//! Functions are looked up by name when the library is loaded; one that is missing fails only the
+//! calls that need it, so an old driver serves what it can.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::mig::MigProfile;
+use crate::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
+use library::Library;
+
+pub use search::{LIBRARY_NAME, find_library};
+
+/// NVIDIA's management library, loaded and initialised; shut down on drop.
+pub struct Nvml {
+    library: Arc<Library>,
+    sys_root: PathBuf,
+}
+
+impl Nvml {
+    /// Loads and initialises `library`, the path of a file or a bare name that the loader looks
+    /// up itself. `sys_root` is where sysfs is seen: `/sys`.
+    pub fn open(library: &Path, sys_root: &Path) -> Result<Self, DriverError> {
+        let library = Arc::new(Library::load(library)?);
+        Ok(Self { library, sys_root: sys_root.to_owned() })
+    }
+
+    /// The GPU instance profiles of a GPU, with the placements that each could have, as the driver
+    /// answers them. Changes nothing; Hopper and newer answer with MIG mode off, too.
+    ///
+    /// [`DriverError::NotSupported`] or an empty list: the GPU has no MIG.
+    pub fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
+        mig::profiles(self.library.device_of(uuid)?)
+    }
+}
+
+impl Driver for Nvml {
+    fn versions(&self) -> Result<DriverVersions, DriverError> {
+        let cuda = self.library.cuda_version()?;
+        Ok(DriverVersions {
+            driver: self.library.driver_version()?,
+            cuda: (cuda / 1000, cuda % 1000 / 10),
+            nvml: self.library.nvml_version()?,
+        })
+    }
+
+    fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
+        read::gpus(&self.library, &self.sys_root)
+    }
+
+    fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError> {
+        health::health(self.library.device_of(uuid)?)
+    }
+
+    fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
+        Ok(Box::new(events::NvmlEvents::listen(&self.library)?))
+    }
+}
+
+mod call;
+mod device;
+mod events;
+mod fabric;
+mod health;
+mod library;
+mod links;
+mod mig;
+mod names;
+mod read;
+mod search;
+mod status;
+mod sysfs;

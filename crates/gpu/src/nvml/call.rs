@@ -1,0 +1,240 @@
+//! The shapes of NVML's functions, made safe to call.
+//!
+//! JUSTIFICATION (of every `unsafe` here): NVML is a C library that is loaded while the program
+//! runs; there is no other way to call it. NVML's functions have few shapes, so a handful of
+//! blocks serves all of them and the rest of the crate calls safe functions.
+//!
+//! What makes the blocks sound is the same everywhere:
+//! * a [`Call`] is only made by `call!`, which takes the pointer from the bindings' field of the
+//!   same name, so the pointer has the type that NVML's header gives the function, and the
+//!   [`Library`](super::library::Library) that it came from is borrowed for the call;
+//! * a device handle or event set came from the same library, which is initialised until it is
+//!   dropped, so NVML knows the handle and answers with a code when the GPU behind it is gone;
+//! * out-parameters are exclusive, initialised, and live through the call; structures with a
+//!   version carry the version that belongs to their size, so NVML writes no more than that.
+
+use std::ffi::{CStr, c_char, c_uint};
+
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlGpuInstancePlacement_t, nvmlReturn_t,
+};
+
+use crate::DriverError;
+
+/// A function of the library with its name; see the module for what makes it safe to call.
+#[derive(Clone, Copy)]
+pub(super) struct Call<F> {
+    pub(super) name: &'static str,
+    pub(super) function: F,
+}
+
+impl<F: Copy> Call<F> {
+    /// The function, unless the loader did not find it: then the driver is too old.
+    pub(super) fn found<E>(name: &'static str, symbol: &Result<F, E>) -> Result<Self, DriverError> {
+        match symbol {
+            Ok(function) => Ok(Self { name, function: *function }),
+            Err(_) => Err(DriverError::Missing { call: name }),
+        }
+    }
+}
+
+/// The function of a [`Library`](super::library::Library) by its name in NVML's header, as
+/// `Result<Call<_>, DriverError>`.
+macro_rules! call {
+    ($library:expr, $name:ident) => {
+        $crate::nvml::call::Call::found(stringify!($name), &$library.symbols().$name)
+    };
+}
+pub(super) use call;
+
+/// Function without parameters.
+pub(super) type Bare = unsafe extern "C" fn() -> nvmlReturn_t;
+/// Function that answers one value about the system.
+pub(super) type Out<T> = unsafe extern "C" fn(*mut T) -> nvmlReturn_t;
+/// Function that answers one value for a key.
+pub(super) type KeyedOut<K, T> = unsafe extern "C" fn(K, *mut T) -> nvmlReturn_t;
+/// Function that answers one value for a pair of keys, the first of them a device mostly.
+pub(super) type TwoKeyedOut<D, K, T> = unsafe extern "C" fn(D, K, *mut T) -> nvmlReturn_t;
+/// Function that answers two values about a device.
+pub(super) type DeviceOutPair<A, B> =
+    unsafe extern "C" fn(nvmlDevice_t, *mut A, *mut B) -> nvmlReturn_t;
+/// Function that answers one value for a device and two numbers.
+pub(super) type ThreeKeyedOut<K, L, T> =
+    unsafe extern "C" fn(nvmlDevice_t, K, L, *mut T) -> nvmlReturn_t;
+/// Function that answers four values about a device.
+pub(super) type DeviceOutFour = unsafe extern "C" fn(
+    nvmlDevice_t,
+    *mut c_uint,
+    *mut c_uint,
+    *mut c_uint,
+    *mut c_uint,
+) -> nvmlReturn_t;
+/// Function that answers with text about the system.
+pub(super) type Text = unsafe extern "C" fn(*mut c_char, c_uint) -> nvmlReturn_t;
+/// Function that answers with text about a device.
+pub(super) type DeviceText =
+    unsafe extern "C" fn(nvmlDevice_t, *mut c_char, c_uint) -> nvmlReturn_t;
+
+/// Room for any text of NVML; its largest buffer size is 96.
+const TEXT: c_uint = 128;
+
+pub(super) fn bare(call: Call<Bare>) -> nvmlReturn_t {
+    // SAFETY: the function takes nothing; see the module.
+    unsafe { (call.function)() }
+}
+
+pub(super) fn out<T>(call: Call<Out<T>>, value: &mut T) -> nvmlReturn_t {
+    // SAFETY: `value` is exclusive and initialised; see the module.
+    unsafe { (call.function)(value) }
+}
+
+pub(super) fn keyed_out<K, T>(call: Call<KeyedOut<K, T>>, key: K, value: &mut T) -> nvmlReturn_t {
+    // SAFETY: `key` is a number or a handle of this library, `value` is exclusive and initialised;
+    // see the module.
+    unsafe { (call.function)(key, value) }
+}
+
+pub(super) fn two_keyed_out<D, K, T>(
+    call: Call<TwoKeyedOut<D, K, T>>,
+    first: D,
+    second: K,
+    value: &mut T,
+) -> nvmlReturn_t {
+    // SAFETY: keys are numbers or handles of this library, `value` is exclusive and initialised;
+    // see the module.
+    unsafe { (call.function)(first, second, value) }
+}
+
+pub(super) fn device_out_pair<A, B>(
+    call: Call<DeviceOutPair<A, B>>,
+    device: nvmlDevice_t,
+    first: &mut A,
+    second: &mut B,
+) -> nvmlReturn_t {
+    // SAFETY: `device` is a handle of this library, both values are exclusive and initialised; see
+    // the module.
+    unsafe { (call.function)(device, first, second) }
+}
+
+pub(super) fn three_keyed_out<K, L, T>(
+    call: Call<ThreeKeyedOut<K, L, T>>,
+    device: nvmlDevice_t,
+    first: K,
+    second: L,
+    value: &mut T,
+) -> nvmlReturn_t {
+    // SAFETY: `device` is a handle of this library, the keys are numbers, `value` is exclusive and
+    // initialised; see the module.
+    unsafe { (call.function)(device, first, second, value) }
+}
+
+pub(super) fn device_out_four(
+    call: Call<DeviceOutFour>,
+    device: nvmlDevice_t,
+    [first, second, third, fourth]: &mut [c_uint; 4],
+) -> nvmlReturn_t {
+    // SAFETY: `device` is a handle of this library, the four values are exclusive, distinct and
+    // initialised; see the module.
+    unsafe { (call.function)(device, first, second, third, fourth) }
+}
+
+/// Calls a function that only takes a key.
+pub(super) fn keyed<K>(
+    call: Call<unsafe extern "C" fn(K) -> nvmlReturn_t>,
+    key: K,
+) -> nvmlReturn_t {
+    // SAFETY: `key` is a number or a handle of this library; see the module.
+    unsafe { (call.function)(key) }
+}
+
+/// Calls a function that takes a device, a number and a handle.
+pub(super) fn three_keyed<K, H>(
+    call: Call<unsafe extern "C" fn(nvmlDevice_t, K, H) -> nvmlReturn_t>,
+    device: nvmlDevice_t,
+    key: K,
+    handle: H,
+) -> nvmlReturn_t {
+    // SAFETY: `device` and `handle` are of this library, `key` is a number; see the module.
+    unsafe { (call.function)(device, key, handle) }
+}
+
+/// Waits on an event set for at most `timeout` milliseconds.
+pub(super) fn event_set_wait(
+    call: Call<unsafe extern "C" fn(nvmlEventSet_t, *mut nvmlEventData_t, c_uint) -> nvmlReturn_t>,
+    set: nvmlEventSet_t,
+    data: &mut nvmlEventData_t,
+    timeout: c_uint,
+) -> nvmlReturn_t {
+    // SAFETY: `set` is of this library and not freed before its owner is dropped, `data` is
+    // exclusive and initialised; see the module.
+    unsafe { (call.function)(set, data, timeout) }
+}
+
+/// Asks for placements; `count` is how many the buffer holds afterwards.
+pub(super) fn possible_placements(
+    call: Call<
+        unsafe extern "C" fn(
+            nvmlDevice_t,
+            c_uint,
+            *mut nvmlGpuInstancePlacement_t,
+            *mut c_uint,
+        ) -> nvmlReturn_t,
+    >,
+    device: nvmlDevice_t,
+    profile: c_uint,
+    buffer: &mut [nvmlGpuInstancePlacement_t],
+    count: &mut usize,
+) -> nvmlReturn_t {
+    let mut room = c_uint::try_from(buffer.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: `device` is a handle of this library, the buffer is exclusive, initialised and as
+    // long as `room` says; see the module.
+    let code = unsafe { (call.function)(device, profile, buffer.as_mut_ptr(), &raw mut room) };
+    *count = buffer.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+    code
+}
+
+pub(super) fn text(call: Call<Text>, answer: &mut String) -> nvmlReturn_t {
+    let mut buffer = [0; TEXT as usize];
+    // SAFETY: the buffer is exclusive and as long as said; see the module.
+    let code = unsafe { (call.function)(buffer.as_mut_ptr(), TEXT) };
+    *answer = string(&buffer);
+    code
+}
+
+pub(super) fn device_text(
+    call: Call<DeviceText>,
+    device: nvmlDevice_t,
+    answer: &mut String,
+) -> nvmlReturn_t {
+    let mut buffer = [0; TEXT as usize];
+    // SAFETY: `device` is a handle of this library, the buffer is exclusive and as long as said;
+    // see the module.
+    let code = unsafe { (call.function)(device, buffer.as_mut_ptr(), TEXT) };
+    *answer = string(&buffer);
+    code
+}
+
+/// The text of a constant of the library, as `nvmlErrorString` answers it.
+pub(super) fn constant(
+    call: Call<unsafe extern "C" fn(nvmlReturn_t) -> *const c_char>,
+    code: nvmlReturn_t,
+) -> Option<String> {
+    // SAFETY: the function takes any number; see the module.
+    let text = unsafe { (call.function)(code) };
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: NVML documents the answer as a constant, so it is terminated and stays.
+    let text = unsafe { CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// The text before the first NUL of a buffer that NVML filled.
+pub(super) fn string(buffer: &[c_char]) -> String {
+    let bytes: Vec<u8> = buffer
+        .iter()
+        .map(|c| u8::from_ne_bytes(c.to_ne_bytes()))
+        .take_while(|&byte| byte != 0)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,152 @@
+//! Events of all GPUs through one event set.
+
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::call::{self, call};
+use super::device::Device;
+use super::library::Library;
+use crate::{DriverError, EventStream, GpuEvent, GpuEventKind};
+
+/// Critical XIDs and memory errors of both kinds.
+const WANTED: u64 = (sys::nvmlEventTypeXidCriticalError
+    | sys::nvmlEventTypeDoubleBitEccError
+    | sys::nvmlEventTypeSingleBitEccError) as u64;
+
+/// How NVML says that an event concerns no instance in particular.
+const NO_INSTANCE: u32 = u32::MAX;
+
+/// The stream of one event set.
+///
+/// When a GPU falls off the bus, NVML answers a wait with [`DriverError::GpuLost`], at once and
+/// without saying which GPU; so it may on every wait that follows, while events of other GPUs keep
+/// arriving in between. The stream hands the error on and stays usable: it is for the caller to
+/// find the GPU with [`crate::Driver::health`] and to wait a while before it asks again.
+pub(super) struct NvmlEvents {
+    library: Arc<Library>,
+    set: EventSet,
+    /// UUID of each GPU that is listened to, by the address of its handle: a GPU that is lost
+    /// cannot tell its UUID any more.
+    uuids: BTreeMap<usize, String>,
+    unmonitored: Vec<String>,
+}
+
+/// NVML's pointer to an event set, freed by the stream that owns it.
+struct EventSet(sys::nvmlEventSet_t);
+
+// JUSTIFICATION: the stream is waited on by a thread of its own.
+// SAFETY: NVML is documented as thread-safe, and the pointer is only ever handed back to it.
+unsafe impl Send for EventSet {}
+
+impl NvmlEvents {
+    /// Makes an event set and registers every GPU with it. A GPU that cannot be registered is
+    /// remembered as unmonitored.
+    pub(super) fn listen(library: &Arc<Library>) -> Result<Self, DriverError> {
+        let call = call!(library, nvmlEventSetCreate)?;
+        let mut set = ptr::null_mut();
+        library.check(call.name, call::out(call, &mut set))?;
+        // From here on, dropping the stream frees the set.
+        let mut stream = Self {
+            library: Arc::clone(library),
+            set: EventSet(set),
+            uuids: BTreeMap::new(),
+            unmonitored: Vec::new(),
+        };
+        for index in 0..library.device_count()? {
+            // A GPU without handle or UUID is not in the inventory either.
+            let Ok(device) = library.device_at(index) else { continue };
+            let Ok(uuid) = device.uuid() else { continue };
+            match register(device, set) {
+                Ok(()) => {
+                    stream.uuids.insert(device.handle().addr(), uuid);
+                }
+                Err(_) => stream.unmonitored.push(uuid),
+            }
+        }
+        Ok(stream)
+    }
+
+    fn event(&self, data: &sys::nvmlEventData_t) -> Option<GpuEvent> {
+        let kind = match u32::try_from(data.eventType).ok()? {
+            sys::nvmlEventTypeXidCriticalError => GpuEventKind::Xid(data.eventData),
+            sys::nvmlEventTypeDoubleBitEccError => GpuEventKind::DoubleBitEcc,
+            sys::nvmlEventTypeSingleBitEccError => GpuEventKind::SingleBitEcc,
+            _ => return None,
+        };
+        let uuid = self
+            .uuids
+            .get(&data.device.addr())
+            .cloned()
+            .or_else(|| Device::new(&self.library, data.device).uuid().ok());
+        let instance = |id| (id != NO_INSTANCE).then_some(id);
+        Some(GpuEvent {
+            uuid,
+            kind,
+            gpu_instance: instance(data.gpuInstanceId),
+            compute_instance: instance(data.computeInstanceId),
+        })
+    }
+}
+
+impl EventStream for NvmlEvents {
+    fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError> {
+        let call = call!(self.library, nvmlEventSetWait_v2)?;
+        let start = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            let mut data = sys::nvmlEventData_t {
+                device: ptr::null_mut(),
+                eventType: 0,
+                eventData: 0,
+                gpuInstanceId: NO_INSTANCE,
+                computeInstanceId: NO_INSTANCE,
+            };
+            let code = call::event_set_wait(call, self.set.0, &mut data, milliseconds(left));
+            if code == sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT {
+                return Ok(None);
+            }
+            self.library.check(call.name, code)?;
+            // An event that was not asked for shortens the wait that is left, nothing else.
+            if let Some(event) = self.event(&data) {
+                return Ok(Some(event));
+            }
+            if start.elapsed() >= timeout {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn unmonitored(&self) -> &[String] {
+        &self.unmonitored
+    }
+}
+
+impl Drop for NvmlEvents {
+    fn drop(&mut self) {
+        // A set that the driver will not free lasts until shutdown; there is nothing to undo.
+        if let Ok(free) = call!(self.library, nvmlEventSetFree) {
+            call::keyed(free, self.set.0);
+        }
+    }
+}
+
+/// Registers those of the wanted events that the GPU can tell; a GPU that can tell none is refused.
+fn register(device: Device<'_>, set: sys::nvmlEventSet_t) -> Result<(), DriverError> {
+    let supported = call!(device.library(), nvmlDeviceGetSupportedEventTypes)?;
+    let events = device.get(supported, 0)? & WANTED;
+    if events == 0 {
+        return Err(DriverError::NotSupported { call: supported.name });
+    }
+    let call = call!(device.library(), nvmlDeviceRegisterEvents)?;
+    let code = call::three_keyed(call, device.handle(), events, set);
+    device.library().check(call.name, code)
+}
+
+/// Rounded up, so that a short wait is not a spin.
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,79 @@
+//! What the driver thinks of a GPU's health.
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::call::{self, Call, call};
+use super::device::Device;
+use super::read::optional;
+use crate::{DriverError, GpuHealth, RecoveryAction};
+
+/// Health of a GPU; every fact that this GPU or driver does not tell is absent. Fails only if the
+/// GPU is lost.
+pub(super) fn health(device: Device<'_>) -> Result<GpuHealth, DriverError> {
+    let corrected = sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED;
+    let uncorrected = sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED;
+    let remapped = optional(remapped_rows(device))?;
+    Ok(GpuHealth {
+        recovery_action: optional(recovery_action(device))?,
+        uncorrected_errors: optional(memory_errors(device, uncorrected))?,
+        corrected_errors: optional(memory_errors(device, corrected))?,
+        remap_failed: remapped.map(|(_, failed)| failed),
+        remap_pending: remapped.map(|(pending, _)| pending),
+    })
+}
+
+fn recovery_action(device: Device<'_>) -> Result<RecoveryAction, DriverError> {
+    let call = call!(device.library(), nvmlDeviceGetFieldValues)?;
+    let mut field = sys::nvmlFieldValue_t {
+        fieldId: sys::field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+        scopeId: 0,
+        timestamp: 0,
+        latencyUsec: 0,
+        valueType: sys::nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT,
+        nvmlReturn: sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN,
+        value: sys::nvmlValue_t { ullVal: 0 },
+    };
+    let code = call::two_keyed_out(call, device.handle(), 1, &mut field);
+    device.library().check(call.name, code)?;
+    // The call as a whole succeeds even if the field does not.
+    device.library().check("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", field.nvmlReturn)?;
+    // JUSTIFICATION: NVML hands the values of fields over in a union.
+    // SAFETY: every member of the union is a number, and all its bytes were initialised above.
+    let action = unsafe { field.value.uiVal };
+    Ok(match action {
+        sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NONE => RecoveryAction::None,
+        sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_GPU_RESET => {
+            RecoveryAction::GpuReset
+        }
+        sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NODE_REBOOT => {
+            RecoveryAction::NodeReboot
+        }
+        sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_DRAIN_P2P => {
+            RecoveryAction::DrainP2p
+        }
+        sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET => {
+            RecoveryAction::DrainAndReset
+        }
+        other => RecoveryAction::Other(other),
+    })
+}
+
+/// Errors of one type since the driver was loaded.
+fn memory_errors(device: Device<'_>, kind: u32) -> Result<u64, DriverError> {
+    let call = call!(device.library(), nvmlDeviceGetTotalEccErrors)?;
+    let since_load = sys::nvmlEccCounterType_enum_NVML_VOLATILE_ECC;
+    let mut count = 0;
+    let code = call::three_keyed_out(call, device.handle(), kind, since_load, &mut count);
+    device.library().check(call.name, code)?;
+    Ok(count)
+}
+
+/// Whether a row remap waits for a reset, and whether one failed.
+fn remapped_rows(device: Device<'_>) -> Result<(bool, bool), DriverError> {
+    let call: Call<call::DeviceOutFour> = call!(device.library(), nvmlDeviceGetRemappedRows)?;
+    let mut values = [0; 4];
+    let code = call::device_out_four(call, device.handle(), &mut values);
+    device.library().check(call.name, code)?;
+    let [_corrected, _uncorrected, pending, failed] = values;
+    Ok((pending != 0, failed != 0))
+}

@@ -1,0 +1,115 @@
+//! The loaded library: its life, and what it answers about the system.
+
+use std::ffi::{CString, c_int, c_uint};
+use std::path::Path;
+use std::ptr;
+
+use nvml_wrapper_sys::bindings::NvmlLib;
+
+use super::call::{self, Call, call};
+use super::device::Device;
+use super::status;
+use crate::DriverError;
+
+/// The management library, initialised from [`Library::load`] until it is dropped.
+pub(super) struct Library {
+    symbols: NvmlLib,
+}
+
+impl Library {
+    pub(super) fn load(path: &Path) -> Result<Self, DriverError> {
+        // JUSTIFICATION: the driver's library is found only on the node that runs the driver.
+        // SAFETY: loading runs the library's constructors. The path is what the node's
+        // administrator configured as the driver's, and the driver is trusted: it is the kernel's.
+        let symbols = unsafe { NvmlLib::new(path) }.map_err(|e| DriverError::Load {
+            path: path.display().to_string(),
+            reason: words(&e),
+        })?;
+        // Not yet a `Library`: without a successful init there must be no shutdown.
+        let init = Call::found("nvmlInit_v2", &symbols.nvmlInit_v2)?;
+        let code = call::bare(init);
+        let answer = status::check(init.name, code, || error_string(&symbols, code));
+        answer.map(|()| Self { symbols })
+    }
+
+    /// The functions of the library; called through `call!` only.
+    pub(super) fn symbols(&self) -> &NvmlLib {
+        &self.symbols
+    }
+
+    /// What a call answered, with the driver's words for it.
+    pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), DriverError> {
+        status::check(call, code, || error_string(&self.symbols, code))
+    }
+
+    pub(super) fn driver_version(&self) -> Result<String, DriverError> {
+        self.text(call!(self, nvmlSystemGetDriverVersion)?)
+    }
+
+    pub(super) fn nvml_version(&self) -> Result<String, DriverError> {
+        self.text(call!(self, nvmlSystemGetNVMLVersion)?)
+    }
+
+    /// CUDA version as `major * 1000 + minor * 10`.
+    pub(super) fn cuda_version(&self) -> Result<u32, DriverError> {
+        let call = call!(self, nvmlSystemGetCudaDriverVersion_v2)?;
+        let mut version: c_int = 0;
+        self.check(call.name, call::out(call, &mut version))?;
+        Ok(version.try_into().unwrap_or(0))
+    }
+
+    pub(super) fn device_count(&self) -> Result<u32, DriverError> {
+        let call = call!(self, nvmlDeviceGetCount_v2)?;
+        let mut count: c_uint = 0;
+        self.check(call.name, call::out(call, &mut count))?;
+        Ok(count)
+    }
+
+    /// The GPU at an index of this boot's enumeration.
+    pub(super) fn device_at(&self, index: u32) -> Result<Device<'_>, DriverError> {
+        let call = call!(self, nvmlDeviceGetHandleByIndex_v2)?;
+        let mut handle = ptr::null_mut();
+        self.check(call.name, call::keyed_out(call, index, &mut handle))?;
+        Ok(Device::new(self, handle))
+    }
+
+    /// The GPU with a UUID.
+    pub(super) fn device_of(&self, uuid: &str) -> Result<Device<'_>, DriverError> {
+        let call = call!(self, nvmlDeviceGetHandleByUUID)?;
+        // A UUID with a NUL inside names nothing.
+        let uuid = CString::new(uuid).map_err(|_| DriverError::NotFound { call: call.name })?;
+        let mut handle = ptr::null_mut();
+        self.check(call.name, call::keyed_out(call, uuid.as_ptr(), &mut handle))?;
+        Ok(Device::new(self, handle))
+    }
+
+    fn text(&self, call: Call<call::Text>) -> Result<String, DriverError> {
+        let mut text = String::new();
+        let code = call::text(call, &mut text);
+        self.check(call.name, code)?;
+        Ok(text)
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // A driver without the function, or that refuses, keeps what it holds until the process
+        // ends: there is nobody to tell and nothing to undo.
+        if let Ok(shutdown) = call!(self, nvmlShutdown) {
+            call::bare(shutdown);
+        }
+    }
+}
+
+fn error_string(symbols: &NvmlLib, code: u32) -> Option<String> {
+    let call = Call::found("nvmlErrorString", &symbols.nvmlErrorString).ok()?;
+    call::constant(call, code)
+}
+
+/// An error of the loader with its cause, which holds the linker's own words.
+fn words(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,138 @@
+//! MIG profiles and placements, as the driver answers them. Nothing here changes a GPU.
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::call::{self, call};
+use super::device::{Device, struct_version};
+use super::status::VERSION_MISMATCH;
+use crate::DriverError;
+use crate::mig::{MigPlacement, MigProfile, MigShape};
+
+/// One more than the profiles that the bindings count: NVML numbers them without gaps, and
+/// newer drivers have one for graphics on three slices.
+const PROFILES: u32 = sys::NVML_GPU_INSTANCE_PROFILE_COUNT + 1;
+
+/// Room for the placements of one profile: there are eight memory slices at most.
+const PLACEMENTS: usize = 64;
+
+/// Every profile that the GPU has, in the order of NVML's numbers.
+pub(super) fn profiles(device: Device<'_>) -> Result<Vec<MigProfile>, DriverError> {
+    let total_bytes = device.memory()?.total;
+    let mut profiles = Vec::new();
+    for number in 0..PROFILES {
+        let Some(info) = known(info(device, number))? else { continue };
+        let placements = known(placements(device, info.id))?.unwrap_or_default();
+        let shape = MigShape::of_profile(number, info.sliceCount);
+        profiles.push(MigProfile {
+            number,
+            id: info.id,
+            name: shape.name(info.memorySizeMB, total_bytes),
+            shape,
+            memory_mib: info.memorySizeMB,
+            instances: info.instanceCount,
+            multiprocessors: info.multiprocessorCount,
+            copy_engines: info.copyEngineCount,
+            decoders: info.decoderCount,
+            encoders: info.encoderCount,
+            jpeg_engines: info.jpegCount,
+            ofa_engines: info.ofaCount,
+            placements,
+        });
+    }
+    Ok(profiles)
+}
+
+/// Profile information with the call that has versions, or the older one without.
+fn info(
+    device: Device<'_>,
+    profile: u32,
+) -> Result<sys::nvmlGpuInstanceProfileInfo_t, DriverError> {
+    match versioned_info(device, profile) {
+        Err(DriverError::Missing { .. } | DriverError::Failed { code: VERSION_MISMATCH, .. }) => {
+            let call = call!(device.library(), nvmlDeviceGetGpuInstanceProfileInfo)?;
+            device.get_at(call, profile, empty())
+        }
+        answer => answer,
+    }
+}
+
+fn versioned_info(
+    device: Device<'_>,
+    profile: u32,
+) -> Result<sys::nvmlGpuInstanceProfileInfo_t, DriverError> {
+    let call = call!(device.library(), nvmlDeviceGetGpuInstanceProfileInfoV)?;
+    let zero = sys::nvmlGpuInstanceProfileInfo_v2_t {
+        version: struct_version::<sys::nvmlGpuInstanceProfileInfo_v2_t>(2),
+        id: 0,
+        isP2pSupported: 0,
+        sliceCount: 0,
+        instanceCount: 0,
+        multiprocessorCount: 0,
+        copyEngineCount: 0,
+        decoderCount: 0,
+        encoderCount: 0,
+        jpegCount: 0,
+        ofaCount: 0,
+        memorySizeMB: 0,
+        name: [0; 96],
+    };
+    let info = device.get_at(call, profile, zero)?;
+    Ok(sys::nvmlGpuInstanceProfileInfo_t {
+        id: info.id,
+        isP2pSupported: info.isP2pSupported,
+        sliceCount: info.sliceCount,
+        instanceCount: info.instanceCount,
+        multiprocessorCount: info.multiprocessorCount,
+        copyEngineCount: info.copyEngineCount,
+        decoderCount: info.decoderCount,
+        encoderCount: info.encoderCount,
+        jpegCount: info.jpegCount,
+        ofaCount: info.ofaCount,
+        memorySizeMB: info.memorySizeMB,
+    })
+}
+
+fn empty() -> sys::nvmlGpuInstanceProfileInfo_t {
+    sys::nvmlGpuInstanceProfileInfo_t {
+        id: 0,
+        isP2pSupported: 0,
+        sliceCount: 0,
+        instanceCount: 0,
+        multiprocessorCount: 0,
+        copyEngineCount: 0,
+        decoderCount: 0,
+        encoderCount: 0,
+        jpegCount: 0,
+        ofaCount: 0,
+        memorySizeMB: 0,
+    }
+}
+
+/// Where instances of a profile could be, in the order of their first memory slice. `id` is the
+/// profile's id, not its number.
+fn placements(device: Device<'_>, id: u32) -> Result<Vec<MigPlacement>, DriverError> {
+    let call = call!(device.library(), nvmlDeviceGetGpuInstancePossiblePlacements_v2)?;
+    let mut buffer = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; PLACEMENTS];
+    let mut count = 0;
+    let code = call::possible_placements(call, device.handle(), id, &mut buffer, &mut count);
+    device.library().check(call.name, code)?;
+    let mut placements: Vec<_> = buffer
+        .iter()
+        .take(count)
+        .map(|placement| MigPlacement { start: placement.start, size: placement.size })
+        .collect();
+    placements.sort_unstable();
+    Ok(placements)
+}
+
+/// NVML refuses a profile that the GPU has not in one of two ways.
+fn known<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
+    const INVALID_ARGUMENT: u32 = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(
+            DriverError::NotSupported { .. } | DriverError::Failed { code: INVALID_ARGUMENT, .. },
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,109 @@
+//! One GPU after the other, each on its own: what one does not answer is no other's loss.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::device::Device;
+use super::library::Library;
+use super::links::Links;
+use super::{fabric, links, names, sysfs};
+use crate::{DriverError, Gpu, Mig, PciAddress, UnreadableGpu};
+
+/// Reads every GPU that the driver counts.
+pub(super) fn gpus(
+    library: &Library,
+    sys_root: &Path,
+) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
+    let mut read: Vec<_> = (0..library.device_count()?)
+        .map(|index| gpu(library, sys_root, index).map_err(|error| UnreadableGpu { index, error }))
+        .collect();
+    let at: BTreeMap<PciAddress, u32> =
+        read.iter().flatten().map(|(gpu, _)| (gpu.pci, gpu.index)).collect();
+    for (gpu, links) in read.iter_mut().flatten() {
+        gpu.nvlink = links.take().map(|links| links.among(&at));
+    }
+    Ok(read.into_iter().map(|gpu| gpu.map(|(gpu, _)| gpu)).collect())
+}
+
+/// Reads a GPU with its links, whose ends are known only when all GPUs have been read.
+fn gpu(
+    library: &Library,
+    sys_root: &Path,
+    index: u32,
+) -> Result<(Gpu, Option<Links>), DriverError> {
+    let device = library.device_at(index)?;
+    let uuid = device.uuid()?;
+    let pci = device.pci()?;
+    let memory = device.memory()?;
+    let compute_capability = device.compute_capability()?;
+    let power_limit = optional(device.power_limit_milliwatts())?;
+    let sm_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_SM))?;
+    let memory_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_MEM))?;
+    let gpu = Gpu {
+        index,
+        minor: device.minor()?,
+        uuid,
+        name: device.name()?,
+        brand: supported(device.brand())?.map_or(names::UNKNOWN, names::brand).to_owned(),
+        architecture: supported(device.architecture())?
+            .map_or(names::UNKNOWN, names::architecture)
+            .to_owned(),
+        compute_capability,
+        memory_bytes: memory.total,
+        reserved_bytes: memory.reserved,
+        multiprocessors: multiprocessors(device, compute_capability)?,
+        pci: pci.address,
+        pci_device_id: pci.device_id,
+        pci_subsystem_id: pci.subsystem_id,
+        pcie_root: sysfs::pcie_root(sys_root, pci.address),
+        numa_node: sysfs::numa_node(sys_root, pci.address),
+        module: optional(device.module())?,
+        serial: optional(device.serial())?.filter(|serial| !serial.is_empty()),
+        addressing_mode: optional(device.addressing_mode())?.and_then(names::addressing_mode),
+        ecc: optional(device.ecc())?,
+        power_limit_milliwatts: told(power_limit),
+        sm_clock_mhz: told(sm_clock),
+        memory_clock_mhz: told(memory_clock),
+        nvlink: None,
+        fabric: optional(fabric::fabric(device))?,
+        // Not merely optional: a GPU in MIG mode that passed for a whole one would be given away.
+        mig: supported(device.mig_mode())?.map(|(enabled, pending)| Mig { enabled, pending }),
+    };
+    Ok((gpu, links::links(device)?))
+}
+
+/// The driver counts CUDA cores on every GPU, multiprocessors only on some.
+fn multiprocessors(device: Device<'_>, capability: (u32, u32)) -> Result<Option<u32>, DriverError> {
+    if let Some(count) = told(optional(device.multiprocessors())?) {
+        return Ok(Some(count));
+    }
+    let cores = told(optional(device.cuda_cores())?);
+    let each = names::cores_per_multiprocessor(capability);
+    Ok(cores.zip(each).map(|(cores, each)| cores / each))
+}
+
+/// A fact that a GPU can do without: not told, whatever the driver's reason, unless the GPU is
+/// lost, for then nothing of it is to be believed.
+pub(super) fn optional<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error @ DriverError::GpuLost { .. }) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+/// A fact that a GPU or driver may be too old for, but must otherwise tell.
+pub(super) fn supported<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Zero is how NVML says that it has no number.
+fn told(number: Option<u32>) -> Option<u32> {
+    number.filter(|&number| number != 0)
+}

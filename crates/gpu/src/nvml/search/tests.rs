@@ -1,0 +1,40 @@
+use std::fs;
+use std::path::Path;
+
+use super::{LIBRARY_NAME, find_library};
+
+fn put(root: &Path, folder: &str) {
+    let folder = root.join(folder);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join(LIBRARY_NAME), "").unwrap();
+}
+
+#[test]
+fn the_library_is_found_in_each_distributions_folder() {
+    for folder in ["usr/lib64", "usr/lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "usr/lib"] {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), folder);
+        let found = find_library(root.path()).unwrap();
+        assert_eq!(found, root.path().join(folder).join(LIBRARY_NAME));
+    }
+}
+
+#[test]
+fn the_hosts_driver_goes_before_a_driver_container() {
+    let root = tempfile::tempdir().unwrap();
+    let container = "run/nvidia/driver/usr/lib64";
+    put(root.path(), container);
+    assert_eq!(find_library(root.path()).unwrap(), root.path().join(container).join(LIBRARY_NAME));
+    put(root.path(), "usr/lib");
+    assert_eq!(find_library(root.path()).unwrap(), root.path().join("usr/lib").join(LIBRARY_NAME));
+}
+
+#[test]
+fn what_is_missing_is_told_with_where_it_was_looked_for_and_what_to_do() {
+    let root = tempfile::tempdir().unwrap();
+    let message = find_library(root.path()).unwrap_err().to_string();
+    assert!(message.starts_with("cannot load the driver library libnvidia-ml.so.1: "));
+    for part in ["usr/lib64", "run/nvidia/driver", "install the NVIDIA driver"] {
+        assert!(message.contains(part), "{part} in {message}");
+    }
+}

@@ -1,0 +1,10 @@
+//! The NVML backend against the simulated driver, loaded as a program loads NVIDIA's.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
+
+mod events;
+mod faults;
+mod inventory;
+mod library;
+mod node;
+mod old_driver;

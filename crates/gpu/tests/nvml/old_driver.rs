@@ -1,0 +1,102 @@
+//! A driver that lacks most functions, written in C beside this file.
+
+use std::path::Path;
+use std::process::Command;
+
+use octavo_gpu::mig::{MigPlacement, MigProfile, MigShape, MigVariant};
+use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
+use octavo_gpu::{Driver, DriverError, GpuHealth, Inventory, Mig};
+
+/// Builds the old driver, with what `flags` add to it, and opens it. The folder may go as soon as
+/// the library is loaded.
+fn open(flags: &[&str]) -> Nvml {
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join(LIBRARY_NAME);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/nvml/old_driver.c");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-Wall", "-Wextra", "-o"])
+        .args([&library, &source])
+        .args(flags)
+        .status()
+        .unwrap();
+    assert!(built.success());
+    Nvml::open(&library, Path::new("/nonexistent")).unwrap()
+}
+
+#[test]
+fn a_gpu_is_read_with_what_the_driver_knows() {
+    let inventory = Inventory::read(&open(&[])).unwrap();
+    assert_eq!(inventory.unreadable, []);
+    assert_eq!(inventory.versions.cuda, (11, 4));
+    let [gpu] = &inventory.gpus[..] else { panic!("{:?}", inventory.gpus) };
+    assert_eq!((gpu.uuid.as_str(), gpu.name.as_str()), ("GPU-old", "A100-SXM4-40GB"));
+    assert_eq!((gpu.brand.as_str(), gpu.architecture.as_str()), ("Unknown", "Unknown"));
+    assert_eq!((gpu.memory_bytes, gpu.reserved_bytes), (40960 << 20, None));
+    assert_eq!(gpu.multiprocessors, Some(108), "6912 cores, 64 each");
+    assert_eq!(gpu.pci.to_string(), "0000:c1:00.1");
+    assert_eq!(gpu.mig, Some(Mig { enabled: false, pending: true }));
+    assert_eq!((&gpu.nvlink, &gpu.fabric, gpu.ecc), (&None, &None, None));
+    assert_eq!((gpu.sm_clock_mhz, gpu.power_limit_milliwatts), (None, None));
+}
+
+#[test]
+fn health_of_which_nothing_is_told_is_no_error() {
+    assert_eq!(open(&[]).health("GPU-old"), Ok(GpuHealth::default()));
+}
+
+#[test]
+fn events_that_the_driver_has_not_are_missing_by_name() {
+    let events = open(&[]).events();
+    assert_eq!(events.err(), Some(DriverError::Missing { call: "nvmlEventSetCreate" }));
+}
+
+#[test]
+fn an_error_without_words_keeps_its_code() {
+    let error = open(&[]).health("other").unwrap_err();
+    let told = "nvmlDeviceGetHandleByUUID: the driver gave no reason (code 999)";
+    assert_eq!(error.to_string(), told);
+}
+
+#[test]
+fn mig_profiles_come_with_names_and_placements() {
+    let profiles = open(&[]).mig_profiles("GPU-old").unwrap();
+    let shape = |variant| MigShape { compute_slices: 1, gpu_slices: 1, variant };
+    let plain = MigProfile {
+        number: 0,
+        id: 19,
+        name: "1g.5gb".to_owned(),
+        shape: shape(MigVariant::Plain),
+        memory_mib: 4864,
+        instances: 7,
+        multiprocessors: 14,
+        copy_engines: 1,
+        decoders: 0,
+        encoders: 0,
+        jpeg_engines: 0,
+        ofa_engines: 0,
+        placements: vec![MigPlacement { start: 0, size: 1 }, MigPlacement { start: 4, size: 1 }],
+    };
+    let media = MigProfile {
+        number: 7,
+        id: 20,
+        name: "1g.5gb+me".to_owned(),
+        shape: shape(MigVariant::Media),
+        instances: 1,
+        decoders: 1,
+        jpeg_engines: 1,
+        ofa_engines: 1,
+        placements: Vec::new(),
+        ..plain.clone()
+    };
+    assert_eq!(profiles, [plain, media]);
+}
+
+#[test]
+fn the_call_with_versions_is_preferred_where_there_is_one() {
+    let multiprocessors = |flags: &[&str]| -> Vec<u32> {
+        let profiles = open(flags).mig_profiles("GPU-old").unwrap();
+        profiles.iter().map(|profile| profile.multiprocessors).collect()
+    };
+    assert_eq!(multiprocessors(&[]), [14, 14]);
+    assert_eq!(multiprocessors(&["-DVERSIONED"]), [100, 100]);
+}

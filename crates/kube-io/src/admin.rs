@@ -1,0 +1,138 @@
+//! The admin server that every program has: `/healthz`, `/readyz`, `/metrics`.
+
+mod readiness;
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub use readiness::{Check, Readiness};
+
+/// Media type of the `OpenMetrics` text format.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Where the admin server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminAddress {
+    /// There is none.
+    None,
+    /// Here; port 0 takes a free one.
+    Listen(SocketAddr),
+}
+
+/// Text that is no admin address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no address to listen on: give ADDRESS:PORT, :PORT for all addresses, port 0 for a free \
+     port, or none"
+)]
+pub struct ParseAdminAddressError(String);
+
+/// Why the admin server cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "cannot listen on {address} for health checks and metrics: {source}; choose another with \
+         --admin-address, or none"
+)]
+pub struct AdminError {
+    /// The address.
+    pub address: SocketAddr,
+    /// What the system said.
+    pub source: std::io::Error,
+}
+
+/// A bound admin server that does not serve yet.
+#[derive(Debug)]
+pub struct AdminServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl AdminServer {
+    /// Takes the address, so that a program fails early when somebody else has it.
+    pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
+        let failed = |source| AdminError { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address })
+    }
+
+    /// Where it listens: the real port where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop`.
+    pub async fn serve(
+        self,
+        readiness: Arc<Readiness>,
+        registry: Arc<Registry>,
+        stop: CancellationToken,
+    ) {
+        let routes = routes(readiness, registry);
+        let server = axum::serve(self.listener, routes)
+            .with_graceful_shutdown(async move { stop.cancelled().await });
+        if let Err(error) = server.await {
+            tracing::error!(%error, address = %self.address, "the admin server ended");
+        }
+    }
+}
+
+fn routes(readiness: Arc<Readiness>, registry: Arc<Registry>) -> Router {
+    let ready = get(|State(readiness): State<Arc<Readiness>>| async move {
+        let (is_ready, report) = readiness.report();
+        let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        (status, report)
+    })
+    .with_state(readiness);
+    let metrics = get(|State(registry): State<Arc<Registry>>| async move {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &registry) {
+            Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+            Err(fmt::Error) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    })
+    .with_state(registry);
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", ready)
+        .route("/metrics", metrics)
+}
+
+impl FromStr for AdminAddress {
+    type Err = ParseAdminAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || ParseAdminAddressError(text.to_owned());
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        if let Some(port) = text.strip_prefix(':') {
+            let port = port.parse().map_err(|_| error())?;
+            return Ok(Self::Listen((Ipv4Addr::UNSPECIFIED, port).into()));
+        }
+        text.parse().map(Self::Listen).map_err(|_| error())
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Listen(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+
+/// Asks over a plain socket; returns status and body.
+async fn ask(address: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn health_readiness_and_metrics_are_served_until_stop() {
+    let readiness = Arc::new(Readiness::default());
+    let mut registry = Registry::default();
+    let requests: Counter = Counter::default();
+    registry.register("octavo_requests", "Requests", requests.clone());
+    requests.inc();
+    let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.address();
+    assert_ne!(address.port(), 0);
+    let stop = CancellationToken::new();
+    let serving =
+        tokio::spawn(server.serve(Arc::clone(&readiness), Arc::new(registry), stop.clone()));
+
+    assert_eq!(ask(address, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(ask(address, "/readyz").await, (503, "not ready: starting\n".to_owned()));
+    let driver = readiness.check("driver", "the library is being loaded");
+    let slices = readiness.check("slices", "not published");
+    slices.pass();
+    let report = "not ready: driver: the library is being loaded\nready: slices\n";
+    assert_eq!(ask(address, "/readyz").await, (503, report.to_owned()));
+    driver.pass();
+    assert_eq!(ask(address, "/readyz").await.0, 200);
+    driver.fail("gone");
+    assert_eq!(ask(address, "/readyz").await.0, 503);
+    drop(driver);
+    assert_eq!(ask(address, "/readyz").await, (200, "ready: slices\n".to_owned()));
+    let (status, metrics) = ask(address, "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(metrics.contains("octavo_requests_total 1"), "{metrics}");
+    assert!(metrics.ends_with("# EOF\n"), "{metrics}");
+
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named_with_its_remedy() {
+    let first = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let error = AdminServer::bind(first.address()).await.unwrap_err().to_string();
+    assert!(error.contains(&first.address().to_string()), "{error}");
+    assert!(error.contains("--admin-address"), "{error}");
+}
+
+#[test]
+fn addresses_are_read_in_their_short_forms() {
+    let parse = |text: &str| text.parse::<AdminAddress>();
+    assert_eq!(parse("none"), Ok(AdminAddress::None));
+    assert_eq!(parse(":8080").unwrap().to_string(), "0.0.0.0:8080");
+    assert_eq!(parse("127.0.0.1:0").unwrap().to_string(), "127.0.0.1:0");
+    assert_eq!(parse("[::1]:80").unwrap().to_string(), "[::1]:80");
+    for wrong in ["", "8080", "localhost:80", ":x", "127.0.0.1"] {
+        assert!(parse(wrong).unwrap_err().to_string().contains("none"), "{wrong}");
+    }
+}

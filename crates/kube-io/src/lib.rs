@@ -1,0 +1,12 @@
+//! Kubernetes plumbing that the programs share: the API client, a node's slices, events, and the
+//! admin server.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+mod backoff;
+pub mod client;
+pub mod events;
+pub mod slices;
+
+pub use backoff::Backoff;

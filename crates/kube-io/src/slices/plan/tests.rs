@@ -1,0 +1,233 @@
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::*;
+
+fn device(name: &str, memory: &str) -> api::Device {
+    let value = ApiQuantity(memory.to_owned());
+    let capacity = api::DeviceCapacity { request_policy: None, value };
+    api::Device {
+        name: name.to_owned(),
+        capacity: Some([("memory".to_owned(), capacity)].into()),
+        ..api::Device::default()
+    }
+}
+
+fn tainted(name: &str, value: &str) -> api::Device {
+    let taint = api::DeviceTaint {
+        key: "gpu.nvidia.com/xid".to_owned(),
+        value: Some(value.to_owned()),
+        effect: "NoSchedule".to_owned(),
+        time_added: None,
+    };
+    api::Device { taints: Some(vec![taint]), ..device(name, "1Gi") }
+}
+
+fn devices(count: usize) -> Vec<api::Device> {
+    (0..count).map(|index| device(&format!("gpu-{index}"), "80Gi")).collect()
+}
+
+fn owner(uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Node".to_owned(),
+        name: "node".to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    }
+}
+
+/// The API as far as a plan needs it: objects by name.
+#[derive(Default)]
+struct Cluster {
+    found: BTreeMap<String, api::ResourceSlice>,
+    settled: Settled,
+    version: u64,
+}
+
+impl Cluster {
+    fn plan(&self, devices: &[api::Device], owner: &OwnerReference) -> Vec<Write> {
+        let (driver, node) = ("gpu.nvidia.com", "node");
+        let wanted = Wanted { driver, node, pool: node, devices, owner };
+        plan(&wanted, &self.found, &self.settled)
+    }
+
+    /// Plans and does it; returns the number of writes.
+    fn publish(&mut self, devices: &[api::Device]) -> usize {
+        let writes = self.plan(devices, &owner("n-1"));
+        let count = writes.len();
+        for write in writes {
+            self.version += 1;
+            match write {
+                Write::Create(slice) => {
+                    assert!(!self.found.contains_key(slice.metadata.name.as_ref().unwrap()));
+                    self.store(*slice);
+                }
+                Write::Replace(slice) => {
+                    let old = &self.found[slice.metadata.name.as_ref().unwrap()];
+                    assert_eq!(old.metadata.resource_version, slice.metadata.resource_version);
+                    self.store(*slice);
+                }
+                Write::Delete(name) => {
+                    self.found.remove(&name).unwrap();
+                }
+            }
+        }
+        count
+    }
+
+    /// Keeps an object as a server does: with its own times for taints.
+    fn store(&mut self, mut slice: api::ResourceSlice) {
+        slice.metadata.resource_version = Some(self.version.to_string());
+        let time = Time(format!("2026-01-01T00:00:{:02}Z", self.version).parse().unwrap());
+        for device in slice.spec.devices.iter_mut().flatten() {
+            for taint in device.taints.iter_mut().flatten() {
+                taint.time_added.get_or_insert_with(|| time.clone());
+            }
+        }
+        self.found.insert(slice.metadata.name.clone().unwrap(), slice);
+    }
+
+    fn generations(&self) -> Vec<(i64, i64)> {
+        let pool = |slice: &api::ResourceSlice| slice.spec.pool.clone();
+        self.found.values().map(pool).map(|p| (p.generation, p.resource_slice_count)).collect()
+    }
+}
+
+#[test]
+fn equal_content_writes_nothing_whatever_its_notation() {
+    let mut cluster = Cluster::default();
+    assert_eq!(cluster.publish(&devices(8)), 1);
+    assert_eq!(cluster.publish(&devices(8)), 0);
+    let same: Vec<_> = (0..8).map(|i| device(&format!("gpu-{i}"), "81920Mi")).collect();
+    assert_eq!(cluster.publish(&same), 0);
+}
+
+#[test]
+fn a_change_is_a_new_generation_of_the_whole_pool() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&devices(300));
+    assert_eq!(cluster.generations(), [(1, 3); 3]);
+    let mut changed = devices(300);
+    changed[299] = device("gpu-299", "40Gi");
+    assert_eq!(cluster.publish(&changed), 3);
+    assert_eq!(cluster.generations(), [(2, 3); 3]);
+    assert_eq!(cluster.publish(&changed), 0);
+}
+
+#[test]
+fn a_pool_that_shrinks_loses_its_extra_slices_and_one_that_grows_gets_new_ones() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&devices(300));
+    assert_eq!(cluster.publish(&devices(8)), 3);
+    assert_eq!(cluster.generations(), [(2, 1)]);
+    cluster.publish(&devices(129));
+    assert_eq!(cluster.generations(), [(3, 2); 2]);
+    let counts = cluster.found.values().map(|slice| slice.spec.devices.as_ref().unwrap().len());
+    assert_eq!(counts.collect::<Vec<_>>(), [128, 1]);
+}
+
+#[test]
+fn no_devices_are_a_complete_pool_without_devices() {
+    let mut cluster = Cluster::default();
+    assert_eq!(cluster.publish(&[]), 1);
+    assert_eq!(cluster.generations(), [(1, 1)]);
+    assert_eq!(cluster.publish(&[]), 0);
+}
+
+#[test]
+fn taints_keep_the_time_at_which_they_were_set() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&[tainted("gpu-0", "48"), device("gpu-1", "1Gi")]);
+    assert_eq!(cluster.publish(&[tainted("gpu-0", "48"), device("gpu-1", "1Gi")]), 0);
+    let time = |cluster: &Cluster, index: usize| {
+        let slice = cluster.found.values().next().unwrap();
+        let device = &slice.spec.devices.as_ref().unwrap()[index];
+        device.taints.as_ref().unwrap()[0].time_added.clone().unwrap()
+    };
+    let first = time(&cluster, 0);
+    cluster.publish(&[tainted("gpu-0", "48"), tainted("gpu-1", "79")]);
+    assert_eq!(time(&cluster, 0), first);
+    assert_ne!(time(&cluster, 1), first);
+    cluster.publish(&[tainted("gpu-0", "95"), tainted("gpu-1", "79")]);
+    assert_ne!(time(&cluster, 0), first);
+}
+
+#[test]
+fn slices_with_taints_hold_fewer_devices() {
+    let mut cluster = Cluster::default();
+    let mut many = devices(100);
+    assert_eq!(cluster.publish(&many), 1);
+    many[0] = tainted("gpu-0", "79");
+    cluster.publish(&many);
+    let counts = cluster.found.values().map(|slice| slice.spec.devices.as_ref().unwrap().len());
+    assert_eq!(counts.collect::<Vec<_>>(), [64, 36]);
+}
+
+#[test]
+fn somebody_else_s_edit_is_undone() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&devices(2));
+    let slice = cluster.found.values_mut().next().unwrap();
+    slice.spec.devices.as_mut().unwrap()[0].allow_multiple_allocations = Some(true);
+    assert_eq!(cluster.publish(&devices(2)), 1);
+    assert_eq!(cluster.generations(), [(2, 1)]);
+}
+
+#[test]
+fn a_node_that_was_made_again_owns_its_slices() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&devices(2));
+    assert!(cluster.plan(&devices(2), &owner("n-1")).is_empty());
+    let writes = cluster.plan(&devices(2), &owner("n-2"));
+    let [Write::Replace(slice)] = writes.as_slice() else { panic!("{writes:?}") };
+    assert_eq!(slice.metadata.owner_references.as_ref().unwrap()[0].uid, "n-2");
+}
+
+#[test]
+fn slices_of_another_pool_of_ours_go() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&devices(2));
+    let mut old = cluster.found.values().next().unwrap().clone();
+    old.metadata.name = Some("old".to_owned());
+    old.spec.pool.name = "old-pool".to_owned();
+    cluster.found.insert("old".to_owned(), old);
+    let writes = cluster.plan(&devices(2), &owner("n-1"));
+    assert_eq!(writes, [Write::Delete("old".to_owned())]);
+}
+
+#[test]
+fn fields_that_the_server_drops_are_not_written_again_and_again() {
+    let mut cluster = Cluster::default();
+    let wanted = [tainted("gpu-0", "79")];
+    let writes = cluster.plan(&wanted, &owner("n-1"));
+    let [Write::Create(sent)] = writes.as_slice() else { panic!("{writes:?}") };
+    let mut kept = (**sent).clone();
+    kept.spec.devices.as_mut().unwrap()[0].taints = None;
+    assert!(cluster.settled.remember(sent, &kept));
+    cluster.store(kept);
+    assert_eq!(cluster.publish(&wanted), 0);
+    // Something else is wanted: that is written.
+    assert_eq!(cluster.publish(&devices(1)), 1);
+}
+
+#[test]
+fn names_are_valid_however_long_the_node_s_is() {
+    let long = format!("{}.{}", "a".repeat(200), "b".repeat(52));
+    let owner = owner("n");
+    let devices = devices(1);
+    let wanted = Wanted {
+        driver: "gpu.nvidia.com",
+        node: &long,
+        pool: &long,
+        devices: &devices,
+        owner: &owner,
+    };
+    let name = free_name(&wanted, 0, &[]);
+    assert!(name.len() <= LONGEST_NAME, "{}", name.len());
+    assert!(name.ends_with("-gpu.nvidia.com-000"), "{name}");
+    assert!(!name.contains(".-"), "{name}");
+    let short = Wanted { node: "node-1", ..wanted };
+    assert_eq!(free_name(&short, 2, &[]), "node-1-gpu.nvidia.com-002");
+    assert_eq!(free_name(&short, 2, &["node-1-gpu.nvidia.com-002"]), "node-1-gpu.nvidia.com-1002");
+}

@@ -1,0 +1,151 @@
+use octavo_dra::{Device as DraDevice, DeviceTaint, Quantity, TaintEffect};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::fake_api::FakeApi;
+use super::*;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn pool(count: usize) -> Pool {
+    let device = |index| DraDevice {
+        name: format!("gpu-{index}"),
+        attributes: BTreeMap::new(),
+        capacity: [("memory".to_owned(), Quantity::binary(80 << 30))].into(),
+        taints: Vec::new(),
+    };
+    Pool { name: "node".to_owned(), devices: (0..count).map(device).collect() }
+}
+
+fn tainted(count: usize) -> Pool {
+    let mut pool = pool(count);
+    pool.devices[0].taints.push(DeviceTaint {
+        key: "gpu.nvidia.com/xid".to_owned(),
+        value: "79".to_owned(),
+        effect: TaintEffect::NoSchedule,
+    });
+    pool
+}
+
+struct Running {
+    wanted: watch::Sender<Option<Pool>>,
+    state: watch::Receiver<PublishState>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn start(api: &FakeApi, pool: Option<Pool>) -> Self {
+        let (wanted, receiver) = watch::channel(pool);
+        let (sender, state) = watch::channel(PublishState::Waiting);
+        let stop = CancellationToken::new();
+        let publisher = Publisher::new(api.client(), "gpu.nvidia.com", "node");
+        let task = tokio::spawn(publisher.run(receiver, sender, stop.clone()));
+        Self { wanted, state, stop, task }
+    }
+
+    async fn until_writes(&mut self, writes: u64) {
+        let wanted = PublishState::Published { writes };
+        let found = timeout(DEADLINE, self.state.wait_for(|state| *state == wanted)).await.is_ok();
+        assert!(found, "{:?} instead of {wanted:?}", *self.state.borrow());
+    }
+
+    async fn stop(self) {
+        self.stop.cancel();
+        timeout(DEADLINE, self.task).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn devices_are_published_once_and_a_restart_writes_nothing() {
+    let api = FakeApi::default();
+    let mut running = Running::start(&api, None);
+    running.wanted.send_replace(Some(pool(8)));
+    running.until_writes(1).await;
+    running.stop().await;
+    let slices = api.slices();
+    let [slice] = slices.as_slice() else { panic!("{slices:?}") };
+    assert_eq!(slice.spec.devices.as_ref().unwrap().len(), 8);
+    assert_eq!(slice.spec.node_name.as_deref(), Some("node"));
+    let owner = &slice.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Node", "node-uid"));
+
+    let mut running = Running::start(&api, Some(pool(8)));
+    running.until_writes(0).await;
+    running.stop().await;
+    assert_eq!(api.writes(), ["POST"]);
+    assert_eq!(api.slices(), slices);
+}
+
+#[tokio::test]
+async fn only_our_own_slices_are_listed_and_watched() {
+    let api = FakeApi::default();
+    let mut running = Running::start(&api, Some(pool(1)));
+    running.until_writes(1).await;
+    running.stop().await;
+    for query in api.queries() {
+        assert!(query.contains("spec.nodeName%3Dnode"), "{query}");
+        assert!(query.contains("spec.driver%3Dgpu.nvidia.com"), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn a_deleted_or_edited_slice_is_restored() {
+    let api = FakeApi::default();
+    let mut running = Running::start(&api, Some(pool(2)));
+    running.until_writes(1).await;
+    let name = api.slices()[0].metadata.name.clone().unwrap();
+    api.delete(&name);
+    running.until_writes(2).await;
+    api.edit(&name, |slice| slice.spec.devices = None);
+    running.until_writes(3).await;
+    assert_eq!(api.slices()[0].spec.devices.as_ref().unwrap().len(), 2);
+    // The same after a watch that ended.
+    api.end_watches();
+    api.delete(&name);
+    running.until_writes(4).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_taint_is_a_write_and_its_end_another() {
+    let api = FakeApi::default();
+    let mut running = Running::start(&api, Some(pool(2)));
+    running.until_writes(1).await;
+    running.wanted.send_replace(Some(tainted(2)));
+    running.until_writes(2).await;
+    assert_eq!(from_api(&api.slices()[0]).unwrap().devices, tainted(2).devices);
+    assert_eq!(api.slices()[0].spec.pool.generation, 2);
+    running.wanted.send_replace(Some(pool(2)));
+    running.until_writes(3).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn failed_writes_are_tried_again_and_told() {
+    let api = FakeApi::default();
+    api.fail_writes(&[403, 500, 409]);
+    let mut running = Running::start(&api, Some(pool(2)));
+    let failing = |state: &PublishState| matches!(state, PublishState::Failing { .. });
+    let state = timeout(DEADLINE, running.state.wait_for(failing)).await.unwrap().unwrap().clone();
+    let PublishState::Failing { reason } = state else { panic!("{state:?}") };
+    assert!(reason.contains("node node") && reason.contains("role"), "{reason}");
+    running.until_writes(1).await;
+    assert_eq!(api.writes().len(), 4);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_drops_fields_is_not_written_to_for_ever() {
+    let api = FakeApi::default();
+    api.drop_taints();
+    let mut running = Running::start(&api, Some(tainted(1)));
+    running.until_writes(1).await;
+    // Another look, which a restored watch brings, changes nothing.
+    api.end_watches();
+    let name = api.slices()[0].metadata.name.clone().unwrap();
+    api.edit(&name, |slice| slice.metadata.labels = Some([("a".into(), "b".into())].into()));
+    running.wanted.send_replace(Some(tainted(2)));
+    running.until_writes(2).await;
+    running.stop().await;
+}

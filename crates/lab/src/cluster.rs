@@ -1,0 +1,307 @@
+//! A lab from its start to its end: what `up` and `down` do, and what tests and benchmarks
+//! hold in their hands.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::component::{self, Component};
+use crate::driver_library;
+use crate::kubeconfig;
+use crate::layout::Layout;
+use crate::lock::Lock;
+use crate::nodeset::NodeSet;
+use crate::ports::Ports;
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::ready::{self, Wanted};
+use crate::settings::Settings;
+use crate::stop;
+use crate::{binaries, manifests, nodes, pki, start};
+
+/// What `up` is to do.
+#[derive(Debug)]
+pub struct UpOptions {
+    /// State folder; made where it is not there.
+    pub state_dir: PathBuf,
+    /// The nodes to have. None: the default, or those of the lab that is up already.
+    pub nodes: Option<NodeSet>,
+    /// The `octavo` binary that runs agents and kubelets.
+    pub octavo: PathBuf,
+    /// The simulated driver library. None: looked for beside `octavo`.
+    pub fake_driver: Option<PathBuf>,
+    /// Whether to run the agents; without them nobody publishes slices.
+    pub agents: bool,
+    /// Whether to run the simulated kubelets; without them no node becomes Ready.
+    pub kubelets: bool,
+    /// How long to wait for the nodes at most.
+    pub patience: Duration,
+    /// Who is told how far it is.
+    pub progress: Progress,
+}
+
+impl UpOptions {
+    /// A whole lab with the default nodes, told to nobody.
+    pub fn new(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
+        Self {
+            state_dir: state_dir.into(),
+            nodes: None,
+            octavo: octavo.into(),
+            fake_driver: None,
+            agents: true,
+            kubelets: true,
+            patience: Duration::from_mins(3),
+            progress: Progress::silent(),
+        }
+    }
+
+    /// The control plane and Octavo's objects alone: no nodes, no agents, no kubelets.
+    pub fn control_plane_only(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
+        Self {
+            nodes: Some(NodeSet::none()),
+            agents: false,
+            kubelets: false,
+            ..Self::new(state_dir, octavo)
+        }
+    }
+
+    fn components(&self) -> Vec<Component> {
+        let wanted = |component: &Component| match component {
+            Component::Kubelets => self.kubelets,
+            Component::Agents => self.agents,
+            _ => true,
+        };
+        Component::ALL.into_iter().filter(wanted).collect()
+    }
+}
+
+/// A lab that is up. Dropping it leaves the lab up; [`Lab::down`] ends it.
+#[derive(Debug)]
+pub struct Lab {
+    layout: Layout,
+    settings: Settings,
+}
+
+impl Lab {
+    /// Brings a lab up, or takes up the one that is there: what died of it is started again.
+    ///
+    /// On an error everything that was started is stopped; the logs stay.
+    pub async fn up(options: UpOptions) -> anyhow::Result<Self> {
+        let layout = Layout::new(&options.state_dir)?;
+        layout.check_ours()?;
+        let lock = Lock::take(&layout)?;
+        if let Some(settings) = Settings::read(&layout)?
+            && settings.complete
+        {
+            return Box::pin(Self { layout, settings }.resume(&options)).await;
+        }
+        // What an `up` that was killed has left.
+        stop::all(&layout).await?;
+        if layout.has_lab() {
+            layout.remove(false).context("remove what is left of an earlier lab")?;
+        }
+        let outcome = Box::pin(Self::fresh(&options, &layout)).await;
+        options.progress.finish();
+        if outcome.is_err() {
+            stop::all(&layout).await?;
+            layout.remove(true).context("remove what there is of the lab")?;
+            lock.remove()?;
+        }
+        outcome
+    }
+
+    /// The lab in this state folder, if one is up there.
+    pub fn open(state_dir: &Path) -> anyhow::Result<Option<Self>> {
+        let layout = Layout::new(state_dir)?;
+        let settings = Settings::read(&layout)?;
+        Ok(settings.map(|settings| Self { layout, settings }))
+    }
+
+    /// Ends the lab: every process stopped, every file gone.
+    pub async fn down(self) -> anyhow::Result<()> {
+        stop::down(&self.layout, false).await.map(drop)
+    }
+
+    /// Kubeconfig of the cluster's administrator.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.layout.kubeconfig()
+    }
+
+    /// The state folder.
+    pub fn state_dir(&self) -> &Path {
+        self.layout.root()
+    }
+
+    /// Where everything lies.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What the lab is made of.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// A client with the administrator's rights.
+    pub async fn client(&self) -> anyhow::Result<kube::Client> {
+        kubeconfig::client(&self.kubeconfig()).await
+    }
+
+    /// The running process of a component.
+    pub fn process(&self, component: Component) -> Option<Process> {
+        Process::read(&self.layout.pid_file(component)).filter(|process| process.is_alive())
+    }
+
+    /// Ends one component as an administrator would, and waits for its end.
+    pub async fn stop(&self, component: Component) {
+        if let Some(process) = self.process(component) {
+            crate::process::stop(&[process], Duration::from_secs(10)).await;
+        }
+    }
+
+    /// Kills one component without warning, and waits for its end.
+    pub async fn kill(&self, component: Component) {
+        if let Some(process) = self.process(component) {
+            crate::process::stop(&[process], Duration::ZERO).await;
+        }
+    }
+
+    /// Starts a component that does not run; etcd and the API server are waited for.
+    pub async fn start(&self, component: Component) -> anyhow::Result<()> {
+        start::component(component, &self.layout, &self.settings).await
+    }
+
+    async fn fresh(options: &UpOptions, layout: &Layout) -> anyhow::Result<Self> {
+        let progress = &options.progress;
+        let nodes = options.nodes.clone().unwrap_or_default().nodes();
+        layout.check_sockets(nodes.iter().map(|node| node.name.as_str()))?;
+        let machines = nodes::load_machines(&nodes)?;
+        let driver_library = if nodes.is_empty() {
+            None
+        } else {
+            Some(driver_library::find(options.fake_driver.as_deref(), &options.octavo)?)
+        };
+        let binaries = Box::pin(binaries::find(progress)).await?;
+
+        progress.step("making keys and certificates");
+        for folder in [layout.logs(), layout.pids(), layout.nodes(), layout.etcd()] {
+            std::fs::create_dir_all(&folder)
+                .with_context(|| format!("create {}", folder.display()))?;
+        }
+        // etcd wants its folder to be its own.
+        std::fs::set_permissions(
+            layout.etcd(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o700),
+        )
+        .context("close etcd's folder to others")?;
+        pki::create(&layout.pki())?;
+        let settings = Settings {
+            complete: false,
+            started: jiff::Timestamp::now().to_string(),
+            kubernetes: binaries.version,
+            ports: Ports::pick()?,
+            control_plane: binaries.tools,
+            octavo: options.octavo.clone(),
+            components: options.components(),
+            nodes,
+        };
+        settings.write(layout)?;
+        kubeconfig::write_all(layout, settings.ports.apiserver)?;
+        let scheduler = serde_saphyr::to_string(&component::scheduler_config(layout))
+            .context("write the scheduler's configuration as YAML")?;
+        std::fs::write(layout.scheduler_config(), scheduler)
+            .context("write the scheduler's configuration")?;
+
+        let mut lab = Self { layout: layout.clone(), settings };
+        lab.start_control_plane(progress).await?;
+        let client = lab.client().await?;
+        progress.step("applying Octavo's objects");
+        manifests::apply(&client).await?;
+        if let Some(library) = driver_library {
+            progress.step(&format!("making {} nodes", lab.settings.nodes.len()));
+            Box::pin(nodes::create(&client, layout, &lab.settings, &machines, &library, progress))
+                .await?;
+        }
+        lab.start_node_programs(progress).await?;
+        Box::pin(lab.wait(&client, options)).await?;
+        lab.settings.complete = true;
+        lab.settings.write(layout)?;
+        Ok(lab)
+    }
+
+    async fn resume(self, options: &UpOptions) -> anyhow::Result<Self> {
+        if let Some(asked) = &options.nodes
+            && asked.nodes() != self.settings.nodes
+        {
+            bail!(
+                "a lab with other nodes is up in {}: run `octavo lab down` first, or leave \
+                 --nodes out to keep it",
+                self.layout.root().display()
+            );
+        }
+        let progress = &options.progress;
+        let dead = |component: &&Component| self.process(**component).is_none();
+        let dead: Vec<&str> = self
+            .settings
+            .components
+            .iter()
+            .filter(dead)
+            .map(|component| component.name())
+            .collect();
+        if !dead.is_empty() {
+            progress.line(&format!("starting again what had ended: {}", dead.join(", ")));
+            self.start_control_plane(progress).await?;
+            self.start_node_programs(progress).await?;
+        }
+        let client = self.client().await?;
+        Box::pin(self.wait(&client, options)).await?;
+        progress.finish();
+        Ok(self)
+    }
+
+    async fn start_control_plane(&self, progress: &Progress) -> anyhow::Result<()> {
+        progress.step("starting etcd and the API server");
+        for component in [
+            Component::Etcd,
+            Component::KubeApiserver,
+            Component::KubeControllerManager,
+            Component::KubeScheduler,
+        ] {
+            self.start(component).await?;
+        }
+        Ok(())
+    }
+
+    async fn start_node_programs(&self, progress: &Progress) -> anyhow::Result<()> {
+        for component in [Component::Kubelets, Component::Agents] {
+            if self.settings.components.contains(&component) {
+                progress.step("starting kubelets and agents");
+                self.start(component).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, client: &kube::Client, options: &UpOptions) -> anyhow::Result<()> {
+        options.progress.step("waiting until the lab serves");
+        let runs = |component: Component| self.settings.components.contains(&component);
+        let names = self.settings.nodes.iter().map(|node| node.name.clone());
+        let wanted = Wanted {
+            nodes: if runs(Component::Kubelets) {
+                names.collect()
+            } else {
+                names.take(0).collect()
+            },
+            slices: runs(Component::Agents),
+            patience: options.patience,
+        };
+        ready::wait(client, &wanted, &options.progress, || {
+            self.settings
+                .components
+                .iter()
+                .try_for_each(|&component| start::check_alive(component, &self.layout))
+        })
+        .await
+    }
+}

@@ -1,0 +1,63 @@
+//! Where the GPUs sit in the `PCIe` tree, as sysfs tells it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use octavo_machine::{Gpu, Machine};
+
+use super::device_nodes::drm_names;
+use super::tree::Tree;
+
+pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
+    let (device, vendor) = halves(&machine.model.pci_device_id)?;
+    let subsystem = machine.model.pci_subsystem_id.as_deref().map(halves).transpose()?;
+    for gpu in &machine.gpus {
+        let place = place(gpu)?;
+        let folder = Path::new("sys/devices").join(&place);
+        let numa_node = gpu.numa_node.map_or_else(|| "-1".to_owned(), |node| node.to_string());
+        tree.file(folder.join("numa_node"), &format!("{numa_node}\n"))?;
+        tree.file(folder.join("vendor"), &format!("0x{vendor:04x}\n"))?;
+        tree.file(folder.join("device"), &format!("0x{device:04x}\n"))?;
+        if let Some((device, vendor)) = subsystem {
+            tree.file(folder.join("subsystem_vendor"), &format!("0x{vendor:04x}\n"))?;
+            tree.file(folder.join("subsystem_device"), &format!("0x{device:04x}\n"))?;
+        }
+        // A 3D controller: no screen can be plugged in.
+        tree.file(folder.join("class"), "0x030200\n")?;
+        let (card, render) = drm_names(gpu);
+        tree.folder(folder.join("drm").join(card))?;
+        tree.folder(folder.join("drm").join(render))?;
+        tree.link(
+            Path::new("sys/bus/pci/devices").join(&gpu.pci),
+            Path::new("../../../devices").join(&place),
+        )?;
+    }
+    Ok(())
+}
+
+/// The way from the root complex to the GPU: a root port, then a switch where the bus numbers
+/// leave room for one. GPUs below one root come to lie below the same switch.
+fn place(gpu: &Gpu) -> anyhow::Result<PathBuf> {
+    let malformed = || format!("{} below {} is no PCI place", gpu.pci, gpu.pcie_root);
+    let (domain, root_bus) =
+        gpu.pcie_root.trim_start_matches("pci").split_once(':').with_context(malformed)?;
+    let bus = gpu.pci.split(':').nth(1).with_context(malformed)?;
+    let number = |text: &str| u32::from_str_radix(text, 16).with_context(malformed);
+    let (root, own) = (number(root_bus)?, number(bus)?);
+    let mut place = PathBuf::from(&gpu.pcie_root);
+    place.push(format!("{domain}:{root:02x}:01.0"));
+    if own > root + 2 {
+        place.push(format!("{domain}:{:02x}:00.0", root + 1));
+        // A downstream port for each GPU; what numbers it is free, the low bits of its bus do.
+        place.push(format!("{domain}:{:02x}:{:02x}.0", root + 2, own % 32));
+    }
+    place.push(&gpu.pci);
+    Ok(place)
+}
+
+/// Device and vendor of an id packed as NVML does.
+fn halves(packed: &str) -> anyhow::Result<(u32, u32)> {
+    let id = u32::from_str_radix(packed.trim_start_matches("0x"), 16)
+        .with_context(|| format!("{packed} is no packed PCI id"))?;
+    Ok((id >> 16, id & 0xffff))
+}

@@ -1,0 +1,182 @@
+//! The light kubelet: one process plays the kubelets of all simulated nodes of a lab.
+//!
+//! ```text
+//!  one inotify --> plugins of each node <-- gRPC --> agent
+//!                        ^
+//!  one pod watch --> one task per pod --> prepare, CDI, status, unprepare
+//!  one heartbeat per node --> Node, Lease
+//! ```
+//!
+//! What is decided (statuses, reference counts, CDI merges, what a container may have) is decided
+//! by pure functions; the tasks only carry it out. The process may be killed at any moment: what a
+//! node's plugins hold stands in the node's `kubelet/dra_state.json` before they are asked for it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::node::{Node, PodAddresses};
+use self::settings::Settings;
+
+mod allocated;
+mod calls;
+mod cdi;
+mod claims;
+mod containers;
+mod dispatch;
+#[cfg(test)]
+mod fake_api;
+#[cfg(test)]
+mod fake_plugin;
+mod health;
+mod heartbeat;
+mod ledger;
+mod node;
+mod node_object;
+mod plan;
+mod plugins;
+mod pod;
+mod prepare;
+mod registrar;
+mod registration;
+mod settings;
+mod sockets;
+mod status;
+
+/// Longest that one call to the API server may take.
+const API_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest that tasks may take to end.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many nodes register at once; more would only queue in the API server.
+const REGISTERING: usize = 32;
+
+/// Why a call to the API server failed.
+#[derive(Debug, thiserror::Error)]
+enum ApiError {
+    /// The server or the way to it said no.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// No answer came in time.
+    #[error("no answer from the API server within {API_TIMEOUT:?}")]
+    Timeout,
+}
+
+/// Plays the kubelets of all nodes under `<state_dir>/nodes/` until `shutdown`. Settings are read
+/// from `<state_dir>/kubelets.yaml`, where there is one.
+pub(crate) async fn run(
+    state_dir: &Path,
+    kubeconfig: &Path,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let settings = Arc::new(Settings::read(&state_dir.join("kubelets.yaml"))?);
+    let client = client(kubeconfig).await?;
+    let folders = node_folders(&state_dir.join("nodes"))?;
+    let (addresses, tasks) = (Arc::new(PodAddresses::default()), TaskTracker::new());
+    let mut nodes = BTreeMap::new();
+    for (ordinal, folder) in folders.into_iter().enumerate() {
+        let node = Node::open(
+            folder,
+            ordinal,
+            client.clone(),
+            Arc::clone(&addresses),
+            shutdown.child_token(),
+        )?;
+        nodes.insert(node.name.clone(), Arc::new(node));
+    }
+    tracing::info!(nodes = nodes.len(), "simulated kubelets start");
+
+    let registrar = registrar::Registrar::new(
+        nodes.values().cloned().collect(),
+        tasks.clone(),
+        Duration::from_secs(settings.health_retry_seconds.into()),
+    )?;
+    let mut registrar = tasks.spawn(registrar.run(shutdown.clone()));
+    tasks.spawn(dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
+    let slots = Arc::new(Semaphore::new(REGISTERING));
+    for node in nodes.into_values() {
+        let (settings, slots) = (Arc::clone(&settings), Arc::clone(&slots));
+        tasks.spawn(async move {
+            let heartbeat = heartbeat::run(&node, &settings, &slots);
+            node.shutdown.run_until_cancelled(heartbeat).await;
+        });
+    }
+
+    let result = tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        ended = &mut registrar => ended.context("the watch over plugins' sockets broke down")?,
+    };
+    shutdown.cancel();
+    tasks.close();
+    tokio::time::timeout(END_TIMEOUT, tasks.wait())
+        .await
+        .with_context(|| format!("tasks of simulated kubelets did not end in {END_TIMEOUT:?}"))?;
+    result
+}
+
+impl ApiError {
+    /// Whether the object that was meant is no more: not there, or of another UID.
+    fn means_gone(&self) -> bool {
+        matches!(self, Self::Kube(kube::Error::Api(status)) if [404, 409].contains(&status.code))
+    }
+}
+
+async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let context = || format!("cannot use the kubeconfig {}", kubeconfig.display());
+    let read = Kubeconfig::read_from(kubeconfig).with_context(context)?;
+    let options = KubeConfigOptions::default();
+    let config =
+        kube::Config::from_custom_kubeconfig(read, &options).await.with_context(context)?;
+    Client::try_from(config).with_context(context)
+}
+
+/// The nodes' folders in the order of their names.
+fn node_folders(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let context =
+        || format!("cannot read the folder of nodes {}: is the lab up?", parent.display());
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(parent).with_context(context)? {
+        let path = entry.with_context(context)?.path();
+        if path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+/// Runs a call to the API server within [`API_TIMEOUT`].
+fn within<T>(
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> impl Future<Output = Result<T, ApiError>> {
+    // Boxed: a client's call is large, and thousands of tasks have one once in a while.
+    let call = Box::pin(call);
+    async move {
+        match tokio::time::timeout(API_TIMEOUT, call).await {
+            Ok(result) => Ok(result?),
+            Err(_) => Err(ApiError::Timeout),
+        }
+    }
+}
+
+/// Pause after `attempt` failures: 0.2 s, doubling up to 10 s, within a fifth of it either way.
+fn backoff(attempt: u32, who: &str) -> Duration {
+    let pause = Duration::from_millis(200 << attempt.min(6)).min(Duration::from_secs(10));
+    pause.mul_f64(0.8 + 0.4 * spread(who))
+}
+
+/// A number in [0, 1) that differs from name to name and is the same at every call: jitter that
+/// needs no randomness.
+fn spread(name: &str) -> f64 {
+    let hash = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    f64::from(hash) / (f64::from(u32::MAX) + 1.0)
+}

@@ -1,0 +1,104 @@
+//! Registers a node with the API server and keeps it alive there: Node status and Lease.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::node::Node;
+use super::settings::Settings;
+use super::{ApiError, backoff, node_object, within};
+
+/// Node registration goes first; `slots` bounds how many nodes register at once. Ends with the
+/// node's shutdown.
+pub(super) async fn run(node: &Node, settings: &Settings, slots: &Semaphore) {
+    let (since, mut attempt) = (Timestamp::now(), 0);
+    let uid = loop {
+        let slot = slots.acquire().await;
+        let registered = register(node, since, settings).await;
+        drop(slot);
+        match registered {
+            Ok(uid) => break uid,
+            Err(error) => {
+                tracing::debug!(node = node.name, %error, "node not registered yet");
+                tokio::time::sleep(backoff(attempt, &node.name)).await;
+                attempt += 1;
+            }
+        }
+    };
+    tracing::debug!(node = node.name, "node registered");
+    let interval = Duration::from_secs(settings.lease_seconds.into());
+    let mut round = 0_u32;
+    let mut pause = first_pause(interval, &node.name);
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = interval;
+        round += 1;
+        let mut result = renew_lease(node, settings, uid.as_deref()).await;
+        let rounds = (settings.status_seconds / settings.lease_seconds.max(1)).max(1);
+        if result.is_ok() && round.is_multiple_of(u32::from(rounds)) {
+            result = patch_status(node, since).await;
+        }
+        if let Err(error) = result {
+            tracing::warn!(node = node.name, %error, "heartbeat failed");
+        }
+    }
+}
+
+/// Creates the Node, ready from the start, or brings the one that is there up to date; then the
+/// Lease. Returns the Node's UID.
+async fn register(
+    node: &Node,
+    since: Timestamp,
+    settings: &Settings,
+) -> Result<Option<String>, ApiError> {
+    let api: Api<NodeObject> = Api::all(node.client.clone());
+    let object = node_object::node(&node.name, node.machine.as_ref(), node.address, since);
+    let uid = match within(api.create(&PostParams::default(), &object)).await {
+        Ok(created) => created.uid(),
+        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 409 => {
+            let labels = json!({"metadata": {"labels": object.metadata.labels}});
+            let params = PatchParams::default();
+            let merged = within(api.patch(&node.name, &params, &Patch::Merge(&labels))).await?;
+            patch_status(node, since).await?;
+            merged.uid()
+        }
+        Err(error) => return Err(error),
+    };
+    renew_lease(node, settings, uid.as_deref()).await?;
+    Ok(uid)
+}
+
+async fn patch_status(node: &Node, since: Timestamp) -> Result<(), ApiError> {
+    let api: Api<NodeObject> = Api::all(node.client.clone());
+    let (machine, now) = (node.machine.as_ref(), Timestamp::now());
+    let status = node_object::status(&node.name, machine, node.address, since, now);
+    let patch = Patch::Strategic(json!({"status": status}));
+    within(api.patch_status(&node.name, &PatchParams::default(), &patch)).await.map(drop)
+}
+
+async fn renew_lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Result<(), ApiError> {
+    let api: Api<Lease> = Api::namespaced(node.client.clone(), "kube-node-lease");
+    // As in the kubelet, a node may miss three renewals.
+    let seconds = i32::from(settings.lease_seconds).saturating_mul(4);
+    let lease =
+        node_object::lease(&node.name, uid.map(ToOwned::to_owned), seconds, Timestamp::now());
+    let patch = Patch::Merge(json!({"spec": lease.spec}));
+    match within(api.patch_metadata(&node.name, &PatchParams::default(), &patch)).await {
+        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => {
+            within(api.create(&PostParams::default(), &lease)).await.map(drop)
+        }
+        result => result.map(drop),
+    }
+}
+
+/// Spreads the nodes' renewals over the interval, each at its own place.
+fn first_pause(interval: Duration, name: &str) -> Duration {
+    interval.mul_f64(super::spread(name))
+}

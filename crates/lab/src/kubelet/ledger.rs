@@ -1,0 +1,189 @@
+//! Which claims are prepared on a node, and for which pods (pure but for load and save).
+//!
+//! A claim is prepared for its first pod and unprepared after its last. The ledger is on disk
+//! before a plugin is called, so that a process that died in between still knows what to undo.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::claims::{ContainerRequest, UsableClaim};
+
+/// The claims that plugins of a node may hold, by `namespace/name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Ledger {
+    claims: BTreeMap<String, Entry>,
+}
+
+/// One claim of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Entry {
+    /// Namespace.
+    pub(super) namespace: String,
+    /// Name.
+    pub(super) name: String,
+    /// UID.
+    pub(super) uid: String,
+    /// UIDs of the pods that use the claim.
+    pods: BTreeSet<String>,
+    /// What each driver prepared.
+    pub(super) drivers: BTreeMap<String, Vec<Device>>,
+    /// All drivers have answered in this life of the process. Not saved: after a restart
+    /// every claim is prepared anew, as the kubelet does.
+    #[serde(skip)]
+    prepared: bool,
+}
+
+/// A device that a driver prepared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Device {
+    /// Requests that the device serves; none: all of the claim.
+    pub(super) requests: Vec<String>,
+    /// Pool.
+    pub(super) pool: String,
+    /// Name of the device in its pool.
+    #[serde(rename = "device")]
+    pub(super) name: String,
+    /// Qualified CDI names.
+    pub(super) cdi_ids: Vec<String>,
+    /// Share of the device, where it was given in part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) share_id: Option<String>,
+}
+
+/// A claim of the same name and another UID is still held.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("old ResourceClaim with same name {name} and different UID {uid} still exists")]
+pub(super) struct NameTaken {
+    name: String,
+    uid: String,
+}
+
+impl Entry {
+    /// Devices of the claim that serve `request`, with their drivers; no request: all.
+    pub(super) fn devices(&self, request: Option<&str>) -> impl Iterator<Item = (&str, &Device)> {
+        // A request with alternatives is named `request/alternative`; devices bear the first part.
+        let base = request.map(|request| request.split('/').next().unwrap_or(request).to_owned());
+        self.drivers
+            .iter()
+            .flat_map(|(driver, devices)| {
+                devices.iter().map(move |device| (driver.as_str(), device))
+            })
+            .filter(move |(_, device)| match &base {
+                None => true,
+                Some(base) => device.requests.is_empty() || device.requests.contains(base),
+            })
+    }
+}
+
+impl Ledger {
+    /// Reads the ledger; a missing file is an empty one.
+    pub(super) fn load(path: &Path) -> std::io::Result<Self> {
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Replaces the ledger's file in one step.
+    pub(super) fn save(&self, path: &Path) -> std::io::Result<()> {
+        let next = path.with_extension("json.next");
+        std::fs::write(&next, serde_json::to_vec(self)?)?;
+        std::fs::rename(&next, path)
+    }
+
+    /// The entry of a claim.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Entry> {
+        self.claims.get(&key(namespace, name))
+    }
+
+    /// Adds `pod` to the users of `claim`. Tells whether the claim has yet to be prepared.
+    pub(super) fn reserve(&mut self, pod: &str, claim: &UsableClaim) -> Result<bool, NameTaken> {
+        let entry =
+            self.claims.entry(key(&claim.namespace, &claim.name)).or_insert_with(|| Entry {
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+                uid: claim.uid.clone(),
+                pods: BTreeSet::new(),
+                drivers: claim.drivers.iter().map(|driver| (driver.clone(), Vec::new())).collect(),
+                prepared: false,
+            });
+        if entry.uid != claim.uid {
+            return Err(NameTaken { name: entry.name.clone(), uid: entry.uid.clone() });
+        }
+        entry.pods.insert(pod.to_owned());
+        Ok(!entry.prepared)
+    }
+
+    /// Records what `driver` prepared for the claim with `uid`.
+    pub(super) fn record(&mut self, uid: &str, driver: &str, devices: Vec<Device>) {
+        if let Some(entry) = self.claims.values_mut().find(|entry| entry.uid == uid) {
+            entry.drivers.insert(driver.to_owned(), devices);
+        }
+    }
+
+    /// Marks claims as prepared by all their drivers.
+    pub(super) fn set_prepared(&mut self, uids: &BTreeSet<String>) {
+        for entry in self.claims.values_mut().filter(|entry| uids.contains(&entry.uid)) {
+            entry.prepared = true;
+        }
+    }
+
+    /// Keys of the claims that `pod` uses, in order.
+    pub(super) fn keys_of(&self, pod: &str) -> BTreeSet<String> {
+        let uses = self.claims.iter().filter(|(_, entry)| entry.pods.contains(pod));
+        uses.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Takes `pod` off the claims that others use, too, and returns those of which it is the last
+    /// user: they stay in the ledger until [`Ledger::forget`], for unprepare may fail.
+    pub(super) fn release(&mut self, pod: &str) -> Vec<Entry> {
+        let mut last = Vec::new();
+        for entry in self.claims.values_mut().filter(|entry| entry.pods.contains(pod)) {
+            if entry.pods.len() > 1 {
+                entry.pods.remove(pod);
+            } else {
+                // Whatever comes next must prepare again.
+                entry.prepared = false;
+                last.push(entry.clone());
+            }
+        }
+        last
+    }
+
+    /// Removes the claim with `uid`: all its drivers have unprepared it.
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.claims.retain(|_, entry| entry.uid != uid);
+    }
+
+    /// Pods that hold claims and are not among `living`.
+    pub(super) fn orphans(&self, living: &BTreeSet<String>) -> BTreeSet<String> {
+        let pods = self.claims.values().flat_map(|entry| entry.pods.iter().cloned());
+        pods.filter(|pod| !living.contains(pod)).collect()
+    }
+
+    /// CDI names that serve `requests` in `namespace`, in order, each once.
+    pub(super) fn cdi_ids(&self, namespace: &str, requests: &[ContainerRequest]) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        requests
+            .iter()
+            .filter_map(|wanted| Some((self.get(namespace, &wanted.claim)?, &wanted.request)))
+            .flat_map(|(entry, request)| entry.devices(request.as_deref()))
+            .flat_map(|(_, device)| device.cdi_ids.iter().cloned())
+            .filter(|id| seen.insert(id.clone()))
+            .collect()
+    }
+}
+
+/// How the ledger and the locks name a claim.
+pub(super) fn key(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! A simulated node: its folders, its plugins, its claims; what all tasks of the node share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource as _};
+use octavo_machine::Machine;
+use tokio::sync::OwnedMutexGuard;
+use tokio_util::sync::CancellationToken;
+
+use super::health::{Reports, SharedReports};
+use super::ledger::Ledger;
+use super::plugins::Plugins;
+
+/// A simulated node.
+pub(super) struct Node {
+    /// Name of the node.
+    pub(super) name: String,
+    /// Folder of the node: `kubelet/`, `cdi/`, `driver/`.
+    folder: PathBuf,
+    /// Address that the node reports.
+    pub(super) address: Ipv4Addr,
+    /// What the node is made of, where its folder says.
+    pub(super) machine: Option<Machine>,
+    /// Connection to the API server.
+    pub(super) client: Client,
+    /// Registered plugins.
+    pub(super) plugins: Plugins,
+    /// What the plugins say of their devices.
+    pub(super) reports: SharedReports,
+    /// Addresses of pods, one range for all nodes.
+    pub(super) pod_addresses: Arc<PodAddresses>,
+    /// Ends all that the node does.
+    pub(super) shutdown: CancellationToken,
+    ledger: Mutex<Ledger>,
+    locks: ClaimLocks,
+    recorder: Recorder,
+}
+
+/// Addresses that pods are given. They are no network's: no packet ever bears them.
+#[derive(Debug, Default)]
+pub(super) struct PodAddresses {
+    taken: Mutex<(u32, BTreeSet<Ipv4Addr>)>,
+}
+
+/// One lock for every claim that is being prepared or unprepared.
+#[derive(Debug, Default)]
+struct ClaimLocks {
+    locks: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
+}
+
+impl Node {
+    /// Opens the node in `folder`, the `ordinal`th of its lab. Makes the folders that a kubelet
+    /// makes and reads what an earlier life of the process left.
+    pub(super) fn open(
+        folder: PathBuf,
+        ordinal: usize,
+        client: Client,
+        pod_addresses: Arc<PodAddresses>,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<Self> {
+        let name = folder
+            .file_name()
+            .and_then(|name| name.to_str())
+            .with_context(|| format!("the folder {} has no node's name", folder.display()))?
+            .to_owned();
+        for part in ["kubelet/plugins", "kubelet/plugins_registry", "kubelet/pods", "cdi"] {
+            let part = folder.join(part);
+            std::fs::create_dir_all(&part)
+                .with_context(|| format!("cannot make the folder {}", part.display()))?;
+        }
+        let description = folder.join("driver/usr/lib64/machine.yaml");
+        let machine = description.exists().then(|| Machine::read(&description)).transpose()?;
+        let ledger_path = ledger_path(&folder);
+        let ledger = Ledger::load(&ledger_path).with_context(|| {
+            format!(
+                "cannot read the prepared claims of node {name} from {}; if no pod runs there, \
+                 remove the file",
+                ledger_path.display()
+            )
+        })?;
+        let reporter = Reporter { controller: "kubelet".to_owned(), instance: Some(name.clone()) };
+        Ok(Self {
+            address: node_address(ordinal),
+            machine,
+            plugins: Plugins::new(),
+            reports: SharedReports::new(Reports::default()),
+            pod_addresses,
+            shutdown,
+            ledger: Mutex::new(ledger),
+            locks: ClaimLocks::default(),
+            recorder: Recorder::new(client.clone(), reporter),
+            client,
+            folder,
+            name,
+        })
+    }
+
+    /// Where plugins put their registration sockets.
+    pub(super) fn plugins_registry(&self) -> PathBuf {
+        self.folder.join("kubelet/plugins_registry")
+    }
+
+    /// Where CDI specs lie.
+    pub(super) fn cdi(&self) -> PathBuf {
+        self.folder.join("cdi")
+    }
+
+    /// Where it is written what the containers of pod `uid` would get.
+    pub(super) fn pod_folder(&self, uid: &str) -> PathBuf {
+        self.folder.join("kubelet/pods").join(uid)
+    }
+
+    /// The claims that are prepared on the node. Not to be held across an await.
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the ledger and has it on disk before it returns.
+    pub(super) fn change_ledger<T>(
+        &self,
+        change: impl FnOnce(&mut Ledger) -> T,
+    ) -> std::io::Result<T> {
+        let mut ledger = self.ledger();
+        let result = change(&mut ledger);
+        ledger.save(&ledger_path(&self.folder))?;
+        Ok(result)
+    }
+
+    /// Locks claims against being prepared and unprepared by other pods at the same time. The
+    /// order of the set keeps two pods from waiting for one another.
+    pub(super) async fn lock_claims(&self, keys: &BTreeSet<String>) -> Vec<OwnedMutexGuard<()>> {
+        let mut guards = Vec::with_capacity(keys.len());
+        for key in keys {
+            guards.push(self.locks.get(key).lock_owned().await);
+        }
+        guards
+    }
+
+    /// Writes an event about `pod`. That it cannot be written harms nobody but its reader.
+    pub(super) async fn event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
+        // The API takes notes of up to 1 kB.
+        let note = note.get(..note.floor_char_boundary(1000)).unwrap_or_default();
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note.to_owned()),
+            action: reason.to_owned(),
+            secondary: None,
+        };
+        let reference = pod.object_ref(&());
+        let publish = self.recorder.publish(&event, &reference);
+        match tokio::time::timeout(super::API_TIMEOUT, publish).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(node = self.name, reason, %error, "event not written"),
+            Err(_) => tracing::warn!(node = self.name, reason, "event not written in time"),
+        }
+    }
+}
+
+impl PodAddresses {
+    /// A free address of 10.64.0.0/10.
+    pub(super) fn take(&self) -> Ipv4Addr {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            // Four million addresses are never all taken on one machine.
+            taken.0 = (taken.0 + 1) % (1 << 22);
+            let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 64, 0, 0)) + taken.0);
+            if !taken.0.is_multiple_of(256) && taken.1.insert(address) {
+                return address;
+            }
+        }
+    }
+
+    /// Marks an address that a pod has from an earlier life of the process.
+    pub(super) fn keep(&self, address: Ipv4Addr) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.insert(address);
+    }
+
+    /// Gives an address back.
+    pub(super) fn give_back(&self, address: Ipv4Addr) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&address);
+    }
+}
+
+impl ClaimLocks {
+    fn get(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lock) = locks.get(key).and_then(Weak::upgrade) {
+            return lock;
+        }
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::new(tokio::sync::Mutex::new(()));
+        locks.insert(key.to_owned(), Arc::downgrade(&lock));
+        lock
+    }
+}
+
+/// Every node has a loopback address of its own, where nothing listens: whoever asks the kubelet
+/// for logs is refused at once instead of waiting.
+fn node_address(ordinal: usize) -> Ipv4Addr {
+    let [_, _, high, low] = u32::try_from(ordinal + 1).unwrap_or_default().to_be_bytes();
+    Ipv4Addr::new(127, 66, high, low)
+}
+
+fn ledger_path(folder: &Path) -> PathBuf {
+    folder.join("kubelet/dra_state.json")
+}

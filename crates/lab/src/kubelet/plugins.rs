@@ -1,0 +1,153 @@
+//! The DRA plugins that are registered on a node.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint};
+
+/// Version of the DRA service that a plugin is called by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DraVersion {
+    /// `v1.DRAPlugin`.
+    V1,
+    /// `v1beta1.DRAPlugin`.
+    V1Beta1,
+}
+
+/// Version of the health service that a plugin is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HealthVersion {
+    /// `v1.DRAResourceHealth`, where the plugin names it.
+    V1,
+    /// `v1alpha1.DRAResourceHealth`, asked of every plugin that does not.
+    V1Alpha1,
+}
+
+/// What a plugin said of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Introduction {
+    /// Name of the driver.
+    pub(super) driver: String,
+    /// Socket of the DRA service.
+    pub(super) endpoint: PathBuf,
+    /// DRA service to use.
+    pub(super) dra: DraVersion,
+    /// Health service to use.
+    pub(super) health: HealthVersion,
+}
+
+/// A registered plugin.
+#[derive(Debug)]
+pub(super) struct Instance {
+    /// Registration socket: the instance lives as long as it.
+    pub(super) socket: PathBuf,
+    /// What the plugin said of itself.
+    pub(super) introduction: Introduction,
+    /// Connection to the DRA socket; connects on demand, again if need be.
+    pub(super) channel: Channel,
+    /// Cancelled when the instance is deregistered.
+    pub(super) gone: CancellationToken,
+}
+
+/// The plugins of a node. Several instances of a driver may be there at once, as during a rolling
+/// update; the last registered one is called.
+#[derive(Debug)]
+pub(super) struct Plugins {
+    instances: Mutex<BTreeMap<String, Vec<Arc<Instance>>>>,
+    changes: watch::Sender<u64>,
+}
+
+/// No plugin serves the driver.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("DRA driver {0} is not registered")]
+pub(super) struct NotRegistered(pub(super) String);
+
+/// Why a plugin could not be taken in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AddError {
+    /// Another instance has the endpoint.
+    #[error("endpoint {endpoint} already registered for DRA driver plugin {driver}")]
+    EndpointTaken { driver: String, endpoint: String },
+    /// The endpoint is no path that a socket can have.
+    #[error("endpoint {0}: {1}")]
+    Endpoint(String, tonic::transport::Error),
+}
+
+impl Plugins {
+    /// No plugins.
+    pub(super) fn new() -> Self {
+        Self { instances: Mutex::default(), changes: watch::Sender::new(0) }
+    }
+
+    /// Takes in the plugin behind registration socket `socket`. `parent` ends with the node.
+    pub(super) fn add(
+        &self,
+        socket: &Path,
+        introduction: Introduction,
+        parent: &CancellationToken,
+    ) -> Result<Arc<Instance>, AddError> {
+        let endpoint = introduction.endpoint.display().to_string();
+        let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_driver = instances.entry(introduction.driver.clone()).or_default();
+        if of_driver.iter().any(|old| old.introduction.endpoint == introduction.endpoint) {
+            return Err(AddError::EndpointTaken { driver: introduction.driver, endpoint });
+        }
+        let channel = dra_channel(&introduction.endpoint)
+            .map_err(|e| AddError::Endpoint(endpoint.clone(), e))?;
+        let instance = Arc::new(Instance {
+            socket: socket.to_owned(),
+            introduction,
+            channel,
+            gone: parent.child_token(),
+        });
+        of_driver.push(Arc::clone(&instance));
+        drop(instances);
+        self.changes.send_modify(|version| *version += 1);
+        Ok(instance)
+    }
+
+    /// Takes out the plugin behind `socket`, if there is one.
+    pub(super) fn remove(&self, socket: &Path) -> Option<Arc<Instance>> {
+        let mut removed = None;
+        let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        for of_driver in instances.values_mut() {
+            if let Some(index) = of_driver.iter().position(|old| old.socket == socket) {
+                removed = Some(of_driver.remove(index));
+            }
+        }
+        instances.retain(|_, of_driver| !of_driver.is_empty());
+        drop(instances);
+        if let Some(instance) = &removed {
+            instance.gone.cancel();
+            self.changes.send_modify(|version| *version += 1);
+        }
+        removed
+    }
+
+    /// The instance to call for `driver`: the last registered one.
+    pub(super) fn get(&self, driver: &str) -> Result<Arc<Instance>, NotRegistered> {
+        let instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = instances.get(driver).and_then(|of_driver| of_driver.last());
+        last.cloned().ok_or_else(|| NotRegistered(driver.to_owned()))
+    }
+
+    /// Tells of every registration and deregistration.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+/// A connection to a DRA socket with the authority that the kubelet's client sends there.
+pub(super) fn dra_channel(endpoint: &Path) -> Result<Channel, tonic::transport::Error> {
+    let channel = Endpoint::from_shared(format!("unix:{}", endpoint.display()))?
+        .origin(tonic::codegen::http::Uri::from_static("http://localhost"))
+        // A plugin's messages are small; the defaults would reserve memory for every node.
+        .buffer_size(8);
+    Ok(channel.connect_lazy())
+}
+
+#[cfg(test)]
+mod tests;

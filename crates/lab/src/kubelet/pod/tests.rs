@@ -1,0 +1,242 @@
+use std::path::Path;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::super::fake_api::FakeApi;
+use super::super::fake_plugin::FakePlugin;
+use super::super::node::PodAddresses;
+use super::super::registrar::Registrar;
+use super::*;
+
+const CLAIM: &str = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/shared";
+const SPEC: &str = r#"{"cdiVersion": "0.7.0", "kind": "k8s.gpu.nvidia.com/claim", "devices": [
+    {"name": "claim-uid-gpu-0", "containerEdits": {"env": ["GPU=0"]}}]}"#;
+
+/// A node with a registered plugin, and an API server that knows one claim of two pods.
+struct Stage {
+    folder: tempfile::TempDir,
+    api: FakeApi,
+    plugin: FakePlugin,
+    node: Arc<Node>,
+}
+
+impl Stage {
+    async fn set() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let api = FakeApi::default();
+        let consumers = ["one", "two"]
+            .map(|name| json!({"resource": "pods", "name": name, "uid": format!("{name}-uid")}));
+        let results = json!([
+            {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"}
+        ]);
+        api.put(
+            CLAIM,
+            json!({
+                "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                "metadata": {"name": "shared", "namespace": "ns", "uid": "claim-uid"},
+                "spec": {},
+                "status": {"reservedFor": consumers, "allocation": {"devices": {"results": results}}},
+            }),
+        );
+        let node = open(folder.path(), &api);
+        std::fs::write(node.cdi().join("claim.json"), SPEC).unwrap();
+        let plugin = FakePlugin::start(&node.plugins_registry(), "gpu.nvidia.com");
+        registered(&node).await;
+        Self { folder, api, plugin, node }
+    }
+
+    /// Puts a pod that uses the claim on the node.
+    fn pod(&self, name: &str, policy: &str, annotations: &Value) -> String {
+        let path = path_of(name);
+        self.api.put(
+            &path,
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": name, "namespace": "ns", "uid": format!("{name}-uid"),
+                    "annotations": annotations,
+                },
+                "spec": {
+                    "nodeName": "node", "restartPolicy": policy,
+                    "resourceClaims": [{"name": "gpus", "resourceClaimName": "shared"}],
+                    "containers": [
+                        {"name": "main", "resources": {"claims": [{"name": "gpus", "request": "gpu"}]}},
+                        {"name": "side"},
+                    ],
+                },
+                "status": {"phase": "Pending"},
+            }),
+        );
+        let (node, latest) = (Arc::clone(&self.node), self.api.follow(&path));
+        tokio::spawn(async move {
+            let shutdown = node.shutdown.clone();
+            shutdown.run_until_cancelled(live(node, latest)).await;
+        });
+        path
+    }
+
+    fn delete(&self, path: &str) {
+        let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        self.api.merge(path, &deleted);
+    }
+
+    async fn phase(&self, path: &str, phase: &str) {
+        self.api.until(path, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == phase)).await;
+    }
+
+    async fn gone(&self, path: &str) {
+        self.api.until(path, |pod| pod.is_none()).await;
+    }
+
+    fn container(&self, pod: &str, name: &str) -> Value {
+        let path = self.node.pod_folder(&format!("{pod}-uid")).join(format!("{name}.json"));
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+}
+
+fn path_of(name: &str) -> String {
+    format!("/api/v1/namespaces/ns/pods/{name}")
+}
+
+fn open(folder: &Path, api: &FakeApi) -> Arc<Node> {
+    let addresses = Arc::new(PodAddresses::default());
+    let token = CancellationToken::new();
+    let node = Node::open(folder.join("node"), 0, api.client(), addresses, token).unwrap();
+    Arc::new(node)
+}
+
+/// Registers the plugins of `node` through their sockets, as at run time.
+async fn registered(node: &Arc<Node>) {
+    let mut changes = node.plugins.changes();
+    let tasks = TaskTracker::new();
+    let retry = Duration::from_millis(10);
+    let registrar = Registrar::new(vec![Arc::clone(node)], tasks.clone(), retry).unwrap();
+    tasks.spawn(registrar.run(node.shutdown.clone()));
+    let known = async {
+        while node.plugins.get("gpu.nvidia.com").is_err() {
+            changes.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), known).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_pods_that_share_a_claim_have_it_prepared_once_and_unprepared_after_the_last() {
+    let stage = Stage::set().await;
+    let (one, two) =
+        (stage.pod("one", "Always", &json!({})), stage.pod("two", "Always", &json!({})));
+    stage.phase(&one, "Running").await;
+    stage.phase(&two, "Running").await;
+    assert_eq!(stage.plugin.calls(), ["prepare claim-uid"]);
+    assert_eq!(stage.container("one", "main")["env"], json!(["GPU=0"]));
+    assert_eq!(stage.container("one", "side")["cdiDevices"], json!([]));
+
+    stage.delete(&one);
+    stage.gone(&one).await;
+    assert_eq!(stage.plugin.calls(), ["prepare claim-uid"]);
+    stage.delete(&two);
+    stage.gone(&two).await;
+    assert_eq!(stage.plugin.calls(), ["prepare claim-uid", "unprepare claim-uid"]);
+    assert!(!stage.node.pod_folder("two-uid").exists());
+}
+
+#[tokio::test]
+async fn a_failing_prepare_is_told_by_event_and_status_and_tried_again() {
+    let stage = Stage::set().await;
+    stage.plugin.fail(Some("the GPU is lost"));
+    let pod = stage.pod("one", "Always", &json!({}));
+    let reason = "/status/containerStatuses/0/state/waiting/reason";
+    stage
+        .api
+        .until(&pod, |pod| {
+            pod.and_then(|pod| pod.pointer(reason)) == Some(&json!("ContainerCreating"))
+        })
+        .await;
+    stage.api.until_created(1).await;
+    let event = stage.api.created()[0].clone();
+    assert_eq!(event["reason"], "FailedPrepareDynamicResources");
+    assert_eq!(
+        event["note"],
+        "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim \
+         shared: the GPU is lost"
+    );
+    stage.plugin.fail(None);
+    stage.phase(&pod, "Running").await;
+}
+
+#[tokio::test]
+async fn a_device_that_no_cdi_spec_defines_keeps_its_container_from_being_created() {
+    let stage = Stage::set().await;
+    let spec = stage.node.cdi().join("claim.json");
+    std::fs::remove_file(&spec).unwrap();
+    let pod = stage.pod("one", "Always", &json!({}));
+    let waiting = "/status/containerStatuses/0/state/waiting";
+    stage
+        .api
+        .until(&pod, |pod| {
+            let waiting = pod.and_then(|pod| pod.pointer(waiting)).cloned().unwrap_or_default();
+            let message = waiting["message"].as_str().unwrap_or_default();
+            waiting["reason"] == "CreateContainerError"
+                && message.contains("unresolvable CDI devices")
+        })
+        .await;
+    std::fs::write(&spec, SPEC).unwrap();
+    stage.phase(&pod, "Running").await;
+}
+
+#[tokio::test]
+async fn a_pod_that_is_done_has_its_claims_unprepared_before_it_says_so() {
+    let stage = Stage::set().await;
+    for (name, code, phase) in [("one", "0", "Succeeded"), ("two", "3", "Failed")] {
+        let plan = json!({"lab.octavo.dev/run-for": "1ms", "lab.octavo.dev/exit-code": code});
+        let pod = stage.pod(name, "Never", &plan);
+        stage.phase(&pod, phase).await;
+        assert_eq!(stage.plugin.calls().last().unwrap(), "unprepare claim-uid");
+        stage.delete(&pod);
+        stage.gone(&pod).await;
+    }
+}
+
+#[tokio::test]
+async fn health_of_a_pods_devices_shows_in_its_status() {
+    let stage = Stage::set().await;
+    let pod = stage.pod("one", "Always", &json!({}));
+    stage.phase(&pod, "Running").await;
+    stage.plugin.say(super::super::health::Health::Unhealthy);
+    let health = "/status/containerStatuses/0/allocatedResourcesStatus/0";
+    stage
+        .api
+        .until(&pod, |pod| {
+            let status = pod.and_then(|pod| pod.pointer(health)).cloned().unwrap_or_default();
+            status["name"] == "claim:gpus/gpu" && status["resources"][0]["health"] == "Unhealthy"
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn after_a_restart_living_pods_are_prepared_anew_and_vanished_ones_released() {
+    let stage = Stage::set().await;
+    let one = stage.pod("one", "Always", &json!({}));
+    stage.phase(&one, "Running").await;
+    stage.node.shutdown.cancel();
+
+    let later = open(stage.folder.path(), &stage.api);
+    assert_eq!(later.ledger().keys_of("one-uid").len(), 1);
+    registered(&later).await;
+    let again = live(Arc::clone(&later), stage.api.follow(&one));
+    let again = tokio::spawn(again);
+    let prepared = ["prepare claim-uid", "prepare claim-uid"];
+    stage.plugin.until_called(2).await;
+    assert_eq!(stage.plugin.calls(), prepared);
+    again.abort();
+
+    stage.api.remove(&one);
+    let orphans = later.ledger().orphans(&std::collections::BTreeSet::new());
+    for uid in orphans {
+        release_orphan(Arc::clone(&later), uid).await;
+    }
+    assert_eq!(stage.plugin.calls().last().unwrap(), "unprepare claim-uid");
+    assert!(later.ledger().keys_of("one-uid").is_empty());
+}

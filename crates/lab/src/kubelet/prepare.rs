@@ -1,0 +1,130 @@
+//! Has the claims of a pod prepared before its containers start and unprepared after their end.
+//!
+//! ```text
+//! GET every claim -> check -> lock -> ledger on disk -> NodePrepareResources, once per driver
+//!                                  -> devices and "prepared" on disk
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, ResourceExt as _};
+
+use super::calls::{self, CallError, ClaimRef};
+use super::claims::{self, ClaimProblem, UsableClaim};
+use super::ledger::{NameTaken, key};
+use super::node::Node;
+use super::plugins::{Instance, NotRegistered};
+use super::{ApiError, within};
+
+/// Why claims could not be prepared or unprepared.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PrepareError {
+    /// The pod may not use what it names.
+    #[error(transparent)]
+    Claim(#[from] ClaimProblem),
+    /// The API server did not give the claim.
+    #[error("fetch ResourceClaim {0}: {1}")]
+    Fetch(String, ApiError),
+    /// No plugin serves a driver of the allocation.
+    #[error(transparent)]
+    NotRegistered(#[from] NotRegistered),
+    /// A former claim of the same name is still held.
+    #[error(transparent)]
+    NameTaken(#[from] NameTaken),
+    /// A plugin failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The ledger could not be written.
+    #[error("checkpoint ResourceClaim state: {0}")]
+    Ledger(#[from] std::io::Error),
+}
+
+/// Has all claims of `pod` prepared; nothing is called for those that are.
+pub(super) async fn prepare(node: &Node, pod: &Pod) -> Result<(), PrepareError> {
+    let named = claims::claims_of(pod)?;
+    if named.is_empty() {
+        return Ok(());
+    }
+    // Nothing is recorded before all is known to be usable: a pod whose driver never comes must
+    // not leave claims behind that nobody can unprepare.
+    let namespace = pod.namespace().unwrap_or_default();
+    let api: Api<ResourceClaim> = Api::namespaced(node.client.clone(), &namespace);
+    let mut usable: Vec<UsableClaim> = Vec::new();
+    for claim in &named {
+        let object = within(api.get(&claim.name)).await;
+        let object = object.map_err(|error| PrepareError::Fetch(claim.name.clone(), error))?;
+        let claim = claims::check(pod, claim, &object)?;
+        if !usable.iter().any(|known| known.uid == claim.uid) {
+            usable.push(claim);
+        }
+    }
+    let mut plugins: BTreeMap<String, Arc<Instance>> = BTreeMap::new();
+    for driver in usable.iter().flat_map(|claim| &claim.drivers) {
+        plugins.insert(driver.clone(), node.plugins.get(driver)?);
+    }
+
+    let keys = usable.iter().map(|claim| key(&claim.namespace, &claim.name)).collect();
+    let _locked = node.lock_claims(&keys).await;
+    let pod_uid = pod.uid().unwrap_or_default();
+    let needed = node.change_ledger(|ledger| {
+        usable
+            .iter()
+            .map(|claim| Ok(ledger.reserve(&pod_uid, claim)?.then_some(claim)))
+            .collect::<Result<Vec<_>, NameTaken>>()
+    })??;
+    let needed: Vec<&UsableClaim> = needed.into_iter().flatten().collect();
+    if needed.is_empty() {
+        return Ok(());
+    }
+
+    let mut answers = Vec::new();
+    for (driver, plugin) in &plugins {
+        let batch: Vec<ClaimRef> = needed
+            .iter()
+            .filter(|claim| claim.drivers.contains(driver))
+            .map(|claim| ClaimRef {
+                namespace: claim.namespace.clone(),
+                name: claim.name.clone(),
+                uid: claim.uid.clone(),
+            })
+            .collect();
+        if !batch.is_empty() {
+            answers.push((driver, Box::pin(calls::prepare(plugin, &batch)).await?));
+        }
+    }
+    let uids: BTreeSet<String> = needed.iter().map(|claim| claim.uid.clone()).collect();
+    node.change_ledger(|ledger| {
+        for (driver, claims) in answers {
+            for (uid, devices) in claims {
+                ledger.record(&uid, driver, devices);
+            }
+        }
+        ledger.set_prepared(&uids);
+    })?;
+    Ok(())
+}
+
+/// Has the claims unprepared of which the pod is the last user, and takes it off the others. Safe
+/// to repeat; does nothing for a pod without claims.
+pub(super) async fn unprepare(node: &Node, pod_uid: &str) -> Result<(), PrepareError> {
+    let keys = node.ledger().keys_of(pod_uid);
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let _locked = node.lock_claims(&keys).await;
+    let last = node.change_ledger(|ledger| ledger.release(pod_uid))?;
+    let drivers: BTreeSet<&String> = last.iter().flat_map(|entry| entry.drivers.keys()).collect();
+    for driver in drivers {
+        let batch: Vec<ClaimRef> = last
+            .iter()
+            .filter(|entry| entry.drivers.contains_key(driver))
+            .map(ClaimRef::from)
+            .collect();
+        Box::pin(calls::unprepare(&*node.plugins.get(driver)?, &batch)).await?;
+    }
+    node.change_ledger(|ledger| last.iter().for_each(|entry| ledger.forget(&entry.uid)))?;
+    Ok(())
+}

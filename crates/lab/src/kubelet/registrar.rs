@@ -1,0 +1,152 @@
+//! Registers the plugins whose sockets appear, and lets those go whose sockets vanish.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::backoff;
+use super::health;
+use super::node::Node;
+use super::plugins::Instance;
+use super::registration::{Registration, RegistrationError};
+use super::sockets::{SocketEvent, SocketWatch};
+
+/// First pauses between attempts, in milliseconds: a socket appears a moment before its server
+/// listens.
+const QUICK_RETRIES: [u64; 4] = [5, 10, 25, 50];
+
+/// The registrations of all nodes.
+pub(super) struct Registrar {
+    nodes: Vec<Arc<Node>>,
+    sockets: SocketWatch,
+    tasks: TaskTracker,
+    health_retry: Duration,
+    attempts: BTreeMap<PathBuf, CancellationToken>,
+}
+
+/// Why a plugin was not taken in.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RegisterError {
+    /// The conversation with the plugin failed.
+    #[error(transparent)]
+    Registration(#[from] RegistrationError),
+    /// The plugin was told that it cannot be used.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Registrar {
+    /// Watches the registration folders of `nodes`.
+    pub(super) fn new(
+        nodes: Vec<Arc<Node>>,
+        tasks: TaskTracker,
+        health_retry: Duration,
+    ) -> std::io::Result<Self> {
+        let folders: Vec<PathBuf> = nodes.iter().map(|node| node.plugins_registry()).collect();
+        let sockets = SocketWatch::new(&folders)?;
+        Ok(Self { nodes, sockets, tasks, health_retry, attempts: BTreeMap::new() })
+    }
+
+    /// Registers until `shutdown`; an error means that the folders cannot be watched any more.
+    pub(super) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let mut changes = self.sockets.scan()?;
+        loop {
+            for (number, event) in changes {
+                self.take(number, event);
+            }
+            match shutdown.run_until_cancelled(self.sockets.changes()).await {
+                Some(next) => changes = next?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn take(&mut self, number: usize, event: SocketEvent) {
+        let Some(node) = self.nodes.get(number) else { return };
+        let (SocketEvent::Appeared(socket) | SocketEvent::Gone(socket)) = &event;
+        // A socket that is there anew belongs to another process than before.
+        if let Some(attempt) = self.attempts.remove(socket) {
+            attempt.cancel();
+        }
+        if let Some(old) = node.plugins.remove(socket) {
+            tracing::info!(node = node.name, driver = old.introduction.driver, "plugin gone");
+        }
+        let SocketEvent::Appeared(socket) = event else { return };
+        let token = node.shutdown.child_token();
+        self.attempts.insert(socket.clone(), token.clone());
+        let (node, retry) = (Arc::clone(node), self.health_retry);
+        self.tasks.spawn(async move {
+            let registered = token.run_until_cancelled(register_until_done(&node, &socket)).await;
+            let Some(instance) = registered else { return };
+            if token.is_cancelled() {
+                // The socket went between the last step and now.
+                if node
+                    .plugins
+                    .get(&instance.introduction.driver)
+                    .is_ok_and(|i| Arc::ptr_eq(&i, &instance))
+                {
+                    node.plugins.remove(&socket);
+                }
+                return;
+            }
+            health::follow(&instance, &node.reports, retry).await;
+        });
+    }
+}
+
+/// Tries until the plugin is registered.
+async fn register_until_done(node: &Node, socket: &Path) -> Arc<Instance> {
+    let mut attempt = 0;
+    loop {
+        match register(node, socket).await {
+            Ok(instance) => {
+                let driver = instance.introduction.driver.as_str();
+                tracing::info!(node = node.name, driver, "plugin registered");
+                return instance;
+            }
+            Err(error) => {
+                let pause = if let Some(millis) = QUICK_RETRIES.get(attempt) {
+                    Duration::from_millis(*millis)
+                } else {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(node = node.name, error, "plugin not registered");
+                    let slow = u32::try_from(attempt - QUICK_RETRIES.len()).unwrap_or(u32::MAX);
+                    backoff(slow, &node.name)
+                };
+                tokio::time::sleep(pause).await;
+                attempt += 1;
+            }
+        }
+    }
+}
+
+/// Registers the plugin behind `socket` once.
+pub(super) async fn register(node: &Node, socket: &Path) -> Result<Arc<Instance>, RegisterError> {
+    let mut registration = Registration::dial(socket).await?;
+    let introduction = match registration.info().await? {
+        Ok(introduction) => introduction,
+        Err(problem) => return refuse(registration, problem).await,
+    };
+    let instance = match node.plugins.add(socket, introduction, &node.shutdown) {
+        Ok(instance) => instance,
+        Err(error) => {
+            let problem =
+                format!("RegisterPlugin error -- plugin registration failed with err: {error}");
+            return refuse(registration, problem).await;
+        }
+    };
+    if let Err(error) = registration.notify(None).await {
+        node.plugins.remove(socket);
+        return Err(error.into());
+    }
+    Ok(instance)
+}
+
+async fn refuse<T>(registration: Registration, problem: String) -> Result<T, RegisterError> {
+    registration.notify(Some(problem.clone())).await?;
+    Err(RegisterError::Refused(problem))
+}

@@ -1,0 +1,270 @@
+//! The nodes of a lab: their folders with simulated hardware, their Node objects, and what
+//! their agents need to run.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Node as NodeObject, ServiceAccount};
+use kube::api::{Api, PostParams};
+use octavo_machine::Machine;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::gpu;
+use crate::hardware;
+use crate::kubeconfig::{self, Credential};
+use crate::layout::Layout;
+use crate::manifests;
+use crate::pki;
+use crate::progress::Progress;
+use crate::settings::{Node, Settings};
+
+/// How many nodes are made at once.
+const AT_ONCE: usize = 32;
+
+/// How long an agent's token is good for, in seconds: 30 days. A kubelet would replace it every
+/// hour; in the lab nobody does, so a lab that is older has agents that are turned away.
+const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
+
+/// The machines of a lab's nodes by the names they were asked for.
+pub(crate) type Machines = BTreeMap<String, Machine>;
+
+/// Reads the description of every machine that the nodes are of.
+pub(crate) fn load_machines(nodes: &[Node]) -> anyhow::Result<Machines> {
+    let mut machines = Machines::new();
+    for node in nodes {
+        if let Entry::Vacant(vacant) = machines.entry(node.machine.clone()) {
+            let machine = hardware::catalogue::load(&node.machine)
+                .with_context(|| format!("load the machine {}", node.machine))?;
+            vacant.insert(machine);
+        }
+    }
+    Ok(machines)
+}
+
+/// Makes every node. The service account of the agents must be there.
+pub(crate) async fn create(
+    client: &kube::Client,
+    layout: &Layout,
+    settings: &Settings,
+    machines: &Machines,
+    driver_library: &Path,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    let maker = Maker { client, layout, settings, driver_library };
+    let total = settings.nodes.len();
+    let made = stream::iter(settings.nodes.iter().filter_map(|node| {
+        let machine = machines.get(&node.machine)?.clone();
+        Some(Box::pin(maker.make(node, machine)))
+    }))
+    .buffer_unordered(AT_ONCE);
+    made.try_fold(0_usize, |done, ()| async move {
+        progress.figure(&format!("making nodes {}/{total}", done + 1));
+        Ok(done + 1)
+    })
+    .await?;
+    Ok(())
+}
+
+/// A new boot id, as the kernel would make one.
+pub(crate) fn boot_id() -> anyhow::Result<String> {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
+        .context("read a random id from the kernel")?;
+    Ok(id.trim().to_owned())
+}
+
+/// Does to a node's folder what a reboot does: a new boot id, an empty `/run`, counters that
+/// begin anew with the driver. Returns the boot id.
+pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
+    let boot_id = boot_id()?;
+    let path = folder.join("proc/sys/kernel/random/boot_id");
+    let next = path.with_extension("next");
+    std::fs::write(&next, format!("{boot_id}\n"))
+        .and_then(|()| std::fs::rename(&next, &path))
+        .with_context(|| format!("write {}", path.display()))?;
+    let cdi = folder.join("cdi");
+    for entry in std::fs::read_dir(&cdi).into_iter().flatten().flatten() {
+        std::fs::remove_file(entry.path())
+            .with_context(|| format!("remove {}", entry.path().display()))?;
+    }
+    gpu::edit(folder, |state| {
+        for gpu in state.gpus.values_mut() {
+            gpu.ecc.volatile_corrected = 0;
+            gpu.ecc.volatile_uncorrected = 0;
+        }
+    })?;
+    Ok(boot_id)
+}
+
+struct Maker<'a> {
+    client: &'a kube::Client,
+    layout: &'a Layout,
+    settings: &'a Settings,
+    driver_library: &'a Path,
+}
+
+impl Maker<'_> {
+    async fn make(&self, node: &Node, mut machine: Machine) -> anyhow::Result<()> {
+        let folder = self.layout.node(&node.name);
+        let built = tokio::task::spawn_blocking({
+            let (folder, name, index) = (folder.clone(), node.name.clone(), node.index);
+            let library = self.driver_library.to_owned();
+            let boot_id = boot_id()?;
+            move || {
+                hardware::place_in_fabric(&mut machine, index);
+                hardware::build(&folder, &name, &machine, &library, &boot_id)
+            }
+        });
+        let made = async {
+            let uid = self.create_object(node).await?;
+            self.token(node, uid).await
+        };
+        let (built, token) = tokio::join!(built, made);
+        built
+            .context("build simulated hardware")?
+            .with_context(|| format!("build the hardware of {}", node.name))?;
+        self.write_agent_files(node, &folder, &token?)
+    }
+
+    /// Creates the Node object; its status and lease are its kubelet's. Returns its UID.
+    async fn create_object(&self, node: &Node) -> anyhow::Result<String> {
+        let object: NodeObject = serde_json::from_value(object(node)).context("make a node")?;
+        let nodes: Api<NodeObject> = Api::all(self.client.clone());
+        let created = nodes
+            .create(&PostParams::default(), &object)
+            .await
+            .with_context(|| format!("create the node {}", node.name))?;
+        created.metadata.uid.context("the API server gave a node no UID")
+    }
+
+    /// A token of the agents' service account that is good for this node only, as the token of
+    /// a pod on the node would be.
+    async fn token(&self, node: &Node, uid: String) -> anyhow::Result<String> {
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(TOKEN_SECONDS),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Node".to_owned()),
+                    name: Some(node.name.clone()),
+                    uid: Some(uid),
+                }),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let accounts: Api<ServiceAccount> =
+            Api::namespaced(self.client.clone(), manifests::NAMESPACE);
+        let answer = accounts
+            .create_token_request(manifests::AGENT, &PostParams::default(), &request)
+            .await
+            .with_context(|| format!("ask for the token of {}'s agent", node.name))?;
+        answer
+            .status
+            .and_then(|status| status.token)
+            .context("the API server answered without a token")
+    }
+
+    fn write_agent_files(&self, node: &Node, folder: &Path, token: &str) -> anyhow::Result<()> {
+        let token_file = folder.join("token");
+        pki::write_secret(&token_file, token)?;
+        let kubeconfig = folder.join("kubeconfig");
+        let credential = Credential::TokenFile(&token_file);
+        kubeconfig::write(&kubeconfig, self.layout, self.settings.ports.apiserver, &credential)?;
+        let config = AgentConfig::new(&node.name, folder, kubeconfig);
+        let text = serde_saphyr::to_string(&config).context("write an agent's config as YAML")?;
+        let path = folder.join("agent.yaml");
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
+    }
+}
+
+fn object(node: &Node) -> serde_json::Value {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    // A path is no label value; its nodes' common name is.
+    let machine = node.name.rsplit_once('-').map_or(node.name.as_str(), |(stem, _)| stem);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": { "name": node.name, "labels": {
+            "kubernetes.io/hostname": node.name,
+            "kubernetes.io/arch": arch,
+            "kubernetes.io/os": "linux",
+            "node.kubernetes.io/instance-type": machine,
+            "octavo.dev/lab": "true",
+            "nvidia.com/gpu.present": "true",
+        }},
+    })
+}
+
+/// The config file of a node's agent, as `octavo agent --nodes` reads it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentConfig<'a> {
+    node_name: &'a str,
+    kubeconfig: PathBuf,
+    driver_root: PathBuf,
+    dev_root: &'a Path,
+    proc_root: PathBuf,
+    sys_root: PathBuf,
+    kubelet_root: PathBuf,
+    cdi_root: PathBuf,
+}
+
+impl<'a> AgentConfig<'a> {
+    fn new(node_name: &'a str, folder: &'a Path, kubeconfig: PathBuf) -> Self {
+        Self {
+            node_name,
+            kubeconfig,
+            driver_root: folder.join("driver"),
+            // The parent of `dev`.
+            dev_root: folder,
+            proc_root: folder.join("proc"),
+            sys_root: folder.join("sys"),
+            kubelet_root: folder.join("kubelet"),
+            cdi_root: folder.join("cdi"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_object_has_its_labels_and_a_machine_that_is_no_path() {
+        let node = Node { name: "my-box-3".into(), machine: "/m/my_box.yaml".into(), index: 3 };
+        let object: NodeObject = serde_json::from_value(object(&node)).unwrap();
+        let labels = object.metadata.labels.unwrap();
+        assert_eq!(labels["node.kubernetes.io/instance-type"], "my-box");
+        assert_eq!(labels["kubernetes.io/hostname"], "my-box-3");
+        assert_eq!(labels["octavo.dev/lab"], "true");
+        assert!(object.status.is_none() && object.spec.is_none());
+    }
+
+    #[test]
+    fn an_agent_s_config_names_the_parts_of_its_node() {
+        let folder = Path::new("/s/nodes/n");
+        let config = AgentConfig::new("n", folder, folder.join("kubeconfig"));
+        let text = serde_saphyr::to_string(&config).unwrap();
+        let read: BTreeMap<String, String> = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(read["nodeName"], "n");
+        assert_eq!(read["driverRoot"], "/s/nodes/n/driver");
+        assert_eq!(read["devRoot"], "/s/nodes/n");
+        assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
+    }
+
+    #[test]
+    fn boot_ids_are_uuids_and_differ() {
+        let (one, two) = (boot_id().unwrap(), boot_id().unwrap());
+        assert_eq!(one.len(), 36);
+        assert_ne!(one, two);
+    }
+}

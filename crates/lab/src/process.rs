@@ -1,0 +1,190 @@
+//! Processes that outlive the command that started them, and are stopped by another.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
+use tokio::time::Instant;
+
+/// Names, in the environment of every process of a lab, the state folder that it belongs to:
+/// what is found by it is stopped even where no pid file names it.
+const MARK: &str = "OCTAVO_LAB_OF";
+
+/// How often a wait looks at the processes.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A program and its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+}
+
+/// One process, never mistaken for a later one with the same number: its start time is part
+/// of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Process id.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    start: u64,
+}
+
+impl Process {
+    /// The process that has this id now; none where there is none or only a zombie.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        parse_stat(&stat).map(|start| Self { pid, start })
+    }
+
+    /// Reads a pid file; none where it is missing or was cut off while being written.
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(path).ok()?;
+        let (pid, start) = text.trim().split_once(' ')?;
+        Some(Self { pid: pid.parse().ok()?, start: start.parse().ok()? })
+    }
+
+    fn write(self, path: &Path) -> io::Result<()> {
+        std::fs::write(path, format!("{} {}\n", self.pid, self.start))
+    }
+
+    /// Whether this process, and not another with its number, runs.
+    pub fn is_alive(self) -> bool {
+        if Self::of(self.pid) == Some(self) {
+            return true;
+        }
+        // Where it was a child of ours, take it off the process table.
+        if let Some(pid) = Pid::from_raw(self.pid) {
+            let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+        false
+    }
+
+    /// Sends a signal, to this process or to none.
+    pub(crate) fn signal(self, signal: Signal) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        // The handle first, the check second: what the handle names cannot change any more.
+        let Ok(handle) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
+        if Self::of(self.pid) == Some(self) {
+            let _ = rustix::process::pidfd_send_signal(&handle, signal);
+        }
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident(self) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(kibibytes * 1024)
+    }
+}
+
+/// Starts a program that belongs to the lab in `state`: in a process group of its own, so that
+/// Ctrl-C in the terminal does not reach it, without input, output appended to `log`, its
+/// identity in `pid_file`.
+pub(crate) fn spawn(
+    command: &CommandLine,
+    state: &Path,
+    log: &Path,
+    pid_file: &Path,
+) -> anyhow::Result<Process> {
+    let log_file = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("open the log {}", log.display()))?;
+    let errors = log_file.try_clone().context("share a log between two streams")?;
+    let child = std::process::Command::new(&command.program)
+        .args(&command.args)
+        .env_remove("KUBECONFIG")
+        .envs(&command.env)
+        .env(MARK, state)
+        .stdin(Stdio::null())
+        .stdout(log_file)
+        .stderr(errors)
+        .process_group(0)
+        .spawn()
+        .with_context(|| format!("start {}", command.program.display()))?;
+    let pid = i32::try_from(child.id()).context("a process id fits 31 bits")?;
+    // A process that has ended already keeps no start time; the watch over it finds that out.
+    let process = Process::of(pid).unwrap_or(Process { pid, start: 0 });
+    process.write(pid_file).with_context(|| format!("write {}", pid_file.display()))?;
+    Ok(process)
+}
+
+/// Allows this process, and those that it starts from now on, as many open files as the machine
+/// lets it: hundreds of nodes in one process have thousands of sockets.
+pub(crate) fn allow_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    // Where this is not allowed, the program that needs more will say so.
+    let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+}
+
+/// Ends processes: asks them, waits up to `grace`, then kills what is left and waits for that.
+pub(crate) async fn stop(processes: &[Process], grace: Duration) {
+    for process in processes {
+        process.signal(Signal::TERM);
+    }
+    if !gone(processes, grace).await {
+        for process in processes {
+            process.signal(Signal::KILL);
+        }
+        gone(processes, Duration::from_secs(10)).await;
+    }
+}
+
+/// Waits until none of the processes lives; whether that came about in time.
+pub(crate) async fn gone(processes: &[Process], patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    loop {
+        if !processes.iter().any(|process| process.is_alive()) {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Every process of this user that was started for the lab in `state`, whether a pid file
+/// knows it or not.
+pub(crate) fn strays(state: &Path) -> Vec<Process> {
+    let mark = [MARK.as_bytes(), b"=", state.as_os_str().as_encoded_bytes()].concat();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let mut found: Vec<Process> = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| {
+            // Unreadable where the process is another user's or has ended.
+            std::fs::read(format!("/proc/{pid}/environ"))
+                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|line| line == mark))
+        })
+        .filter_map(Process::of)
+        .filter(|process| u32::try_from(process.pid) != Ok(std::process::id()))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// The start time in a line of `/proc/PID/stat`; none for a zombie.
+fn parse_stat(stat: &str) -> Option<u64> {
+    // The name, in parentheses, may itself hold spaces and parentheses.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X" | "x") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

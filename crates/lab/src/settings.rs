@@ -1,0 +1,82 @@
+//! What a lab is made of, as `lab.json` keeps it from `up` to `down`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::{Deserialize, Serialize};
+
+use crate::component::Component;
+use crate::layout::Layout;
+use crate::ports::Ports;
+
+/// Everything that a later command must know about a lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Settings {
+    /// Whether `up` came to its end; a lab that is not complete is never taken up again.
+    pub complete: bool,
+    /// When `up` began, RFC 3339.
+    pub started: String,
+    /// Version of Kubernetes, `v1.36.3`; absent where all of it is somebody else's build.
+    pub kubernetes: Option<String>,
+    /// Ports on 127.0.0.1.
+    pub ports: Ports,
+    /// Programs of the control plane by name, `kubectl` included.
+    pub control_plane: BTreeMap<String, Tool>,
+    /// The `octavo` binary.
+    pub octavo: PathBuf,
+    /// Which processes belong to the lab.
+    pub components: Vec<Component>,
+    /// The nodes, as they were asked for.
+    pub nodes: Vec<Node>,
+}
+
+/// A program with the arguments that stand before all others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Tool {
+    /// The binary.
+    pub program: PathBuf,
+    /// Its first arguments: the subcommand, where many tools are one binary.
+    pub args: Vec<String>,
+}
+
+/// A simulated node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Node {
+    /// Name of the node.
+    pub name: String,
+    /// The machine: a name that ships or the path of a description.
+    pub machine: String,
+    /// Which of the machines of its kind it is, from 0.
+    pub index: u32,
+}
+
+impl Settings {
+    /// Reads a lab's settings; none where there is no lab.
+    pub fn read(layout: &Layout) -> anyhow::Result<Option<Self>> {
+        let path = layout.settings();
+        let bytes = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
+        };
+        let settings = serde_json::from_slice(&bytes).with_context(|| {
+            format!("{} is not one of this version: run `octavo lab down` first", path.display())
+        })?;
+        Ok(Some(settings))
+    }
+
+    /// Replaces the file in one step.
+    pub(crate) fn write(&self, layout: &Layout) -> anyhow::Result<()> {
+        let path = layout.settings();
+        // In the key folder, because nothing else may lie in the state folder itself.
+        let next = layout.pki_file("lab.json.next");
+        let text = serde_json::to_vec_pretty(self).context("write the lab's settings as JSON")?;
+        std::fs::write(&next, text)
+            .and_then(|()| std::fs::rename(&next, &path))
+            .with_context(|| format!("write {}", path.display()))
+    }
+}

@@ -1,0 +1,124 @@
+//! Ending a lab, whatever is left of it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::component::Component;
+use crate::layout::Layout;
+use crate::lock::Lock;
+use crate::process::{self, Process};
+
+/// How long agents and kubelets may take to end when asked to.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long the control plane may take after that. An API server waits a minute for its
+/// requests, but what it would save is about to be removed.
+const CONTROL_PLANE_GRACE: Duration = Duration::from_millis(300);
+
+/// Stops every process of the lab and removes its files, with `keep_logs` all but the logs.
+/// Says how many processes there were; none where there was no lab at all.
+///
+/// Works on whatever a crash has left: processes without pid files, pid files without
+/// processes, half a state folder.
+pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Option<usize>> {
+    if !layout.has_lab() && process::strays(layout.root()).is_empty() {
+        return Ok(None);
+    }
+    let lock = Lock::take(layout)?;
+    let stopped = all(layout).await?;
+    layout.remove(keep_logs).context("remove the lab's files")?;
+    lock.remove()?;
+    Ok(Some(stopped))
+}
+
+/// Stops every process of the lab, the control plane last, and says how many there were.
+pub(crate) async fn all(layout: &Layout) -> anyhow::Result<usize> {
+    let known = |component: Component| {
+        Process::read(&layout.pid_file(component)).filter(|process| process.is_alive())
+    };
+    let on_nodes = [Component::Agents, Component::Kubelets].into_iter().filter_map(known);
+    let on_nodes: Vec<Process> = on_nodes.collect();
+    let mut all: Vec<Process> = Component::ALL.into_iter().filter_map(known).collect();
+    all.extend(process::strays(layout.root()));
+    all.sort_unstable();
+    all.dedup();
+    let count = all.len();
+    process::stop(&on_nodes, GRACE).await;
+    process::stop(&all, CONTROL_PLANE_GRACE).await;
+    // What a component started in its last moments.
+    let late = process::strays(layout.root());
+    process::stop(&late, Duration::ZERO).await;
+    all.extend(late);
+    if let Some(process) = all.iter().find(|process| process.is_alive()) {
+        bail!("process {} of the lab does not end: end it, then try again", process.pid);
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::process::CommandLine;
+
+    fn layout(folder: &tempfile::TempDir) -> Layout {
+        let layout = Layout::new(&folder.path().join("lab")).unwrap();
+        for folder in [layout.pids(), layout.logs(), layout.nodes()] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        layout
+    }
+
+    fn start(layout: &Layout, component: Component) -> Process {
+        let command = CommandLine {
+            program: "/bin/sleep".into(),
+            args: vec!["60".to_owned()],
+            env: BTreeMap::new(),
+        };
+        let (log, pid_file) = (layout.log(component), layout.pid_file(component));
+        let process = process::spawn(&command, layout.root(), &log, &pid_file).unwrap();
+        // The kernel shows the new program's environment a moment after it has started.
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while !process::strays(layout.root()).contains(&process) {
+            assert!(std::time::Instant::now() < deadline, "no mark on {process:?}");
+            std::thread::yield_now();
+        }
+        process
+    }
+
+    #[tokio::test]
+    async fn down_ends_processes_with_and_without_a_pid_file_and_removes_the_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(&folder);
+        let etcd = start(&layout, Component::Etcd);
+        let lost = start(&layout, Component::KubeScheduler);
+        std::fs::remove_file(layout.pid_file(Component::KubeScheduler)).unwrap();
+        assert_eq!(down(&layout, false).await.unwrap(), Some(2));
+        assert!(!etcd.is_alive() && !lost.is_alive());
+        assert!(!layout.root().exists());
+        assert_eq!(down(&layout, false).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn down_ends_processes_whose_state_folder_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(&folder);
+        let agents = start(&layout, Component::Agents);
+        std::fs::remove_dir_all(layout.root()).unwrap();
+        assert_eq!(down(&layout, false).await.unwrap(), Some(1));
+        assert!(!agents.is_alive() && !layout.root().exists());
+    }
+
+    #[tokio::test]
+    async fn down_leaves_a_process_that_has_a_dead_one_s_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = layout(&folder);
+        // This test's own number with another start time.
+        let text = format!("{} 1\n", std::process::id());
+        std::fs::write(layout.pid_file(Component::Etcd), text).unwrap();
+        assert_eq!(down(&layout, true).await.unwrap(), Some(0));
+        assert!(layout.logs().exists() && !layout.pids().exists());
+    }
+}

@@ -1,0 +1,88 @@
+//! What a simulated container got, read from the file that the simulated runtime writes.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use serde::Deserialize;
+
+/// A container's environment and devices, as its process would find them.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Container {
+    #[serde(rename = "container")]
+    name: String,
+    #[serde(default)]
+    env: Vec<String>,
+    #[serde(default)]
+    device_nodes: Vec<DeviceNode>,
+}
+
+#[derive(Debug, Deserialize)]
+struct DeviceNode {
+    path: String,
+}
+
+impl Container {
+    /// Every container of `pod` on `node`, in order of name.
+    pub(super) fn all_of(state_dir: &Path, node: &str, pod: &Pod) -> anyhow::Result<Vec<Self>> {
+        let uid = pod.uid().context("a pod without UID")?;
+        let folder = state_dir.join("nodes").join(node).join("kubelet/pods").join(uid);
+        let mut containers = Vec::new();
+        for entry in std::fs::read_dir(&folder)
+            .with_context(|| format!("read what {} got: {}", pod.name_any(), folder.display()))?
+        {
+            let path = entry?.path();
+            let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+            containers.push(
+                serde_json::from_slice::<Self>(&text)
+                    .with_context(|| format!("read {}", path.display()))?,
+            );
+        }
+        ensure!(!containers.is_empty(), "{} got no container", pod.name_any());
+        containers.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(containers)
+    }
+
+    /// Name of the container.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Device nodes of whole GPUs: `/dev/nvidia<minor>`.
+    pub(super) fn gpus(&self) -> Vec<String> {
+        let is_gpu = |path: &&str| {
+            path.strip_prefix("/dev/nvidia")
+                .is_some_and(|minor| !minor.is_empty() && minor.bytes().all(|b| b.is_ascii_digit()))
+        };
+        self.device_nodes
+            .iter()
+            .map(|node| node.path.as_str())
+            .filter(is_gpu)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Value of an environment variable; the last one wins, as in a process.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        self.env.iter().rev().find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_minors_are_gpus_and_the_last_variable_wins() {
+        let container: Container = serde_json::from_str(
+            r#"{"container": "main", "env": ["A=1", "AB=3", "A=2"], "deviceNodes": [
+                {"path": "/dev/nvidiactl"}, {"path": "/dev/nvidia12"}, {"path": "/dev/nvidia"}]}"#,
+        )
+        .unwrap();
+        assert_eq!(container.gpus(), ["/dev/nvidia12"]);
+        assert_eq!(container.variable("A"), Some("2"));
+        assert_eq!(container.variable("C"), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! Nothing may remain when all pods and claims are gone.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+
+/// How long the last unprepare may take after the last pod is gone.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until no claim, checkpoint, CDI spec or container record is left on any node.
+pub(super) async fn check(client: &Client, state_dir: &Path) -> anyhow::Result<()> {
+    let started = Instant::now();
+    loop {
+        let left = find(client, state_dir).await?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        if started.elapsed() > PATIENCE {
+            bail!("left behind after everything was deleted:\n  {}", left.join("\n  "));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Everything that should not be there, in words.
+async fn find(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
+    let claims: Api<ResourceClaim> = Api::all(client.clone());
+    let claims = claims.list(&ListParams::default()).await.context("list claims")?;
+    let mut left: Vec<String> = claims
+        .iter()
+        .map(|claim| {
+            let namespace = claim.namespace().unwrap_or_default();
+            format!("claim {namespace}/{}", claim.name_any())
+        })
+        .collect();
+    let nodes = state_dir.join("nodes");
+    for node in folder(&nodes)? {
+        let checkpoints = folder(&node.join("kubelet/plugins/gpu.nvidia.com/checkpoint"))?;
+        // Beside the claims' files lie those that say which boot they are of, and whose.
+        let claims =
+            checkpoints.into_iter().filter(|path| path.extension() == Some("json".as_ref()));
+        let others = [folder(&node.join("cdi"))?, folder(&node.join("kubelet/pods"))?];
+        for file in claims.chain(others.into_iter().flatten()) {
+            left.push(format!("file {}", file.display()));
+        }
+    }
+    Ok(left)
+}
+
+/// Paths in a folder, sorted; a missing folder is empty.
+fn folder(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
+    };
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(|| format!("read {}", path.display()))?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,22 @@
+//! A GPU node's hardware as one YAML document, and what happens to it while it runs.
+//!
+//! A *machine description* ([`Machine`]) says what a node is made of: driver, GPUs, their
+//! `PCIe` and NUMA places, `NVLink` and fabric. The simulated driver answers from it, the lab
+//! builds nodes from it, and `octavo agent inventory --output yaml` writes one from real
+//! hardware, so the three always speak of the same facts. The descriptions that ship with
+//! Octavo lie in `machines/`.
+//!
+//! A *machine state* ([`State`]) is the part that changes under a running simulation: faults,
+//! counters, events. It lies beside the description and is replaced whole, by rename.
+
+#![forbid(unsafe_code)]
+
+mod description;
+mod error;
+mod state;
+
+pub use description::{
+    AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, NvLink, derive_uuid,
+};
+pub use error::MachineError;
+pub use state::{Ecc, Event, EventKind, GpuState, RecoveryAction, State};

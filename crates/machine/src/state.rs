@@ -1,0 +1,136 @@
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::MachineError;
+
+/// What has happened to a simulated machine since it started.
+///
+/// Lies as `state.json` beside the machine file. Writers replace the file by rename; readers
+/// see either the old state or the new one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct State {
+    /// State of a GPU by NVML index; a GPU that is not named is well.
+    pub gpus: BTreeMap<u32, GpuState>,
+    /// NVML return codes by function name, for calls that must fail on every GPU:
+    /// `nvmlDeviceGetUUID: 999`.
+    pub failing_calls: BTreeMap<String, u32>,
+    /// Everything that `nvmlEventSetWait` has to tell, oldest first. Only appended to: an event
+    /// set delivers what was appended after it was made.
+    pub events: Vec<Event>,
+}
+
+/// What has happened to one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct GpuState {
+    /// Every call on the GPU answers `NVML_ERROR_GPU_IS_LOST`.
+    pub lost: bool,
+    /// What the driver advises (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`).
+    pub recovery_action: RecoveryAction,
+    /// Memory error counters.
+    pub ecc: Ecc,
+    /// A row remap failed: the board must be replaced.
+    pub remap_failed: bool,
+    /// A row remap waits for a reset.
+    pub remap_pending: bool,
+    /// Fabric health mask as NVML packs it; absent: all well.
+    pub fabric_health: Option<u32>,
+    /// Core temperature in degrees Celsius; absent: the model's idle temperature.
+    pub temperature_celsius: Option<u32>,
+    /// Power draw in milliwatts; absent: the model's idle power.
+    pub power_milliwatts: Option<u32>,
+    /// SM utilisation in percent.
+    pub utilisation_percent: u32,
+    /// Frame buffer in use, in MiB.
+    pub memory_used_mib: u64,
+    /// NVML return codes by function name, for calls that must fail on this GPU.
+    pub failing_calls: BTreeMap<String, u32>,
+}
+
+/// Memory error counters since the driver was loaded (volatile) and for life (aggregate).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Ecc {
+    /// Corrected since load.
+    pub volatile_corrected: u64,
+    /// Uncorrected since load.
+    pub volatile_uncorrected: u64,
+    /// Corrected for life.
+    pub aggregate_corrected: u64,
+    /// Uncorrected for life.
+    pub aggregate_uncorrected: u64,
+}
+
+/// What the driver advises to do with a GPU (`nvmlDeviceGpuRecoveryAction_t`; the discriminants
+/// are NVML's).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RecoveryAction {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// Reset the GPU.
+    GpuReset = 1,
+    /// Reboot the node.
+    NodeReboot = 2,
+    /// Drain peer-to-peer traffic.
+    DrainP2p = 3,
+    /// Drain, then reset the GPU.
+    DrainAndReset = 4,
+}
+
+/// Something that `nvmlEventSetWait` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Event {
+    /// NVML index of the GPU.
+    pub gpu: u32,
+    /// What happened.
+    pub kind: EventKind,
+    /// Code of the event: the XID's number for [`EventKind::Xid`].
+    #[serde(default)]
+    pub data: u64,
+    /// GPU instance concerned; absent: the whole GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_instance: Option<u32>,
+    /// Compute instance concerned; absent: the whole GPU instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_instance: Option<u32>,
+}
+
+/// Kind of an [`Event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum EventKind {
+    /// A critical XID (`nvmlEventTypeXidCriticalError`).
+    Xid,
+    /// A corrected memory error (`nvmlEventTypeSingleBitEccError`).
+    SingleBitEcc,
+    /// An uncorrected memory error (`nvmlEventTypeDoubleBitEccError`).
+    DoubleBitEcc,
+}
+
+impl State {
+    /// Reads the state; a missing file is the state of a machine to which nothing happened.
+    pub fn read(path: &Path) -> Result<Self, MachineError> {
+        match std::fs::read(path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => Err(MachineError::Io { action: "read", path: path.to_owned(), source }),
+        }
+    }
+
+    /// Replaces the state file in one step.
+    pub fn write(&self, path: &Path) -> Result<(), MachineError> {
+        let io = |source| MachineError::Io { action: "write", path: path.to_owned(), source };
+        let next = path.with_extension("json.next");
+        std::fs::write(&next, serde_json::to_vec_pretty(self)?).map_err(io)?;
+        std::fs::rename(&next, path).map_err(io)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! The command line.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+use crate::logging::LogArgs;
+
+/// The GPUs of a Kubernetes cluster as one pool
+#[derive(Debug, Parser)]
+#[command(name = "octavo", version = crate::version::TEXT, propagate_version = false)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+#[command(after_help = "\
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 what was asked about is waiting.
+Also a kubectl plugin: as `kubectl-octavo` on the PATH it runs as `kubectl octavo`.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    #[command(subcommand)]
+    pub(crate) program: Program,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Program {
+    /// Show the cluster's GPUs and who holds them
+    #[command(after_help = "\
+Examples:
+  octavo top                       nodes, GPUs, who holds what
+  octavo top dgx-h100-0 -o wide    one node, a line for each GPU with UUID, claim and taints
+  octavo top -n team-a             GPUs that team-a holds
+  octavo top --watch               again every 2 seconds
+  octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top")]
+    Top(octavo_view::TopArgs),
+
+    /// Say where a pod's claims stand and, if it waits, why
+    #[command(after_help = "\
+Selectors are shown as written and are not evaluated: a number that is too small is proof, a
+number that is large enough is not.
+
+Exit code 3 means that the pod waits.
+
+Examples:
+  octavo explain pod train -n team-a
+  octavo explain pod/train -o wide    with a line for each GPU that it competes for
+  octavo explain pod/train -o yaml    for programs; kind PodExplanation")]
+    Explain(octavo_view::ExplainArgs),
+
+    /// Publish a node's GPUs and prepare them for containers
+    Agent(Box<octavo_agent::AgentArgs>),
+
+    /// Run a cluster on this machine: a real control plane, simulated GPU nodes
+    Lab(Box<octavo_lab::LabArgs>),
+
+    /// Print the completion script for a shell
+    #[command(after_help = "\
+Examples:
+  octavo completion bash > /etc/bash_completion.d/octavo
+  octavo completion zsh > \"${fpath[1]}/_octavo\"
+  octavo completion fish > ~/.config/fish/completions/octavo.fish")]
+    Completion {
+        /// Shell
+        shell: Shell,
+    },
+
+    /// Print the version
+    Version {
+        /// Form of the output
+        #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
+        output: VersionForm,
+    },
+
+    /// Prepare a container's root; run by container runtimes, as CDI specs say
+    #[command(name = "cdi-hook", hide = true)]
+    CdiHook(octavo_agent::hook::Args),
+
+    /// Write files of the repository
+    #[command(hide = true)]
+    Generate {
+        /// Which
+        #[arg(value_enum)]
+        what: Generated,
+    },
+}
+
+/// Form of the version.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(crate) enum VersionForm {
+    /// One line
+    #[default]
+    Text,
+    /// JSON
+    Json,
+}
+
+/// A file that is made from the command line's definition.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Generated {
+    /// docs/reference/cli.md
+    CliReference,
+}
+
+/// Parses the arguments of the process, and ends it if they are wrong or ask for help.
+pub(crate) fn parse() -> Cli {
+    let name = std::env::args_os().next().unwrap_or_default();
+    let matches = command(&name).get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// The command line as it shows itself when it was started under a name: kubectl starts a plugin
+/// as `kubectl-octavo`, and its user typed `kubectl octavo`.
+pub(crate) fn command(started_as: &OsStr) -> clap::Command {
+    let name = Path::new(started_as).file_stem().and_then(OsStr::to_str).unwrap_or_default();
+    if name == "kubectl-octavo" {
+        Cli::command().name("kubectl octavo").bin_name("kubectl octavo")
+    } else {
+        Cli::command().bin_name("octavo")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! How a failure is told: what happened, why, and what to do.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use octavo_view::ViewError;
+
+/// Exit code for a command line that makes no sense; clap uses the same.
+const USAGE: u8 = 2;
+
+/// Tells the error on standard error and gives the exit code for it. A reader that went away is
+/// no failure: `octavo top | head` ends quietly.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    // Nobody is left to tell that standard error is closed.
+    let _ = io::stderr().lock().write_all(text(error, lab_is_up()).as_bytes());
+    if view_error(error).is_some_and(ViewError::is_usage) {
+        ExitCode::from(USAGE)
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The lines for an error. A cause that the line above already says is left out.
+fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
+    let mut said = error.to_string();
+    let mut text = format!("error: {said}\n");
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !said.contains(&cause) {
+            let _ = writeln!(text, "  caused by: {cause}");
+            said = cause;
+        }
+    }
+    let view = view_error(error);
+    if lab_is_up && view.is_some_and(ViewError::is_without_cluster) {
+        text.push_str("hint: a lab is up here: export KUBECONFIG=$(octavo lab kubeconfig)\n");
+    } else if let Some(hint) = view.and_then(ViewError::hint) {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    text
+}
+
+fn view_error(error: &anyhow::Error) -> Option<&ViewError> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Whether the lab's kubeconfig lies where `octavo lab` puts it.
+fn lab_is_up() -> bool {
+    let named = std::env::var_os("OCTAVO_LAB_DIR").map(PathBuf::from);
+    octavo_lab::Layout::choose(named.as_deref()).is_ok_and(|layout| layout.kubeconfig().exists())
+}
+
+#[cfg(test)]
+mod tests;

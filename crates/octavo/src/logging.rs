@@ -1,0 +1,88 @@
+//! Logs: on standard error, for people or for machines.
+
+use std::io::{self, IsTerminal};
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::EnvFilter;
+
+/// How much is logged, and in which form.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Logs")]
+pub(crate) struct LogArgs {
+    /// Log more; twice, still more. `RUST_LOG` overrides it
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Form of the logs on standard error
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORM")]
+    #[arg(env = "OCTAVO_LOG_FORMAT", hide_env_values = true)]
+    log_format: LogFormat,
+}
+
+/// Form of the logs.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// What a program logs when nothing else is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Habit {
+    /// It talks to a person: only what went wrong.
+    Command,
+    /// It runs for long: what it does.
+    Daemon,
+}
+
+/// Starts logging for the whole process.
+pub(crate) fn start(args: LogArgs, habit: Habit) {
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new(directives(habit, args.verbose)));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let started = match args.log_format {
+        LogFormat::Text => logs.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+    };
+    // It fails only if logging was started before, which is what is wanted.
+    drop(started);
+}
+
+/// Our own crates speak first; libraries only when much is asked for.
+fn directives(habit: Habit, verbose: u8) -> String {
+    let (libraries, ours) = match (habit, verbose) {
+        (Habit::Command, 0) => ("warn", "warn"),
+        (Habit::Command, 1) | (Habit::Daemon, 0) => ("warn", "info"),
+        (Habit::Command, 2) | (Habit::Daemon, 1) => ("info", "debug"),
+        _ => ("debug", "trace"),
+    };
+    let mut text = libraries.to_owned();
+    for room in ["", "_agent", "_gpu", "_kube_io", "_lab", "_view"] {
+        text.push_str(",octavo");
+        text.push_str(room);
+        text.push('=');
+        text.push_str(ours);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing_subscriber::EnvFilter;
+
+    use super::{Habit, directives};
+
+    #[test]
+    fn directives_can_be_read_and_grow_with_verbosity() {
+        for habit in [Habit::Command, Habit::Daemon] {
+            for verbose in 0..5 {
+                EnvFilter::try_new(directives(habit, verbose)).unwrap();
+            }
+        }
+        assert!(directives(Habit::Command, 0).contains("octavo_view=warn"));
+        assert!(directives(Habit::Daemon, 0).contains("octavo_agent=info"));
+        assert!(directives(Habit::Daemon, 9).contains("octavo_agent=trace"));
+    }
+}

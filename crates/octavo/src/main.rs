@@ -1,0 +1,20 @@
+//! The one binary. It only wires: each subcommand is a program of another crate.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+mod dispatch;
+mod failure;
+mod logging;
+mod reference;
+mod version;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = cli::parse();
+    match dispatch::run(cli) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error),
+    }
+}

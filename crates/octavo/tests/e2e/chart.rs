@@ -1,0 +1,143 @@
+//! The Helm chart on a real API server, applied by a real helm; and what its rights allow.
+
+use std::path::Path;
+use std::process::Command;
+
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use octavo_lab::Component;
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, OCTAVO};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn helm_installs_the_chart_and_upgrades_it() {
+    let bed = Bed::up("t4=1").await;
+    let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/octavo");
+    let helm = helm_binary();
+    let home = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(&helm)
+            .args(args)
+            .args(["--namespace", "octavo-system"])
+            .env("KUBECONFIG", bed.lab.kubeconfig())
+            .env("HELM_CACHE_HOME", home.path())
+            .env("HELM_CONFIG_HOME", home.path())
+            .env("HELM_DATA_HOME", home.path())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "helm {args:?}: {errors}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // The lab has applied the chart's objects by itself: helm takes them over.
+    let install = ["upgrade", "--install", "octavo", chart, "--take-ownership"];
+    run(&[&install[..], &["--force-conflicts", "--set", "agent.runtimeClassName="]].concat());
+    run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
+    assert!(run(&["history", "octavo"]).contains("superseded"));
+    let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> =
+        Api::namespaced(bed.client.clone(), "octavo-system");
+    assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_writes_slices_of_its_own_node_only() {
+    let bed = Bed::up("gh200=2").await;
+    // Their own slices would come back while the test deletes them.
+    bed.lab.stop(Component::Agents).await;
+    let own = agent_slices(&bed.node("gh200-0")).await;
+    let other = agent_slices(&bed.node("gh200-1")).await;
+    let create = |slice: Value| {
+        let (own, slice) = (own.clone(), serde_json::from_value::<ResourceSlice>(slice).unwrap());
+        async move { own.create(&PostParams::default(), &slice).await }
+    };
+    create(slice("own", "gpu.nvidia.com", "gh200-0", &json!({"nodeName": "gh200-0"})))
+        .await
+        .unwrap();
+
+    let driver = "gpu.nvidia.com";
+    let selector = json!({"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]});
+    for (reason, refused) in [
+        ("spec.allNodes is refused", slice("x", driver, "gh200-0", &json!({"allNodes": true}))),
+        (
+            "spec.nodeSelector is refused",
+            slice("x", driver, "gh200-0", &json!({"nodeSelector": selector})),
+        ),
+        (
+            "may not write a ResourceSlice of node 'gh200-1'",
+            slice("x", driver, "gh200-1", &json!({"nodeName": "gh200-1"})),
+        ),
+        (
+            "may not write to pool 'gh200-1'",
+            slice("x", driver, "gh200-1", &json!({"nodeName": "gh200-0"})),
+        ),
+        (
+            "may not write a ResourceSlice of driver 'nic.example.com'",
+            slice("x", "nic.example.com", "gh200-0", &json!({"nodeName": "gh200-0"})),
+        ),
+    ] {
+        let error = create(refused).await.unwrap_err().to_string();
+        assert!(error.contains(reason), "wanted {reason:?}: {error}");
+    }
+
+    let patch = Patch::Merge(json!({"spec": {"pool": {"generation": 9}}}));
+    let error = other.patch("own", &PatchParams::default(), &patch).await.unwrap_err();
+    assert!(error.to_string().contains("the agent of node 'gh200-1' may not write"), "{error}");
+    let error = other.delete("own", &DeleteParams::default()).await.unwrap_err();
+    assert!(error.to_string().contains("the agent of node 'gh200-1' may not write"), "{error}");
+    own.delete("own", &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_may_not_list_claims() {
+    let bed = Bed::up("gh200=1").await;
+    let client = agent(&bed.node("gh200-0")).await;
+    let claims: Api<ResourceClaim> = Api::all(client);
+    let error = claims.list(&ListParams::default()).await.unwrap_err().to_string();
+    assert!(error.contains("cannot list resource \"resourceclaims\""), "{error}");
+}
+
+/// A client with the rights of a node's agent: its service account, its node-bound token.
+async fn agent(node: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(node.join("kubeconfig")).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn agent_slices(node: &Path) -> Api<ResourceSlice> {
+    Api::all(agent(node).await)
+}
+
+fn slice(name: &str, driver: &str, pool: &str, place: &Value) -> Value {
+    let mut slice = json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": name},
+        "spec": {
+            "driver": driver,
+            "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0"}],
+        },
+    });
+    for (key, value) in place.as_object().unwrap() {
+        slice["spec"][key] = value.clone();
+    }
+    slice
+}
+
+/// Helm, built once from its Go module.
+fn helm_binary() -> String {
+    let xtask = Path::new(OCTAVO).with_file_name("xtask");
+    assert!(
+        xtask.exists(),
+        "{} is not there: run `cargo build --workspace` first, as `make test` does",
+        xtask.display()
+    );
+    let output = Command::new(xtask).args(["chart", "helm-path"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}

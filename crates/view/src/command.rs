@@ -1,0 +1,174 @@
+//! The commands `octavo top` and `octavo explain`: arguments, reading, writing.
+
+mod screen;
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::Args;
+use jiff::Timestamp;
+
+use crate::connect::ConnectArgs;
+use crate::error::ViewError;
+use crate::explain::{self, TextOptions, explain_pod};
+use crate::gather;
+use crate::output::{self, Format};
+use crate::snapshot::ObjectName;
+use crate::top::{self, Selection, TableOptions, TopReport};
+
+/// Options of `octavo top`.
+#[derive(Args, Clone, Debug)]
+pub struct TopArgs {
+    /// Only these nodes
+    #[arg(value_name = "NODE")]
+    pub nodes: Vec<String>,
+    /// Only GPUs that claims of this namespace hold
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    pub namespace: Option<String>,
+    /// GPUs whoever holds them; this is the default
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Read and draw again every 2 seconds
+    #[arg(short, long)]
+    pub watch: bool,
+    /// How it is written
+    #[command(flatten)]
+    pub form: FormArgs,
+    /// Which cluster
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// Options of `octavo explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// What to explain: `pod NAME` or `pod/NAME`
+    #[arg(value_name = "KIND NAME", num_args = 1..=2, required = true)]
+    pub target: Vec<String>,
+    /// Namespace [default: that of the context]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// How it is written
+    #[command(flatten)]
+    pub form: FormArgs,
+    /// Which cluster
+    #[command(flatten)]
+    pub connect: ConnectArgs,
+}
+
+/// How a report is written.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Output")]
+pub struct FormArgs {
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
+    pub output: Format,
+    /// Leave out the headers of tables
+    #[arg(long)]
+    pub no_headers: bool,
+}
+
+/// How a command ended, when it did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Done,
+    /// What was asked about is waiting.
+    Pending,
+}
+
+/// Runs `octavo top`.
+pub async fn run_top(args: &TopArgs) -> Result<Outcome, ViewError> {
+    let connection = args.connect.connect().await?;
+    let selection = Selection {
+        nodes: args.nodes.iter().cloned().collect(),
+        namespace: args.namespace.clone(),
+    };
+    let read = async || {
+        let snapshot = connection.within(gather::for_top(&connection.client)).await?;
+        let report =
+            top::top(&snapshot).select(&selection).map_err(|node| ViewError::NoNode { node })?;
+        top_text(&report, args.form)
+    };
+    if args.watch {
+        screen::watch(read).await?;
+    } else {
+        write(&read().await?)?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Runs `octavo explain`.
+pub async fn run_explain(args: &ExplainArgs) -> Result<Outcome, ViewError> {
+    let pod = pod_name(&args.target)?;
+    let connection = args.connect.connect().await?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
+    let name = ObjectName::new(namespace, pod);
+    let (snapshot, events) =
+        Box::pin(connection.within(gather::for_pod(&connection.client, &name))).await?;
+    let Some(explanation) = explain_pod(&snapshot, &name, events) else {
+        return Err(ViewError::NoPod { pod: name, elsewhere: Vec::new() });
+    };
+    let text = match args.form.output {
+        Format::Json => output::json("PodExplanation", &explanation)?,
+        Format::Yaml => output::yaml("PodExplanation", &explanation)?,
+        form => explain::render(
+            &explanation,
+            TextOptions {
+                wide: form == Format::Wide,
+                headers: !args.form.no_headers,
+                colour: colour(),
+                now: Timestamp::now(),
+            },
+        ),
+    };
+    write(&text)?;
+    Ok(if explanation.waits { Outcome::Pending } else { Outcome::Done })
+}
+
+/// The pod that is meant by `pod NAME` or `pod/NAME`, with kubectl's short names for the kind.
+fn pod_name(target: &[String]) -> Result<&str, ViewError> {
+    let (kind, name) = match target {
+        [kind, name] => (&**kind, &**name),
+        [one] => one.split_once('/').unwrap_or((one, "")),
+        _ => ("", ""),
+    };
+    if !matches!(kind, "pod" | "pods" | "po") {
+        return Err(ViewError::Kind { kind: kind.to_owned() });
+    }
+    if name.is_empty() || name.contains('/') {
+        return Err(ViewError::NoName { kind: kind.to_owned() });
+    }
+    Ok(name)
+}
+
+fn top_text(report: &TopReport, form: FormArgs) -> Result<String, ViewError> {
+    match form.output {
+        Format::Json => output::json("Top", report),
+        Format::Yaml => output::yaml("Top", report),
+        kind => Ok(top::render(
+            report,
+            TableOptions {
+                wide: kind == Format::Wide,
+                headers: !form.no_headers,
+                colour: colour(),
+                now: Timestamp::now(),
+            },
+        )),
+    }
+}
+
+/// Colour is for terminals, unless the user says no (<https://no-color.org>).
+fn colour() -> bool {
+    io::stdout().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests;

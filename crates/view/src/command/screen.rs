@@ -1,0 +1,49 @@
+//! Drawing a report again and again.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use crate::error::ViewError;
+
+/// Time between two readings.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Goes to the top left; what is left of an older drawing is wiped line by line, which flickers
+/// less than wiping the screen first.
+const HOME: &str = "\u{1b}[H";
+const WIPE_LINE: &str = "\u{1b}[K\n";
+const WIPE_REST: &str = "\u{1b}[J";
+const CLEAR: &str = "\u{1b}[2J";
+
+/// Draws what `read` gives until the process is ended or standard output is closed. The first
+/// reading must succeed; a later failure is shown and tried again.
+pub(super) async fn watch(
+    read: impl AsyncFn() -> Result<String, ViewError>,
+) -> Result<(), ViewError> {
+    let terminal = io::stdout().is_terminal();
+    let mut text = read().await?;
+    if terminal {
+        super::write(CLEAR)?;
+    }
+    loop {
+        super::write(&frame(&text, terminal))?;
+        tokio::time::sleep(PERIOD).await;
+        text = match read().await {
+            Ok(text) => text,
+            Err(ViewError::Output(error)) => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, "the cluster could not be read; trying again");
+                text
+            }
+        };
+    }
+}
+
+/// One drawing: over the last one on a terminal, after it elsewhere.
+fn frame(text: &str, terminal: bool) -> String {
+    if terminal {
+        format!("{HOME}{}{WIPE_REST}", text.replace('\n', WIPE_LINE))
+    } else {
+        format!("{text}\n")
+    }
+}

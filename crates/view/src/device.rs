@@ -1,0 +1,53 @@
+//! Reading a published device: attributes by their short names, and what its taints mean.
+
+use octavo_dra::slice::{AttributeValue, Device, DeviceTaint, TaintEffect};
+
+use crate::snapshot::DRIVER;
+
+/// A text attribute of the driver, named without its domain; both ways of publishing it are read.
+pub(crate) fn text<'a>(device: &'a Device, name: &str) -> Option<&'a str> {
+    match attribute(device, name)? {
+        AttributeValue::String(text) | AttributeValue::Version(text) => Some(text),
+        AttributeValue::Int(_) | AttributeValue::Bool(_) => None,
+    }
+}
+
+/// Whether the device is a whole GPU. A device that does not say its type is taken for one.
+pub(crate) fn is_gpu(device: &Device) -> bool {
+    text(device, "type").is_none_or(|kind| kind == "gpu")
+}
+
+/// The device's memory as it is published, such as `81559Mi`.
+pub(crate) fn memory(device: &Device) -> Option<String> {
+    let quantity = device
+        .capacity
+        .get("memory")
+        .or_else(|| device.capacity.get(&format!("{DRIVER}/memory")))?;
+    Some(quantity.to_string())
+}
+
+/// Taints that keep new pods away.
+pub(crate) fn blocking_taints(device: &Device) -> Vec<String> {
+    let blocks = |taint: &&DeviceTaint| {
+        matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute)
+    };
+    device.taints.iter().filter(blocks).map(taint_text).collect()
+}
+
+/// `key=value:Effect`, as people write taints.
+pub(crate) fn taint_text(taint: &DeviceTaint) -> String {
+    let effect = match taint.effect {
+        TaintEffect::None => "None",
+        TaintEffect::NoSchedule => "NoSchedule",
+        TaintEffect::NoExecute => "NoExecute",
+    };
+    if taint.value.is_empty() {
+        format!("{}:{effect}", taint.key)
+    } else {
+        format!("{}={}:{effect}", taint.key, taint.value)
+    }
+}
+
+fn attribute<'a>(device: &'a Device, name: &str) -> Option<&'a AttributeValue> {
+    device.attributes.get(name).or_else(|| device.attributes.get(&format!("{DRIVER}/{name}")))
+}

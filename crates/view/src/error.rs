@@ -1,0 +1,154 @@
+//! What can go wrong between a command and the cluster.
+
+use std::io;
+
+use octavo_kube_io::client::ClientError;
+use thiserror::Error;
+
+use crate::snapshot::ObjectName;
+
+/// A failure of a command that reads a cluster.
+#[derive(Debug, Error)]
+pub enum ViewError {
+    /// There is no client: no kubeconfig, or one that cannot be used.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The API server refused or failed.
+    #[error("the API server refused to read {kind}: {message}")]
+    Refused {
+        /// Resource, in the plural.
+        kind: &'static str,
+        /// HTTP status.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+    /// The API server could not be reached.
+    #[error("{kind} could not be read")]
+    Unreachable {
+        /// Resource, in the plural.
+        kind: &'static str,
+        /// Why.
+        source: kube::Error,
+    },
+    /// The answer took too long.
+    #[error("the API server did not answer within {seconds} s")]
+    Timeout {
+        /// The limit.
+        seconds: u64,
+    },
+    /// The namespace does not exist.
+    #[error("there is no namespace {namespace:?}")]
+    NoNamespace {
+        /// Its name.
+        namespace: String,
+    },
+    /// The pod does not exist.
+    #[error("there is no pod {:?} in namespace {:?}", pod.name, pod.namespace)]
+    NoPod {
+        /// Its name.
+        pod: ObjectName,
+        /// Namespaces that have a pod of this name.
+        elsewhere: Vec<String>,
+    },
+    /// A node that was named has no devices.
+    #[error("no devices are published for node {node:?}")]
+    NoNode {
+        /// Its name.
+        node: String,
+    },
+    /// Only pods can be explained.
+    #[error("{kind:?} is nothing that can be explained")]
+    Kind {
+        /// What was asked for.
+        kind: String,
+    },
+    /// A kind without a name, or with more than one.
+    #[error("the name of the {kind} is missing")]
+    NoName {
+        /// What was asked for.
+        kind: String,
+    },
+    /// The report could not be written to standard output.
+    #[error("the report could not be written")]
+    Output(#[from] io::Error),
+    /// The report could not be put into JSON or YAML.
+    #[error("the report could not be written as {format}: {message}")]
+    Encode {
+        /// Format.
+        format: &'static str,
+        /// Why.
+        message: String,
+    },
+}
+
+impl ViewError {
+    /// Whether nothing says which cluster is meant.
+    pub fn is_without_cluster(&self) -> bool {
+        matches!(self, Self::Client(ClientError::Nowhere(_)))
+    }
+
+    /// Whether the command line was wrong, and not the cluster.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Kind { .. } | Self::NoName { .. })
+    }
+
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Client(ClientError::Kubeconfig { .. }) => {
+                Some("`kubectl config view` shows what it says; --context picks another".to_owned())
+            }
+            Self::Refused { code: 401, .. } => {
+                Some("the credentials of this context were not accepted: log in again".to_owned())
+            }
+            Self::Refused { kind, code: 403, .. } => {
+                Some(format!("ask an administrator for the right to list {kind}"))
+            }
+            Self::Refused { kind, code: 404, .. } if kind.starts_with("resource") => Some(
+                "the cluster does not serve resource.k8s.io/v1: Kubernetes 1.34 or later is needed"
+                    .to_owned(),
+            ),
+            Self::Unreachable { .. } | Self::Timeout { .. } => Some(
+                "check that the cluster is up and that the kubeconfig names the right one"
+                    .to_owned(),
+            ),
+            Self::NoNamespace { .. } => {
+                Some("`kubectl get namespaces` lists them; -n chooses one".to_owned())
+            }
+            Self::NoPod { elsewhere, pod } if elsewhere.is_empty() => {
+                Some(format!("`kubectl get pods -n {}` lists the pods there", pod.namespace))
+            }
+            Self::NoPod { elsewhere, .. } => {
+                Some(format!("a pod of this name is in: {} (use -n)", elsewhere.join(", ")))
+            }
+            Self::NoNode { .. } => Some(
+                "`octavo top` without names lists all nodes with devices; on the node, the agent \
+                 must run"
+                    .to_owned(),
+            ),
+            Self::Kind { .. } | Self::NoName { .. } => {
+                Some("write `octavo explain pod NAME` or `octavo explain pod/NAME`".to_owned())
+            }
+            Self::Client(_) | Self::Refused { .. } | Self::Output(_) | Self::Encode { .. } => None,
+        }
+    }
+
+    /// The server's words, if it was a right that was missing.
+    pub(crate) fn forbidden(&self) -> Option<String> {
+        match self {
+            Self::Refused { code: 403, message, .. } => Some(message.clone()),
+            _ => None,
+        }
+    }
+
+    /// Sorts a client's error by what a person can do about it.
+    pub(crate) fn api(kind: &'static str, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                Self::Refused { kind, code: status.code, message: status.message.clone() }
+            }
+            source => Self::Unreachable { kind, source },
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! `octavo explain pod`: where a pod's claims stand and, if it waits, why.
+//!
+//! The answer never claims more than was read. CEL selectors are shown as written and not
+//! evaluated: counts of devices are therefore upper bounds of what could serve, and a "no" that
+//! follows from a count is certain while a "yes" is not.
+
+mod advice;
+mod claims;
+mod text;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub use advice::{Advice, WaitReason};
+pub use claims::{ClaimView, GivenDevice};
+pub use text::{TextOptions, render};
+
+use crate::snapshot::{ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
+use crate::usage::{self, GpuUse};
+
+/// Where a pod stands, and why it waits if it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodExplanation {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// The pod's phase.
+    pub phase: String,
+    /// What it is at, finer than the phase.
+    pub stage: Stage,
+    /// Whether it waits: its phase is `Pending`.
+    pub waits: bool,
+    /// When it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
+    /// Node that it is bound to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Scheduler that must place it.
+    pub scheduler: String,
+    /// Condition `PodScheduled`, in the scheduler's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<Condition>,
+    /// Its claims.
+    pub claims: Vec<ClaimView>,
+    /// Events about it, oldest first.
+    pub events: Vec<Event>,
+    /// GPUs that it competes for; only while a known request waits for an allocation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<GpuUse>,
+    /// Why it waits and what would help, most certain first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<Advice>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// What a pod is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Scheduling gates keep it from the scheduler.
+    Gated,
+    /// No node has been chosen.
+    Unscheduled,
+    /// Bound to a node; claims are prepared, images pulled, containers started.
+    Starting,
+    /// Running.
+    Running,
+    /// Succeeded or failed.
+    Finished,
+    /// Being deleted.
+    Deleting,
+    /// The phase is not known.
+    Unknown,
+}
+
+/// An event about a pod. Orders by time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Event {
+    /// When it was last seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Timestamp>,
+    /// Component that reported it.
+    pub source: String,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Reason, a constant.
+    pub reason: String,
+    /// Message, for people.
+    pub message: String,
+    /// How often.
+    pub count: i32,
+}
+
+/// Explains a pod of the snapshot; `None` if the snapshot does not have it.
+pub fn explain_pod(
+    snapshot: &ClusterSnapshot,
+    name: &ObjectName,
+    events: Vec<Event>,
+) -> Option<PodExplanation> {
+    let pod = snapshot.pods.get(name)?;
+    let claims = claims::of_pod(snapshot, name, pod);
+    let stage = stage(pod);
+    let asks = claims.iter().any(|claim| !claim.allocated && !claim.requests.is_empty());
+    let candidates = if stage == Stage::Unscheduled && asks {
+        usage::gpus(snapshot, &Holders::of(snapshot))
+    } else {
+        Vec::new()
+    };
+    let mut explanation = PodExplanation {
+        namespace: name.namespace.clone(),
+        name: name.name.clone(),
+        phase: pod.phase.clone(),
+        stage,
+        waits: pod.phase == "Pending",
+        created: pod.created,
+        node: pod.node.clone(),
+        scheduler: pod.scheduler.clone(),
+        scheduled: pod.scheduled.clone(),
+        claims,
+        events,
+        candidates,
+        advice: Vec::new(),
+        gaps: snapshot.gaps.clone(),
+    };
+    if explanation.waits {
+        explanation.advice = advice::of(snapshot, pod, &explanation);
+    }
+    Some(explanation)
+}
+
+fn stage(pod: &Pod) -> Stage {
+    match &*pod.phase {
+        "Succeeded" | "Failed" => Stage::Finished,
+        _ if pod.deleting => Stage::Deleting,
+        "Running" => Stage::Running,
+        "Pending" if pod.node.is_some() => Stage::Starting,
+        "Pending" if !pod.gates.is_empty() => Stage::Gated,
+        "Pending" => Stage::Unscheduled,
+        _ => Stage::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Why a pod waits, as data, and the words for it: what is so, why, and what would help.
+
+mod counts;
+mod words;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::{Event, PodExplanation, Stage};
+use crate::snapshot::{ClaimSource, ClusterSnapshot, GapKind, ObjectName, Pod};
+
+/// A reason with its words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// The reason, with its data.
+    #[serde(flatten)]
+    pub reason: WaitReason,
+    /// The same for people.
+    pub message: String,
+}
+
+/// Why a pod waits. The names are constants of the output's API.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "reason", rename_all_fields = "camelCase")]
+pub enum WaitReason {
+    /// Scheduling gates are in place.
+    SchedulingGated {
+        /// Their names.
+        gates: Vec<String>,
+    },
+    /// No scheduler has said anything about the pod yet.
+    NotYetConsidered {
+        /// Scheduler that should.
+        scheduler: String,
+    },
+    /// The template does not exist.
+    TemplateNotFound {
+        /// Template.
+        template: String,
+    },
+    /// The claim does not exist.
+    ClaimNotFound {
+        /// Claim.
+        claim: String,
+    },
+    /// The control plane has not made the claim from its template yet.
+    ClaimNotMade {
+        /// Template.
+        template: String,
+    },
+    /// The class does not exist.
+    ClassNotFound {
+        /// Class.
+        class: String,
+        /// Classes that do.
+        known: Vec<String>,
+    },
+    /// No class stands for the extended resource.
+    ResourceNotServed {
+        /// Resource.
+        resource: String,
+    },
+    /// A claim that others use fixes the node.
+    NodeFixed {
+        /// Claim.
+        claim: String,
+        /// Node.
+        node: String,
+    },
+    /// No node publishes GPUs.
+    NothingPublished,
+    /// More GPUs are asked for than any node has.
+    LargerThanAnyNode {
+        /// GPUs asked for on one node, at least.
+        asked: usize,
+        /// GPUs of the largest node.
+        most: usize,
+        /// Largest node.
+        node: String,
+    },
+    /// No node has enough free GPUs.
+    NotEnoughFree {
+        /// GPUs asked for on one node, at least.
+        asked: usize,
+        /// Node that lacks the fewest.
+        node: String,
+        /// Its GPUs.
+        gpus: usize,
+        /// Of these, free.
+        free: usize,
+        /// Of these, neither held nor free: tainted, or the node takes no pods.
+        out: usize,
+        /// Who holds the others.
+        held_by: Vec<String>,
+        /// Whether selectors are written in the claims; they may rule the node out.
+        selectors: bool,
+    },
+    /// Enough GPUs are free, so that something else narrows the choice.
+    EnoughFree {
+        /// GPUs asked for on one node, at least.
+        asked: usize,
+        /// Nodes with that many free.
+        nodes: Vec<String>,
+        /// Whether selectors are written in the claims.
+        selectors: bool,
+    },
+    /// The node could not prepare the claims.
+    PrepareFailed {
+        /// Node.
+        node: String,
+        /// The words of the kubelet or the driver.
+        words: String,
+    },
+    /// The pod is bound and its node is at work.
+    Starting {
+        /// Node.
+        node: String,
+    },
+}
+
+/// All reasons that hold, most certain first.
+pub(super) fn of(
+    snapshot: &ClusterSnapshot,
+    pod: &Pod,
+    explanation: &PodExplanation,
+) -> Vec<Advice> {
+    let mut reasons = Vec::new();
+    match explanation.stage {
+        Stage::Gated => {
+            reasons.push(WaitReason::SchedulingGated { gates: pod.gates.clone() });
+        }
+        Stage::Starting => reasons.push(starting(explanation)),
+        Stage::Unscheduled => {
+            missing_objects(snapshot, explanation, &mut reasons);
+            // Until its objects are there, neither counts nor the scheduler's silence say anything.
+            if reasons.is_empty() {
+                counts::judge(snapshot, explanation, &mut reasons);
+                if explanation.scheduled.is_none() {
+                    let scheduler = pod.scheduler.clone();
+                    reasons.push(WaitReason::NotYetConsidered { scheduler });
+                }
+            }
+        }
+        Stage::Running | Stage::Finished | Stage::Deleting | Stage::Unknown => {}
+    }
+    reasons.into_iter().map(|reason| Advice { message: reason.to_string(), reason }).collect()
+}
+
+/// Objects that the pod needs and that are not there.
+fn missing_objects(
+    snapshot: &ClusterSnapshot,
+    explanation: &PodExplanation,
+    reasons: &mut Vec<WaitReason>,
+) {
+    let mut classes = BTreeSet::new();
+    for claim in &explanation.claims {
+        match &claim.source {
+            ClaimSource::ResourceClaimTemplate(template) if !claim.exists => {
+                let name = ObjectName::new(&*explanation.namespace, template);
+                let known = snapshot.templates.contains(&name);
+                reasons.push(if known || snapshot.lacks(GapKind::Templates) {
+                    WaitReason::ClaimNotMade { template: template.clone() }
+                } else {
+                    WaitReason::TemplateNotFound { template: template.clone() }
+                });
+            }
+            ClaimSource::ResourceClaim(name) if !claim.exists => {
+                reasons.push(WaitReason::ClaimNotFound { claim: name.clone() });
+            }
+            _ => {}
+        }
+        if !snapshot.lacks(GapKind::Classes) {
+            let unserved = claim.unserved.iter().cloned();
+            reasons.extend(unserved.map(|resource| WaitReason::ResourceNotServed { resource }));
+            for request in &claim.requests {
+                // An alternative of a missing class is only a loss while another one is left.
+                if request.alternatives.iter().all(|ask| !snapshot.classes.contains_key(&ask.class))
+                {
+                    classes.extend(request.alternatives.iter().map(|ask| ask.class.clone()));
+                }
+            }
+        }
+    }
+    let known: Vec<String> = snapshot.classes.keys().cloned().collect();
+    let missing = classes.into_iter();
+    reasons.extend(missing.map(|class| WaitReason::ClassNotFound { class, known: known.clone() }));
+}
+
+/// A bound pod: what the driver or the kubelet complained about last, if anything.
+fn starting(explanation: &PodExplanation) -> WaitReason {
+    let node = explanation.node.clone().unwrap_or_default();
+    let refused = explanation
+        .claims
+        .iter()
+        .flat_map(|claim| &claim.devices)
+        .flat_map(|device| &device.conditions)
+        .find(|condition| condition.status == "False" && !condition.message.is_empty());
+    if let Some(condition) = refused {
+        return WaitReason::PrepareFailed { node, words: condition.message.clone() };
+    }
+    let about_claims =
+        |event: &&Event| event.kind == "Warning" && event.reason == "FailedPrepareDynamicResources";
+    match explanation.events.iter().rev().find(about_claims) {
+        Some(event) => WaitReason::PrepareFailed { node, words: event.message.clone() },
+        None => WaitReason::Starting { node },
+    }
+}

@@ -1,0 +1,145 @@
+//! What follows from counting GPUs, without evaluating selectors.
+//!
+//! Devices of the driver are local to their node, so all that a pod still needs must come from one
+//! node. Only requests for the class of whole GPUs are counted, each by its least alternative, so
+//! that "too few" is certain.
+
+use std::collections::BTreeSet;
+
+use octavo_api::names::CLASS_GPU;
+
+use super::super::PodExplanation;
+use super::WaitReason;
+use crate::snapshot::{Ask, ClusterSnapshot, GapKind, Request};
+use crate::usage::{GpuState, GpuUse, natural};
+
+/// One node's GPUs as the pod may count them.
+struct NodeCount<'a> {
+    node: &'a str,
+    gpus: usize,
+    free: usize,
+    held_by: BTreeSet<String>,
+    held: usize,
+}
+
+/// Adds what the counts prove, or that they prove nothing.
+pub(super) fn judge(
+    snapshot: &ClusterSnapshot,
+    explanation: &PodExplanation,
+    reasons: &mut Vec<WaitReason>,
+) {
+    let open: Vec<&Request> = explanation
+        .claims
+        .iter()
+        .filter(|claim| !claim.allocated)
+        .flat_map(|claim| &claim.requests)
+        .collect();
+    let fixed = fixed_node(explanation, reasons);
+    if open.is_empty() || snapshot.lacks(GapKind::Slices) {
+        return;
+    }
+    let asked: usize = open.iter().map(|request| least(request)).sum();
+    if asked == 0 {
+        return;
+    }
+    if explanation.candidates.is_empty() {
+        reasons.push(WaitReason::NothingPublished);
+        return;
+    }
+    let asks = || open.iter().flat_map(|request| &request.alternatives);
+    let nodes = count(explanation, fixed.as_deref(), asks().any(|ask| ask.tolerates));
+    // Of equals, `max_by_key` takes the last: reversed, the first by name.
+    let Some(largest) = nodes.iter().rev().max_by_key(|node| node.gpus) else { return };
+    if largest.gpus < asked && fixed.is_none() {
+        reasons.push(WaitReason::LargerThanAnyNode {
+            asked,
+            most: largest.gpus,
+            node: largest.node.to_owned(),
+        });
+        return;
+    }
+    let selectors = asks().any(|ask| !ask.selectors.is_empty());
+    let enough: Vec<String> =
+        nodes.iter().filter(|node| node.free >= asked).map(|node| node.node.to_owned()).collect();
+    if !enough.is_empty() {
+        // Without the claims of other namespaces, a device that looks free may be held.
+        if !snapshot.lacks(GapKind::ClaimsElsewhere) {
+            reasons.push(WaitReason::EnoughFree { asked, nodes: enough, selectors });
+        }
+        return;
+    }
+    // The fewest that must become free; then the node that can serve at all.
+    let nearest = nodes.iter().min_by_key(|node| {
+        let lacking = asked.saturating_sub(node.free);
+        (lacking > node.held, lacking)
+    });
+    if let Some(node) = nearest {
+        reasons.push(WaitReason::NotEnoughFree {
+            asked,
+            node: node.node.to_owned(),
+            gpus: node.gpus,
+            free: node.free,
+            out: node.gpus.saturating_sub(node.free + node.held),
+            held_by: node.held_by.iter().cloned().collect(),
+            selectors,
+        });
+    }
+}
+
+/// The node that a claim of the pod already sits on.
+fn fixed_node(explanation: &PodExplanation, reasons: &mut Vec<WaitReason>) -> Option<String> {
+    for claim in &explanation.claims {
+        let node = claim.devices.iter().find_map(|device| device.node.clone());
+        if let (Some(name), Some(node)) = (&claim.claim, node) {
+            reasons.push(WaitReason::NodeFixed { claim: name.clone(), node: node.clone() });
+            return Some(node);
+        }
+    }
+    None
+}
+
+/// The fewest whole GPUs that serve a request; none where that cannot be told.
+fn least(request: &Request) -> usize {
+    request.alternatives.iter().map(whole_gpus).min().unwrap_or_default()
+}
+
+fn whole_gpus(ask: &Ask) -> usize {
+    if ask.class != CLASS_GPU || ask.admin_access || !ask.capacity.is_empty() {
+        return 0;
+    }
+    ask.count.and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
+}
+
+fn count<'a>(
+    explanation: &'a PodExplanation,
+    fixed: Option<&str>,
+    tolerates: bool,
+) -> Vec<NodeCount<'a>> {
+    let mut nodes: Vec<NodeCount<'a>> = Vec::new();
+    let wanted = |gpu: &&GpuUse| gpu.whole && fixed.is_none_or(|node| node == gpu.node);
+    for gpu in explanation.candidates.iter().filter(wanted) {
+        if nodes.last().is_none_or(|node| node.node != gpu.node) {
+            nodes.push(NodeCount {
+                node: &gpu.node,
+                gpus: 0,
+                free: 0,
+                held_by: BTreeSet::new(),
+                held: 0,
+            });
+        }
+        let Some(node) = nodes.last_mut() else { continue };
+        node.gpus += 1;
+        match gpu.state {
+            GpuState::Used => {
+                node.held += 1;
+                node.held_by.extend(gpu.holders.iter().flat_map(crate::snapshot::Holder::names));
+            }
+            GpuState::Free => node.free += 1,
+            // Which taints are tolerated is for the scheduler to say; it may be all of them.
+            GpuState::Tainted if tolerates => node.free += 1,
+            GpuState::Tainted | GpuState::NodeUnavailable => {}
+        }
+    }
+    nodes.sort_by_key(|node| natural(node.node));
+    nodes
+}

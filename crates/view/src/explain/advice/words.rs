@@ -1,0 +1,140 @@
+//! The words for each reason: what is so, why, and what would help.
+
+use std::fmt;
+
+use super::WaitReason;
+
+/// How many names a sentence lists before it says how many more there are.
+const NAMES_SHOWN: usize = 8;
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SchedulingGated { gates } => write!(
+                out,
+                "The scheduler does not look at the pod while it has scheduling gates: {}. \
+                 Whoever set them must remove them.",
+                gates.join(", ")
+            ),
+            Self::NotYetConsidered { scheduler } => write!(
+                out,
+                "The scheduler {scheduler:?} has said nothing about the pod yet. If this lasts, \
+                 check that a scheduler of this name is running."
+            ),
+            Self::TemplateNotFound { template } => write!(
+                out,
+                "The ResourceClaimTemplate {template:?} does not exist in the pod's namespace. \
+                 Create it, or correct the name in the pod."
+            ),
+            Self::ClaimNotFound { claim } => write!(
+                out,
+                "The ResourceClaim {claim:?} does not exist in the pod's namespace. Create it, or \
+                 correct the name in the pod."
+            ),
+            Self::ClaimNotMade { template } => write!(
+                out,
+                "The claim from template {template:?} has not been made yet. If this lasts, \
+                 kube-controller-manager is not running or the pod's events say what it lacks."
+            ),
+            Self::ClassNotFound { class, known } if known.is_empty() => write!(
+                out,
+                "The DeviceClass {class:?} does not exist, and no other does. Install the chart \
+                 that brings the classes."
+            ),
+            Self::ClassNotFound { class, known } => write!(
+                out,
+                "The DeviceClass {class:?} does not exist. There are: {}.",
+                listed(known)
+            ),
+            Self::ResourceNotServed { resource } => write!(
+                out,
+                "No DeviceClass has extendedResourceName {resource:?}. Only a device plugin could \
+                 serve it; ask for a class that exists, or name the resource in a class."
+            ),
+            Self::NodeFixed { claim, node } => write!(
+                out,
+                "Claim {claim:?} is already allocated on node {node}, so the pod can only run \
+                 there."
+            ),
+            Self::NothingPublished => write!(
+                out,
+                "No node publishes GPUs of driver {}. Check that the agent runs on the GPU nodes.",
+                crate::usage::driver()
+            ),
+            Self::LargerThanAnyNode { asked, most, node } => write!(
+                out,
+                "The pod asks for {asked} GPUs on one node; the most that a node has is {most} \
+                 ({node}). Waiting does not help: ask for at most {most}, or spread the work over \
+                 several pods."
+            ),
+            Self::NotEnoughFree { asked, node, gpus, free, out: lost, held_by, selectors } => {
+                let held = gpus.saturating_sub(free + lost);
+                write!(out, "The pod asks for {}", gpu_count(*asked))?;
+                write!(out, ", and no node has that many free. Nearest is {node}: {held} of ")?;
+                write!(out, "{gpus} held")?;
+                if !held_by.is_empty() {
+                    write!(out, " by {}", listed(held_by))?;
+                }
+                if *free > 0 {
+                    write!(out, ", {free} free")?;
+                }
+                if *lost > 0 {
+                    write!(out, ", {lost} out of use")?;
+                }
+                let lacking = asked.saturating_sub(*free);
+                if lacking > held {
+                    write!(out, ". GPUs that are out of use must come back first.")?;
+                } else if lacking == 1 {
+                    write!(
+                        out,
+                        ". It needs 1 more there: wait until one is given back, or delete "
+                    )?;
+                    write!(out, "a pod that holds one.")?;
+                } else {
+                    write!(
+                        out,
+                        ". It needs {lacking} more there: wait until they are given back, "
+                    )?;
+                    write!(out, "or delete pods that hold them.")?;
+                }
+                if *selectors {
+                    write!(out, " The selectors, as written above, may rule this node out.")?;
+                }
+                Ok(())
+            }
+            Self::EnoughFree { asked, nodes, selectors } => {
+                write!(out, "{} would be free on {}", gpu_count(*asked), listed(nodes))?;
+                write!(out, ", so it is not the number that is lacking. ")?;
+                if *selectors {
+                    write!(out, "The selectors, as written above, narrow the choice: compare ")?;
+                    write!(out, "them with `kubectl get resourceslices -o yaml`. ")?;
+                }
+                write!(out, "What else narrows it are the pod's node selector, affinity and ")?;
+                write!(out, "tolerations, and its CPU and memory: the scheduler's words say which.")
+            }
+            Self::PrepareFailed { node, words } => write!(
+                out,
+                "Node {node} could not prepare the pod's claims and keeps trying. It said: {words}"
+            ),
+            Self::Starting { node } => write!(
+                out,
+                "The pod is bound to {node}, which prepares its claims and starts its containers."
+            ),
+        }
+    }
+}
+
+fn gpu_count(count: usize) -> String {
+    if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") }
+}
+
+/// Names in a sentence, cut where they become too many to read.
+fn listed(names: &[String]) -> String {
+    match names.get(NAMES_SHOWN..) {
+        Some(rest) if !rest.is_empty() => {
+            let shown: Vec<&str> = names.iter().take(NAMES_SHOWN).map(String::as_str).collect();
+            format!("{} and {} more", shown.join(", "), rest.len())
+        }
+        _ => names.join(", "),
+    }
+}

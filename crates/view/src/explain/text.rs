@@ -1,0 +1,267 @@
+//! The text form of [`PodExplanation`].
+
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use super::{ClaimView, Event, PodExplanation, Stage};
+use crate::grid::{Grid, Tone, age, paint};
+use crate::snapshot::{Ask, ClaimSource, Request};
+use crate::usage::{GpuState, GpuUse, holder_names, natural};
+
+/// Events that are shown; the others are in the JSON form.
+const EVENTS_SHOWN: usize = 5;
+
+/// How the text is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct TextOptions {
+    /// A line for each GPU instead of one for each node.
+    pub wide: bool,
+    /// Whether tables have a line of headers.
+    pub headers: bool,
+    /// Whether lines are coloured.
+    pub colour: bool,
+    /// The moment from which ages are counted.
+    pub now: Timestamp,
+}
+
+/// Draws an explanation.
+pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
+    let mut parts = vec![headline(explanation, options)];
+    if explanation.claims.is_empty() {
+        parts.push("It asks for no devices: it has no claims and no extended resources.\n".into());
+    } else {
+        let claims: String = explanation.claims.iter().map(claim).collect();
+        parts.push(section("Claims", claims));
+    }
+    if let Some(scheduled) = &explanation.scheduled
+        && scheduled.status != "True"
+    {
+        let words = [&*scheduled.reason, &*scheduled.message]
+            .into_iter()
+            .filter(|words| !words.is_empty())
+            .collect::<Vec<_>>()
+            .join(": ");
+        parts.push(section("The scheduler says", indented(&words, 2)));
+    }
+    let events = events(explanation, options);
+    if !events.is_empty() {
+        parts.push(section("Events", events));
+    }
+    if !explanation.candidates.is_empty() {
+        let heading =
+            format!("GPUs of driver {}, whatever the selectors say", crate::usage::driver());
+        parts.push(section(&heading, candidates(explanation, options)));
+    }
+    if !explanation.advice.is_empty() {
+        let lines: String = explanation
+            .advice
+            .iter()
+            .map(|advice| indented(&format!("- {}", advice.message), 2))
+            .collect();
+        parts.push(section("What this means", lines));
+    }
+    if !explanation.gaps.is_empty() {
+        let lines: String = explanation
+            .gaps
+            .iter()
+            .map(|gap| indented(&format!("{}: {}", gap.kind, gap.message), 2))
+            .collect();
+        parts.push(section("Could not be read, so not taken into account", lines));
+    }
+    parts.join("\n")
+}
+
+fn headline(explanation: &PodExplanation, options: TextOptions) -> String {
+    let node = explanation.node.as_deref().unwrap_or_default();
+    let state = match explanation.stage {
+        Stage::Gated => "waits behind scheduling gates".to_owned(),
+        Stage::Unscheduled => "waits for a node".to_owned(),
+        Stage::Starting => format!("is starting on {node}"),
+        Stage::Running => format!("runs on {node}"),
+        Stage::Finished => format!("has finished ({})", explanation.phase),
+        Stage::Deleting => "is being deleted".to_owned(),
+        Stage::Unknown => format!("is in phase {}", explanation.phase),
+    };
+    let since = match (explanation.waits, explanation.created) {
+        (true, Some(created)) => format!(", made {} ago", age(created, options.now)),
+        _ => String::new(),
+    };
+    let tone = if explanation.waits { Tone::Warn } else { Tone::Strong };
+    let line = format!("Pod {}/{} {state}{since}", explanation.namespace, explanation.name);
+    paint(&line, tone, options.colour) + "\n"
+}
+
+fn claim(claim: &ClaimView) -> String {
+    let origin = match &claim.source {
+        ClaimSource::ResourceClaim(_) => format!("{}: a ResourceClaim", claim.name),
+        ClaimSource::ResourceClaimTemplate(template) => {
+            format!("{}: from template {template}", claim.name)
+        }
+        ClaimSource::ExtendedResource(resource) => format!("from limits {resource}"),
+    };
+    let state = match (&claim.claim, claim.exists) {
+        (Some(name), true) if claim.allocated => format!("claim {name}, allocated"),
+        (Some(name), true) => format!("claim {name}, not allocated"),
+        (Some(name), false) => format!("claim {name} does not exist"),
+        (None, _) => "no claim yet".to_owned(),
+    };
+    let mut text = format!("  {origin}; {state}\n");
+    for request in &claim.requests {
+        text.push_str(&request_text(request));
+    }
+    for device in &claim.devices {
+        let place = device.node.as_deref().unwrap_or(&device.pool);
+        let facts: Vec<&str> =
+            [&device.product, &device.uuid].into_iter().filter_map(Option::as_deref).collect();
+        let _ = writeln!(
+            text,
+            "    {} on {place} for request {}{}",
+            device.device,
+            device.request,
+            if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) },
+        );
+        for taint in &device.taints {
+            let _ = writeln!(text, "      tainted {taint}");
+        }
+        for condition in &device.conditions {
+            let _ = writeln!(
+                text,
+                "      {} is {}{}{}",
+                condition.kind,
+                condition.status,
+                prefixed(", ", &condition.reason),
+                prefixed(": ", &condition.message),
+            );
+        }
+    }
+    if claim.allocated && claim.reserved_for.len() > 1 {
+        let _ = writeln!(text, "    shared by pods {}", claim.reserved_for.join(", "));
+    }
+    text
+}
+
+fn request_text(request: &Request) -> String {
+    let mut text = String::new();
+    let alternatives = request.alternatives.len();
+    for (index, ask) in request.alternatives.iter().enumerate() {
+        let rank = if alternatives > 1 {
+            format!(", choice {} of {alternatives}", index + 1)
+        } else {
+            String::new()
+        };
+        let _ = writeln!(text, "    request {}{rank}: {}", request.name, ask_text(ask));
+        for (name, amount) in &ask.capacity {
+            let _ = writeln!(text, "      {name}: {amount}");
+        }
+        for selector in &ask.selectors {
+            text.push_str("      selector as written:\n");
+            text.push_str(&indented(selector.trim(), 8));
+        }
+    }
+    text
+}
+
+fn ask_text(ask: &Ask) -> String {
+    let count = match ask.count {
+        Some(1) => "1 device".to_owned(),
+        Some(count) => format!("{count} devices"),
+        None => "all devices".to_owned(),
+    };
+    let looks_on = if ask.admin_access { ", as an onlooker (adminAccess)" } else { "" };
+    format!("{count} of class {}{looks_on}", ask.class)
+}
+
+/// The last events, without those that only repeat the scheduler's condition.
+fn events(explanation: &PodExplanation, options: TextOptions) -> String {
+    let said = explanation.scheduled.as_ref().map(|scheduled| &*scheduled.message);
+    let news: Vec<&Event> = explanation
+        .events
+        .iter()
+        .filter(|event| said.is_none_or(|said| said != event.message))
+        .collect();
+    let start = news.len().saturating_sub(EVENTS_SHOWN);
+    let mut grid = Grid::new(&[]);
+    for event in news.get(start..).unwrap_or_default() {
+        let tone = if event.kind == "Warning" { Tone::Warn } else { Tone::Plain };
+        let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
+        let ago = event.last_seen.map(|at| age(at, options.now)).unwrap_or_default();
+        grid.row(
+            tone,
+            vec![
+                format!("  {ago}"),
+                event.reason.clone(),
+                event.source.clone(),
+                format!("{}{times}", event.message),
+            ],
+        );
+    }
+    grid.draw(false, options.colour)
+}
+
+fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
+    if options.wide {
+        let mut grid = Grid::new(&["  NODE", "GPU", "STATE", "MEMORY", "PRODUCT", "HELD BY"]);
+        for gpu in &explanation.candidates {
+            let tone = if gpu.state == GpuState::Free { Tone::Good } else { Tone::Plain };
+            grid.row(
+                tone,
+                vec![
+                    format!("  {}", gpu.node),
+                    gpu.device.clone(),
+                    [gpu.state.word(), &gpu.taints.join(", ")].join(" ").trim().to_owned(),
+                    gpu.memory.clone().unwrap_or_default(),
+                    gpu.product.clone().unwrap_or_default(),
+                    holder_names(&gpu.holders),
+                ],
+            );
+        }
+        return grid.draw(options.headers, options.colour);
+    }
+    let mut gpus: Vec<&GpuUse> = explanation.candidates.iter().filter(|gpu| gpu.whole).collect();
+    gpus.sort_by_cached_key(|gpu| natural(&gpu.node));
+    let mut grid = Grid::new(&["  NODE", "PRODUCT", "MEMORY", "GPUS", "FREE", "HELD", "OTHER"]);
+    for node in gpus.chunk_by(|one, other| one.node == other.node) {
+        let Some(first) = node.first() else { continue };
+        let count = |state| node.iter().filter(|gpu| gpu.state == state).count();
+        let (free, held) = (count(GpuState::Free), count(GpuState::Used));
+        let tone = if free > 0 { Tone::Good } else { Tone::Plain };
+        let mut cells = vec![
+            format!("  {}", first.node),
+            first.product.clone().unwrap_or_default(),
+            first.memory.clone().unwrap_or_default(),
+        ];
+        cells.extend([node.len(), free, held].map(|count| count.to_string()));
+        cells.push(others(node));
+        grid.row(tone, cells);
+    }
+    grid.draw(options.headers, options.colour)
+}
+
+/// What keeps GPUs that nobody holds from being free.
+fn others(node: &[&GpuUse]) -> String {
+    let mut words = Vec::new();
+    for state in [GpuState::Tainted, GpuState::NodeUnavailable] {
+        let count = node.iter().filter(|gpu| gpu.state == state).count();
+        if count > 0 {
+            words.push(format!("{count} {}", state.word()));
+        }
+    }
+    words.join(", ")
+}
+
+fn section(heading: &str, body: impl AsRef<str>) -> String {
+    format!("{heading}\n{}", body.as_ref())
+}
+
+fn indented(text: &str, blanks: usize) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let _ = writeln!(out, "{:blanks$}{line}", "");
+    }
+    out
+}
+
+fn prefixed(prefix: &str, text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("{prefix}{text}") }
+}

@@ -1,0 +1,206 @@
+//! Reading a [`ClusterSnapshot`] from the API server: a few paged lists, no watch.
+
+mod convert;
+
+use k8s_openapi::api::core::v1::{Event as KubeEvent, Node, Pod};
+use k8s_openapi::api::resource::v1::{
+    DeviceClass, ResourceClaim, ResourceClaimTemplate, ResourceSlice,
+};
+use kube::api::ListParams;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+
+use crate::error::ViewError;
+use crate::explain::Event;
+use crate::snapshot::{ClaimSource, ClusterSnapshot, DRIVER, Gap, GapKind, ObjectName};
+
+/// Objects in one answer of the API server; bounds its memory and ours in a large cluster.
+const PAGE: u32 = 500;
+
+/// Reads what `top` shows: nodes, slices of the driver and all claims.
+///
+/// Nodes may be unreadable, which is noted as a gap; without slices or claims there is nothing true
+/// to show.
+pub async fn for_top(client: &Client) -> Result<ClusterSnapshot, ViewError> {
+    let mut snapshot = ClusterSnapshot::default();
+    read_slices(client, &mut snapshot).await?;
+    read_claims(&Api::all(client.clone()), &mut snapshot).await?;
+    if let Err(error) = read_nodes(client, &mut snapshot).await {
+        note(&mut snapshot, GapKind::Nodes, error)?;
+    }
+    Ok(snapshot)
+}
+
+/// Reads what `explain pod` needs: the pod, its events, and what it competes for. A user may not be
+/// allowed to read more than the own namespace; what is missing is noted.
+pub async fn for_pod(
+    client: &Client,
+    name: &ObjectName,
+) -> Result<(ClusterSnapshot, Vec<Event>), ViewError> {
+    let mut snapshot = ClusterSnapshot::default();
+    let namespace = &*name.namespace;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let pod = match pods.get_opt(&name.name).await {
+        Ok(Some(pod)) => pod,
+        Ok(None) => return Err(missing_pod(client, name).await),
+        Err(error) => return Err(ViewError::api("pods", error)),
+    };
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let pod = convert::pod(pod);
+    read_templates(client, namespace, &pod.claims, &mut snapshot).await?;
+    snapshot.pods.insert(name.clone(), pod);
+
+    if let Err(error) = read_claims(&Api::all(client.clone()), &mut snapshot).await {
+        note(&mut snapshot, GapKind::ClaimsElsewhere, error)?;
+        read_claims(&Api::namespaced(client.clone(), namespace), &mut snapshot).await?;
+    }
+    if let Err(error) = read_slices(client, &mut snapshot).await {
+        note(&mut snapshot, GapKind::Slices, error)?;
+    }
+    if let Err(error) = read_classes(client, &mut snapshot).await {
+        note(&mut snapshot, GapKind::Classes, error)?;
+    }
+    if let Err(error) = read_nodes(client, &mut snapshot).await {
+        note(&mut snapshot, GapKind::Nodes, error)?;
+    }
+    let events = match read_events(client, name, &uid).await {
+        Ok(events) => events,
+        Err(error) => {
+            note(&mut snapshot, GapKind::Events, error)?;
+            Vec::new()
+        }
+    };
+    Ok((snapshot, events))
+}
+
+async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
+    // The API server selects by driver, so that other drivers' devices never travel.
+    let params = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
+    let mut slices: Vec<ResourceSlice> =
+        list("resourceslices", &Api::all(client.clone()), params).await?;
+    slices.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    let readable =
+        slices.iter().filter_map(|slice| match octavo_kube_io::slices::from_api(slice) {
+            Ok(slice) => Some(slice),
+            Err(error) => {
+                // Its pool then lacks a slice and is shown as incomplete.
+                let name = slice.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(%error, slice = name, "a ResourceSlice is passed over");
+                None
+            }
+        });
+    into.pools = crate::snapshot::newest_generations(readable);
+    Ok(())
+}
+
+async fn read_claims(
+    api: &Api<ResourceClaim>,
+    into: &mut ClusterSnapshot,
+) -> Result<(), ViewError> {
+    let claims = list("resourceclaims", api, ListParams::default()).await?;
+    into.claims = claims.into_iter().map(convert::claim).collect();
+    Ok(())
+}
+
+async fn read_nodes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
+    let nodes: Vec<Node> = list("nodes", &Api::all(client.clone()), ListParams::default()).await?;
+    into.nodes = nodes.into_iter().map(convert::node).collect();
+    Ok(())
+}
+
+async fn read_classes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
+    let classes: Vec<DeviceClass> =
+        list("deviceclasses", &Api::all(client.clone()), ListParams::default()).await?;
+    into.classes = classes.into_iter().map(convert::class).collect();
+    Ok(())
+}
+
+async fn read_templates(
+    client: &Client,
+    namespace: &str,
+    claims: &[crate::snapshot::PodClaim],
+    into: &mut ClusterSnapshot,
+) -> Result<(), ViewError> {
+    let api: Api<ResourceClaimTemplate> = Api::namespaced(client.clone(), namespace);
+    for claim in claims {
+        let ClaimSource::ResourceClaimTemplate(template) = &claim.source else { continue };
+        match api.get_opt(template).await {
+            Ok(Some(_)) => {
+                into.templates.insert(ObjectName::new(namespace, template));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                note(into, GapKind::Templates, ViewError::api("resourceclaimtemplates", error))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn read_events(
+    client: &Client,
+    name: &ObjectName,
+    uid: &str,
+) -> Result<Vec<Event>, ViewError> {
+    let api: Api<KubeEvent> = Api::namespaced(client.clone(), &name.namespace);
+    let selector = format!("involvedObject.name={},involvedObject.uid={uid}", name.name);
+    let events = list("events", &api, ListParams::default().fields(&selector)).await?;
+    let mut events: Vec<Event> = events.into_iter().map(convert::event).collect();
+    events.sort();
+    Ok(events)
+}
+
+/// Lists all pages. A list that grows stale between pages (410) is read again from the start once.
+async fn list<K>(kind: &'static str, api: &Api<K>, params: ListParams) -> Result<Vec<K>, ViewError>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let params = params.limit(PAGE);
+    let mut retried = false;
+    let mut found = Vec::new();
+    let mut next: Option<String> = None;
+    loop {
+        let page = match &next {
+            Some(token) => params.clone().continue_token(token),
+            None => params.clone(),
+        };
+        match api.list(&page).await {
+            Ok(list) => {
+                found.extend(list.items);
+                next = list.metadata.continue_.filter(|token| !token.is_empty());
+                if next.is_none() {
+                    return Ok(found);
+                }
+            }
+            Err(kube::Error::Api(status)) if status.code == 410 && !retried => {
+                retried = true;
+                next = None;
+                found.clear();
+            }
+            Err(error) => return Err(ViewError::api(kind, error)),
+        }
+    }
+}
+
+/// Notes what may not be read; any other failure (no connection, a server error) ends the command.
+fn note(into: &mut ClusterSnapshot, kind: GapKind, error: ViewError) -> Result<(), ViewError> {
+    let Some(message) = error.forbidden() else { return Err(error) };
+    if !into.lacks(kind) {
+        into.gaps.push(Gap { kind, message });
+    }
+    Ok(())
+}
+
+/// A pod that is not there: says so, and whether its namespace is there and where the name is used.
+async fn missing_pod(client: &Client, name: &ObjectName) -> ViewError {
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+    if let Ok(None) = namespaces.get_opt(&name.namespace).await {
+        return ViewError::NoNamespace { namespace: name.namespace.clone() };
+    }
+    let params = ListParams::default().fields(&format!("metadata.name={}", name.name));
+    let elsewhere = list::<Pod>("pods", &Api::all(client.clone()), params)
+        .await
+        .map(|pods| pods.into_iter().filter_map(|pod| pod.metadata.namespace).collect())
+        .unwrap_or_default();
+    ViewError::NoPod { pod: name.clone(), elsewhere }
+}

@@ -1,0 +1,26 @@
+//! What people see of a cluster: who holds which GPU, and why a pod waits.
+//!
+//! [`gather`] reads a [`snapshot::ClusterSnapshot`]; the pure functions [`top::top`] and
+//! [`explain::explain_pod`] turn it into reports; [`output`] and the renderers write them. The
+//! commands of the `octavo` binary are in [`command`].
+
+#![forbid(unsafe_code)]
+
+pub mod command;
+pub mod connect;
+pub mod error;
+pub mod explain;
+pub mod gather;
+pub mod output;
+pub mod snapshot;
+pub mod top;
+pub mod usage;
+
+mod device;
+mod grid;
+
+#[cfg(test)]
+mod fixture;
+
+pub use command::{ExplainArgs, Outcome, TopArgs, run_explain, run_top};
+pub use error::ViewError;

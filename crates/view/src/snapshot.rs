@@ -1,0 +1,296 @@
+//! What was read of a cluster at one moment, as plain values.
+//!
+//! Everything that people are shown is computed from a [`ClusterSnapshot`] by pure functions, so the
+//! same answer comes from a live cluster, from a recording and from a test's fixture.
+
+mod holders;
+mod pools;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use jiff::Timestamp;
+use octavo_dra::slice::Device;
+use serde::Serialize;
+
+pub use holders::{Holder, Holders};
+pub use pools::{Pool, newest_generations};
+
+/// The driver whose devices are shown.
+pub const DRIVER: &str = octavo_api::names::DRIVER;
+
+/// The objects of a cluster that say who holds which device.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterSnapshot {
+    /// Nodes by name.
+    pub nodes: BTreeMap<String, Node>,
+    /// Pools of [`DRIVER`] by name, each in its newest generation.
+    pub pools: BTreeMap<String, Pool>,
+    /// Claims by name.
+    pub claims: BTreeMap<ObjectName, Claim>,
+    /// Pods by name; only those that were asked for.
+    pub pods: BTreeMap<ObjectName, Pod>,
+    /// Device classes by name.
+    pub classes: BTreeMap<String, Class>,
+    /// Claim templates that are known to exist; only those that were asked for.
+    pub templates: BTreeSet<ObjectName>,
+    /// What could not be read, so that no answer claims more than was seen.
+    pub gaps: Vec<Gap>,
+}
+
+/// Name of an object in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct ObjectName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// What counts of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Whether its condition `Ready` is true.
+    pub ready: bool,
+    /// Whether it was cordoned (`spec.unschedulable`).
+    pub cordoned: bool,
+}
+
+/// A `ResourceClaim` (`resource.k8s.io/v1`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// What it asks for.
+    pub requests: Vec<Request>,
+    /// What it was given, if it was.
+    pub allocation: Option<Allocation>,
+    /// Pods that may use it, by name; all are in the claim's namespace.
+    pub reserved_for: Vec<String>,
+    /// What drivers said of its devices.
+    pub devices: Vec<DeviceStatus>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+/// One request of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// Name, unique in the claim.
+    pub name: String,
+    /// What would serve, best first; more than one for `firstAvailable`.
+    pub alternatives: Vec<Ask>,
+}
+
+/// Devices that would serve a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ask {
+    /// Name of the `DeviceClass`.
+    pub class: String,
+    /// How many devices; absent for allocation mode `All`.
+    pub count: Option<i64>,
+    /// CEL expressions as written.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub selectors: Vec<String>,
+    /// Amounts asked of a shared device, as written.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub capacity: BTreeMap<String, String>,
+    /// Whether it only looks on and holds nothing (`adminAccess`).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub admin_access: bool,
+    /// Whether it tolerates some taints of devices.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tolerates: bool,
+}
+
+/// Devices that a claim was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Allocation {
+    /// The devices.
+    pub devices: Vec<AllocatedDevice>,
+    /// When.
+    pub at: Option<Timestamp>,
+}
+
+/// One device of an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllocatedDevice {
+    /// Request that it serves, with a sub-request after a slash.
+    pub request: String,
+    /// Driver.
+    pub driver: String,
+    /// Pool.
+    pub pool: String,
+    /// Device.
+    pub device: String,
+    /// Share of the device, where it was given in part.
+    pub share_id: Option<String>,
+    /// Whether the claim only looks on.
+    pub admin_access: bool,
+}
+
+/// What a driver said of a device of a claim (`status.devices`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Driver.
+    pub driver: String,
+    /// Pool.
+    pub pool: String,
+    /// Device.
+    pub device: String,
+    /// Conditions.
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition, without its times.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Reason, a constant.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Message, for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+/// A `DeviceClass`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// CEL expressions as written.
+    pub selectors: Vec<String>,
+    /// Extended resource that stands for one device of the class.
+    pub extended_resource: Option<String>,
+}
+
+/// What counts of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    pub phase: String,
+    /// Node that it is bound to.
+    pub node: Option<String>,
+    /// Scheduler that must place it.
+    pub scheduler: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Condition `PodScheduled`.
+    pub scheduled: Option<Condition>,
+    /// Gates that keep it from the scheduler.
+    pub gates: Vec<String>,
+    /// Claims that it names.
+    pub claims: Vec<PodClaim>,
+    /// Extended resources in the limits of its containers.
+    pub extended: Vec<ExtendedResource>,
+    /// Claim that the scheduler made for its extended resources.
+    pub extended_claim: Option<String>,
+}
+
+/// A line of `spec.resourceClaims` and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodClaim {
+    /// Name inside the pod.
+    pub name: String,
+    /// Where the claim comes from.
+    pub source: ClaimSource,
+    /// Name of the `ResourceClaim`, as far as it is known.
+    pub claim: Option<String>,
+}
+
+/// Where a pod's claim comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind", content = "name")]
+pub enum ClaimSource {
+    /// A `ResourceClaim` of that name.
+    ResourceClaim(String),
+    /// Made for the pod from the `ResourceClaimTemplate` of that name.
+    ResourceClaimTemplate(String),
+    /// Made by the scheduler for extended resources in the limits.
+    ExtendedResource(String),
+}
+
+/// A container's limit of an extended resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExtendedResource {
+    /// Container.
+    pub container: String,
+    /// Whether it is an init container.
+    pub init: bool,
+    /// Name of the resource.
+    pub resource: String,
+    /// How many.
+    pub count: i64,
+}
+
+/// Something that could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gap {
+    /// What it is.
+    pub kind: GapKind,
+    /// The API server's words.
+    pub message: String,
+}
+
+/// Which objects are missing from a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GapKind {
+    /// Nodes.
+    Nodes,
+    /// `ResourceSlices`.
+    Slices,
+    /// `ResourceClaims` of other namespaces than the pod's.
+    ClaimsElsewhere,
+    /// `DeviceClasses`.
+    Classes,
+    /// `ResourceClaimTemplates`.
+    Templates,
+    /// Events.
+    Events,
+}
+
+impl ClusterSnapshot {
+    /// Whether objects of this kind are missing.
+    pub fn lacks(&self, kind: GapKind) -> bool {
+        self.gaps.iter().any(|gap| gap.kind == kind)
+    }
+
+    /// A published device.
+    pub fn device(&self, pool: &str, device: &str) -> Option<&Device> {
+        self.pools.get(pool)?.devices.iter().find(|found| found.name == device)
+    }
+}
+
+impl ObjectName {
+    /// A name in a namespace.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for GapKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Nodes => "nodes",
+            Self::Slices => "resourceslices",
+            Self::ClaimsElsewhere => "resourceclaims of other namespaces",
+            Self::Classes => "deviceclasses",
+            Self::Templates => "resourceclaimtemplates",
+            Self::Events => "events",
+        })
+    }
+}

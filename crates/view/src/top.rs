@@ -1,0 +1,235 @@
+//! `octavo top`: which GPUs there are and who holds them.
+
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+pub use table::{TableOptions, render};
+
+use crate::snapshot::{ClusterSnapshot, Gap, Holder, Holders};
+use crate::usage::{self, GpuState, GpuUse};
+
+/// The cluster's GPUs and their holders at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TopReport {
+    /// Sums over all nodes.
+    pub totals: Totals,
+    /// Nodes that publish GPUs, in order of name.
+    pub nodes: Vec<NodeUse>,
+    /// Devices, in order of node and slice.
+    pub gpus: Vec<GpuUse>,
+    /// Claims that hold devices while no pod may use them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub idle_claims: Vec<IdleClaim>,
+    /// Devices that are held and that no slice publishes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unpublished: Vec<UnpublishedDevice>,
+    /// Pools in which slices are missing, so that nothing is given from them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub incomplete_pools: Vec<String>,
+    /// What could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// Counts of whole GPUs. A GPU is used, free or neither; a used one may be tainted as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Totals {
+    /// Nodes.
+    pub nodes: usize,
+    /// GPUs.
+    pub gpus: usize,
+    /// GPUs that a claim holds.
+    pub used: usize,
+    /// GPUs that a new claim can get.
+    pub free: usize,
+    /// GPUs with a taint that keeps new pods away.
+    pub tainted: usize,
+}
+
+/// One node's GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeUse {
+    /// Node.
+    pub name: String,
+    /// `Ready`, `NotReady`, `Cordoned`, `Missing` or `Unknown`.
+    pub status: String,
+    /// Products, each once.
+    pub products: Vec<String>,
+    /// GPUs.
+    pub gpus: usize,
+    /// GPUs that a claim holds.
+    pub used: usize,
+    /// GPUs that a new claim can get.
+    pub free: usize,
+    /// GPUs with a taint that keeps new pods away.
+    pub tainted: usize,
+}
+
+/// A claim that holds devices and is reserved for nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IdleClaim {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub claim: String,
+    /// Its devices, as `pool/device`.
+    pub devices: Vec<String>,
+}
+
+/// A held device that no slice publishes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnpublishedDevice {
+    /// Pool.
+    pub pool: String,
+    /// Device.
+    pub device: String,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+}
+
+/// Which rows of a report are wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Only these nodes; all if empty.
+    pub nodes: BTreeSet<String>,
+    /// Only GPUs that this namespace holds. Counts of nodes stay whole.
+    pub namespace: Option<String>,
+}
+
+/// Draws the report from a snapshot.
+pub fn top(snapshot: &ClusterSnapshot) -> TopReport {
+    let holders = Holders::of(snapshot);
+    let gpus = usage::gpus(snapshot, &holders);
+    let mut nodes: Vec<NodeUse> = Vec::new();
+    for gpu in &gpus {
+        if nodes.last().is_none_or(|node| node.name != gpu.node) {
+            nodes.push(NodeUse::new(snapshot, &gpu.node));
+        }
+        if let Some(node) = nodes.last_mut() {
+            node.count(gpu);
+        }
+    }
+    TopReport {
+        totals: Totals::of(&nodes),
+        nodes,
+        gpus,
+        idle_claims: idle_claims(snapshot),
+        unpublished: holders
+            .unpublished(snapshot)
+            .map(|(pool, device, holders)| UnpublishedDevice {
+                pool: pool.to_owned(),
+                device: device.to_owned(),
+                holders: holders.to_vec(),
+            })
+            .collect(),
+        incomplete_pools: usage::incomplete_pools(snapshot),
+        gaps: snapshot.gaps.clone(),
+    }
+}
+
+impl TopReport {
+    /// Keeps what was asked for. Totals become those of the nodes that stay.
+    ///
+    /// Returns the first node that was named and has no devices as an error.
+    pub fn select(mut self, selection: &Selection) -> Result<Self, String> {
+        if !selection.nodes.is_empty() {
+            let known: BTreeSet<&str> = self.nodes.iter().map(|node| &*node.name).collect();
+            if let Some(missing) = selection.nodes.iter().find(|name| !known.contains(&***name)) {
+                return Err(missing.clone());
+            }
+            self.nodes.retain(|node| selection.nodes.contains(&node.name));
+            self.gpus.retain(|gpu| selection.nodes.contains(&gpu.node));
+            self.totals = Totals::of(&self.nodes);
+        }
+        if let Some(namespace) = &selection.namespace {
+            let ours = |holder: &Holder| holder.namespace == *namespace;
+            self.gpus.retain(|gpu| gpu.holders.iter().any(ours));
+            self.idle_claims.retain(|claim| claim.namespace == *namespace);
+            self.unpublished.retain(|device| device.holders.iter().any(ours));
+        }
+        Ok(self)
+    }
+}
+
+impl NodeUse {
+    fn new(snapshot: &ClusterSnapshot, name: &str) -> Self {
+        let status = match snapshot.nodes.get(name) {
+            Some(node) if !node.ready => "NotReady",
+            Some(node) if node.cordoned => "Cordoned",
+            Some(_) => "Ready",
+            None if snapshot.lacks(crate::snapshot::GapKind::Nodes) => "Unknown",
+            None => "Missing",
+        };
+        Self {
+            name: name.to_owned(),
+            status: status.to_owned(),
+            products: Vec::new(),
+            gpus: 0,
+            used: 0,
+            free: 0,
+            tainted: 0,
+        }
+    }
+
+    fn count(&mut self, gpu: &GpuUse) {
+        if let Some(product) = &gpu.product
+            && !self.products.contains(product)
+        {
+            self.products.push(product.clone());
+        }
+        if !gpu.whole {
+            return;
+        }
+        self.gpus += 1;
+        self.used += usize::from(gpu.state == GpuState::Used);
+        self.free += usize::from(gpu.state == GpuState::Free);
+        self.tainted += usize::from(!gpu.taints.is_empty());
+    }
+}
+
+impl Totals {
+    fn of(nodes: &[NodeUse]) -> Self {
+        let mut totals = Self { nodes: nodes.len(), ..Self::default() };
+        for node in nodes {
+            totals.gpus += node.gpus;
+            totals.used += node.used;
+            totals.free += node.free;
+            totals.tainted += node.tainted;
+        }
+        totals
+    }
+}
+
+fn idle_claims(snapshot: &ClusterSnapshot) -> Vec<IdleClaim> {
+    let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for (name, claim) in &snapshot.claims {
+        let Some(allocation) = &claim.allocation else { continue };
+        if !claim.reserved_for.is_empty() {
+            continue;
+        }
+        for given in &allocation.devices {
+            if given.driver == usage::driver() && !given.admin_access {
+                found.entry(name).or_default().push(format!("{}/{}", given.pool, given.device));
+            }
+        }
+    }
+    found
+        .into_iter()
+        .map(|(name, devices)| IdleClaim {
+            namespace: name.namespace.clone(),
+            claim: name.name.clone(),
+            devices,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

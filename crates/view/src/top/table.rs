@@ -1,0 +1,185 @@
+//! The table form of [`TopReport`].
+
+use jiff::Timestamp;
+
+use super::TopReport;
+use crate::grid::{Grid, Tone, age};
+use crate::usage::{GpuState, GpuUse, holder_names};
+
+/// How a table is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct TableOptions {
+    /// A line for each GPU with UUID, claim and taints; otherwise free neighbours share a line.
+    pub wide: bool,
+    /// Whether tables have a line of headers.
+    pub headers: bool,
+    /// Whether lines are coloured.
+    pub colour: bool,
+    /// The moment from which ages are counted.
+    pub now: Timestamp,
+}
+
+/// Draws a report: nodes, GPUs, and what is out of order.
+pub fn render(report: &TopReport, options: TableOptions) -> String {
+    let mut parts = Vec::new();
+    if report.nodes.is_empty() {
+        parts.push("No GPUs are published.\n".to_owned());
+    } else {
+        parts.push(nodes(report, options));
+    }
+    if !report.gpus.is_empty() {
+        parts.push(if options.wide { wide(report, options) } else { narrow(report, options) });
+    }
+    let remarks = remarks(report);
+    if !remarks.is_empty() {
+        parts.push(remarks);
+    }
+    parts.join("\n")
+}
+
+fn nodes(report: &TopReport, options: TableOptions) -> String {
+    let mut grid = Grid::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "FREE", "TAINTED"]);
+    for node in &report.nodes {
+        let tone = if node.status != "Ready" && node.status != "Unknown" || node.tainted > 0 {
+            Tone::Warn
+        } else {
+            Tone::Plain
+        };
+        let counts = [node.gpus, node.used, node.free, node.tainted].map(|count| count.to_string());
+        let mut cells = vec![node.name.clone(), node.status.clone(), node.products.join(", ")];
+        cells.extend(counts);
+        grid.row(tone, cells);
+    }
+    if report.nodes.len() > 1 {
+        let totals = report.totals;
+        let mut cells = vec!["TOTAL".to_owned(), String::new(), format!("{} nodes", totals.nodes)];
+        let counts = [totals.gpus, totals.used, totals.free, totals.tainted];
+        cells.extend(counts.map(|count| count.to_string()));
+        grid.row(Tone::Strong, cells);
+    }
+    grid.draw(options.headers, options.colour)
+}
+
+fn narrow(report: &TopReport, options: TableOptions) -> String {
+    let mut grid = Grid::new(&["NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE"]);
+    let mut rest = report.gpus.as_slice();
+    while let Some(first) = rest.first() {
+        let run = if first.state == GpuState::Used {
+            1
+        } else {
+            rest.iter().take_while(|gpu| alike(first, gpu)).count()
+        };
+        let (run, tail) = rest.split_at(run);
+        let device = match run {
+            [.., last] if run.len() > 1 => format!("{} to {}", first.device, last.device),
+            _ => first.device.clone(),
+        };
+        grid.row(
+            tone(first),
+            vec![
+                first.node.clone(),
+                device,
+                state(first),
+                first.memory.clone().unwrap_or_default(),
+                holder_names(&first.holders),
+                since(first, options.now),
+            ],
+        );
+        rest = tail;
+    }
+    grid.draw(options.headers, options.colour)
+}
+
+fn wide(report: &TopReport, options: TableOptions) -> String {
+    let mut grid = Grid::new(&[
+        "NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE", "CLAIM", "PRODUCT", "UUID", "TAINTS",
+    ]);
+    for gpu in &report.gpus {
+        let claims: Vec<String> = gpu
+            .holders
+            .iter()
+            .map(|holder| format!("{}/{}", holder.namespace, holder.claim))
+            .collect();
+        grid.row(
+            tone(gpu),
+            vec![
+                gpu.node.clone(),
+                gpu.device.clone(),
+                gpu.state.word().to_owned(),
+                gpu.memory.clone().unwrap_or_default(),
+                holder_names(&gpu.holders),
+                since(gpu, options.now),
+                claims.join(", "),
+                gpu.product.clone().unwrap_or_default(),
+                gpu.uuid.clone().unwrap_or_default(),
+                gpu.taints.join(", "),
+            ],
+        );
+    }
+    grid.draw(options.headers, options.colour)
+}
+
+/// What a reader should not miss, a line each.
+fn remarks(report: &TopReport) -> String {
+    let mut lines = Vec::new();
+    for claim in &report.idle_claims {
+        lines.push(format!(
+            "Claim {}/{} holds {} and no pod uses it. Delete it to free {}.",
+            claim.namespace,
+            claim.claim,
+            claim.devices.join(", "),
+            if claim.devices.len() == 1 { "the device" } else { "the devices" },
+        ));
+    }
+    for lost in &report.unpublished {
+        lines.push(format!(
+            "{}/{} is held by {} and no longer published. Is the agent of that node running?",
+            lost.pool,
+            lost.device,
+            holder_names(&lost.holders),
+        ));
+    }
+    for pool in &report.incomplete_pools {
+        lines.push(format!(
+            "Pool {pool} is being published: nothing is given from it until all slices are there."
+        ));
+    }
+    for gap in &report.gaps {
+        lines.push(format!("Not shown, for want of rights: {} ({}).", gap.kind, gap.message));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+fn alike(one: &GpuUse, other: &GpuUse) -> bool {
+    one.node == other.node
+        && one.state == other.state
+        && one.memory == other.memory
+        && one.product == other.product
+        && one.taints == other.taints
+}
+
+/// A held device that is sick says both.
+fn state(gpu: &GpuUse) -> String {
+    match gpu.state {
+        GpuState::Used if !gpu.taints.is_empty() => format!("used, {}", gpu.taints.join(", ")),
+        GpuState::Tainted => format!("tainted {}", gpu.taints.join(", ")),
+        state => state.word().to_owned(),
+    }
+}
+
+fn tone(gpu: &GpuUse) -> Tone {
+    match gpu.state {
+        _ if !gpu.taints.is_empty() => Tone::Warn,
+        GpuState::NodeUnavailable | GpuState::Tainted => Tone::Warn,
+        GpuState::Free => Tone::Good,
+        GpuState::Used => Tone::Plain,
+    }
+}
+
+fn since(gpu: &GpuUse, now: Timestamp) -> String {
+    gpu.holders
+        .iter()
+        .filter_map(|holder| holder.since)
+        .min()
+        .map_or_else(String::new, |at| age(at, now))
+}

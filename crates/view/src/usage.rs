@@ -1,0 +1,143 @@
+//! One published GPU and who holds it: the row from which all reports are drawn.
+
+use serde::Serialize;
+
+use crate::device;
+use crate::snapshot::{ClusterSnapshot, DRIVER, GapKind, Holder, Holders, Node, Pool};
+
+/// A device and its use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuUse {
+    /// Node that has it.
+    pub node: String,
+    /// Name of the device in its pool.
+    pub device: String,
+    /// Driver's UUID; absent for a partition that does not exist yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uuid: Option<String>,
+    /// Product, as the driver names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub product: Option<String>,
+    /// Memory as published, such as `81559Mi`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// What can be done with it.
+    pub state: GpuState,
+    /// Taints that keep new pods away, as `key=value:Effect`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<String>,
+    /// Who holds it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Holder>,
+    #[serde(skip)]
+    pub(crate) whole: bool,
+}
+
+/// What can be done with a device now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GpuState {
+    /// At least one claim holds it.
+    Used,
+    /// Nobody holds it and nothing keeps pods away.
+    Free,
+    /// Nobody holds it, and a taint keeps pods away.
+    Tainted,
+    /// Nobody holds it, and its node is cordoned, not ready or gone.
+    NodeUnavailable,
+}
+
+impl GpuState {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Used => "used",
+            Self::Free => "free",
+            Self::Tainted => "tainted",
+            Self::NodeUnavailable => "node unavailable",
+        }
+    }
+}
+
+/// All whole GPUs and all other devices that are held, in order of node and of the node's slices.
+pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
+    let mut rows = Vec::new();
+    for (name, pool) in &snapshot.pools {
+        for published in &pool.devices {
+            let held_by = holders.get(name, &published.name);
+            let whole = device::is_gpu(published);
+            if !whole && held_by.is_empty() {
+                continue;
+            }
+            let taints = device::blocking_taints(published);
+            let state = if !held_by.is_empty() {
+                GpuState::Used
+            } else if !taints.is_empty() {
+                GpuState::Tainted
+            } else if node_takes_pods(snapshot, pool) {
+                GpuState::Free
+            } else {
+                GpuState::NodeUnavailable
+            };
+            rows.push(GpuUse {
+                node: pool.node.clone(),
+                device: published.name.clone(),
+                uuid: device::text(published, "uuid").map(str::to_owned),
+                product: device::text(published, "productName").map(str::to_owned),
+                memory: device::memory(published),
+                state,
+                taints,
+                holders: held_by.to_vec(),
+                whole,
+            });
+        }
+    }
+    rows.sort_by_cached_key(|row| natural(&row.node));
+    rows
+}
+
+/// A key under which `node-10` follows `node-9`.
+pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut key = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (text, tail) = rest.split_at(digits);
+        let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
+        let (number, tail) = tail.split_at(end);
+        key.push((text.to_owned(), number.parse().unwrap_or_default()));
+        rest = tail;
+    }
+    key
+}
+
+/// Names of pools in which slices are missing.
+pub(crate) fn incomplete_pools(snapshot: &ClusterSnapshot) -> Vec<String> {
+    snapshot
+        .pools
+        .iter()
+        .filter(|(_, pool)| !pool.is_complete())
+        .map(|(name, pool)| {
+            format!("{name} ({} of {} slices)", pool.slices_seen, pool.slices_announced)
+        })
+        .collect()
+}
+
+/// Words for a holder list, such as `team-a/train, team-b/serve`.
+pub(crate) fn holder_names(holders: &[Holder]) -> String {
+    holders.iter().flat_map(Holder::names).collect::<Vec<_>>().join(", ")
+}
+
+/// The driver whose devices the rows are, for headings.
+pub(crate) const fn driver() -> &'static str {
+    DRIVER
+}
+
+/// A node that could not be read is given the benefit of the doubt; one that is gone is not.
+fn node_takes_pods(snapshot: &ClusterSnapshot, pool: &Pool) -> bool {
+    if snapshot.lacks(GapKind::Nodes) {
+        return true;
+    }
+    matches!(snapshot.nodes.get(&pool.node), Some(Node { ready: true, cordoned: false }))
+}

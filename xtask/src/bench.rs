@@ -1,0 +1,42 @@
+//! `cargo xtask bench NAME`: builds what is measured, then measures it.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// Which benchmark, and how it is printed: passed on as they are.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Name of the benchmark and its flags; `help` lists them.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    rest: Vec<String>,
+}
+
+/// Builds the release binaries and runs the benchmark.
+pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
+    cargo(root, &["build", "--release", "--locked"])?;
+    cargo(root, &["build", "--release", "--locked", "--package", "octavo-bench"])?;
+    let wants_help = args.rest.iter().any(|arg| arg == "help");
+    let rest = if wants_help { vec!["--help".to_owned()] } else { args.rest.clone() };
+    let program = root.join("target/release/octavo-bench");
+    let status = Command::new(&program)
+        .args(rest)
+        .current_dir(root)
+        .status()
+        .with_context(|| format!("run {}", program.display()))?;
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(1) => bail!("a goal was missed: see the column MET"),
+        _ => bail!("the benchmark ended with {status}"),
+    }
+}
+
+fn cargo(root: &Path, args: &[&str]) -> anyhow::Result<()> {
+    let status =
+        Command::new(env!("CARGO")).args(args).current_dir(root).status().context("run cargo")?;
+    if !status.success() {
+        bail!("cargo {} ended with {status}", args.join(" "));
+    }
+    Ok(())
+}

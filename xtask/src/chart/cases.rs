@@ -1,0 +1,190 @@
+//! Values that the chart is tried with: what each must render to, and which are refused.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::{Value, json};
+
+use super::helm::Helm;
+
+/// A value that the chart must refuse, and what helm says about it.
+pub(super) struct Refused {
+    /// Arguments of `helm template`.
+    arguments: [&'static str; 2],
+    /// Part of helm's message by which a person finds the value.
+    message: &'static str,
+}
+
+/// Typos, wrong types and values that would only fail on the node.
+pub(super) const REFUSED: [Refused; 13] = [
+    set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
+    set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
+    set("agent.privileged=maybe", "'/agent/privileged': got string, want boolean"),
+    set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
+    set("image.digest=sha256:12", "'/image/digest': 'sha256:12' does not match"),
+    set("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
+    set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
+    set("agent.hookDir=/", "'/agent/hookDir': '/' does not match"),
+    set("agent.adminPort=0", "'/agent/adminPort': minimum: got 0, want 1"),
+    set("agent.updateStrategy.rollingUpdate.maxSurge=1", "maxSurge': value must be one of 0"),
+    set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
+    set("deviceClasses.gpuExtendedResourceName=gpu", "'/deviceClasses/gpuExtendedResourceName'"),
+    Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
+];
+
+const fn set(value: &'static str, message: &'static str) -> Refused {
+    Refused { arguments: ["--set", value], message }
+}
+
+impl Refused {
+    /// Renders the chart with the value: it must fail, and for the right reason.
+    pub(super) fn check(&self, helm: &Helm, chart: &Path) -> anyhow::Result<()> {
+        let given = self.arguments.join(" ");
+        let output = helm.render(chart, self.arguments.map(OsStr::new))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "the chart accepts `{given}`; it must refuse it");
+        ensure!(
+            said.contains(self.message),
+            "the chart refuses `{given}`, but not with `{}`:\n{said}",
+            self.message
+        );
+        Ok(())
+    }
+}
+
+/// The files of values that the chart is rendered with, in the order of their names.
+pub(super) fn variants(chart: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = chart.join("ci");
+    let entries =
+        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut files = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .with_context(|| format!("cannot read {}", folder.display()))?;
+    files.sort();
+    ensure!(!files.is_empty(), "{} holds no values to render the chart with", folder.display());
+    Ok(files)
+}
+
+/// What the objects rendered with one of the files must be.
+pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()> {
+    let name = values.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let facts = match name {
+        "default-values.yaml" => default_facts(),
+        "privileged-values.yaml" => privileged_facts(),
+        "every-value-values.yaml" => every_value_facts(),
+        "lab-values.yaml" => lab_facts(),
+        "nothing-values.yaml" => {
+            ensure!(objects.is_empty(), "{name}: everything is off, yet objects are rendered");
+            return Ok(());
+        }
+        _ => bail!("{name}: nothing is known of what it must render to; add it to chart/cases.rs"),
+    };
+    for Fact { kind, pointer, expected } in facts {
+        let object = objects.iter().find(|object| object["kind"] == kind);
+        let found = object.and_then(|object| object.pointer(pointer)).unwrap_or(&Value::Null);
+        ensure!(*found == expected, "{name}: {kind}{pointer} is {found} and not {expected}");
+    }
+    Ok(())
+}
+
+/// What lies at a place in the first object of a kind; null: nothing does.
+struct Fact {
+    kind: &'static str,
+    pointer: &'static str,
+    expected: Value,
+}
+
+const fn fact(kind: &'static str, pointer: &'static str, expected: Value) -> Fact {
+    Fact { kind, pointer, expected }
+}
+
+const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
+const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
+
+/// The agent's config file with every folder moved: the keys are those of the agent's `NodeFile`.
+const AGENT_CONFIG: &str = "\
+driverRoot: \"/opt/nvidia\"
+driverRootSeen: /driver-root
+devRoot: \"/opt/nvidia\"
+devRootSeen: /host
+procRoot: /proc
+sysRoot: /sys
+kubeletRoot: \"/var/lib/k0s/kubelet/\"
+cdiRoot: \"/etc/cdi\"
+hookPath: \"/home/kubernetes/bin/octavo\"
+";
+
+fn default_facts() -> Vec<Fact> {
+    let plain = json!({
+        "privileged": false,
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "runAsUser": 0,
+        "capabilities": {"drop": ["ALL"]},
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    let image = format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION"));
+    vec![
+        fact("DaemonSet", CONTEXT, plain.clone()),
+        fact("DaemonSet", "/spec/template/spec/initContainers/0/securityContext", plain),
+        fact("DaemonSet", RUNTIME, json!("nvidia")),
+        fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
+        fact("DaemonSet", "/spec/template/spec/hostNetwork", Value::Null),
+        fact("DaemonSet", IMAGE, json!(image)),
+        fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
+        fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
+        fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
+        fact("PodMonitor", "", Value::Null),
+    ]
+}
+
+fn privileged_facts() -> Vec<Fact> {
+    let context = json!({"privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0});
+    vec![
+        fact("DaemonSet", CONTEXT, context),
+        // What installs the hook needs no device, whatever the agent needs.
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/initContainers/0/securityContext/privileged",
+            json!(false),
+        ),
+        fact("DaemonSet", RUNTIME, Value::Null),
+    ]
+}
+
+fn every_value_facts() -> Vec<Fact> {
+    let digest = "0123456789abcdef".repeat(4);
+    let image = format!("registry.example.com:5000/mirror/octavo@sha256:{digest}");
+    let condition = "request.userInfo.username == 'system:serviceaccount:octavo-system:gpu-agent'";
+    vec![
+        fact("DaemonSet", IMAGE, json!(image)),
+        fact("DaemonSet", RUNTIME, Value::Null),
+        fact("ConfigMap", "/data/agent.yaml", json!(AGENT_CONFIG)),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/command/3",
+            json!("--admin-address=:9999"),
+        ),
+        fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
+        fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
+        fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),
+        // The policy judges whoever the agent is.
+        fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
+        fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
+    ]
+}
+
+fn lab_facts() -> Vec<Fact> {
+    vec![
+        fact("DaemonSet", "", Value::Null),
+        fact("ConfigMap", "", Value::Null),
+        fact("ServiceAccount", "/metadata/name", json!("octavo-agent")),
+        fact("ClusterRoleBinding", "/subjects/0/namespace", json!("octavo-system")),
+        fact("DeviceClass", "/metadata/name", json!("gpu.nvidia.com")),
+        fact("ValidatingAdmissionPolicy", "/metadata/name", json!("octavo-resourceslices")),
+    ]
+}

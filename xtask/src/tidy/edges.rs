@@ -1,0 +1,130 @@
+//! Which room may use which: the table of ARCHITECTURE.md, checked over `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use super::{Finding, SourceFile};
+
+/// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
+/// wire and check the others.
+const ALLOWED: [(&str, &[&str]); 10] = [
+    ("machine", &[]),
+    ("gpu", &["machine"]),
+    ("dra", &[]),
+    ("api", &[]),
+    ("kubelet-api", &[]),
+    ("kube-io", &["api", "dra"]),
+    ("agent", &["gpu", "dra", "api", "kubelet-api", "kube-io"]),
+    ("view", &["api", "dra", "kube-io"]),
+    ("fake-driver", &["machine"]),
+    ("lab", &["api", "kube-io", "kubelet-api", "machine"]),
+];
+
+/// Programs that may use every room.
+const WIRING: [&str; 3] = ["octavo", "xtask", "octavo-bench"];
+
+/// Rooms that may name the Kubernetes client.
+const NAME_KUBE: [&str; 6] =
+    ["octavo-kube-io", "octavo-agent", "octavo-view", "octavo-lab", "octavo", "octavo-bench"];
+
+/// Rooms that may contain `unsafe`; every other crate root forbids it.
+const UNSAFE: [&str; 2] = ["octavo-gpu", "octavo-fake-driver"];
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    manifest_path: String,
+    dependencies: Vec<Dependency>,
+    targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    path: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    kind: Vec<String>,
+    src_path: String,
+}
+
+pub(super) fn check(root: &Path, _: &[SourceFile]) -> anyhow::Result<Vec<Finding>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
+        .current_dir(root)
+        .output()
+        .context("run cargo metadata")?;
+    if !output.status.success() {
+        bail!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
+    if metadata.packages.is_empty() {
+        bail!("cargo metadata names no packages");
+    }
+    let mut findings = Vec::new();
+    for package in &metadata.packages {
+        check_edges(package, &mut findings);
+        check_unsafe(package, &mut findings)?;
+    }
+    Ok(findings)
+}
+
+fn check_edges(package: &Package, findings: &mut Vec<Finding>) {
+    let mut complain = |problem: String| {
+        findings.push(Finding { place: package.manifest_path.clone(), problem });
+    };
+    let allowed: BTreeMap<_, _> =
+        ALLOWED.iter().map(|(room, uses)| (format!("octavo-{room}"), *uses)).collect();
+    let wiring = WIRING.contains(&package.name.as_str());
+    let uses: BTreeSet<String> = match allowed.get(&package.name) {
+        Some(uses) => uses.iter().map(|room| format!("octavo-{room}")).collect(),
+        None if wiring => BTreeSet::new(),
+        None => {
+            complain("is a room that ARCHITECTURE.md and this check do not know".into());
+            return;
+        }
+    };
+    for dependency in &package.dependencies {
+        // Tests may look at a room from outside: the driver is tested on the simulated one.
+        let in_product = dependency.kind.as_deref() != Some("dev");
+        if dependency.path.is_some() && in_product && !wiring && !uses.contains(&dependency.name) {
+            complain(format!("may not use {}: see the table in ARCHITECTURE.md", dependency.name));
+        }
+        if dependency.name == "kube" && !NAME_KUBE.contains(&package.name.as_str()) {
+            complain("may not name kube: convert at the edge, in kube-io or a program".into());
+        }
+    }
+}
+
+fn check_unsafe(package: &Package, findings: &mut Vec<Finding>) -> anyhow::Result<()> {
+    if UNSAFE.contains(&package.name.as_str()) {
+        return Ok(());
+    }
+    for target in &package.targets {
+        if !target.kind.iter().any(|kind| ["lib", "bin", "rlib", "cdylib"].contains(&kind.as_str()))
+        {
+            continue;
+        }
+        let text = std::fs::read_to_string(&target.src_path)
+            .with_context(|| format!("read {}", target.src_path))?;
+        if !text.contains("#![forbid(unsafe_code)]") {
+            findings.push(Finding {
+                place: target.src_path.clone(),
+                problem: "lacks #![forbid(unsafe_code)]".into(),
+            });
+        }
+    }
+    Ok(())
+}
