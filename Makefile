@@ -1,0 +1,72 @@
+# The two commands that matter: `make demo` and `make test`. `make help` lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO_DENY_VERSION := 0.20.2
+CACHE := $(or $(OCTAVO_CACHE_DIR),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/octavo,$(HOME)/.cache/octavo))
+DENY := $(CACHE)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
+OCTAVO := target/release/octavo
+
+step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
+
+.PHONY: help demo build test bench fmt lint unit doc tidy deny clean require
+
+help: ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+demo: build ## Build all, start a lab with simulated GPU nodes, run the tour and leave it running
+	@$(OCTAVO) lab up
+	@$(OCTAVO) lab tour --examples examples
+
+build: require ## Build the release binary and the simulated driver
+	$(call step,build (the first time takes some minutes))
+	@cargo build --release --locked
+
+test: require fmt lint unit doc tidy deny ## Run everything that has to pass
+
+bench: build ## Run every benchmark and print its figures
+	@cargo xtask bench all
+
+require: ## Name what is missing on this machine, with its remedy
+	@.ci/require
+
+fmt: require
+	$(call step,format)
+	@cargo fmt --all --check
+
+lint: require
+	$(call step,clippy)
+	@cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(call step,go vet)
+	@cd lab/control-plane && go vet ./...
+
+unit: require
+	$(call step,tests (the end-to-end ones start the lab))
+	@cargo build --workspace --locked
+	@cargo test --workspace --locked
+
+doc: require
+	$(call step,documentation)
+	@RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+
+tidy: require
+	$(call step,generated files)
+	@cargo xtask generate --check
+	$(call step,chart)
+	@cargo xtask chart check
+	$(call step,tidy)
+	@cargo xtask tidy
+
+deny: $(DENY)
+	$(call step,dependencies)
+	@$(DENY) --locked --offline check bans licenses sources
+
+$(DENY): | require
+	$(call step,install cargo-deny $(CARGO_DENY_VERSION) (once))
+	@cargo install --locked --root $(CACHE)/tools/cargo-deny-$(CARGO_DENY_VERSION) --version $(CARGO_DENY_VERSION) cargo-deny
+
+clean: ## Stop the lab and remove what was built
+	@[ ! -x $(OCTAVO) ] || $(OCTAVO) lab down
+	@cargo clean
