@@ -8,8 +8,8 @@
 //!   kept/<name>.<reason>  damaged files, for people to look at
 //! ```
 //!
-//! A file is written beside its place, flushed, renamed into it, and the folder is flushed: a reader sees
-//! all of it or nothing. Each claim has its own file, so that claims do not wait for one another.
+//! A file is written beside its place, flushed, and renamed into it: a reader sees all of it or
+//! nothing, after a power cut, too. Each claim has its own file, so that claims do not wait for one another.
 
 mod files;
 mod record;

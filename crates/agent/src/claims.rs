@@ -21,9 +21,10 @@ mod tests;
 mod turns;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use octavo_api::Refusal;
 
@@ -128,6 +129,8 @@ struct Inner {
     devices: Mutex<Option<Arc<Devices>>>,
     holds: Mutex<Holds>,
     turns: Turns,
+    /// UIDs of claims with a condition that says no: to be taken back when they are prepared.
+    refused: Mutex<BTreeSet<String>>,
 }
 
 impl Claims {
@@ -156,6 +159,7 @@ impl Claims {
             devices: Mutex::new(None),
             holds: Mutex::new(holds),
             turns: Turns::default(),
+            refused: Mutex::default(),
         };
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
@@ -197,9 +201,21 @@ impl Claims {
     }
 
     /// Cleans up after claims that are gone and writes missing files again; to be called every ten minutes.
+    /// A claim that is found to be gone for the first time keeps its GPUs until a later call: its containers
+    /// may still be ending.
     pub async fn sweep(&self) -> Swept {
-        let released = self.inner.sweep_gone().await;
+        self.sweep_at(Instant::now()).await
+    }
+
+    /// The same, with the time told: what was gone half a minute before is cleaned up.
+    pub async fn sweep_at(&self, now: Instant) -> Swept {
+        let released = self.inner.sweep_gone(now).await;
         Swept { released, repaired: self.repair().await }
+    }
+
+    /// Whether a claim was found gone that still keeps its devices for a while.
+    pub fn has_gone(&self) -> bool {
+        self.inner.holds().has_gone()
     }
 
     /// What every claim holds, in order of UID.
@@ -234,6 +250,11 @@ impl Inner {
     fn holds(&self) -> std::sync::MutexGuard<'_, Holds> {
         // Holds are whole between statements: a panic elsewhere leaves nothing half-done.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The claims with a condition that says no, locked; never across an await.
+    fn refused(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The devices as last told.

@@ -21,10 +21,15 @@ pub fn device_name(gpu: &Gpu) -> String {
     format!("gpu-{}", gpu.minor)
 }
 
+/// Whether a GPU is offered whole: one in MIG mode serves no process that is not in an instance.
+pub fn is_offered(gpu: &Gpu) -> bool {
+    gpu.mig.is_none_or(|mig| !mig.enabled)
+}
+
 /// All devices of a node, in order of their minor numbers, tainted by `health` (by GPU UUID; a GPU
 /// that it does not name is well).
 pub fn devices(inventory: &Inventory, health: &BTreeMap<String, GpuState>) -> Vec<Device> {
-    let mut gpus: Vec<_> = inventory.gpus.iter().collect();
+    let mut gpus: Vec<_> = inventory.gpus.iter().filter(|gpu| is_offered(gpu)).collect();
     gpus.sort_by_key(|gpu| gpu.minor);
     gpus.into_iter().map(|gpu| device(gpu, &inventory.versions, health.get(&gpu.uuid))).collect()
 }

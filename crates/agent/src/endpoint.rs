@@ -2,14 +2,17 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use octavo_kube_io::admin::Check;
 use octavo_kubelet_api::dra::{v1, v1beta1};
 use octavo_kubelet_api::health;
 use octavo_kubelet_api::registration::v1::registration_server::RegistrationServer;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::transport::Server;
 
 use crate::config::NodeConfig;
@@ -19,6 +22,9 @@ use crate::monitor::Snapshot;
 use crate::plugin::{Plugin, Preparer};
 use crate::registration::{self, Registrar};
 use crate::socket::{self, Socket, SocketError};
+
+/// How long answers may take to get out at the end.
+const LAST_ANSWERS: Duration = Duration::from_millis(200);
 
 /// What the services of a node need.
 pub(crate) struct Parts<P> {
@@ -48,7 +54,8 @@ impl Endpoint {
         Ok(Self { node: config.node_name.clone(), plugin_path, plugin, registration })
     }
 
-    /// Serves both sockets until `stop`; calls that are being served end first.
+    /// Serves both sockets until `stop`; calls that are being served end first. A connection
+    /// without a call is not waited for: a kubelet that hangs must not hold up the agent's end.
     pub(crate) async fn serve<P: Preparer>(
         self,
         parts: Parts<P>,
@@ -57,7 +64,8 @@ impl Endpoint {
         let Parts { preparer, snapshots, metrics, check } = parts;
         let registrar = Registrar::new(&self.node, &self.plugin_path, check, Arc::clone(&metrics));
         let health = HealthService::new(&self.node, snapshots, stop.clone());
-        let plugin = Plugin::new(preparer, metrics);
+        let calls = TaskTracker::new();
+        let plugin = Plugin::new(preparer, metrics, calls.clone());
         let (plugin_calls, registration_calls) =
             socket::accept(self.plugin, self.registration, stop.clone());
         let plugin_server = Server::builder()
@@ -77,8 +85,17 @@ impl Endpoint {
             .add_service(RegistrationServer::new(registrar))
             .serve_with_incoming_shutdown(
                 ReceiverStream::new(registration_calls),
-                stop.cancelled_owned(),
+                stop.clone().cancelled_owned(),
             );
-        tokio::try_join!(plugin_server, registration_server).map(|((), ())| ())
+        let answered = async {
+            stop.cancelled().await;
+            calls.close();
+            calls.wait().await;
+            sleep(LAST_ANSWERS).await;
+        };
+        tokio::select! {
+            ended = async { tokio::try_join!(plugin_server, registration_server) } => ended.map(|_| ()),
+            () = answered => Ok(()),
+        }
     }
 }

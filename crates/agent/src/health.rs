@@ -142,6 +142,7 @@ fn action_name(action: RecoveryAction) -> &'static str {
         RecoveryAction::NodeReboot => "node-reboot",
         RecoveryAction::DrainP2p => "drain-p2p",
         RecoveryAction::DrainAndReset => "drain-and-reset",
+        RecoveryAction::RecoverImexDomain => "recover-imex-domain",
         RecoveryAction::Other(_) => "unknown",
     }
 }

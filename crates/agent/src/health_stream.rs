@@ -13,8 +13,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::devices::device_name;
-use crate::health::GpuState;
+use crate::devices::{device_name, is_offered};
 use crate::monitor::Snapshot;
 
 /// After what time without news the kubelet may call health unknown.
@@ -33,7 +32,8 @@ pub(crate) struct HealthService {
 /// Health of one device, in no version's words.
 struct DeviceHealth {
     device: String,
-    is_healthy: bool,
+    /// `None`: the driver cannot be asked.
+    is_healthy: Option<bool>,
     since: i64,
     message: String,
 }
@@ -72,14 +72,16 @@ fn report(snapshot: &Snapshot) -> Vec<DeviceHealth> {
     let mut devices: Vec<_> = inventory
         .gpus
         .iter()
+        .filter(|gpu| is_offered(gpu))
         .map(|gpu| {
             let state = snapshot.health.get(&gpu.uuid);
-            DeviceHealth {
-                device: device_name(gpu),
-                is_healthy: state.is_none(),
-                since: state.map_or(now, |state| state.since),
-                message: state.map(GpuState::message).unwrap_or_default(),
-            }
+            let (is_healthy, message) = match (state, &snapshot.error) {
+                (Some(state), _) => (Some(false), state.message()),
+                (None, Some(error)) => (None, error.clone()),
+                (None, None) => (Some(true), String::new()),
+            };
+            let since = state.map_or(now, |state| state.since);
+            DeviceHealth { device: device_name(gpu), is_healthy, since, message }
         })
         .collect();
     devices.sort_by(|a, b| a.device.cmp(&b.device));
@@ -105,10 +107,10 @@ impl v1::dra_resource_health_server::DraResourceHealth for HealthService {
                 pool_name: pool.clone(),
                 device_name: found.device,
             }),
-            health: if found.is_healthy {
-                v1::HealthStatus::Healthy.into()
-            } else {
-                v1::HealthStatus::Unhealthy.into()
+            health: match found.is_healthy {
+                Some(true) => v1::HealthStatus::Healthy.into(),
+                Some(false) => v1::HealthStatus::Unhealthy.into(),
+                None => v1::HealthStatus::Unknown.into(),
             },
             last_updated_time: found.since,
             health_check_timeout_seconds: trusted_for(),
@@ -137,10 +139,10 @@ impl v1alpha1::dra_resource_health_server::DraResourceHealth for HealthService {
                 pool_name: pool.clone(),
                 device_name: found.device,
             }),
-            health: if found.is_healthy {
-                v1alpha1::HealthStatus::Healthy.into()
-            } else {
-                v1alpha1::HealthStatus::Unhealthy.into()
+            health: match found.is_healthy {
+                Some(true) => v1alpha1::HealthStatus::Healthy.into(),
+                Some(false) => v1alpha1::HealthStatus::Unhealthy.into(),
+                None => v1alpha1::HealthStatus::Unknown.into(),
             },
             last_updated_time: found.since,
             health_check_timeout_seconds: trusted_for(),

@@ -2,7 +2,9 @@
 //! health of GPUs that are not well.
 //!
 //! Driver calls block for as long as the hardware pleases, so they have a thread of their own and
-//! never hold up the runtime. While all GPUs are well the thread sleeps in the driver's own wait.
+//! never hold up the runtime. While all GPUs are well the thread sleeps in the driver's own wait;
+//! now and then it looks all the same, for not everything comes as an event. A driver that answers
+//! no more, as after an upgrade, is closed and opened anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use octavo_gpu::{
-    Driver, DriverError, EventStream, GpuEvent, GpuEventKind, GpuHealth, Inventory, UnreadableGpu,
+    Driver, DriverError, EventStream, FabricState, Gpu, GpuEvent, GpuEventKind, GpuHealth,
+    Inventory, UnreadableGpu,
 };
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
@@ -24,9 +27,14 @@ use crate::metrics::Metrics;
 const STACK_BYTES: usize = 512 * 1024;
 /// Longest sleep in the driver while all is well.
 const IDLE_WAIT: Duration = Duration::from_mins(1);
-/// How soon after a fault, and how seldom at most, a GPU is asked whether it is well again.
+/// How soon after a fault, and how seldom at most, a GPU is asked whether it is well again. The
+/// slower one also where events do not come, or the fabric is still being set up.
 const FIRST_POLL: Duration = Duration::from_secs(1);
 const SLOWEST_POLL: Duration = Duration::from_secs(30);
+/// How often GPUs are looked at that are well.
+const ROUTINE_POLL: Duration = Duration::from_mins(10);
+/// After how many reads in a row that failed as a whole the driver is opened anew.
+const MOST_UNANSWERED: u32 = 2;
 
 /// Opens the driver; called again until it succeeds.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
@@ -79,19 +87,34 @@ struct Monitor {
 
 impl Monitor {
     fn run(mut self, open: &Opener) {
-        let Some(driver) = self.open(open) else { return };
+        // The old driver is closed before it is opened anew: two releases do not get on.
+        while let Some(driver) = self.open(open) {
+            self.follow(&*driver);
+        }
+    }
+
+    /// Follows the GPUs until told to stop, or until the driver as a whole answers no more.
+    fn follow(&mut self, driver: &dyn Driver) {
+        let mut unanswered = 0;
         while !self.stop.is_cancelled() {
-            match self.listen(&*driver) {
-                Ok(()) => return,
+            let Err(error) = self.listen(driver) else { return };
+            self.metrics.driver_failure(&self.node);
+            tracing::warn!(node = %self.node, %error, "the driver's events were interrupted");
+            // Whatever is wrong with one GPU is found by asking each.
+            match self.poll(driver) {
+                Ok(()) => unanswered = 0,
                 Err(error) => {
-                    // Whatever is wrong with one GPU is found by asking each.
-                    self.metrics.driver_failure(&self.node);
-                    tracing::warn!(node = %self.node, %error, "the driver's events were interrupted");
-                    self.poll(&*driver);
-                    self.publish();
-                    self.pause();
+                    unanswered += 1;
+                    if unanswered == MOST_UNANSWERED {
+                        tracing::error!(node = %self.node, %error, "the driver answers no more; opening it anew");
+                        self.snapshot.error = Some(error.to_string());
+                        self.publish();
+                        return;
+                    }
                 }
             }
+            self.publish();
+            self.pause();
         }
     }
 
@@ -130,43 +153,67 @@ impl Monitor {
 
     /// Handles events until told to stop.
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
-        let mut events: Box<dyn EventStream> = match driver.events() {
-            Ok(events) => events,
-            Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => {
-                tracing::warn!(node = %self.node, "the driver tells no events: GPUs are only polled");
-                Box::new(NoEvents)
-            }
-            Err(error) => return Err(error),
-        };
-        let mut poll_at = self.is_sick().then(|| Instant::now() + self.backoff.next_delay());
+        let mut events = self.subscribe(driver)?;
+        let mut poll_at = Instant::now() + self.poll_delay(&*events);
         loop {
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            let timeout =
-                poll_at.map_or(IDLE_WAIT, |at| at.saturating_duration_since(Instant::now()));
+            let timeout = poll_at.saturating_duration_since(Instant::now()).min(IDLE_WAIT);
             let event = events.wait(timeout)?;
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            let was_sick = self.is_sick();
             if let Some(event) = &event {
                 self.handle(driver, event);
-                self.backoff.reset();
-            } else if poll_at.is_some_and(|at| at <= Instant::now()) {
-                self.poll(driver);
-                poll_at = None;
+                if self.is_sick() {
+                    self.backoff.reset();
+                    poll_at = poll_at.min(Instant::now() + self.backoff.next_delay());
+                }
             }
-            self.publish();
-            if !self.is_sick() {
-                poll_at = None;
-                if was_sick {
+            // Events, however many, do not keep a sick GPU from being asked.
+            if poll_at <= Instant::now() {
+                let (known, sick) = (self.snapshot.inventory.clone(), self.sick());
+                self.poll(driver)?;
+                if !self.is_sick() {
                     self.backoff.reset();
                 }
-            } else if poll_at.is_none() || event.is_some() {
-                poll_at = Some(Instant::now() + self.backoff.next_delay());
+                // A GPU that was lost or reset is registered no more, a new one not yet.
+                if !events.unmonitored().is_empty()
+                    || self.sick() != sick
+                    || self.snapshot.inventory != known
+                {
+                    events = self.subscribe(driver)?;
+                }
+                poll_at = Instant::now() + self.poll_delay(&*events);
             }
+            self.publish();
         }
+    }
+
+    fn subscribe(&self, driver: &dyn Driver) -> Result<Box<dyn EventStream>, DriverError> {
+        match driver.events() {
+            Err(DriverError::NotSupported { .. } | DriverError::Missing { .. }) => {
+                tracing::warn!(node = %self.node, "the driver tells no events: GPUs are only polled");
+                let deaf = self.gpus.keys().cloned().collect();
+                Ok(Box::new(NoEvents { deaf }))
+            }
+            other => other,
+        }
+    }
+
+    /// How long until the GPUs are asked though no event came.
+    fn poll_delay(&mut self, events: &dyn EventStream) -> Duration {
+        if self.is_sick() {
+            return self.backoff.next_delay();
+        }
+        let is_joining = |gpu: &Gpu| {
+            let state = gpu.fabric.as_ref().map(|fabric| fabric.state);
+            matches!(state, Some(FabricState::NotStarted | FabricState::InProgress))
+        };
+        let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
+        let is_settled = events.unmonitored().is_empty() && !gpus.into_iter().any(is_joining);
+        if is_settled { ROUTINE_POLL } else { SLOWEST_POLL }
     }
 
     fn handle(&mut self, driver: &dyn Driver, event: &GpuEvent) {
@@ -191,16 +238,16 @@ impl Monitor {
         tracing::warn!(node = %self.node, gpu = %uuid, xid = number, class = class.name(), "XID");
     }
 
-    /// Asks whether what was wrong still is, and whether GPUs that could not be read now can.
-    fn poll(&mut self, driver: &dyn Driver) {
-        match Inventory::read(driver) {
-            Ok(inventory) => self.adopt(inventory),
-            Err(error) => {
-                self.metrics.driver_failure(&self.node);
-                tracing::debug!(node = %self.node, %error, "the GPUs cannot be read at the moment");
-            }
+    /// Asks whether what was wrong still is, and whether GPUs that could not be read now can. Fails
+    /// if the driver as a whole does not answer.
+    fn poll(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        let read = Inventory::read(driver).map(|inventory| self.adopt(inventory));
+        if let Err(error) = &read {
+            self.metrics.driver_failure(&self.node);
+            tracing::debug!(node = %self.node, %error, "the GPUs cannot be read at the moment");
         }
         self.ask_all(driver);
+        read
     }
 
     fn ask_all(&mut self, driver: &dyn Driver) {
@@ -210,11 +257,13 @@ impl Monitor {
         }
     }
 
-    /// Takes what was read; GPUs that were read before and now cannot be stay known.
+    /// Takes what was read; GPUs that were read before and now cannot be stay known, unless another
+    /// has taken their place.
     fn adopt(&mut self, mut inventory: Inventory) {
         if let Some(known) = &self.snapshot.inventory {
             for gpu in &known.gpus {
-                if !inventory.gpus.iter().any(|found| found.uuid == gpu.uuid) {
+                let is_it = |found: &Gpu| found.uuid == gpu.uuid || found.minor == gpu.minor;
+                if !inventory.gpus.iter().any(is_it) {
                     inventory.unreadable.retain(|unreadable| unreadable.index != gpu.index);
                     inventory.gpus.push(gpu.clone());
                 }
@@ -227,6 +276,7 @@ impl Monitor {
         for UnreadableGpu { index, error } in &inventory.unreadable {
             tracing::error!(node = %self.node, index, %error, "a GPU cannot be read; the others are served");
         }
+        self.gpus.retain(|uuid, _| inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid));
         for gpu in &inventory.gpus {
             self.gpus.entry(gpu.uuid.clone()).or_default();
         }
@@ -237,7 +287,13 @@ impl Monitor {
     fn is_sick(&self) -> bool {
         let has_unreadable =
             self.snapshot.inventory.as_ref().is_some_and(|found| !found.unreadable.is_empty());
-        has_unreadable || self.gpus.values().any(|watch| watch.state().is_some())
+        has_unreadable || !self.sick().is_empty()
+    }
+
+    /// UUIDs of the GPUs that are not well.
+    fn sick(&self) -> Vec<String> {
+        let is_sick = |(uuid, watch): (&String, &GpuWatch)| watch.state().map(|_| uuid.clone());
+        self.gpus.iter().filter_map(is_sick).collect()
     }
 
     fn publish(&mut self) {
@@ -273,12 +329,18 @@ impl Monitor {
 }
 
 /// Stands in for events where a driver has none.
-struct NoEvents;
+struct NoEvents {
+    deaf: Vec<String>,
+}
 
 impl EventStream for NoEvents {
     fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError> {
         thread::sleep(timeout);
         Ok(None)
+    }
+
+    fn unmonitored(&self) -> &[String] {
+        &self.deaf
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use octavo_api::Refusal;
 use octavo_kubelet_api::dra::{v1, v1beta1};
+use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
 use crate::metrics::{Metrics, Operation};
@@ -29,18 +30,20 @@ pub(crate) trait Preparer: Send + Sync + 'static {
 pub(crate) struct Plugin<P> {
     preparer: Arc<P>,
     metrics: Arc<Metrics>,
+    calls: TaskTracker,
 }
 
 /// What became of a claim, by UID.
 type Outcomes<T> = Vec<(String, Result<T, String>)>;
 
 impl<P: Preparer> Plugin<P> {
-    /// Serves what `preparer` does.
-    pub(crate) fn new(preparer: Arc<P>, metrics: Arc<Metrics>) -> Self {
-        Self { preparer, metrics }
+    /// Serves what `preparer` does; calls that are being served are counted in `calls`.
+    pub(crate) fn new(preparer: Arc<P>, metrics: Arc<Metrics>, calls: TaskTracker) -> Self {
+        Self { preparer, metrics, calls }
     }
 
     async fn prepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<Vec<PreparedDevice>> {
+        let _call = self.calls.token();
         side_by_side(claims, |claim| {
             let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
             async move {
@@ -52,6 +55,7 @@ impl<P: Preparer> Plugin<P> {
     }
 
     async fn unprepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<()> {
+        let _call = self.calls.token();
         side_by_side(claims, |claim| {
             let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
             async move {
@@ -66,7 +70,8 @@ impl<P: Preparer> Plugin<P> {
 // By hand, because a derived one would ask that the preparer can be cloned.
 impl<P> Clone for Plugin<P> {
     fn clone(&self) -> Self {
-        Self { preparer: Arc::clone(&self.preparer), metrics: Arc::clone(&self.metrics) }
+        let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
+        Self { preparer, metrics, calls: self.calls.clone() }
     }
 }
 

@@ -97,10 +97,19 @@ struct Commands {
     count: u32,
     health: BTreeMap<String, Result<GpuHealth, DriverError>>,
     unreadable: BTreeMap<u32, DriverError>,
-    listeners: Vec<Sender<Result<GpuEvent, DriverError>>>,
+    gone: Option<DriverError>,
+    listeners: Vec<Listener>,
 }
 
-struct TestEvents(Receiver<Result<GpuEvent, DriverError>>);
+struct Listener {
+    sender: Sender<Result<GpuEvent, DriverError>>,
+    unmonitored: Vec<String>,
+}
+
+struct TestEvents {
+    receiver: Receiver<Result<GpuEvent, DriverError>>,
+    unmonitored: Vec<String>,
+}
 
 impl TestDriver {
     /// A driver with this many GPUs, all well.
@@ -109,6 +118,7 @@ impl TestDriver {
             count,
             health: BTreeMap::new(),
             unreadable: BTreeMap::new(),
+            gone: None,
             listeners: Vec::new(),
         })))
     }
@@ -127,9 +137,26 @@ impl TestDriver {
         };
     }
 
-    /// Tells listeners of an event, or that listening failed.
+    /// Makes the driver answer nothing any more, or answer again.
+    pub(crate) fn set_gone(&self, error: Option<DriverError>) {
+        self.0.lock().unwrap().gone = error;
+    }
+
+    /// Tells listeners of an event, or that listening failed. Nothing is heard of a GPU that was
+    /// lost when the listener came.
     pub(crate) fn tell(&self, event: &Result<GpuEvent, DriverError>) {
-        self.0.lock().unwrap().listeners.retain(|listener| listener.send(event.clone()).is_ok());
+        let uuid = event.as_ref().ok().and_then(|event| event.uuid.clone());
+        self.0.lock().unwrap().listeners.retain(|listener| {
+            let is_deaf = uuid.as_ref().is_some_and(|uuid| listener.unmonitored.contains(uuid));
+            is_deaf || listener.sender.send(event.clone()).is_ok()
+        });
+    }
+
+    /// How many listen to a GPU.
+    pub(crate) fn listeners_to(&self, index: u32) -> usize {
+        let commands = self.0.lock().unwrap();
+        let hears = |listener: &&Listener| !listener.unmonitored.contains(&uuid(index));
+        commands.listeners.iter().filter(hears).count()
     }
 
     /// How many listen.
@@ -140,7 +167,7 @@ impl TestDriver {
 
 impl Driver for TestDriver {
     fn versions(&self) -> Result<DriverVersions, DriverError> {
-        Ok(versions())
+        self.0.lock().unwrap().gone.clone().map_or_else(|| Ok(versions()), Err)
     }
 
     fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
@@ -158,19 +185,29 @@ impl Driver for TestDriver {
 
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
         let (sender, receiver) = channel();
-        self.0.lock().unwrap().listeners.push(sender);
-        Ok(Box::new(TestEvents(receiver)))
+        let mut commands = self.0.lock().unwrap();
+        if let Some(error) = &commands.gone {
+            return Err(error.clone());
+        }
+        let lost = commands.health.iter().filter(|(_, health)| health.is_err());
+        let unmonitored: Vec<_> = lost.map(|(uuid, _)| uuid.clone()).collect();
+        commands.listeners.push(Listener { sender, unmonitored: unmonitored.clone() });
+        Ok(Box::new(TestEvents { receiver, unmonitored }))
     }
 }
 
 impl EventStream for TestEvents {
     fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError> {
-        match self.0.recv_timeout(timeout) {
+        match self.receiver.recv_timeout(timeout) {
             Ok(event) => event.map(Some),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => {
                 Err(DriverError::NotFound { call: "nvmlEventSetWait_v2" })
             }
         }
+    }
+
+    fn unmonitored(&self) -> &[String] {
+        &self.unmonitored
     }
 }

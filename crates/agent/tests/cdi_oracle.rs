@@ -1,4 +1,4 @@
-//! Another implementation of CDI reads what the agent writes and edits a container with it.
+//! Another implementation of CDI reads what the agent writes, takes it as valid and finds every device.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

@@ -15,6 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use octavo_agent::claims::{
@@ -200,7 +201,9 @@ async fn a_kill_during_prepare_of_a_claim_that_is_gone_leaves_nothing() {
         node.kill_at(test, "prepare", point);
         node.delete(&first);
         let claims = node.start().await;
+        // Gone at a first look and half a minute later.
         claims.sweep().await;
+        claims.sweep_at(Instant::now() + Duration::from_secs(30)).await;
         assert_eq!(node.files(), [""; 0], "{point}");
         let second = node.allocate("b");
         claims.prepare(&second).await.unwrap();

@@ -87,6 +87,18 @@ pub enum Refusal {
         /// The claim that has it: namespace, name and UID as far as known.
         holder: String,
     },
+    /// The claim that has the device is gone, but the kubelet did not say that its containers are.
+    #[error(
+        "device {device} was not prepared because claim {holder}, which is gone, held it and its containers may still run; the kubelet tries again, and the GPU is free {seconds} s after this was first seen, or sooner if the kubelet unprepares that claim"
+    )]
+    DeviceNotFreed {
+        /// The device.
+        device: String,
+        /// The claim that had it: namespace, name and UID as far as known.
+        holder: String,
+        /// How long its containers are waited for, in seconds.
+        seconds: u64,
+    },
     /// A damaged record may hold the device.
     #[error(
         "device {device} was not prepared because the damaged checkpoint of claim UID {holder} may hold it; delete that claim's pod, or if no container uses the GPU delete {file} and restart the agent"
@@ -96,7 +108,7 @@ pub enum Refusal {
         device: String,
         /// UID of the claim whose record is damaged.
         holder: String,
-        /// The record.
+        /// The record, and the claim's CDI spec where there is one.
         file: String,
     },
     /// An opaque config is wrong.
@@ -185,6 +197,7 @@ impl Refusal {
             Self::OtherNode { .. } => "OtherNode",
             Self::UnknownDevice { .. } => "UnknownDevice",
             Self::DeviceInUse { .. } => "DeviceInUse",
+            Self::DeviceNotFreed { .. } => "DeviceNotFreed",
             Self::DeviceMayBeInUse { .. } => "DeviceMayBeInUse",
             Self::InvalidConfig { .. } => "InvalidConfig",
             Self::ConfigMismatch { .. } => "ConfigMismatch",

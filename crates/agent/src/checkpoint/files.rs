@@ -6,8 +6,9 @@ use std::path::Path;
 
 use super::{StorageError, TEMP_SUFFIX};
 
-/// Writes a file so that a reader sees the old content or the new, never a part. A durable one is on
-/// disk, its name included, when this returns. A missing folder is made again.
+/// Writes a file so that a reader sees the old content or the new, never a part. The content of a
+/// durable one is on disk before it has its name. A missing folder is made again. A failure leaves the old
+/// content and nothing beside it.
 pub(crate) fn write_atomically(
     path: &Path,
     content: &[u8],
@@ -16,25 +17,37 @@ pub(crate) fn write_atomically(
     let folder = path.parent().unwrap_or(Path::new("/"));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temp = folder.join(format!(".{name}{TEMP_SUFFIX}"));
-    let mut file = match fs::File::create(&temp) {
+    let renamed = write_beside(&temp, content, is_durable)
+        .and_then(|()| fs::rename(&temp, path).map_err(StorageError::of("rename into", path)));
+    if renamed.is_err() {
+        // The half-written file is of no use, and on a full disk in the way; what failed is told already.
+        let _ = fs::remove_file(&temp);
+    }
+    renamed?;
+    if is_durable {
+        // The folder is not flushed: only a power cut could lose the name, and what is written here
+        // is about one boot. What counts is that no file ever has the name without its content.
+        crate::crash::point("file.renamed");
+    }
+    Ok(())
+}
+
+/// Writes the file that is to be renamed.
+fn write_beside(temp: &Path, content: &[u8], is_durable: bool) -> Result<(), StorageError> {
+    let mut file = match fs::File::create(temp) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = temp.parent().unwrap_or(Path::new("/"));
             fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
-            fs::File::create(&temp)
+            fs::File::create(temp)
         }
         result => result,
     }
-    .map_err(StorageError::of("create", &temp))?;
-    file.write_all(content).map_err(StorageError::of("write", &temp))?;
+    .map_err(StorageError::of("create", temp))?;
+    file.write_all(content).map_err(StorageError::of("write", temp))?;
     if is_durable {
         crate::crash::point("file.written");
-        file.sync_data().map_err(StorageError::of("flush", &temp))?;
+        file.sync_data().map_err(StorageError::of("flush", temp))?;
         crate::crash::point("file.flushed");
-    }
-    fs::rename(&temp, path).map_err(StorageError::of("rename into", path))?;
-    if is_durable {
-        crate::crash::point("file.renamed");
-        let folder_file = fs::File::open(folder).map_err(StorageError::of("open", folder))?;
-        folder_file.sync_all().map_err(StorageError::of("flush", folder))?;
     }
     Ok(())
 }

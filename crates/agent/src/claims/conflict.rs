@@ -1,6 +1,7 @@
 //! Two claims, one GPU: who is in the way, and whether it still is.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use octavo_api::Refusal;
 
@@ -8,6 +9,11 @@ use super::holds::{Conflict, Hold};
 use super::{Inner, plan};
 use crate::checkpoint::{HeldDevice, Record, RecordState};
 use crate::node::ClaimRef;
+
+/// How long a claim that is gone keeps its GPUs. A pod that was deleted by force takes its claim with it while
+/// its containers still end; the kubelet unprepares when they have. Only a kubelet that has forgotten the
+/// claim never does. As long as a pod's usual grace period.
+pub(super) const GONE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the API server says of a claim that holds something.
 enum Standing {
@@ -21,13 +27,15 @@ enum Standing {
 
 impl Inner {
     /// Gives a claim its devices in memory. Another claim in the way is asked for at the API server: one
-    /// that is gone is cleaned up, one that is there stays.
+    /// that is gone for long enough is cleaned up, one that is there stays.
     pub(super) async fn reserve(self: &Arc<Self>, record: &Record) -> Result<(), Refusal> {
         // Each round resolves one claim in the way; more rounds than claims cannot help.
         let rounds = self.holds().uids().len() + 1;
         for _ in 0..rounds {
             let Err(conflict) = self.holds().reserve(record.clone()) else { return Ok(()) };
-            if conflict.holder == record.claim.uid || !self.resolve(&conflict.holder).await {
+            if conflict.holder == record.claim.uid
+                || !self.resolve(&conflict.holder, Instant::now()).await
+            {
                 return Err(self.refusal_for(&conflict));
             }
         }
@@ -35,13 +43,13 @@ impl Inner {
         conflict.map_or(Ok(()), |conflict| Err(self.refusal_for(&conflict)))
     }
 
-    /// Cleans up after every claim that is gone.
-    pub(super) async fn sweep_gone(self: &Arc<Self>) -> Vec<ClaimRef> {
+    /// Cleans up after every claim that is gone for long enough.
+    pub(super) async fn sweep_gone(self: &Arc<Self>, now: Instant) -> Vec<ClaimRef> {
         let mut released = Vec::new();
         let uids = self.holds().uids();
         for uid in uids {
             let Some(hold) = self.holds().get(&uid) else { continue };
-            if self.resolve(&uid).await && self.holds().get(&uid).is_none() {
+            if self.resolve(&uid, now).await && self.holds().get(&uid).is_none() {
                 released.push(hold.record.claim);
             }
         }
@@ -49,11 +57,22 @@ impl Inner {
     }
 
     /// Finds out what a claim in the way holds; says whether memory knows more than before.
-    async fn resolve(self: &Arc<Self>, uid: &str) -> bool {
+    async fn resolve(self: &Arc<Self>, uid: &str, now: Instant) -> bool {
         // A claim that is being worked on is there. Waiting for its turn could wait for ourselves.
         let Some(_turn) = self.turns.try_take(uid) else { return false };
         let Some(hold) = self.holds().get(uid) else { return true };
-        match self.standing(&hold).await {
+        let standing = self.standing(&hold).await;
+        let gone_since = match &standing {
+            Standing::Gone => self.holds().set_gone(uid, Some(now)),
+            Standing::Valid(_) => self.holds().set_gone(uid, None),
+            Standing::Unknown => None,
+        };
+        match standing {
+            Standing::Gone
+                if gone_since.is_none_or(|since| now.duration_since(since) < GONE_PATIENCE) =>
+            {
+                false
+            }
             Standing::Gone => match self.release(uid).await {
                 Ok(()) => {
                     let claim = &hold.record.claim;
@@ -113,13 +132,21 @@ impl Inner {
         let is_unresolved =
             hold.as_ref().is_some_and(|hold| hold.record.state == RecordState::Unresolved);
         if is_possible_only && is_unresolved {
-            let file = self.store.path(&holder).display().to_string();
+            let mut file = self.store.path(&holder).display().to_string();
+            let spec = self.cdi.path(&holder);
+            if spec.exists() {
+                file = format!("{file} and {}", spec.display());
+            }
             return Refusal::DeviceMayBeInUse { device, holder, file };
         }
+        let is_gone = hold.as_ref().is_some_and(|hold| hold.gone_since.is_some());
         let holder = match hold {
             Some(hold) => format!("{} (UID {holder})", hold.record.claim),
             None => format!("UID {holder}"),
         };
+        if is_gone {
+            return Refusal::DeviceNotFreed { device, holder, seconds: GONE_PATIENCE.as_secs() };
+        }
         Refusal::DeviceInUse { device, holder }
     }
 }

@@ -1,6 +1,7 @@
 //! Who holds which device: the memory that decides.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::Holding;
 use crate::checkpoint::{HeldDevice, Record, RecordState};
@@ -18,6 +19,8 @@ pub(super) struct Hold {
     pub(super) record: Record,
     /// Whether record and CDI spec were written whole since memory has them.
     pub(super) is_written: bool,
+    /// When its claim was first found to be gone, if it is.
+    pub(super) gone_since: Option<Instant>,
 }
 
 /// Another claim in the way.
@@ -34,7 +37,7 @@ pub(super) struct Conflict {
 impl Holds {
     /// Takes a record that was found on disk.
     pub(super) fn insert(&mut self, record: Record) {
-        let hold = Hold { record, is_written: true };
+        let hold = Hold { record, is_written: true, gone_since: None };
         self.by_uid.insert(hold.record.claim.uid.clone(), hold);
     }
 
@@ -66,7 +69,8 @@ impl Holds {
                 return Err(conflict(uid, false));
             }
         }
-        self.by_uid.insert(uid.clone(), Hold { record, is_written: false });
+        let hold = Hold { record, is_written: false, gone_since: None };
+        self.by_uid.insert(hold.record.claim.uid.clone(), hold);
         Ok(())
     }
 
@@ -75,6 +79,18 @@ impl Holds {
         if let Some(hold) = self.by_uid.get_mut(uid) {
             hold.is_written = true;
         }
+    }
+
+    /// Whether any claim's object was found gone.
+    pub(super) fn has_gone(&self) -> bool {
+        self.by_uid.values().any(|hold| hold.gone_since.is_some())
+    }
+
+    /// Notes that a claim is gone, or that it is there after all; says since when it is gone.
+    pub(super) fn set_gone(&mut self, uid: &str, now: Option<Instant>) -> Option<Instant> {
+        let hold = self.by_uid.get_mut(uid)?;
+        hold.gone_since = now.map(|now| hold.gone_since.unwrap_or(now));
+        hold.gone_since
     }
 
     /// Frees what a claim holds.

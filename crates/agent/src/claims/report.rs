@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::AllocatedDevice;
+use crate::checkpoint::HeldDevice;
 use crate::node::ClaimRef;
 
 /// The same refusal of the same claim is reported once in this time, however often the kubelet tries.
@@ -89,6 +90,23 @@ impl ReportedDevice {
         let AllocatedDevice { pool, device, share_id, .. } = result.clone();
         Self { pool, device, share_id }
     }
+
+    /// A device that a claim holds.
+    pub(super) fn held(held: &HeldDevice) -> Self {
+        Self { pool: held.pool.clone(), device: held.device.clone(), share_id: None }
+    }
+}
+
+/// Whether anybody is told of a refusal: a claim that is not there has nothing to write to, and without the
+/// server nobody listens.
+pub(super) fn is_told(refusal: &Refusal) -> bool {
+    !matches!(
+        refusal,
+        Refusal::ClaimNotFound { .. }
+            | Refusal::ClaimReplaced { .. }
+            | Refusal::ApiUnavailable { .. }
+            | Refusal::BadClaimUid { .. }
+    )
 }
 
 impl Reporter for SilentReporter {
@@ -114,15 +132,7 @@ impl KubeReporter {
 
 impl Reporter for KubeReporter {
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal) {
-        // A claim that is not there has nothing to write to, and without the server nobody listens.
-        let is_lost = matches!(
-            refusal,
-            Refusal::ClaimNotFound { .. }
-                | Refusal::ClaimReplaced { .. }
-                | Refusal::ApiUnavailable { .. }
-                | Refusal::BadClaimUid { .. }
-        );
-        if !is_lost {
+        if is_told(refusal) {
             let refusal = Some((refusal.reason(), refusal.to_string()));
             self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal });
         }
@@ -143,14 +153,31 @@ impl ReportWorker {
             let claim = report.claim.to_string();
             match tokio::time::timeout(DEADLINE, self.send(&report)).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(claim, %error, "could not report on a claim"),
-                Err(_) => tracing::warn!(claim, "reporting on a claim took too long"),
+                Ok(Err(error)) => {
+                    tracing::warn!(claim, %error, "could not report on a claim");
+                    // A server that says no says it again; one that was not reached is tried with the
+                    // kubelet's next attempt.
+                    if !is_final(&error) {
+                        self.told.forget(&report);
+                    }
+                }
+                Err(_) => {
+                    tracing::warn!(claim, "reporting on a claim took too long");
+                    self.told.forget(&report);
+                }
             }
         }
     }
 
-    /// Sends one report: condition first, since it lasts, then the event.
+    /// Sends one report: condition first, since it lasts, then the event, which must not need it.
     async fn send(&self, report: &Report) -> kube::Result<()> {
+        let condition = self.send_condition(report).await;
+        let event = self.send_event(report).await;
+        condition.and(event)
+    }
+
+    /// Writes the condition on the claim's devices, or takes it away.
+    async fn send_condition(&self, report: &Report) -> kube::Result<()> {
         let claim = &report.claim;
         if !report.devices.is_empty() {
             let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
@@ -158,6 +185,12 @@ impl ReportWorker {
             let params = PatchParams::apply(names::AGENT).force();
             api.patch_status(&claim.name, &params, &Patch::Apply(status)).await?;
         }
+        Ok(())
+    }
+
+    /// Makes the event of a refusal.
+    async fn send_event(&self, report: &Report) -> kube::Result<()> {
+        let claim = &report.claim;
         if let Some((reason, message)) = &report.refusal {
             let api = Api::<Event>::namespaced(self.client.clone(), &claim.namespace);
             let event = event_of(claim, &self.node, reason, message);
@@ -185,6 +218,16 @@ impl Told {
         }
         true
     }
+
+    /// Forgets a report that could not be sent.
+    fn forget(&mut self, report: &Report) {
+        self.by_claim.remove(&report.claim.uid);
+    }
+}
+
+/// Whether the server understood and said no.
+fn is_final(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
 /// The part of the claim's status that is ours: one entry a device, none where all is well. The UID
@@ -199,8 +242,15 @@ fn status_of(report: &Report, now: &str) -> Value {
             "lastTransitionTime": now,
         })
     });
+    // A claim may have a device twice, once for administration: two entries of one key are refused.
+    let mut devices: Vec<&ReportedDevice> = Vec::new();
+    for device in &report.devices {
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
     let entries = condition.iter().flat_map(|condition| {
-        report.devices.iter().map(move |device| {
+        devices.iter().map(move |device| {
             let mut entry = json!({
                 "driver": names::DRIVER,
                 "pool": device.pool,

@@ -3,9 +3,17 @@ mod fixture;
 mod random;
 mod refusals;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fixture::Node;
+
+use super::Claims;
+use super::conflict::GONE_PATIENCE;
+
+/// Half a minute passes, and a sweep comes.
+async fn sweep_later(claims: &Claims) -> super::Swept {
+    claims.sweep_at(Instant::now() + GONE_PATIENCE).await
+}
 
 #[tokio::test]
 async fn a_claim_is_prepared_and_unprepared_and_leaves_nothing() {
@@ -67,13 +75,22 @@ async fn a_holder_whose_object_is_gone_makes_way() {
     claims.prepare(&first).await.expect("prepares");
     node.delete(&first);
     let second = node.allocate("b", &["gpu-0"]);
+    // A pod that was deleted by force: its claim is gone before its containers are.
+    let refusal = claims.prepare(&second).await.expect_err("may still run");
+    assert_eq!(refusal.reason(), "DeviceNotFreed");
+    assert!(refusal.to_string().contains("ns/a") && refusal.to_string().contains("30 s"));
+    assert_eq!(claims.sweep().await, super::Swept::default(), "not yet");
+    assert_eq!(sweep_later(&claims).await.released, [first]);
     claims.prepare(&second).await.expect("prepares");
+    assert_eq!(node.cleared(), ["b"], "the refusal is taken back");
     assert_eq!(node.files(), [Node::checkpoint(&second), Node::cdi(&second)]);
 
     // The same name again is another claim.
     node.delete(&second);
     let namesake = node.allocate("b", &["gpu-0"]);
     assert_ne!(namesake.uid, second.uid);
+    claims.prepare(&namesake).await.expect_err("the old one's containers may still run");
+    claims.unprepare(&second).await.expect("the kubelet says that they do not");
     claims.prepare(&namesake).await.expect("prepares");
     assert_eq!(node.files(), [Node::checkpoint(&namesake), Node::cdi(&namesake)]);
     let refusal = claims.prepare(&second).await.expect_err("is another claim now");
@@ -85,6 +102,8 @@ async fn a_holder_whose_object_is_gone_makes_way() {
     // Its allocation is taken back.
     node.deallocate(&namesake);
     let third = node.allocate("c", &["gpu-0"]);
+    claims.prepare(&third).await.expect_err("its containers may still run");
+    sweep_later(&claims).await;
     claims.prepare(&third).await.expect("prepares");
 }
 
@@ -102,12 +121,32 @@ async fn a_sweep_frees_what_is_gone_and_repairs_what_is_missing() {
         std::fs::remove_file(node.path(file)).expect("removes");
     }
     let swept = claims.sweep().await;
-    assert_eq!((swept.released, swept.repaired), (vec![gone], vec![stays]));
+    assert_eq!((swept.released, swept.repaired.len()), (vec![], 1), "a first look frees nothing");
+    let swept = sweep_later(&claims).await;
+    assert_eq!((swept.released, swept.repaired), (vec![gone], vec![]));
+    assert_eq!(claims.holdings().len(), 1, "{stays}");
     assert_eq!(node.files(), files);
-    assert_eq!(claims.sweep().await, super::Swept::default(), "a second one has nothing to do");
+    assert_eq!(sweep_later(&claims).await, super::Swept::default(), "nothing is left to do");
 
     node.set_away(true);
-    assert_eq!(claims.sweep().await, super::Swept::default(), "nothing is known, nothing is freed");
+    for _ in 0..2 {
+        let swept = sweep_later(&claims).await;
+        assert_eq!(swept, super::Swept::default(), "nothing is known, nothing is freed");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_there_after_all_begins_anew_when_it_goes() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate("a", &["gpu-0"]);
+    claims.prepare(&claim).await.expect("prepares");
+    let object = node.delete(&claim);
+    claims.sweep().await;
+    node.restore(&claim, object);
+    assert_eq!(sweep_later(&claims).await.released, []);
+    node.delete(&claim);
+    assert_eq!(sweep_later(&claims).await.released, [], "a first look again");
 }
 
 #[tokio::test]
@@ -205,8 +244,12 @@ async fn a_failed_write_keeps_the_gpu_until_it_is_unprepared_or_tried_again() {
     assert_eq!(refusal.reason(), "Storage");
     assert!(refusal.to_string().contains(&claim.uid), "{refusal}");
     assert_eq!(claims.prepare(&other).await.expect_err("is reserved").reason(), "DeviceInUse");
+    assert_eq!(node.files(), [Node::checkpoint(&claim), Node::cdi(&claim)], "nothing half-written");
     std::fs::remove_dir(&obstacle).expect("removes");
     claims.prepare(&claim).await.expect("is tried again");
+    assert_eq!(node.cleared(), ["a"], "the refusal is taken back");
+    claims.prepare(&claim).await.expect("is prepared already");
+    assert_eq!(node.cleared(), ["a"], "once");
     assert_eq!(node.files(), [Node::checkpoint(&claim), Node::cdi(&claim)]);
 }
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use octavo_api::Refusal;
 
 use super::holds::Hold;
+use super::report::is_told;
 use super::{Devices, Inner, ReportedDevice, plan};
 use crate::cdi::spec_for;
-use crate::checkpoint::{Record, StorageError, is_plain_name};
+use crate::checkpoint::{HeldDevice, Record, StorageError, is_plain_name};
 use crate::claims::KnownDevice;
 use crate::crash;
 use crate::node::{ClaimRef, PreparedDevice};
+
+/// Refused claims that are remembered until they are prepared or unprepared.
+const REFUSED_REMEMBERED: usize = 1024;
 
 /// Refuses a UID that could lead a file's name elsewhere.
 pub(super) fn check_uid(claim: &ClaimRef) -> Result<(), Refusal> {
@@ -32,17 +36,40 @@ impl Inner {
         self: &Arc<Self>,
         claim: &ClaimRef,
     ) -> Result<Vec<PreparedDevice>, Refusal> {
-        let hold = self.holds().get(&claim.uid).filter(Hold::is_prepared);
-        if let Some(hold) = hold {
-            self.write(hold.record.clone(), !hold.is_written).await?;
-            return Ok(answer(&hold.record));
-        }
         let mut devices = Vec::new();
-        let result = self.prepare_new(claim, &mut devices).await;
-        if let Err(refusal) = &result {
-            self.reporter.refused(claim, &devices, refusal);
+        let hold = self.holds().get(&claim.uid).filter(Hold::is_prepared);
+        let result = match hold {
+            Some(hold) => {
+                devices.extend(hold.record.devices.iter().map(ReportedDevice::held));
+                let written = self.write(hold.record.clone(), !hold.is_written).await;
+                written.map(|()| answer(&hold.record))
+            }
+            None => self.prepare_new(claim, &mut devices).await,
+        };
+        match &result {
+            Ok(_) => {
+                if self.refused().remove(&claim.uid) {
+                    self.reporter.prepared(claim, &devices);
+                }
+            }
+            Err(refusal) => {
+                if is_told(refusal) && !devices.is_empty() {
+                    self.note_refused(&claim.uid);
+                }
+                self.reporter.refused(claim, &devices, refusal);
+            }
         }
         result
+    }
+
+    /// Remembers that a claim has a condition that says no. The report may still be on its way when the
+    /// claim is read again, so what the claim's object says is not enough.
+    fn note_refused(&self, uid: &str) {
+        let mut refused = self.refused();
+        if refused.len() >= REFUSED_REMEMBERED {
+            refused.pop_first();
+        }
+        refused.insert(uid.to_owned());
     }
 
     /// The same for a claim that has nothing yet; also tells which devices it was allocated.
@@ -70,19 +97,40 @@ impl Inner {
         crash::point("prepare.reserved");
         self.write(record.clone(), true).await?;
         if object.is_reported_not_ready {
-            self.reporter.prepared(claim, allocated);
+            // By an agent before this one.
+            self.note_refused(&claim.uid);
         }
         Ok(answer(&record))
     }
 
     /// Writes a claim's record and then its spec, where they are not there already. A claim that was
-    /// given its devices keeps them when this fails: the kubelet tries again or unprepares.
+    /// given its devices keeps them when this fails: the kubelet tries again or unprepares. Without a spec
+    /// there is nothing to answer: the runtime would not find the names.
     async fn write(self: &Arc<Self>, record: Record, is_new: bool) -> Result<(), Refusal> {
         let inner = Arc::clone(self);
         let name = record.claim.clone();
-        let task = tokio::task::spawn_blocking(move || inner.write_files(&record, is_new));
-        let written = task.await.map_err(|error| interrupted(&name, &error))?;
-        written.map(drop).map_err(|error| refusal(&error))
+        let task = tokio::task::spawn_blocking(move || {
+            inner.write_files(&record, is_new).map_err(|error| refusal(&error))?;
+            let is_there = inner.cdi.path(&record.claim.uid).is_file();
+            if is_there { Ok(()) } else { Err(inner.without_spec(&record)) }
+        });
+        task.await.unwrap_or_else(|error| Err(interrupted(&name, &error)))
+    }
+
+    /// Why a claim has no spec: one of its GPUs is not there, or none is known yet.
+    fn without_spec(&self, record: &Record) -> Refusal {
+        let node = self.node.clone();
+        let is_missing = |devices: &Arc<Devices>, held: &HeldDevice| {
+            devices.by_name.get(&held.device).is_none_or(|device| device.uuid != held.uuid)
+        };
+        let devices = self.devices();
+        let missing = devices
+            .as_ref()
+            .and_then(|devices| record.devices.iter().find(|held| is_missing(devices, held)));
+        match missing {
+            Some(held) => Refusal::UnknownDevice { device: held.device.clone(), node },
+            None => Refusal::NotReady { claim: record.claim.to_string(), node },
+        }
     }
 
     /// The same, blocking; says whether anything had to be written. Without `is_new` the files are
@@ -95,6 +143,7 @@ impl Inner {
             is_written = true;
         }
         let devices = self.devices();
+        let mut has_spec = self.cdi.path(&record.claim.uid).is_file();
         // A GPU that the driver lost has no node to name; its spec stays as it was.
         if let Some(devices) = &devices
             && let Some(known) = known(devices, record)
@@ -105,8 +154,11 @@ impl Inner {
                 crash::point("prepare.cdi-written");
                 is_written = true;
             }
+            has_spec = true;
         }
-        self.holds().set_written(&record.claim.uid);
+        if has_spec {
+            self.holds().set_written(&record.claim.uid);
+        }
         Ok(is_written)
     }
 
@@ -136,6 +188,7 @@ impl Inner {
             inner.store.remove(&released)?;
             crash::point("unprepare.checkpoint-removed");
             inner.holds().remove(&released);
+            inner.refused().remove(&released);
             Ok(())
         });
         let removed: Result<(), StorageError> = task.await.map_err(|error| {

@@ -1,3 +1,5 @@
+use octavo_gpu::Mig;
+
 use super::*;
 use crate::testing;
 
@@ -94,4 +96,13 @@ fn only_the_gpu_concerned_is_tainted_and_with_what_is_known() {
     assert_eq!(taints[3], ["octavo.dev/recovery-action=gpu-reset"]);
     let effects = devices.iter().flat_map(|device| &device.taints);
     assert!(effects.map(|taint| taint.effect).all(|effect| effect == TaintEffect::NoSchedule));
+}
+
+#[test]
+fn a_gpu_in_mig_mode_is_not_offered_whole() {
+    let mut inventory = testing::inventory(2);
+    inventory.gpus[0].mig = Some(Mig { enabled: true, pending: true });
+    inventory.gpus[1].mig = Some(Mig { enabled: false, pending: true });
+    let devices = devices(&inventory, &BTreeMap::new());
+    assert_eq!(devices.iter().map(|device| &device.name).collect::<Vec<_>>(), ["gpu-1"]);
 }

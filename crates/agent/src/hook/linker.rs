@@ -1,5 +1,6 @@
 //! Tells a container's dynamic linker about the driver's libraries.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,9 @@ const CACHE: &str = "/etc/ld.so.cache";
 /// Makes an `ldconfig` that runs in the container later find the folders, too.
 const CONFIG: &str = "/etc/ld.so.conf.d/00-octavo-driver.conf";
 
-/// Enters the libraries of some folders into the container's cache, before others of their names.
+/// Enters the libraries of some folders into the container's cache, before others of their names. What the
+/// image's own cache has of these folders keeps its place: the driver's libraries often lie among those of the
+/// system, which an image may have wanted to stand behind its own.
 ///
 /// An image without glibc gets files that nobody reads. A root that cannot be written to is left as it
 /// is: its programs may bring a library path of their own.
@@ -24,12 +27,15 @@ pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
         libraries.extend(libraries_in(root, folder));
     }
     let cached = root.read(Path::new(CACHE)).ok().and_then(|cache| ldcache::parse(&cache));
+    let cached = cached.unwrap_or_default();
+    let known = known_in(root, folders, &cached);
+    libraries.retain(|library| !known.contains(&(library.name.as_str(), library.flags)));
     let is_new = |old: &Library| {
         !libraries
             .iter()
             .any(|new| new.path == old.path || (new.name == old.name && new.flags == old.flags))
     };
-    let kept: Vec<_> = cached.unwrap_or_default().into_iter().filter(is_new).collect();
+    let kept: Vec<_> = cached.iter().filter(|old| is_new(old)).cloned().collect();
     libraries.extend(kept);
     let cache = ldcache::format(&libraries).context("the linker's cache would be too large")?;
     let mut config = String::new();
@@ -44,6 +50,23 @@ pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Names and flags of the libraries in a cache that lie in one of some folders, by whatever path.
+fn known_in<'a>(
+    root: &Rootfs,
+    folders: &[PathBuf],
+    cached: &'a [Library],
+) -> BTreeSet<(&'a str, u32)> {
+    let folders: BTreeSet<_> = folders.iter().filter_map(|folder| root.identity(folder)).collect();
+    let mut is_ours: BTreeMap<&Path, bool> = BTreeMap::new();
+    let known = cached.iter().filter(|library| {
+        let Some(parent) = Path::new(&library.path).parent() else { return false };
+        *is_ours
+            .entry(parent)
+            .or_insert_with(|| root.identity(parent).is_some_and(|at| folders.contains(&at)))
+    });
+    known.map(|library| (library.name.as_str(), library.flags)).collect()
 }
 
 /// The libraries of a folder under the names that programs ask for, `lib*.so.N`. A folder that cannot be

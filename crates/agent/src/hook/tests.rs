@@ -160,6 +160,36 @@ fn the_driver_libraries_come_before_those_of_the_image() {
 }
 
 #[test]
+fn libraries_of_the_image_keep_their_order() {
+    let container = Container::new();
+    for folder in ["usr/lib64", "usr/local/lib", "etc"] {
+        fs::create_dir_all(container.path(folder)).expect("makes");
+    }
+    symlink("usr/lib64", container.path("lib64")).expect("links");
+    for file in ["usr/lib64/libz.so.1", "usr/local/lib/libz.so.1", "usr/lib64/libcuda.so.1"] {
+        fs::write(container.path(file), elf()).expect("writes");
+    }
+    let library = |name: &str, path: &str| Library {
+        flags: 0x303,
+        name: name.to_owned(),
+        path: path.to_owned(),
+        hwcap: 0,
+    };
+    // The image's own build of a library goes before that of its system, which lies where the driver does.
+    let own = [
+        library("libz.so.1", "/usr/local/lib/libz.so.1"),
+        library("libz.so.1", "/lib64/libz.so.1"),
+    ];
+    let cache = format(&own).expect("fits");
+    fs::write(container.path("etc/ld.so.cache"), cache).expect("writes");
+    linker::update(&container.root, &[PathBuf::from("/usr/lib64")]).expect("updates");
+    let cache = fs::read(container.path("etc/ld.so.cache")).expect("reads");
+    let found = parse(&cache).expect("is a cache");
+    let [first, second] = own;
+    assert_eq!(found, [first, second, library("libcuda.so.1", "/usr/lib64/libcuda.so.1")]);
+}
+
+#[test]
 fn ldconfig_reads_what_was_written_and_the_other_way_round() {
     let Ok(own) = fs::read("/etc/ld.so.cache") else { return };
     let libraries = parse(&own).expect("the machine's cache is read");

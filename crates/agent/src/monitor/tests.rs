@@ -31,14 +31,19 @@ impl Watched {
         timeout(DEADLINE, self.snapshots.wait_for(what)).await.unwrap().unwrap().clone()
     }
 
-    /// Tells of an XID once somebody listens.
-    async fn xid(&self, index: Option<u32>, number: u64) {
+    /// Waits until this many have begun to listen. One that has ended counts until it is told.
+    async fn listeners(&self, count: usize) {
         let listening = async {
-            while self.driver.listeners() == 0 {
+            while self.driver.listeners() < count {
                 tokio::task::yield_now().await;
             }
         };
         timeout(DEADLINE, listening).await.unwrap();
+    }
+
+    /// Tells of an XID once somebody listens.
+    async fn xid(&self, index: Option<u32>, number: u64) {
+        self.listeners(1).await;
         let (kind, uuid) = (GpuEventKind::Xid(number), index.map(uuid));
         self.driver.tell(&Ok(GpuEvent { uuid, kind, gpu_instance: None, compute_instance: None }));
     }
@@ -126,4 +131,88 @@ async fn a_fault_that_was_there_before_the_agent_is_known_with_the_first_snapsho
     let mut watched = Watched::start(driver);
     let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
     assert_eq!(first.health[&uuid(0)].advice, Some("gpu-reset"));
+}
+
+#[tokio::test]
+async fn a_gpu_that_came_back_is_heard_again() {
+    let mut watched = Watched::start(TestDriver::new(2));
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    watched.driver.set_health(1, Err(lost()));
+    watched.xid(None, 79).await;
+    watched.until(|snapshot| snapshot.health.contains_key(&uuid(1))).await;
+    // Whoever listens from now on is not told of the lost GPU.
+    watched.driver.tell(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
+    watched.listeners(2).await;
+    watched.driver.set_health(1, Ok(well()));
+    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    let heard = async {
+        while watched.driver.listeners_to(1) < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, heard).await.unwrap();
+    watched.xid(Some(1), 48).await;
+    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
+    assert_eq!(sick.health[&uuid(1)].xid, Some(48));
+}
+
+#[tokio::test]
+async fn a_driver_that_answers_no_more_is_opened_anew() {
+    let driver = TestDriver::new(1);
+    let opened = driver.clone();
+    let open: Opener = Box::new(move || {
+        opened.versions()?;
+        Ok(Arc::new(opened.clone()))
+    });
+    let mut watched = Watched::start_with(driver, open);
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    watched.xid(Some(0), 13).await;
+    let (call, message) = ("nvmlSystemGetDriverVersion", "driver not loaded".to_owned());
+    let error = DriverError::Failed { call, code: 9, message };
+    watched.driver.set_gone(Some(error.clone()));
+    watched.driver.tell(&Err(error));
+    let gone = watched.until(|snapshot| snapshot.error.is_some()).await;
+    assert_eq!(gone.inventory.unwrap().gpus.len(), 1, "what was known stays");
+    watched.driver.set_gone(None);
+    watched.until(|snapshot| snapshot.error.is_none()).await;
+    watched.listeners(2).await;
+    watched.xid(Some(0), 48).await;
+    watched.until(|snapshot| !snapshot.health.is_empty()).await;
+}
+
+fn monitor() -> Monitor {
+    Monitor {
+        node: "node".to_owned(),
+        metrics: Arc::new(Metrics::new(&mut Registry::default())),
+        stop: CancellationToken::new(),
+        sender: watch::channel(Snapshot::default()).0,
+        gpus: BTreeMap::new(),
+        snapshot: Snapshot::default(),
+        backoff: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+    }
+}
+
+#[test]
+fn gpus_are_asked_oftener_where_events_or_the_fabric_are_missing() {
+    let mut monitor = monitor();
+    monitor.adopt(crate::testing::inventory(1));
+    let all_heard = NoEvents { deaf: Vec::new() };
+    assert_eq!(monitor.poll_delay(&all_heard), ROUTINE_POLL);
+    assert_eq!(monitor.poll_delay(&NoEvents { deaf: vec![uuid(0)] }), SLOWEST_POLL);
+    let mut joining = crate::testing::inventory(1);
+    joining.gpus[0].fabric.as_mut().unwrap().state = FabricState::InProgress;
+    monitor.adopt(joining);
+    assert_eq!(monitor.poll_delay(&all_heard), SLOWEST_POLL);
+}
+
+#[test]
+fn a_gpu_whose_place_another_took_is_forgotten() {
+    let mut monitor = monitor();
+    monitor.adopt(crate::testing::inventory(2));
+    let mut replaced = crate::testing::inventory(2);
+    replaced.gpus[1].uuid = uuid(9);
+    monitor.adopt(replaced);
+    let known = monitor.snapshot.inventory.unwrap();
+    assert_eq!(known.gpus.iter().map(|gpu| &gpu.uuid).collect::<Vec<_>>(), [&uuid(0), &uuid(9)]);
+    assert_eq!(monitor.gpus.into_keys().collect::<Vec<_>>(), [uuid(0), uuid(9)]);
 }

@@ -7,7 +7,7 @@ use octavo_kubelet_api::dra::v1beta1::dra_plugin_client::DraPluginClient as Beta
 use octavo_kubelet_api::health::v1alpha1::dra_resource_health_client::DraResourceHealthClient;
 use octavo_kubelet_api::health::v1alpha1::{HealthStatus, NodeWatchResourcesRequest};
 use prometheus_client::registry::Registry;
-use tokio::sync::{Barrier, watch};
+use tokio::sync::{Barrier, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint as Client};
@@ -24,10 +24,12 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Prepares claims whose name is not "bad", and none before this many are asked for at once.
 struct TestPreparer {
     together: Barrier,
+    arrived: Semaphore,
 }
 
 impl Preparer for TestPreparer {
     async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
+        self.arrived.add_permits(1);
         self.together.wait().await;
         if claim.name == "bad" {
             return Err(Refusal::NotAllocated { claim: claim.name.clone() });
@@ -51,6 +53,7 @@ impl Preparer for TestPreparer {
 
 struct Served {
     config: NodeConfig,
+    preparer: Arc<TestPreparer>,
     health: watch::Sender<Snapshot>,
     stop: CancellationToken,
     serving: tokio::task::JoinHandle<()>,
@@ -69,8 +72,10 @@ fn serve(together: usize) -> Served {
         inventory: Some(Arc::new(testing::inventory(2))),
         ..Snapshot::default()
     });
+    let (together, arrived) = (Barrier::new(together), Semaphore::new(0));
+    let preparer = Arc::new(TestPreparer { together, arrived });
     let parts = Parts {
-        preparer: Arc::new(TestPreparer { together: Barrier::new(together) }),
+        preparer: Arc::clone(&preparer),
         snapshots,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         check: Arc::new(Arc::new(Readiness::default()).check("kubelet", "not registered")),
@@ -80,7 +85,7 @@ fn serve(together: usize) -> Served {
     let stop = CancellationToken::new();
     let stopped = stop.clone();
     let serving = tokio::spawn(async move { endpoint.serve(parts, stopped).await.unwrap() });
-    Served { config, health, stop, serving, _folder: folder }
+    Served { config, preparer, health, stop, serving, _folder: folder }
 }
 
 async fn connect(config: &NodeConfig) -> Channel {
@@ -162,4 +167,23 @@ async fn health_is_told_at_once_and_on_change_until_the_agent_ends() {
     timeout(DEADLINE, served.serving).await.unwrap().unwrap();
     assert!(!served.config.plugin_folder().join("dra.sock").exists());
     assert!(!served.config.registry_folder().join("gpu.nvidia.com@reg.sock").exists());
+}
+
+#[tokio::test]
+async fn the_end_waits_for_calls_and_for_nobody_who_only_connected() {
+    let served = serve(2);
+    let path = served.config.plugin_folder().join("dra.sock");
+    let _silent = tokio::net::UnixStream::connect(&path).await.unwrap();
+    let mut client = DraPluginClient::new(connect(&served.config).await);
+    let call = tokio::spawn(async move {
+        let request = v1::NodePrepareResourcesRequest { claims: vec![claim("good", "u-1")] };
+        client.node_prepare_resources(request).await.unwrap().into_inner().claims.len()
+    });
+    timeout(DEADLINE, served.preparer.arrived.acquire()).await.unwrap().unwrap().forget();
+    served.stop.cancel();
+    // The call needs a second party to go on: it is still being served after the end was told.
+    assert!(!served.serving.is_finished());
+    timeout(DEADLINE, served.preparer.together.wait()).await.unwrap();
+    assert_eq!(timeout(DEADLINE, call).await.unwrap().unwrap(), 1);
+    timeout(DEADLINE, served.serving).await.unwrap().unwrap();
 }

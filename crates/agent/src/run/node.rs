@@ -32,6 +32,10 @@ use crate::plugin::Preparer;
 
 /// How often claims are looked at whose objects went without a call of the kubelet.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+/// When a claim that was found gone is looked at again.
+const SECOND_LOOK: Duration = Duration::from_secs(35);
+/// Over how long the looks of a cluster's agents are spread, in seconds.
+const SPREAD_SECONDS: u64 = 60;
 
 /// One node's agent.
 pub(super) struct NodeAgent {
@@ -72,7 +76,8 @@ impl NodeAgent {
         let claims = self.open_claims(client).await;
         self.shared.tasks.spawn(self.sweep(claims.clone()));
         self.start_endpoint(claims.clone());
-        self.follow_gpus(claims, wanted, events).await;
+        self.shared.tasks.spawn(self.tell(events));
+        self.follow_gpus(claims, wanted).await;
     }
 
     /// Publishes whatever the returned sender is given.
@@ -168,12 +173,7 @@ impl NodeAgent {
     }
 
     /// Passes on what the driver's thread finds, as long as it lives.
-    async fn follow_gpus(
-        self,
-        claims: Claims,
-        wanted: watch::Sender<Option<Pool>>,
-        events: Events,
-    ) {
+    async fn follow_gpus(self, claims: Claims, wanted: watch::Sender<Option<Pool>>) {
         let node = &self.config.node_name;
         let mut snapshots = self.snapshots.clone();
         let mut old = Snapshot::default();
@@ -192,8 +192,26 @@ impl NodeAgent {
                 let known = pool::known_devices(inventory);
                 claims.set_devices(&inventory.versions.driver, known).await;
             }
-            pool::tell(node, &events, &old, &new).await;
             old = new;
+        }
+    }
+
+    /// Tells people what the driver's thread finds; apart from what matters, for an API server that
+    /// is away makes every event take its time.
+    fn tell(&self, events: Events) -> impl Future<Output = ()> + use<> {
+        let (node, stop) = (self.config.node_name.clone(), self.shared.stop.clone());
+        let mut snapshots = self.snapshots.clone();
+        snapshots.mark_changed();
+        let tell = async move {
+            let mut old = Snapshot::default();
+            while snapshots.changed().await.is_ok() {
+                let new = snapshots.borrow_and_update().clone();
+                pool::tell(&node, &events, &old, &new).await;
+                old = new;
+            }
+        };
+        async move {
+            stop.run_until_cancelled(Box::pin(tell)).await;
         }
     }
 
@@ -216,9 +234,16 @@ impl NodeAgent {
 
     fn sweep(&self, claims: Claims) -> impl Future<Output = ()> + use<> {
         let (node, stop) = (self.config.node_name.clone(), self.shared.stop.clone());
+        let metrics = Arc::clone(&self.shared.metrics);
+        let served = Served { claims: claims.clone(), node: node.clone(), metrics };
+        // Agents that start together, after an upgrade say, do not ask the API server together.
+        let spread = Duration::from_secs(spread(&node));
+        let mut pause = spread;
         async move {
-            while stop.run_until_cancelled(sleep(SWEEP_INTERVAL)).await.is_some() {
+            while stop.run_until_cancelled(sleep(pause)).await.is_some() {
                 let swept = claims.sweep().await;
+                served.count();
+                pause = if claims.has_gone() { SECOND_LOOK } else { SWEEP_INTERVAL + spread };
                 for claim in swept.released {
                     tracing::info!(%node, %claim, "a claim was gone; its devices are free again");
                 }
@@ -285,6 +310,12 @@ impl Preparer for Served {
         self.count();
         outcome
     }
+}
+
+/// Seconds by which a node's looks are put off: the same for a node every time, evenly over nodes.
+fn spread(node: &str) -> u64 {
+    let hash = |hash: u64, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
+    node.bytes().fold(7, hash) % SPREAD_SECONDS
 }
 
 /// Opens the node's management library.

@@ -6,7 +6,7 @@ use octavo_kube_io::events::{Events, Tone, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
 use crate::claims::KnownDevice;
-use crate::devices::{device_name, devices};
+use crate::devices::{device_name, devices, is_offered};
 use crate::monitor::Snapshot;
 
 /// The pool that a node should publish; `None` until its GPUs were read.
@@ -55,5 +55,19 @@ pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snap
     for gpu in inventory.unreadable.iter().filter(|gpu| !was_unreadable(gpu.index)) {
         let note = format!("GPU {} cannot be read and is not offered: {}", gpu.index, gpu.error);
         events.record(&node_reference(node), Tone::Warning, "GpuUnreadable", "Read", &note).await;
+    }
+    let was_in_mig_mode = |uuid: &str| {
+        let old = old.inventory.as_ref();
+        old.is_some_and(|old| old.gpus.iter().any(|gpu| gpu.uuid == uuid && !is_offered(gpu)))
+    };
+    for gpu in inventory.gpus.iter().filter(|gpu| !is_offered(gpu) && !was_in_mig_mode(&gpu.uuid)) {
+        let name = device_name(gpu);
+        tracing::warn!(node, device = name, uuid = %gpu.uuid, "a GPU in MIG mode is not offered");
+        let note = format!(
+            "{name} ({}) is in MIG mode and not offered: it serves no container whole; turn the mode \
+             off to offer it",
+            gpu.uuid
+        );
+        events.record(&node_reference(node), Tone::Warning, "GpuInMigMode", "Read", &note).await;
     }
 }

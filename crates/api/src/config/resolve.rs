@@ -24,7 +24,8 @@ pub enum DeviceType {
     Vfio,
 }
 
-/// A config that was given for a request by name but does not go with its device.
+/// A config that does not go with the device of a request: given for the request by name, or for no type of
+/// device of this driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMismatch {
     /// The request.
@@ -56,7 +57,7 @@ pub fn decode_entries(
 ///
 /// A claim's config wins over its class's, a later one over an earlier one. One that names the request
 /// must fit the device; one for all requests is passed over where it does not fit, so that a claim of
-/// several types of device can have one for each.
+/// several types of device can have one for each. One that fits no type at all is always an error.
 pub fn for_request<'a>(
     configs: &'a [DecodedConfig],
     request: &str,
@@ -72,7 +73,7 @@ pub fn for_request<'a>(
             if device_type.takes(&entry.config) {
                 return Ok(Some(&entry.config));
             }
-            if is_named {
+            if is_named || !DeviceType::ALL.iter().any(|kind| kind.takes(&entry.config)) {
                 return Err(ConfigMismatch {
                     request: request.to_owned(),
                     kind: entry.config.kind(),
@@ -85,6 +86,9 @@ pub fn for_request<'a>(
 }
 
 impl DeviceType {
+    /// Every type.
+    const ALL: [Self; 3] = [Self::Gpu, Self::Mig, Self::Vfio];
+
     /// The value of the attribute `type`.
     pub fn name(self) -> &'static str {
         match self {

@@ -237,4 +237,12 @@ fn a_config_of_another_type_is_an_error_only_where_it_names_the_request() {
     ];
     let configs = decode_entries(&for_all, "gpu.nvidia.com", parse_bytes).expect("valid");
     assert_eq!(chosen(&configs, "a"), Some(TimeSlice::Long));
+
+    // No device of this driver takes it: passing it over for all would drop it without a word.
+    let domain = json!({"domainID": "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d"});
+    let channel = config("ComputeDomainChannelConfig", &domain);
+    let for_all = [entry(ConfigSource::Claim, &[], "gpu.nvidia.com", channel)];
+    let configs = decode_entries(&for_all, "gpu.nvidia.com", parse_bytes).expect("valid");
+    let mismatch = for_request(&configs, "a", DeviceType::Gpu).expect_err("a channel's config");
+    assert_eq!(mismatch.kind, "ComputeDomainChannelConfig");
 }

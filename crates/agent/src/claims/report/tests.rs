@@ -47,7 +47,8 @@ fn the_same_refusal_is_news_once_in_ten_minutes() {
 
 #[test]
 fn a_status_names_the_device_and_the_claims_uid() {
-    let status = status_of(&report(Some("taken")), "2026-01-01T00:00:00Z");
+    let twice = Report { devices: vec![device(), device()], ..report(Some("taken")) };
+    let status = status_of(&twice, "2026-01-01T00:00:00Z");
     assert_eq!(
         status,
         json!({
@@ -136,6 +137,46 @@ async fn a_retrying_kubelet_makes_one_condition_and_one_event() {
     );
     assert_eq!(requests[1].2["note"], json!(in_use().to_string()));
     assert_eq!(requests[2].2["status"]["devices"], json!([]));
+}
+
+/// An API server that takes events and is not allowed anything else.
+#[derive(Clone, Default)]
+struct Strict(Server);
+
+impl Service<Request<Body>> for Strict {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <Server as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        if request.method() == "POST" {
+            return self.0.call(request);
+        }
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+            "message": "no", "reason": "Forbidden"});
+        let answer =
+            Response::builder().status(403).body(Body::from(status.to_string().into_bytes()));
+        Box::pin(async move { Ok(answer.expect("is a response")) })
+    }
+}
+
+#[tokio::test]
+async fn a_condition_that_is_not_allowed_does_not_cost_the_event() {
+    let server = Strict::default();
+    let client = kube::Client::new(server.clone(), "default");
+    let (reporter, worker) = KubeReporter::new(client, "node-a".to_owned());
+    for _ in 0..3 {
+        reporter.refused(&claim(), &[device()], &in_use());
+    }
+    drop(reporter);
+    worker.run().await;
+    let requests = server.0.0.lock().expect("not poisoned");
+    assert_eq!(requests.len(), 1, "one event, and not one for each attempt: {requests:?}");
+    assert_eq!(requests[0].2["reason"], "DeviceInUse");
 }
 
 #[tokio::test]

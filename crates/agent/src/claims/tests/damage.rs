@@ -98,6 +98,8 @@ async fn what_is_still_legible_narrows_what_is_refused() {
     claims.prepare(&free).await.expect("the API server says what the claim holds");
     assert_eq!(claims.prepare(&other).await.expect_err("is held").reason(), "DeviceMayBeInUse");
     node.delete(&claim);
+    claims.prepare(&other).await.expect_err("the holder's containers may still run");
+    super::sweep_later(&claims).await;
     claims.prepare(&other).await.expect("the holder is gone");
 }
 
@@ -112,6 +114,22 @@ async fn an_unresolved_claim_is_resolved_by_unpreparing_it() {
     assert!(refusal.to_string().contains(&claim.uid), "{refusal}");
     claims.unprepare(&claim).await.expect("unprepares");
     claims.prepare(&other).await.expect("is free");
+}
+
+#[tokio::test]
+async fn a_person_is_told_of_every_file_that_stands_in_the_way() {
+    let (node, claim, other) = stopped().await;
+    for file in [Node::checkpoint(&claim), Node::cdi(&claim)] {
+        fs::write(node.path(&file), "x").expect("writes");
+    }
+    let claims = node.start().await;
+    let text = claims.prepare(&other).await.expect_err("is protected").to_string();
+    drop(claims);
+    for file in [Node::checkpoint(&claim), Node::cdi(&claim)] {
+        assert!(text.contains(&node.path(&file).display().to_string()), "{text}");
+        fs::remove_file(node.path(&file)).expect("removes");
+    }
+    node.start().await.prepare(&other).await.expect("what it said helps");
 }
 
 #[tokio::test]

@@ -125,8 +125,16 @@ impl Node {
         ClaimRef { namespace: "ns".to_owned(), name: name.to_owned(), uid }
     }
 
-    pub(super) fn delete(&self, claim: &ClaimRef) {
-        self.server.state.lock().expect("not poisoned").objects.remove(&claim.name);
+    /// Removes a claim's object and returns it; it may be gone already.
+    pub(super) fn delete(&self, claim: &ClaimRef) -> Value {
+        let mut state = self.server.state.lock().expect("not poisoned");
+        state.objects.remove(&claim.name).unwrap_or_default()
+    }
+
+    /// Puts an object back.
+    pub(super) fn restore(&self, claim: &ClaimRef, object: Value) {
+        let mut state = self.server.state.lock().expect("not poisoned");
+        state.objects.insert(claim.name.clone(), object);
     }
 
     pub(super) fn deallocate(&self, claim: &ClaimRef) {

@@ -105,7 +105,10 @@ impl Model {
                 // The kubelet may or may not tell of the old one; here the sweep has to find it.
                 assert_ne!(old.uid, self.refs[index].uid);
             }
-            Step::Sweep => drop(self.claims().sweep().await),
+            Step::Sweep => {
+                self.claims().sweep().await;
+                super::sweep_later(self.claims()).await;
+            }
             Step::Restart => self.restart().await,
             Step::Reboot => {
                 self.claims = None;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::Node;
+use super::fixture::{Node, known};
 use crate::node::ClaimRef;
 
 /// Prepares a claim with a changed object; returns reason and text of the refusal.
@@ -114,6 +114,15 @@ async fn before_the_devices_are_known_a_prepare_is_refused_but_not_an_unprepare(
     let new = node.allocate("b", &["gpu-1"]);
     assert_eq!(claims.prepare(&new).await.expect_err("is early").reason(), "NotReady");
     claims.prepare(&claim).await.expect("was prepared before");
+    // Its spec is lost and cannot be made yet: names that the runtime does not find are no answer.
+    std::fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
+    assert_eq!(claims.prepare(&claim).await.expect_err("has no spec").reason(), "NotReady");
+    claims.set_devices("580.95.05", known()[1..].to_vec()).await;
+    let refusal = claims.prepare(&claim).await.expect_err("its GPU is not there");
+    assert_eq!(refusal.reason(), "UnknownDevice");
+    claims.set_devices("580.95.05", known()).await;
+    claims.prepare(&claim).await.expect("its GPU came back");
+    assert_eq!(node.files(), [Node::checkpoint(&claim), Node::cdi(&claim)]);
     claims.unprepare(&claim).await.expect("unprepares");
     assert_eq!(node.files(), [""; 0]);
 }
