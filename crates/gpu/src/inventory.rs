@@ -203,6 +203,8 @@ pub enum RecoveryAction {
     DrainP2p,
     /// Drain, then reset the GPU.
     DrainAndReset,
+    /// Recover the IMEX domain that the GPU is in.
+    RecoverImexDomain,
     /// A value that this version of Octavo does not know.
     Other(u32),
 }

@@ -46,8 +46,9 @@ pub struct Xid {
 
 /// What an XID calls for, given what the driver advises for the GPU that had it.
 ///
-/// Known advice other than "none" decides. Advice that this version of Octavo does not know turns a
-/// harmless class into [`XidClass::Workflow`], for the driver wants something done.
+/// Advice about the GPU other than "none" decides. Advice about more than the GPU, or that this
+/// version of Octavo does not know, turns a harmless class into [`XidClass::Workflow`], for the
+/// driver wants something done.
 pub fn classify(xid: u64, recovery_action: Option<RecoveryAction>) -> XidClass {
     let class = lookup(xid).map_or(XidClass::Unknown, |xid| xid.class);
     match recovery_action {
@@ -55,8 +56,12 @@ pub fn classify(xid: u64, recovery_action: Option<RecoveryAction>) -> XidClass {
         Some(RecoveryAction::NodeReboot) => XidClass::Reboot,
         Some(RecoveryAction::DrainP2p) => XidClass::DrainP2p,
         Some(RecoveryAction::DrainAndReset) => XidClass::DrainAndReset,
-        Some(RecoveryAction::Other(_)) if class.leaves_gpu_usable() => XidClass::Workflow,
-        None | Some(RecoveryAction::None | RecoveryAction::Other(_)) => class,
+        Some(RecoveryAction::RecoverImexDomain | RecoveryAction::Other(_))
+            if class.leaves_gpu_usable() =>
+        {
+            XidClass::Workflow
+        }
+        _ => class,
     }
 }
 

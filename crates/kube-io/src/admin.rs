@@ -3,9 +3,10 @@
 mod readiness;
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -20,6 +21,9 @@ pub use readiness::{Check, Readiness};
 
 /// Media type of the `OpenMetrics` text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// How long answers may take that are under way at the end.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 /// Where the admin server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +66,14 @@ impl AdminServer {
     /// Takes the address, so that a program fails early when somebody else has it.
     pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
         let failed = |source| AdminError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = match TcpListener::bind(address).await {
+            // Without IPv6 in the kernel, all addresses are those of IPv4.
+            Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
+                TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+            }
+            bound => bound,
+        };
+        let listener = listener.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address })
     }
@@ -72,7 +83,7 @@ impl AdminServer {
         self.address
     }
 
-    /// Serves until `stop`.
+    /// Serves until `stop`; an answer that is not out soon after is not waited for.
     pub async fn serve(
         self,
         readiness: Arc<Readiness>,
@@ -81,9 +92,18 @@ impl AdminServer {
     ) {
         let routes = routes(readiness, registry);
         let server = axum::serve(self.listener, routes)
-            .with_graceful_shutdown(async move { stop.cancelled().await });
-        if let Err(error) = server.await {
-            tracing::error!(%error, address = %self.address, "the admin server ended");
+            .with_graceful_shutdown(stop.clone().cancelled_owned())
+            .into_future();
+        // Somebody who connects and says nothing must not hold up the program's end.
+        let too_late = async {
+            stop.cancelled().await;
+            tokio::time::sleep(LAST_ANSWERS).await;
+        };
+        tokio::select! {
+            ended = server => if let Err(error) = ended {
+                tracing::error!(%error, address = %self.address, "the admin server ended");
+            },
+            () = too_late => {}
         }
     }
 }
@@ -119,7 +139,8 @@ impl FromStr for AdminAddress {
         }
         if let Some(port) = text.strip_prefix(':') {
             let port = port.parse().map_err(|_| error())?;
-            return Ok(Self::Listen((Ipv4Addr::UNSPECIFIED, port).into()));
+            // Linux serves IPv4 there, too: a cluster may have either, and probes use what it has.
+            return Ok(Self::Listen((Ipv6Addr::UNSPECIFIED, port).into()));
         }
         text.parse().map(Self::Listen).map_err(|_| error())
     }

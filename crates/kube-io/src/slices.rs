@@ -30,6 +30,9 @@ use plan::{Settled, Wanted, Write};
 
 pub use convert::{SliceError, from_api, to_api};
 
+/// After how long without one a contest over the slices is over.
+const CALM: Duration = Duration::from_mins(1);
+
 /// The devices that a driver has on a node. Its slices are cut and numbered by the publisher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
@@ -96,6 +99,11 @@ impl Publisher {
         let mut events = Box::pin(self.watch());
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut retry_at: Option<Instant> = None;
+        // Somebody who keeps undoing our writes, as another driver of this name would, is answered
+        // ever more slowly.
+        let mut contest = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+        let mut calm_at = Instant::now();
+        let mut is_news = true;
         loop {
             let retry = async {
                 match retry_at {
@@ -105,9 +113,18 @@ impl Publisher {
             };
             tokio::select! {
                 () = stop.cancelled() => return,
-                changed = wanted.changed() => if changed.is_err() { return },
+                changed = wanted.changed() => match changed {
+                    Ok(()) => is_news = true,
+                    Err(_) => return,
+                },
                 event = events.next() => match event {
-                    Some(Ok(event)) => self.see(event),
+                    Some(Ok(event)) => {
+                        self.see(event);
+                        if !is_news && Instant::now() < calm_at {
+                            retry_at.get_or_insert(calm_at);
+                            continue;
+                        }
+                    }
                     Some(Err(error)) => {
                         self.watch_failed(&error, &state);
                         continue;
@@ -121,6 +138,7 @@ impl Publisher {
             if !self.is_listed {
                 continue;
             }
+            let writes = self.writes;
             let outcome = tokio::select! {
                 () = stop.cancelled() => return,
                 outcome = self.reconcile(&pool) => outcome,
@@ -128,6 +146,13 @@ impl Publisher {
             match outcome {
                 Ok(()) => {
                     backoff.reset();
+                    if self.writes > writes && !is_news {
+                        if calm_at.elapsed() > CALM {
+                            contest.reset();
+                        }
+                        calm_at = Instant::now() + contest.next_delay();
+                    }
+                    is_news = false;
                     set(&state, PublishState::Published { writes: self.writes });
                 }
                 Err(error) => {
@@ -155,16 +180,27 @@ impl Publisher {
                 self.relisted.get_or_insert_default().insert(name(&slice), slice);
             }
             Event::InitDone => {
-                self.found = self.relisted.take().unwrap_or_default();
+                let relisted = self.relisted.take().unwrap_or_default();
+                // Slices go with their node: the one that owns new ones may be another.
+                if self.found.keys().any(|name| !relisted.contains_key(name)) {
+                    self.owner = None;
+                }
+                self.found = relisted;
                 self.is_listed = true;
             }
+            // News that is older than our own last write would make us write again, in vain.
             Event::Apply(slice) => {
-                self.found.insert(name(&slice), slice);
+                let name = name(&slice);
+                if self.found.get(&name).is_none_or(|known| version(&slice) >= version(known)) {
+                    self.found.insert(name, slice);
+                }
             }
             Event::Delete(slice) => {
-                self.found.remove(&name(&slice));
-                // Slices go with their node: the one that owns new ones may be another.
-                self.owner = None;
+                let name = name(&slice);
+                if self.found.get(&name).is_some_and(|known| version(&slice) >= version(known)) {
+                    self.found.remove(&name);
+                    self.owner = None;
+                }
             }
         }
     }
@@ -248,6 +284,12 @@ impl Publisher {
         self.owner = Some(owner.clone());
         Ok(owner)
     }
+}
+
+/// The resource version as the number that it is (KEP-5504); one that is none counts as newest.
+fn version(slice: &ResourceSlice) -> u64 {
+    let version = slice.metadata.resource_version.as_deref();
+    version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// Tells only of changes, so that readers wake for something.

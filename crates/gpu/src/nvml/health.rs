@@ -4,17 +4,27 @@ use nvml_wrapper_sys::bindings as sys;
 
 use super::call::{self, Call, call};
 use super::device::Device;
-use super::read::optional;
+use super::read::{optional, supported};
 use crate::{DriverError, GpuHealth, RecoveryAction};
 
-/// Health of a GPU; every fact that this GPU or driver does not tell is absent. Fails only if the
-/// GPU is lost.
+/// The GPU serves nobody before it is reset.
+const RESET_REQUIRED: u32 = sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED;
+/// Recover the IMEX domain: advice that the bindings do not name yet.
+const RECOVER_IMEX_DOMAIN: u32 = 5;
+
+/// Health of a GPU; every fact that this GPU or driver does not tell is absent. Fails if the GPU is
+/// lost, or if a driver that advises fails to: its silence would pass for an old driver's, and that
+/// for good news.
 pub(super) fn health(device: Device<'_>) -> Result<GpuHealth, DriverError> {
+    let recovery_action = match recovery_action(device) {
+        Err(DriverError::Failed { code: RESET_REQUIRED, .. }) => Some(RecoveryAction::GpuReset),
+        answer => supported(answer)?,
+    };
     let corrected = sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED;
     let uncorrected = sys::nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED;
     let remapped = optional(remapped_rows(device))?;
     Ok(GpuHealth {
-        recovery_action: optional(recovery_action(device))?,
+        recovery_action,
         uncorrected_errors: optional(memory_errors(device, uncorrected))?,
         corrected_errors: optional(memory_errors(device, corrected))?,
         remap_failed: remapped.map(|(_, failed)| failed),
@@ -35,6 +45,10 @@ fn recovery_action(device: Device<'_>) -> Result<RecoveryAction, DriverError> {
     };
     let code = call::two_keyed_out(call, device.handle(), 1, &mut field);
     device.library().check(call.name, code)?;
+    // A driver that is older than the field does not know its number.
+    if field.nvmlReturn == sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT {
+        return Err(DriverError::NotSupported { call: "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION" });
+    }
     // The call as a whole succeeds even if the field does not.
     device.library().check("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", field.nvmlReturn)?;
     // JUSTIFICATION: NVML hands the values of fields over in a union.
@@ -54,6 +68,7 @@ fn recovery_action(device: Device<'_>) -> Result<RecoveryAction, DriverError> {
         sys::nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET => {
             RecoveryAction::DrainAndReset
         }
+        RECOVER_IMEX_DOMAIN => RecoveryAction::RecoverImexDomain,
         other => RecoveryAction::Other(other),
     })
 }

@@ -21,24 +21,34 @@ const FOLDERS: [&str; 7] = [
 /// Where a containerised driver puts its own root, below the host's.
 const DRIVER_CONTAINER: &str = "run/nvidia/driver";
 
-/// Finds the management library of the driver that is installed under `driver_root`, or in a
-/// driver container's root below it.
+/// Finds the management library of the driver that is installed under `driver_root`.
+///
+/// A driver in a container has a root of its own. It is named in the error and not taken: everything
+/// else of the driver, which containers need as well, has to be looked for under the same root.
 pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
-    let roots = [driver_root.to_owned(), driver_root.join(DRIVER_CONTAINER)];
-    roots
-        .iter()
-        .flat_map(|root| FOLDERS.iter().map(move |folder| root.join(folder).join(LIBRARY_NAME)))
-        .find(|path| path.is_file())
-        .ok_or_else(|| DriverError::Load {
+    let container = driver_root.join(DRIVER_CONTAINER);
+    find_under(driver_root).ok_or_else(|| {
+        let remedy = if find_under(&container).is_some() {
+            format!("a driver container has it: set the driver root to {}", container.display())
+        } else {
+            "install the NVIDIA driver on this node, or set the driver root to the folder that \
+             it is installed under"
+                .to_owned()
+        };
+        DriverError::Load {
             path: LIBRARY_NAME.to_owned(),
             reason: format!(
-                "it is in none of {} under {} or {}; install the NVIDIA driver on this node, or \
-                 set the driver root to the folder that it is installed under",
+                "it is in none of {} under {}; {remedy}",
                 FOLDERS.join(", "),
-                roots[0].display(),
-                roots[1].display(),
+                driver_root.display(),
             ),
-        })
+        }
+    })
+}
+
+fn find_under(root: &Path) -> Option<PathBuf> {
+    let paths = FOLDERS.iter().map(|folder| root.join(folder).join(LIBRARY_NAME));
+    paths.into_iter().find(|path| path.is_file())
 }
 
 #[cfg(test)]

@@ -103,6 +103,8 @@ fn no_advice_leaves_the_tables_word() {
 
 #[test]
 fn advice_that_is_not_known_is_never_harmless() {
-    assert_eq!(classify(13, Some(RecoveryAction::Other(5))), XidClass::Workflow);
-    assert_eq!(classify(79, Some(RecoveryAction::Other(5))), XidClass::Reboot);
+    for advice in [RecoveryAction::Other(77), RecoveryAction::RecoverImexDomain] {
+        assert_eq!(classify(13, Some(advice)), XidClass::Workflow);
+        assert_eq!(classify(79, Some(advice)), XidClass::Reboot);
+    }
 }

@@ -10,6 +10,7 @@ use crate::node::{Node, gpus, meshed, switched};
 
 const IN_USE: u32 = 19;
 const GPU_IS_LOST: u32 = 15;
+const RESET_REQUIRED: u32 = 16;
 const UNKNOWN: u32 = 999;
 const NOT_SUPPORTED: u32 = 3;
 const FUNCTION_NOT_FOUND: u32 = 13;
@@ -274,10 +275,10 @@ fn health_is_what_the_driver_counts_and_advises() {
 fn health_without_one_of_its_calls_lacks_only_that() {
     let node = Node::of(switched());
     let driver = node.open();
+    node.set(&failing(1, &[("nvmlDeviceGetFieldValues", NOT_SUPPORTED)]));
+    let health = driver.health(&node.uuid(1)).unwrap();
+    assert_eq!((health.recovery_action, health.remap_failed), (None, Some(false)));
     for code in [IN_USE, UNKNOWN, NOT_SUPPORTED] {
-        node.set(&failing(1, &[("nvmlDeviceGetFieldValues", code)]));
-        let health = driver.health(&node.uuid(1)).unwrap();
-        assert_eq!((health.recovery_action, health.remap_failed), (None, Some(false)));
         node.set(&failing(1, &[("nvmlDeviceGetRemappedRows", code)]));
         let health = driver.health(&node.uuid(1)).unwrap();
         assert_eq!((health.remap_failed, health.corrected_errors), (None, Some(0)));
@@ -285,4 +286,17 @@ fn health_without_one_of_its_calls_lacks_only_that() {
         let health = driver.health(&node.uuid(1)).unwrap();
         assert_eq!((health.corrected_errors, health.remap_pending), (None, Some(false)));
     }
+}
+
+#[test]
+fn a_driver_that_fails_to_advise_does_not_pass_for_one_that_is_too_old() {
+    let node = Node::of(switched());
+    let driver = node.open();
+    for code in [IN_USE, UNKNOWN] {
+        node.set(&failing(1, &[("nvmlDeviceGetFieldValues", code)]));
+        assert_code(&driver.health(&node.uuid(1)).unwrap_err(), code, "no advice");
+    }
+    node.set(&failing(1, &[("nvmlDeviceGetFieldValues", RESET_REQUIRED)]));
+    let health = driver.health(&node.uuid(1)).unwrap();
+    assert_eq!(health.recovery_action, Some(RecoveryAction::GpuReset));
 }

@@ -55,6 +55,34 @@ async fn health_readiness_and_metrics_are_served_until_stop() {
 }
 
 #[tokio::test]
+async fn a_connection_that_says_nothing_does_not_hold_up_the_end() {
+    let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.address();
+    let stop = CancellationToken::new();
+    let serving =
+        tokio::spawn(server.serve(Arc::default(), Arc::new(Registry::default()), stop.clone()));
+    let mut half = TcpStream::connect(address).await.unwrap();
+    half.write_all(b"GET /hea").await.unwrap();
+    // An answer on another connection: by now the first one was taken, too.
+    assert_eq!(ask(address, "/healthz").await.0, 200);
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn all_addresses_include_those_of_ipv4() {
+    let AdminAddress::Listen(all) = ":0".parse().unwrap() else { panic!("an address") };
+    let server = AdminServer::bind(all).await.unwrap();
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.address().port()));
+    let stop = CancellationToken::new();
+    let serving =
+        tokio::spawn(server.serve(Arc::default(), Arc::new(Registry::default()), stop.clone()));
+    assert_eq!(ask(address, "/healthz").await.0, 200);
+    stop.cancel();
+    tokio::time::timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn an_address_in_use_is_named_with_its_remedy() {
     let first = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let error = AdminServer::bind(first.address()).await.unwrap_err().to_string();
@@ -66,7 +94,7 @@ async fn an_address_in_use_is_named_with_its_remedy() {
 fn addresses_are_read_in_their_short_forms() {
     let parse = |text: &str| text.parse::<AdminAddress>();
     assert_eq!(parse("none"), Ok(AdminAddress::None));
-    assert_eq!(parse(":8080").unwrap().to_string(), "0.0.0.0:8080");
+    assert_eq!(parse(":8080").unwrap().to_string(), "[::]:8080");
     assert_eq!(parse("127.0.0.1:0").unwrap().to_string(), "127.0.0.1:0");
     assert_eq!(parse("[::1]:80").unwrap().to_string(), "[::1]:80");
     for wrong in ["", "8080", "localhost:80", ":x", "127.0.0.1"] {

@@ -10,6 +10,8 @@ use octavo_dra::Quantity;
 /// feature (resource.k8s.io/v1, limits of `ResourceSliceSpec.devices`).
 const MOST_DEVICES: usize = 128;
 const MOST_ADVANCED_DEVICES: usize = 64;
+/// How many writes are remembered that a server changed: more than a pool has slices.
+const MOST_SETTLED: usize = 64;
 /// Longest name of an object.
 const LONGEST_NAME: usize = 253;
 
@@ -47,6 +49,9 @@ impl Settled {
         let is_changed = sent != kept;
         self.0.retain(|(known, _)| *known != sent);
         if is_changed {
+            if self.0.len() == MOST_SETTLED {
+                self.0.remove(0);
+            }
             self.0.push((sent, kept));
         }
         is_changed

@@ -149,3 +149,59 @@ async fn a_server_that_drops_fields_is_not_written_to_for_ever() {
     running.until_writes(2).await;
     running.stop().await;
 }
+
+fn slice(version: &str, devices: Option<Vec<Device>>) -> ResourceSlice {
+    let mut slice = ResourceSlice::default();
+    slice.metadata.name = Some("a".to_owned());
+    slice.metadata.resource_version = Some(version.to_owned());
+    slice.spec.devices = devices;
+    slice
+}
+
+#[tokio::test]
+async fn news_older_than_our_own_write_is_no_news() {
+    let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
+    let ours = slice("10", Some(Vec::new()));
+    publisher.found.insert("a".to_owned(), ours.clone());
+    publisher.see(Event::Apply(slice("9", None)));
+    publisher.see(Event::Delete(slice("8", None)));
+    assert_eq!(publisher.found["a"], ours);
+    publisher.see(Event::Apply(slice("11", None)));
+    assert_eq!(publisher.found["a"].spec.devices, None);
+    publisher.see(Event::Delete(slice("12", None)));
+    assert!(publisher.found.is_empty());
+}
+
+#[tokio::test]
+async fn slices_that_went_unseen_may_have_gone_with_their_node() {
+    let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
+    publisher.found.insert("a".to_owned(), slice("10", None));
+    publisher.owner = Some(OwnerReference::default());
+    publisher.see(Event::Init);
+    publisher.see(Event::InitApply(slice("10", None)));
+    publisher.see(Event::InitDone);
+    assert!(publisher.owner.is_some(), "nothing went");
+    publisher.see(Event::Init);
+    publisher.see(Event::InitDone);
+    assert_eq!(publisher.owner, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_who_keeps_undoing_our_writes_is_answered_ever_more_slowly() {
+    let api = FakeApi::default();
+    let mut running = Running::start(&api, Some(pool(2)));
+    running.until_writes(1).await;
+    let name = api.slices()[0].metadata.name.clone().unwrap();
+    let started = Instant::now();
+    for writes in 2..10 {
+        api.edit(&name, |slice| slice.spec.devices = None);
+        running.until_writes(writes).await;
+    }
+    assert!(started.elapsed() > Duration::from_secs(5), "{:?}", started.elapsed());
+    // Our own news does not wait.
+    let told = Instant::now();
+    running.wanted.send_replace(Some(tainted(2)));
+    running.until_writes(10).await;
+    assert!(told.elapsed() < Duration::from_millis(50), "{:?}", told.elapsed());
+    running.stop().await;
+}

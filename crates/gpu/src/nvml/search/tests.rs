@@ -20,11 +20,12 @@ fn the_library_is_found_in_each_distributions_folder() {
 }
 
 #[test]
-fn the_hosts_driver_goes_before_a_driver_container() {
+fn a_driver_container_is_named_and_not_taken() {
     let root = tempfile::tempdir().unwrap();
-    let container = "run/nvidia/driver/usr/lib64";
-    put(root.path(), container);
-    assert_eq!(find_library(root.path()).unwrap(), root.path().join(container).join(LIBRARY_NAME));
+    put(root.path(), "run/nvidia/driver/usr/lib64");
+    let message = find_library(root.path()).unwrap_err().to_string();
+    let remedy = format!("set the driver root to {}/run/nvidia/driver", root.path().display());
+    assert!(message.contains(&remedy), "{message}");
     put(root.path(), "usr/lib");
     assert_eq!(find_library(root.path()).unwrap(), root.path().join("usr/lib").join(LIBRARY_NAME));
 }
@@ -34,7 +35,7 @@ fn what_is_missing_is_told_with_where_it_was_looked_for_and_what_to_do() {
     let root = tempfile::tempdir().unwrap();
     let message = find_library(root.path()).unwrap_err().to_string();
     assert!(message.starts_with("cannot load the driver library libnvidia-ml.so.1: "));
-    for part in ["usr/lib64", "run/nvidia/driver", "install the NVIDIA driver"] {
+    for part in ["usr/lib64", "install the NVIDIA driver", "set the driver root"] {
         assert!(message.contains(part), "{part} in {message}");
     }
 }
