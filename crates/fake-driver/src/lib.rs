@@ -10,7 +10,8 @@
 //! - Nothing is shared between copies; a copy knows only its own folder.
 //! - It reads no environment variables, starts no threads and prints nothing. If the machine
 //!   cannot be read, `nvmlInit` fails and the reason lies as `machine.error` beside the library.
-//! - Whoever waits for events sleeps in the kernel until the folder changes.
+//! - Whoever waits for events looks at the state file four times a second and holds nothing in
+//!   between: an inotify instance each would be more than a user may have.
 //!
 //! Layout of the code: [`exports`](self) holds the C functions by subject, each a line or two on
 //! top of the safe parts below them. All structures and constants are NVML's own, from its header

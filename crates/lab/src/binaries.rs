@@ -29,7 +29,8 @@ pub(crate) struct Binaries {
 /// projects' tests use it, is enough.
 pub(crate) async fn find(progress: &Progress) -> anyhow::Result<Binaries> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
-    let mut tools = assets.map(|folder| from_assets(Path::new(&folder))).unwrap_or_default();
+    let mut tools =
+        assets.map(|folder| from_assets(Path::new(&folder))).transpose()?.unwrap_or_default();
     let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !tools.contains_key(*tool)).collect();
     if missing.is_empty() {
         return Ok(Binaries { tools, version: None });
@@ -43,12 +44,19 @@ pub(crate) async fn find(progress: &Progress) -> anyhow::Result<Binaries> {
     Ok(Binaries { tools, version: Some(source::kubernetes_version()?.to_owned()) })
 }
 
-fn from_assets(folder: &Path) -> BTreeMap<String, Tool> {
+fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {
+    if !folder.is_dir() {
+        anyhow::bail!(
+            "KUBEBUILDER_ASSETS names {}, which is no folder: name the one that holds etcd and \
+             kube-apiserver, or unset it to have the lab build its own",
+            folder.display()
+        );
+    }
     let there = TOOLS.into_iter().filter_map(|tool| {
         let program = std::path::absolute(folder.join(tool)).ok()?;
         program.is_file().then(|| (tool.to_owned(), Tool { program, args: Vec::new() }))
     });
-    there.collect()
+    Ok(there.collect())
 }
 
 /// `$OCTAVO_CACHE_DIR`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`.
@@ -86,9 +94,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("etcd"), "").unwrap();
         std::fs::write(folder.path().join("README"), "").unwrap();
-        let tools = from_assets(folder.path());
+        let tools = from_assets(folder.path()).unwrap();
         assert_eq!(tools.keys().collect::<Vec<_>>(), ["etcd"]);
         assert_eq!(tools["etcd"].program, folder.path().join("etcd"));
         assert!(tools["etcd"].args.is_empty());
+        let message = from_assets(Path::new("/no/such/assets")).unwrap_err().to_string();
+        assert!(message.contains("/no/such/assets"), "{message}");
     }
 }

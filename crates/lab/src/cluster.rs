@@ -103,12 +103,16 @@ impl Lab {
         }
         let outcome = Box::pin(Self::fresh(&options, &layout)).await;
         options.progress.finish();
-        if outcome.is_err() {
-            stop::all(&layout).await?;
-            layout.remove(true).context("remove what there is of the lab")?;
-            lock.remove()?;
+        match outcome {
+            Ok(lab) => Ok(lab),
+            Err(error) => match clean_up(&layout, lock).await {
+                Ok(()) => Err(error),
+                Err(more) => Err(error.context(format!(
+                    "the lab did not start, and what there is of it could not be removed ({more:#}): \
+                     run `octavo lab down`"
+                ))),
+            },
         }
-        outcome
     }
 
     /// The lab in this state folder, if one is up there.
@@ -304,4 +308,11 @@ impl Lab {
         })
         .await
     }
+}
+
+/// Takes back what an `up` that failed has started and made, but for the logs.
+async fn clean_up(layout: &Layout, lock: Lock) -> anyhow::Result<()> {
+    stop::all(layout).await?;
+    layout.remove(true).context("remove what there is of the lab")?;
+    lock.remove()
 }

@@ -7,6 +7,10 @@
 //!  <node>/sys/      where the GPUs sit in the `PCIe` tree
 //! ```
 //!
+//! `dev` and `sys` say nothing of a single node: each is a link to a folder that all nodes of a
+//! machine share. With hundreds of nodes these are most of the files, and removing them would take
+//! longer than all else.
+//!
 //! The library of the driver is the simulated one, a copy for each node, since it finds its
 //! machine beside itself. Everything else is there to be found, mounted and linked: nothing runs
 //! it. Removing the node's folder removes the hardware.
@@ -28,13 +32,25 @@ mod tree;
 /// Compute trays of one NVL72 rack, whose GPUs are one `NVLink` domain.
 const TRAYS_PER_RACK: u32 = 18;
 
-/// Builds the hardware of node `node_name` in `node_dir`.
+/// Parts that all nodes of a machine share.
+const SHARED: [&str; 2] = ["dev", "sys"];
+
+/// Builds what all nodes of a machine share in `shared_dir`.
+pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
+    let tree = Tree::new(shared_dir);
+    device_nodes::write(&tree, machine)?;
+    sys_files::write(&tree, machine)
+}
+
+/// Builds the hardware of node `node_name` in `node_dir`; what it shares with others of its kind
+/// lies in `shared_dir` ([`build_shared`]).
 ///
 /// GPUs without a UUID get one that follows from the node's name. Building again leaves the
 /// folder as a first build would, and the machine's state as it is; only a change of the machine
 /// begins anew, without state. A build that was cut short is finished by the next.
 pub(crate) fn build(
     node_dir: &Path,
+    shared_dir: &Path,
     node_name: &str,
     machine: &Machine,
     driver_library: &Path,
@@ -50,9 +66,10 @@ pub(crate) fn build(
     }
     let tree = Tree::new(node_dir);
     driver_root::write(&tree, &machine, driver_library)?;
-    device_nodes::write(&tree, &machine)?;
     proc_files::write(&tree, &machine, boot_id)?;
-    sys_files::write(&tree, &machine)?;
+    for part in SHARED {
+        tree.link(part, shared_dir.join(part))?;
+    }
     tree.replace(&Path::new(driver_root::LIBRARIES).join("machine.yaml"), &description)
 }
 

@@ -71,9 +71,13 @@ pub(crate) async fn client(path: &Path) -> anyhow::Result<kube::Client> {
 pub(crate) async fn config(path: &Path) -> anyhow::Result<kube::Config> {
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("read the kubeconfig {}", path.display()))?;
-    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(|| format!("use the kubeconfig {}", path.display()))
+    let mut config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .with_context(|| format!("use the kubeconfig {}", path.display()))?;
+    // The lab is on loopback, where a proxy that the environment names cannot reach it.
+    config.proxy_url = None;
+    Ok(config)
 }
 
 fn inline(layout: &Layout, name: &str) -> anyhow::Result<Value> {
@@ -116,5 +120,25 @@ mod tests {
         let user = config.auth_infos[0].auth_info.as_ref().unwrap();
         assert_eq!(user.token_file.as_deref(), token.to_str());
         assert!(user.client_certificate_data.is_none());
+    }
+
+    #[tokio::test]
+    async fn no_client_of_the_lab_goes_through_a_proxy() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::new(folder.path()).unwrap();
+        pki::create(&layout.pki()).unwrap();
+        write_all(&layout, 20123).unwrap();
+        let path = layout.kubeconfig();
+        // What `HTTPS_PROXY` does to a client, without a change of this process's environment.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(
+            &path,
+            text.replace("server:", "proxy-url: http://127.0.0.1:9\n    server:"),
+        )
+        .unwrap();
+        let read = Kubeconfig::read_from(&path).unwrap();
+        let cluster = read.clusters[0].cluster.as_ref().unwrap();
+        assert_eq!(cluster.proxy_url.as_deref(), Some("http://127.0.0.1:9"));
+        assert_eq!(config(&path).await.unwrap().proxy_url, None);
     }
 }

@@ -17,8 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -77,7 +75,7 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(Settings::read(&state_dir.join("kubelets.yaml"))?);
-    let client = client(kubeconfig).await?;
+    let client = crate::kubeconfig::client(kubeconfig).await?;
     let folders = node_folders(&state_dir.join("nodes"))?;
     let (addresses, tasks) = (Arc::new(PodAddresses::default()), TaskTracker::new());
     let mut nodes = BTreeMap::new();
@@ -126,15 +124,6 @@ impl ApiError {
     fn means_gone(&self) -> bool {
         matches!(self, Self::Kube(kube::Error::Api(status)) if [404, 409].contains(&status.code))
     }
-}
-
-async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
-    let context = || format!("cannot use the kubeconfig {}", kubeconfig.display());
-    let read = Kubeconfig::read_from(kubeconfig).with_context(context)?;
-    let options = KubeConfigOptions::default();
-    let config =
-        kube::Config::from_custom_kubeconfig(read, &options).await.with_context(context)?;
-    Client::try_from(config).with_context(context)
 }
 
 /// The nodes' folders in the order of their names.

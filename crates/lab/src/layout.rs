@@ -14,12 +14,13 @@ const LONGEST_SOCKET: usize = 107;
 const DEEPEST_SOCKET: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
 
 /// Everything that may lie in a state folder. `down` removes these and nothing else.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "pki",
     "etcd",
     "logs",
     "pids",
     "nodes",
+    "machines",
     "kubeconfig",
     "lab.json",
     "scheduler.yaml",
@@ -51,7 +52,8 @@ impl Layout {
         Self::choose_from(named, |name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    fn choose_from(
+    /// As [`Layout::choose`], with an environment.
+    pub(crate) fn choose_from(
         named: Option<&Path>,
         env: impl Fn(&str) -> Option<std::ffi::OsString>,
     ) -> anyhow::Result<Self> {
@@ -88,6 +90,11 @@ impl Layout {
     /// Folder of one node.
     pub fn node(&self, name: &str) -> PathBuf {
         self.nodes().join(name)
+    }
+
+    /// Folder with what all nodes of one machine share, by their names without the number.
+    pub(crate) fn machine(&self, stem: &str) -> PathBuf {
+        self.root.join("machines").join(stem)
     }
 
     /// Log of a component: its standard output and error.

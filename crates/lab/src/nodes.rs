@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Node as NodeObject, ServiceAccount};
@@ -55,7 +57,10 @@ pub(crate) async fn create(
     driver_library: &Path,
     progress: &Progress,
 ) -> anyhow::Result<()> {
-    let maker = Maker { client, layout, settings, driver_library };
+    let builds = Arc::new(Builds::default());
+    let _ended = EndBuilds(Arc::clone(&builds));
+    let maker = Maker { client, layout, settings, driver_library, builds };
+    maker.make_shared(machines).await?;
     let total = settings.nodes.len();
     let made = stream::iter(settings.nodes.iter().filter_map(|node| {
         let machine = machines.get(&node.machine)?.clone();
@@ -88,8 +93,13 @@ pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
         .with_context(|| format!("write {}", path.display()))?;
     let cdi = folder.join("cdi");
     for entry in std::fs::read_dir(&cdi).into_iter().flatten().flatten() {
-        std::fs::remove_file(entry.path())
-            .with_context(|| format!("remove {}", entry.path().display()))?;
+        match std::fs::remove_file(entry.path()) {
+            // The agent, which runs on, took it away first.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            removed => {
+                removed.with_context(|| format!("remove {}", entry.path().display()))?;
+            }
+        }
     }
     gpu::edit(folder, |state| {
         for gpu in state.gpus.values_mut() {
@@ -105,18 +115,72 @@ struct Maker<'a> {
     layout: &'a Layout,
     settings: &'a Settings,
     driver_library: &'a Path,
+    builds: Arc<Builds>,
+}
+
+/// The builds of hardware that are under way on threads of their own, where dropping a future
+/// does not reach them.
+#[derive(Debug, Default)]
+struct Builds {
+    over: AtomicBool,
+    running: RwLock<()>,
+}
+
+impl Builds {
+    /// Runs a build, unless none is wanted any more.
+    fn run(&self, build: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let _running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+        if self.over.load(Ordering::SeqCst) {
+            bail!("the lab is not to be any more");
+        }
+        build()
+    }
+}
+
+/// Lets no build begin and waits for those that run: an `up` that failed or was interrupted is
+/// about to remove the folders that they write to.
+struct EndBuilds(Arc<Builds>);
+
+impl Drop for EndBuilds {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::SeqCst);
+        drop(self.0.running.write());
+    }
 }
 
 impl Maker<'_> {
+    /// Builds what the nodes of each machine share.
+    async fn make_shared(&self, machines: &Machines) -> anyhow::Result<()> {
+        // Nodes of one machine have one stem, and no other machine has it.
+        let stems: BTreeMap<&str, &str> = self
+            .settings
+            .nodes
+            .iter()
+            .map(|node| (node.machine.as_str(), stem(&node.name)))
+            .collect();
+        for (name, stem) in stems {
+            let Some(machine) = machines.get(name).cloned() else { continue };
+            let (folder, builds) = (self.layout.machine(stem), Arc::clone(&self.builds));
+            let build = move || builds.run(|| hardware::build_shared(&folder, &machine));
+            tokio::task::spawn_blocking(build)
+                .await
+                .context("build simulated hardware")?
+                .with_context(|| format!("build what the nodes of {name} share"))?;
+        }
+        Ok(())
+    }
+
     async fn make(&self, node: &Node, mut machine: Machine) -> anyhow::Result<()> {
         let folder = self.layout.node(&node.name);
         let built = tokio::task::spawn_blocking({
             let (folder, name, index) = (folder.clone(), node.name.clone(), node.index);
             let library = self.driver_library.to_owned();
-            let boot_id = boot_id()?;
+            let shared = self.layout.machine(stem(&node.name));
+            let (builds, boot_id) = (Arc::clone(&self.builds), boot_id()?);
             move || {
                 hardware::place_in_fabric(&mut machine, index);
-                hardware::build(&folder, &name, &machine, &library, &boot_id)
+                builds
+                    .run(|| hardware::build(&folder, &shared, &name, &machine, &library, &boot_id))
             }
         });
         let made = async {
@@ -182,6 +246,11 @@ impl Maker<'_> {
     }
 }
 
+/// What the names of a machine's nodes have in common.
+fn stem(node: &str) -> &str {
+    node.rsplit_once('-').map_or(node, |(stem, _)| stem)
+}
+
 fn object(node: &Node) -> serde_json::Value {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -189,7 +258,7 @@ fn object(node: &Node) -> serde_json::Value {
         other => other,
     };
     // A path is no label value; its nodes' common name is.
-    let machine = node.name.rsplit_once('-').map_or(node.name.as_str(), |(stem, _)| stem);
+    let machine = stem(&node.name);
     json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -259,6 +328,32 @@ mod tests {
         assert_eq!(read["driverRoot"], "/s/nodes/n/driver");
         assert_eq!(read["devRoot"], "/s/nodes/n");
         assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
+    }
+
+    #[test]
+    fn once_an_up_is_over_its_builds_have_ended_and_none_begins() {
+        let builds = Arc::new(Builds::default());
+        let ended = EndBuilds(Arc::clone(&builds));
+        let (began, has_begun) = std::sync::mpsc::channel();
+        let (written, is_written) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn({
+            let builds = Arc::clone(&builds);
+            move || {
+                builds.run(|| {
+                    began.send(())?;
+                    // The end of all builds has begun, and must wait for this one.
+                    while !builds.over.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    Ok(written.send(())?)
+                })
+            }
+        });
+        has_begun.recv().unwrap();
+        drop(ended);
+        assert!(is_written.try_recv().is_ok(), "a build still ran");
+        thread.join().unwrap().unwrap();
+        assert!(builds.run(|| Ok(())).is_err());
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What the lab's commands print.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,6 +13,7 @@ use comfy_table::presets::NOTHING;
 
 use crate::args::OutputForm;
 use crate::cluster::Lab;
+use crate::layout::Layout;
 use crate::status::{NodeStatus, Status};
 
 /// Above this many nodes a table has a line for each machine instead of one for each node.
@@ -47,11 +51,28 @@ pub(crate) fn welcome(lab: &Lab, state: &str, took: Duration) -> String {
         }
         text.extend(["\n", &trimmed(&table), "\n"]);
     }
-    text.extend([
-        "\nType next:\n  export KUBECONFIG=",
-        &lab.kubeconfig().display().to_string(),
-        "\n  octavo lab kubectl get resourceslices\n  octavo top\n  octavo lab down\n",
-    ]);
+    text.push_str("\nType next:\n");
+    text.push_str(&exports(lab.layout(), &settings.octavo, |name| std::env::var_os(name)));
+    text.push_str("  octavo lab kubectl get resourceslices\n  octavo top\n  octavo lab down\n");
+    text
+}
+
+/// What has to be in a shell's environment so that the lines which follow mean this lab and this
+/// program.
+fn exports(layout: &Layout, octavo: &Path, env: impl Fn(&str) -> Option<OsString>) -> String {
+    let mut text = format!("  export KUBECONFIG={}\n", layout.kubeconfig().display());
+    let chosen = Layout::choose_from(None, |name| env(name).filter(|value| !value.is_empty()));
+    if chosen.ok().as_ref() != Some(layout) {
+        let _ = writeln!(text, "  export OCTAVO_LAB_DIR={}", layout.root().display());
+    }
+    let path = env("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join("octavo"));
+    let on_path = found.into_iter().find(|program| program.is_file());
+    let same =
+        on_path.and_then(|program| program.canonicalize().ok()) == octavo.canonicalize().ok();
+    if let Some(folder) = octavo.parent().filter(|_| !same) {
+        let _ = writeln!(text, "  export PATH={}:$PATH", folder.display());
+    }
     text
 }
 
@@ -187,6 +208,27 @@ mod tests {
             nodes: (0..nodes).map(|n| node(&format!("n-{n}"), Some(n > 0))).collect(),
             problem: Some("start it again with `octavo lab up`".to_owned()),
         }
+    }
+
+    #[test]
+    fn what_is_typed_next_means_this_lab_and_this_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let octavo = folder.path().join("octavo");
+        std::fs::write(&octavo, "").unwrap();
+        let here = folder.path().to_str().unwrap();
+        let lines = |root: &str, path: &str| {
+            let layout = Layout::new(Path::new(root)).unwrap();
+            exports(&layout, &octavo, |name| match name {
+                "HOME" => Some("/home/me".into()),
+                "PATH" => Some(path.into()),
+                _ => None,
+            })
+        };
+        let plain = "  export KUBECONFIG=/home/me/.octavo/lab/kubeconfig\n";
+        assert_eq!(lines("/home/me/.octavo/lab", &format!("/no/such:{here}")), plain);
+        let other = lines("/labs/b", "/no/such");
+        assert!(other.contains("  export OCTAVO_LAB_DIR=/labs/b\n"), "{other}");
+        assert!(other.contains(&format!("  export PATH={here}:$PATH\n")), "{other}");
     }
 
     #[test]

@@ -16,6 +16,10 @@ use tokio::time::Instant;
 /// what is found by it is stopped even where no pid file names it.
 const MARK: &str = "OCTAVO_LAB_OF";
 
+/// Would lead clients of the lab, which is on loopback, through a proxy.
+const PROXIES: [&str; 6] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+
 /// How often a wait looks at the processes.
 const POLL: Duration = Duration::from_millis(10);
 
@@ -101,7 +105,11 @@ pub(crate) fn spawn(
         .open(log)
         .with_context(|| format!("open the log {}", log.display()))?;
     let errors = log_file.try_clone().context("share a log between two streams")?;
-    let child = std::process::Command::new(&command.program)
+    let mut program = std::process::Command::new(&command.program);
+    for proxy in PROXIES {
+        program.env_remove(proxy);
+    }
+    let child = program
         .args(&command.args)
         .env_remove("KUBECONFIG")
         .envs(&command.env)

@@ -23,6 +23,10 @@ const CONTROL_PLANE_GRACE: Duration = Duration::from_millis(300);
 /// processes, half a state folder.
 pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Option<usize>> {
     if !layout.has_lab() && process::strays(layout.root()).is_empty() {
+        // An `up` that ended while it was building Kubernetes has left no more than its lock.
+        if layout.lock().exists() {
+            Lock::take(layout)?.remove()?;
+        }
         return Ok(None);
     }
     let lock = Lock::take(layout)?;
@@ -109,6 +113,17 @@ mod tests {
         std::fs::remove_dir_all(layout.root()).unwrap();
         assert_eq!(down(&layout, false).await.unwrap(), Some(1));
         assert!(!agents.is_alive() && !layout.root().exists());
+    }
+
+    #[tokio::test]
+    async fn down_removes_the_lock_of_an_up_that_ended_before_it_made_anything() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::new(&folder.path().join("lab")).unwrap();
+        let held = Lock::take(&layout).unwrap();
+        assert!(down(&layout, false).await.unwrap_err().to_string().contains("at work"));
+        drop(held);
+        assert_eq!(down(&layout, false).await.unwrap(), None);
+        assert!(!layout.root().exists());
     }
 
     #[tokio::test]

@@ -5,12 +5,16 @@
 //! looks for leftovers. It is the demo and an end-to-end test at once: whatever does not hold
 //! is an error.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
+use octavo_machine::{Machine, Model};
+
+use crate::gpu;
 
 mod container;
 mod leftovers;
@@ -36,6 +40,8 @@ struct Stop {
 enum Shows {
     /// Every pod runs and each container sees exactly this many GPUs.
     GpusPerContainer(usize),
+    /// As above with one GPU, of the model that the pod's selector asks for.
+    Selected,
     /// As above with one GPU, and all containers of the manifest see the same one.
     OneSharedGpu,
     /// The pod waits, and `octavo explain pod` says why.
@@ -66,7 +72,7 @@ const STOPS: [Stop; 6] = [
     Stop {
         file: "selectors.yaml",
         title: "CEL selectors on product and memory",
-        shows: Shows::GpusPerContainer(1),
+        shows: Shows::Selected,
     },
     Stop { file: "waits.yaml", title: "a pod that must wait, and why", shows: Shows::Waits },
 ];
@@ -90,7 +96,9 @@ pub(crate) async fn tour(
         "{} is not a folder of manifests: run the tour from the repository, or name its examples/",
         examples.display()
     );
+    let before = leftovers::find(client, state_dir, NAMESPACE).await?;
     objects::apply_file(client, &examples.join("namespace.yaml")).await?;
+    let mut given = Given::default();
     for (number, stop) in STOPS.iter().enumerate() {
         let started = Instant::now();
         say(&format!("{}. {}  ({})", number + 1, stop.title, stop.file));
@@ -100,24 +108,53 @@ pub(crate) async fn tour(
         if stop.shows == Shows::Waits {
             show_waiting(client, state_dir, octavo, &pods, &mut say).await?;
         } else {
-            show_running(client, state_dir, &pods, stop, &mut say).await?;
+            let gpus = show_running(client, state_dir, &pods, stop, &mut say).await?;
+            // All pods of the tour run side by side, so no two of its claims have the same GPU.
+            given.add(stop.file, gpus)?;
         }
         say(&format!("   took {} ms", started.elapsed().as_millis()));
     }
     say("Deleting everything, then looking for what was left behind.");
     objects::delete_namespace(client, NAMESPACE, PATIENCE).await?;
-    leftovers::check(client, state_dir).await?;
+    leftovers::check(client, state_dir, &before).await?;
     say("Nothing is left: no CDI file, no checkpoint, no allocation.");
     Ok(())
 }
 
+/// The GPUs of running pods, as `node device`, and the manifest that got each.
+#[derive(Default)]
+struct Given {
+    gpus: BTreeMap<String, &'static str>,
+}
+
+impl Given {
+    fn add(&mut self, file: &'static str, gpus: Vec<String>) -> anyhow::Result<()> {
+        for gpu in gpus {
+            if let Some(other) = self.gpus.insert(gpu.clone(), file) {
+                bail!("{gpu} was given twice, to claims of {other} and of {file}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a GPU is what the pod of that name in `selectors.yaml` asks for; none for other pods.
+fn is_selected(pod: &str, model: &Model) -> Option<bool> {
+    match pod {
+        "selects-product" => Some(model.name.to_ascii_lowercase().contains("h100")),
+        "selects-memory" => Some(model.memory_mib >= 80 * 1024),
+        _ => None,
+    }
+}
+
+/// Shows what the pods of a stop got, and returns the GPUs of its claims as `node device`.
 async fn show_running(
     client: &Client,
     state_dir: &Path,
     names: &[String],
     stop: &Stop,
     say: &mut impl FnMut(&str),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<String>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let mut seen = Vec::new();
     for name in names {
@@ -128,7 +165,7 @@ async fn show_running(
             say(&format!("   {name}/{} on {node} sees {}", container.name(), gpus.join(", ")));
             let wanted = match stop.shows {
                 Shows::GpusPerContainer(n) => n,
-                Shows::OneSharedGpu | Shows::Waits => 1,
+                Shows::Selected | Shows::OneSharedGpu | Shows::Waits => 1,
             };
             ensure!(
                 gpus.len() == wanted,
@@ -141,15 +178,24 @@ async fn show_running(
                 "{name}/{} lacks NVIDIA_VISIBLE_DEVICES=void: a legacy runtime hook would add GPUs",
                 container.name()
             );
-            seen.push(format!("{node} {}", gpus.join(",")));
+            seen.extend(gpus.iter().map(|gpu| format!("{node} {gpu}")));
+        }
+        if stop.shows == Shows::Selected {
+            let path = gpu::machine_file(&state_dir.join("nodes").join(&node));
+            let model = Machine::read(&path).with_context(|| format!("read what {node} is"))?.model;
+            let selected = is_selected(name, &model).with_context(|| {
+                format!("{name} of {} is no pod that the tour knows", stop.file)
+            })?;
+            ensure!(selected, "{name} got a {} with {} MiB", model.name, model.memory_mib);
         }
     }
     if stop.shows == Shows::OneSharedGpu {
         ensure!(seen.len() > 1, "{}: only {} container was seen", stop.file, seen.len());
-        seen.dedup();
-        ensure!(seen.len() == 1, "{}: containers do not share one GPU: {seen:?}", stop.file);
+        let shared: BTreeSet<String> = seen.into_iter().collect();
+        ensure!(shared.len() == 1, "{}: containers do not share one GPU: {shared:?}", stop.file);
+        return Ok(shared.into_iter().collect());
     }
-    Ok(())
+    Ok(seen)
 }
 
 async fn show_waiting(
@@ -178,9 +224,35 @@ async fn show_waiting(
             );
         }
         ensure!(text.contains(name.as_str()), "octavo explain does not name {name}: {text}");
+        ensure!(text.contains("9 GPUs"), "octavo explain does not say why {name} waits: {text}");
         for line in text.lines() {
             say(&format!("   | {line}"));
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_two_claims_have_is_noticed() {
+        let mut given = Given::default();
+        given.add("one.yaml", vec!["a /dev/nvidia0".into(), "a /dev/nvidia1".into()]).unwrap();
+        given.add("two.yaml", vec!["b /dev/nvidia0".into()]).unwrap();
+        let error = given.add("three.yaml", vec!["a /dev/nvidia1".into()]).unwrap_err().to_string();
+        assert!(error.contains("one.yaml") && error.contains("three.yaml"), "{error}");
+        assert!(given.add("four.yaml", vec!["c d".into(), "c d".into()]).is_err());
+    }
+
+    #[test]
+    fn a_gpu_is_what_its_pod_selects_or_not() {
+        let model = |name| crate::hardware::catalogue::load(name).unwrap().model;
+        assert_eq!(is_selected("selects-product", &model("dgx-h100")), Some(true));
+        assert_eq!(is_selected("selects-product", &model("dgx-a100-80")), Some(false));
+        assert_eq!(is_selected("selects-memory", &model("dgx-a100-80")), Some(true));
+        assert_eq!(is_selected("selects-memory", &model("dgx-h100")), Some(false));
+        assert_eq!(is_selected("another", &model("t4")), None);
+    }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use octavo_machine::{GpuState, Machine, State};
 
-use super::{build, catalogue, place_in_fabric};
+use super::{build, build_shared, catalogue, place_in_fabric};
 
 const BOOT_ID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
@@ -26,7 +26,9 @@ impl Node {
     }
 
     fn build(&self, machine: &Machine) {
-        build(&self.dir(), "node-0", machine, &self.library, BOOT_ID).unwrap();
+        let shared = self.folder.path().join("machines").join(&machine.name);
+        build_shared(&shared, machine).unwrap();
+        build(&self.dir(), &shared, "node-0", machine, &self.library, BOOT_ID).unwrap();
     }
 
     fn read(&self, path: &str) -> String {
@@ -89,6 +91,14 @@ fn a_node_has_what_an_agent_looks_for() {
 }
 
 #[test]
+fn a_node_has_few_files_of_its_own() {
+    let node = Node::new();
+    node.build(&catalogue::load("dgx-h100").unwrap());
+    let own = listing(&node.dir()).len();
+    assert!(own < 110, "{own} entries, and there are hundreds of nodes");
+}
+
+#[test]
 fn a_gpu_s_link_in_sysfs_leads_through_its_root() {
     let node = Node::new();
     node.build(&catalogue::load("dgx-a100-80").unwrap());
@@ -147,7 +157,7 @@ fn another_machine_or_a_build_cut_short_begins_anew() {
     };
     assert_eq!(names(&node), names(&fresh));
     fs::remove_file(node.dir().join("driver/usr/lib64/machine.yaml")).unwrap();
-    fs::remove_dir_all(node.dir().join("sys")).unwrap();
+    fs::remove_file(node.dir().join("sys")).unwrap();
     node.build(&catalogue::load("t4").unwrap());
     assert_eq!(names(&node), names(&fresh));
 }

@@ -24,6 +24,7 @@ pub(super) struct FakeApi {
 
 struct State {
     objects: BTreeMap<String, Value>,
+    conflicts: usize,
     created: Vec<Value>,
     version: watch::Sender<u64>,
     pods: BTreeMap<String, watch::Sender<Option<Arc<Pod>>>>,
@@ -32,7 +33,13 @@ struct State {
 impl Default for State {
     fn default() -> Self {
         let version = watch::Sender::new(0);
-        Self { objects: BTreeMap::new(), created: Vec::new(), version, pods: BTreeMap::new() }
+        Self {
+            objects: BTreeMap::new(),
+            conflicts: 0,
+            created: Vec::new(),
+            version,
+            pods: BTreeMap::new(),
+        }
     }
 }
 
@@ -40,6 +47,11 @@ impl FakeApi {
     /// A client of this server.
     pub(super) fn client(&self) -> Client {
         Client::new(self.clone(), "default")
+    }
+
+    /// Answers the next `count` patches with a conflict.
+    pub(super) fn conflict(&self, count: usize) {
+        self.state.lock().unwrap().conflicts = count;
     }
 
     /// Puts an object at `path`.
@@ -114,6 +126,10 @@ impl FakeApi {
         };
         let wanted = body.pointer("/metadata/uid").or(body.pointer("/preconditions/uid"));
         if wanted.is_some_and(|uid| Some(uid) != found.pointer("/metadata/uid")) {
+            return failure(409, "Conflict");
+        }
+        if *method == Method::PATCH && state.conflicts > 0 {
+            state.conflicts -= 1;
             return failure(409, "Conflict");
         }
         if *method == Method::PATCH {

@@ -51,8 +51,9 @@ pub(super) async fn run(node: &Node, settings: &Settings, slots: &Semaphore) {
     }
 }
 
-/// Creates the Node, ready from the start, or brings the one that is there up to date; then the
-/// Lease. Returns the Node's UID.
+/// Brings the Node that is there up to date, as `up` makes one, or creates it, ready from the start;
+/// then the Lease. Returns the Node's UID. What is likely comes first: with hundreds of nodes every
+/// call in vain keeps the API server from the others.
 async fn register(
     node: &Node,
     since: Timestamp,
@@ -60,18 +61,19 @@ async fn register(
 ) -> Result<Option<String>, ApiError> {
     let api: Api<NodeObject> = Api::all(node.client.clone());
     let object = node_object::node(&node.name, node.machine.as_ref(), node.address, since);
-    let uid = match within(api.create(&PostParams::default(), &object)).await {
-        Ok(created) => created.uid(),
-        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 409 => {
-            let labels = json!({"metadata": {"labels": object.metadata.labels}});
-            let params = PatchParams::default();
-            let merged = within(api.patch(&node.name, &params, &Patch::Merge(&labels))).await?;
+    let labels = json!({"metadata": {"labels": object.metadata.labels}});
+    let params = PatchParams::default();
+    let uid = match within(api.patch_metadata(&node.name, &params, &Patch::Merge(&labels))).await {
+        Ok(merged) => {
             patch_status(node, since).await?;
             merged.uid()
         }
+        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => {
+            within(api.create(&PostParams::default(), &object)).await?.uid()
+        }
         Err(error) => return Err(error),
     };
-    renew_lease(node, settings, uid.as_deref()).await?;
+    take_lease(node, settings, uid.as_deref()).await?;
     Ok(uid)
 }
 
@@ -83,19 +85,35 @@ async fn patch_status(node: &Node, since: Timestamp) -> Result<(), ApiError> {
     within(api.patch_status(&node.name, &PatchParams::default(), &patch)).await.map(drop)
 }
 
-async fn renew_lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Result<(), ApiError> {
-    let api: Api<Lease> = Api::namespaced(node.client.clone(), "kube-node-lease");
-    // As in the kubelet, a node may miss three renewals.
-    let seconds = i32::from(settings.lease_seconds).saturating_mul(4);
-    let lease =
-        node_object::lease(&node.name, uid.map(ToOwned::to_owned), seconds, Timestamp::now());
-    let patch = Patch::Merge(json!({"spec": lease.spec}));
-    match within(api.patch_metadata(&node.name, &PatchParams::default(), &patch)).await {
-        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => {
-            within(api.create(&PostParams::default(), &lease)).await.map(drop)
+/// Creates the Lease, or renews the one that an earlier life of the process has left.
+async fn take_lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Result<(), ApiError> {
+    match within(leases(node).create(&PostParams::default(), &lease(node, settings, uid))).await {
+        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 409 => {
+            renew_lease(node, settings, uid).await
         }
         result => result.map(drop),
     }
+}
+
+async fn renew_lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Result<(), ApiError> {
+    let lease = lease(node, settings, uid);
+    let patch = Patch::Merge(json!({"spec": lease.spec}));
+    match within(leases(node).patch_metadata(&node.name, &PatchParams::default(), &patch)).await {
+        Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => {
+            within(leases(node).create(&PostParams::default(), &lease)).await.map(drop)
+        }
+        result => result.map(drop),
+    }
+}
+
+fn leases(node: &Node) -> Api<Lease> {
+    Api::namespaced(node.client.clone(), "kube-node-lease")
+}
+
+fn lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Lease {
+    // As in the kubelet, a node may miss three renewals.
+    let seconds = i32::from(settings.lease_seconds).saturating_mul(4);
+    node_object::lease(&node.name, uid.map(ToOwned::to_owned), seconds, Timestamp::now())
 }
 
 /// Spreads the nodes' renewals over the interval, each at its own place.

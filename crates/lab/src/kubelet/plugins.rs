@@ -82,7 +82,7 @@ impl Plugins {
         Self { instances: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Takes in the plugin behind registration socket `socket`. `parent` ends with the node.
+    /// Takes in the plugin behind registration socket `socket`. `parent` ends with the socket.
     pub(super) fn add(
         &self,
         socket: &Path,
@@ -92,6 +92,8 @@ impl Plugins {
         let endpoint = introduction.endpoint.display().to_string();
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         let of_driver = instances.entry(introduction.driver.clone()).or_default();
+        // Those whose sockets went while they registered: nobody else takes them out.
+        of_driver.retain(|old| !old.gone.is_cancelled());
         if of_driver.iter().any(|old| old.introduction.endpoint == introduction.endpoint) {
             return Err(AddError::EndpointTaken { driver: introduction.driver, endpoint });
         }
@@ -130,7 +132,8 @@ impl Plugins {
     /// The instance to call for `driver`: the last registered one.
     pub(super) fn get(&self, driver: &str) -> Result<Arc<Instance>, NotRegistered> {
         let instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = instances.get(driver).and_then(|of_driver| of_driver.last());
+        let here = |instance: &&Arc<Instance>| !instance.gone.is_cancelled();
+        let last = instances.get(driver).and_then(|of_driver| of_driver.iter().rev().find(here));
         last.cloned().ok_or_else(|| NotRegistered(driver.to_owned()))
     }
 

@@ -293,7 +293,9 @@ impl Life {
                     self.sent = Some(status);
                     return;
                 }
-                Err(error) if error.means_gone() => return,
+                Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => return,
+                // A conflict may mean another pod of the name, which the watch will tell, or that
+                // others wrote at the same time: this status would be lost for good.
                 Err(error) => {
                     tracing::warn!(pod = pod.name_any(), %error, "pod status not written");
                     tokio::time::sleep(backoff(attempt, &self.uid)).await;

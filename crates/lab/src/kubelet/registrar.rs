@@ -80,29 +80,24 @@ impl Registrar {
         self.attempts.insert(socket.clone(), token.clone());
         let (node, retry) = (Arc::clone(node), self.health_retry);
         self.tasks.spawn(async move {
-            let registered = token.run_until_cancelled(register_until_done(&node, &socket)).await;
-            let Some(instance) = registered else { return };
-            if token.is_cancelled() {
-                // The socket went between the last step and now.
-                if node
-                    .plugins
-                    .get(&instance.introduction.driver)
-                    .is_ok_and(|i| Arc::ptr_eq(&i, &instance))
-                {
-                    node.plugins.remove(&socket);
-                }
-                return;
-            }
+            let registering = register_until_done(&node, &socket, &token);
+            let Some(instance) = token.run_until_cancelled(registering).await else { return };
+            // Ends at once where the socket went between the last step and now.
             health::follow(&instance, &node.reports, retry).await;
         });
     }
 }
 
-/// Tries until the plugin is registered.
-async fn register_until_done(node: &Node, socket: &Path) -> Arc<Instance> {
+/// Tries until the plugin is registered. The instance is gone when `token` is cancelled, be it
+/// during the last step.
+async fn register_until_done(
+    node: &Node,
+    socket: &Path,
+    token: &CancellationToken,
+) -> Arc<Instance> {
     let mut attempt = 0;
     loop {
-        match register(node, socket).await {
+        match register(node, socket, token).await {
             Ok(instance) => {
                 let driver = instance.introduction.driver.as_str();
                 tracing::info!(node = node.name, driver, "plugin registered");
@@ -125,13 +120,17 @@ async fn register_until_done(node: &Node, socket: &Path) -> Arc<Instance> {
 }
 
 /// Registers the plugin behind `socket` once.
-pub(super) async fn register(node: &Node, socket: &Path) -> Result<Arc<Instance>, RegisterError> {
+async fn register(
+    node: &Node,
+    socket: &Path,
+    token: &CancellationToken,
+) -> Result<Arc<Instance>, RegisterError> {
     let mut registration = Registration::dial(socket).await?;
     let introduction = match registration.info().await? {
         Ok(introduction) => introduction,
         Err(problem) => return refuse(registration, problem).await,
     };
-    let instance = match node.plugins.add(socket, introduction, &node.shutdown) {
+    let instance = match node.plugins.add(socket, introduction, token) {
         Ok(instance) => instance,
         Err(error) => {
             let problem =

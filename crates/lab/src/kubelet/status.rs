@@ -168,9 +168,12 @@ fn conditions(pod: &Pod, view: &View, now: Timestamp) -> Vec<PodCondition> {
         Phase::Pending | Phase::Running => "ContainersNotReady",
     };
     let sandbox = view.pod_ip.is_some() && !view.phase.is_terminal();
+    let inits = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref());
+    // Nothing to initialise is initialised from the start.
+    let initialized = view.phase != Phase::Pending || inits.is_none_or(Vec::is_empty);
     [
         ("PodReadyToStartContainers", sandbox, None),
-        ("Initialized", view.phase != Phase::Pending, None),
+        ("Initialized", initialized, Some("ContainersNotInitialized")),
         ("ContainersReady", ready, Some(why_not)),
         ("Ready", ready, Some(why_not)),
     ]

@@ -1,5 +1,6 @@
 //! Nothing may remain when all pods and claims are gone.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,17 @@ use kube::{Api, Client, ResourceExt as _};
 /// How long the last unprepare may take after the last pod is gone.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits until no claim, checkpoint, CDI spec or container record is left on any node.
-pub(super) async fn check(client: &Client, state_dir: &Path) -> anyhow::Result<()> {
+/// Waits until no claim, checkpoint, CDI spec or container record is left on any node that was not
+/// there `before`: a person's own pods may run beside the tour's.
+pub(super) async fn check(
+    client: &Client,
+    state_dir: &Path,
+    before: &BTreeSet<String>,
+) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
-        let left = find(client, state_dir).await?;
+        let mut left = all(client, state_dir).await?;
+        left.retain(|thing| !before.contains(thing));
         if left.is_empty() {
             return Ok(());
         }
@@ -26,8 +33,20 @@ pub(super) async fn check(client: &Client, state_dir: &Path) -> anyhow::Result<(
     }
 }
 
-/// Everything that should not be there, in words.
-async fn find(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
+/// What is there before the tour, in words; what an earlier tour has left in `namespace` is not
+/// part of it.
+pub(super) async fn find(
+    client: &Client,
+    state_dir: &Path,
+    namespace: &str,
+) -> anyhow::Result<BTreeSet<String>> {
+    let ours = format!("claim {namespace}/");
+    let there = all(client, state_dir).await?;
+    Ok(there.into_iter().filter(|thing| !thing.starts_with(&ours)).collect())
+}
+
+/// Every claim, and every file that a claim or a pod has on a node.
+async fn all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
     let claims: Api<ResourceClaim> = Api::all(client.clone());
     let claims = claims.list(&ListParams::default()).await.context("list claims")?;
     let mut left: Vec<String> = claims

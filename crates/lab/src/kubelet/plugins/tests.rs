@@ -26,6 +26,17 @@ async fn the_last_registered_instance_wins_and_the_former_comes_back_when_it_goe
 }
 
 #[tokio::test]
+async fn an_instance_whose_socket_went_while_it_registered_stands_in_nobody_s_way() {
+    let (plugins, attempt) = (Plugins::new(), CancellationToken::new());
+    plugins.add(Path::new("/r/a@reg.sock"), introduction("/p/dra.sock"), &attempt).unwrap();
+    attempt.cancel();
+    assert!(plugins.get("gpu.nvidia.com").is_err());
+    let (socket, again) = (Path::new("/r/a@reg.sock"), CancellationToken::new());
+    let instance = plugins.add(socket, introduction("/p/dra.sock"), &again).unwrap();
+    assert!(Arc::ptr_eq(&instance, &plugins.get("gpu.nvidia.com").unwrap()));
+}
+
+#[tokio::test]
 async fn an_instance_cannot_take_the_endpoint_of_another() {
     let (plugins, parent) = (Plugins::new(), CancellationToken::new());
     plugins.add(Path::new("/r/a@reg.sock"), introduction("/p/dra.sock"), &parent).unwrap();

@@ -143,6 +143,14 @@ async fn two_pods_that_share_a_claim_have_it_prepared_once_and_unprepared_after_
 }
 
 #[tokio::test]
+async fn a_status_that_met_a_conflict_is_written_again() {
+    let stage = Stage::set().await;
+    stage.api.conflict(2);
+    let pod = stage.pod("one", "Always", &json!({}));
+    stage.phase(&pod, "Running").await;
+}
+
+#[tokio::test]
 async fn a_failing_prepare_is_told_by_event_and_status_and_tried_again() {
     let stage = Stage::set().await;
     stage.plugin.fail(Some("the GPU is lost"));

@@ -65,6 +65,19 @@ fn a_pod_whose_devices_are_not_prepared_is_pending_with_the_reason() {
 }
 
 #[test]
+fn a_pending_pod_without_init_containers_is_initialised() {
+    let waiting = || State::Waiting { reason: "ContainerCreating", message: String::new() };
+    let mut pod = pod();
+    let status = status_of(&pod, &view(Phase::Pending, waiting()), at(5));
+    let initialized = condition(&status, "Initialized");
+    assert_eq!(initialized.status, "False");
+    assert_eq!(initialized.reason.as_deref(), Some("ContainersNotInitialized"));
+    pod.spec.as_mut().unwrap().init_containers = None;
+    let status = status_of(&pod, &view(Phase::Pending, waiting()), at(5));
+    assert_eq!(condition(&status, "Initialized").status, "True");
+}
+
+#[test]
 fn a_running_pod_is_ready_and_its_init_containers_are_done() {
     let status = status_of(&pod(), &view(Phase::Running, State::Running { started: at(1) }), at(5));
     assert_eq!(status.pod_ip.as_deref(), Some("10.64.0.1"));
