@@ -19,6 +19,10 @@ const PENDING: u8 = 3;
 /// Threads of programs that serve many calls at once.
 const WORKERS: usize = 2;
 
+/// Threads at most for calls that block, files mostly: a process of hundreds of nodes would
+/// start as many at once.
+const BLOCKING: usize = 64;
+
 /// Runs a program to its end.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.program {
@@ -78,7 +82,12 @@ fn asking() -> anyhow::Result<Runtime> {
 /// A runtime for a program that serves.
 fn serving() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(WORKERS).enable_all().build().context("the runtime cannot start")
+    builder
+        .worker_threads(WORKERS)
+        .max_blocking_threads(BLOCKING)
+        .enable_all()
+        .build()
+        .context("the runtime cannot start")
 }
 
 fn write(text: &[u8]) -> io::Result<()> {

@@ -20,7 +20,7 @@ pub struct ConnectArgs {
     /// Context of the kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
-    /// How long an answer may take, such as 5s, 2m or 0 for no limit
+    /// How long reading the cluster may take, such as 5s, 2m or 0 for no limit
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_timeout)]
     pub request_timeout: Timeout,
 }
@@ -60,9 +60,7 @@ impl Connection {
         answer: impl Future<Output = Result<T, ViewError>>,
     ) -> Result<T, ViewError> {
         let Timeout(Some(limit)) = self.timeout else { return answer.await };
-        tokio::time::timeout(limit, answer)
-            .await
-            .unwrap_or(Err(ViewError::Timeout { seconds: limit.as_secs() }))
+        tokio::time::timeout(limit, answer).await.unwrap_or(Err(ViewError::Timeout { limit }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What can go wrong between a command and the cluster.
 
 use std::io;
+use std::time::Duration;
 
 use octavo_kube_io::client::ClientError;
 use thiserror::Error;
@@ -31,11 +32,11 @@ pub enum ViewError {
         /// Why.
         source: kube::Error,
     },
-    /// The answer took too long.
-    #[error("the API server did not answer within {seconds} s")]
+    /// Reading took too long.
+    #[error("the cluster could not be read within {limit:?}")]
     Timeout {
         /// The limit.
-        seconds: u64,
+        limit: Duration,
     },
     /// The namespace does not exist.
     #[error("there is no namespace {namespace:?}")]
@@ -103,14 +104,19 @@ impl ViewError {
                 Some("the credentials of this context were not accepted: log in again".to_owned())
             }
             Self::Refused { kind, code: 403, .. } => {
-                Some(format!("ask an administrator for the right to list {kind}"))
+                Some(format!("ask an administrator for the right to read {kind}"))
             }
             Self::Refused { kind, code: 404, .. } if kind.starts_with("resource") => Some(
                 "the cluster does not serve resource.k8s.io/v1: Kubernetes 1.34 or later is needed"
                     .to_owned(),
             ),
-            Self::Unreachable { .. } | Self::Timeout { .. } => Some(
+            Self::Unreachable { .. } => Some(
                 "check that the cluster is up and that the kubeconfig names the right one"
+                    .to_owned(),
+            ),
+            Self::Timeout { .. } => Some(
+                "check that the cluster is up; a very large one takes longer: \
+                 --request-timeout 5m"
                     .to_owned(),
             ),
             Self::NoNamespace { .. } => {

@@ -1,7 +1,7 @@
 //! Snapshots for tests, from a few readable lines.
 //!
 //! ```text
-//! node  dgx-0 gpus=8 product=H100 memory=81559Mi [notready] [cordoned]
+//! node  dgx-0 gpus=8 product=H100 memory=81559Mi [notready] [cordoned] [plugin=rdma/hca]
 //! taint dgx-0/gpu-3 gpu.nvidia.com/xid=79:NoSchedule
 //! class gpu.nvidia.com extended=nvidia.com/gpu
 //! claim team/train class=gpu.nvidia.com count=2 on=dgx-0/gpu-0,dgx-0/gpu-1 for=train at=2026-01-05T10:00:00Z
@@ -90,7 +90,8 @@ fn node(snapshot: &mut ClusterSnapshot, rest: &str) {
     let ready = !values.contains_key("notready");
     let cordoned = values.contains_key("cordoned");
     if !values.contains_key("gone") {
-        snapshot.nodes.insert(name.to_owned(), Node { ready, cordoned });
+        let plugin_resources = values.get("plugin").cloned().into_iter().collect();
+        snapshot.nodes.insert(name.to_owned(), Node { ready, cordoned, plugin_resources });
     }
     let gpus: usize = values["gpus"].parse().unwrap();
     let device = |index: usize| Device {

@@ -47,22 +47,14 @@ pub async fn for_pod(
     };
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let pod = convert::pod(pod);
-    read_templates(client, namespace, &pod.claims, &mut snapshot).await?;
+    // A pod without claims needs nothing of this, and only one that waits for a node has rivals: in a
+    // large cluster reading is most of the time.
+    if !pod.claims.is_empty() || !pod.extended.is_empty() {
+        let competes = pod.node.is_none() && pod.phase == "Pending";
+        read_templates(client, namespace, &pod.claims, &mut snapshot).await?;
+        read_devices(client, namespace, competes, &mut snapshot).await?;
+    }
     snapshot.pods.insert(name.clone(), pod);
-
-    if let Err(error) = read_claims(&Api::all(client.clone()), &mut snapshot).await {
-        note(&mut snapshot, GapKind::ClaimsElsewhere, error)?;
-        read_claims(&Api::namespaced(client.clone(), namespace), &mut snapshot).await?;
-    }
-    if let Err(error) = read_slices(client, &mut snapshot).await {
-        note(&mut snapshot, GapKind::Slices, error)?;
-    }
-    if let Err(error) = read_classes(client, &mut snapshot).await {
-        note(&mut snapshot, GapKind::Classes, error)?;
-    }
-    if let Err(error) = read_nodes(client, &mut snapshot).await {
-        note(&mut snapshot, GapKind::Nodes, error)?;
-    }
     let events = match read_events(client, name, &uid).await {
         Ok(events) => events,
         Err(error) => {
@@ -71,6 +63,33 @@ pub async fn for_pod(
         }
     };
     Ok((snapshot, events))
+}
+
+/// Reads claims and devices: all that a pod of the namespace competes for, or only what its own
+/// claims need.
+async fn read_devices(
+    client: &Client,
+    namespace: &str,
+    competes: bool,
+    into: &mut ClusterSnapshot,
+) -> Result<(), ViewError> {
+    let own = Api::namespaced(client.clone(), namespace);
+    if !competes {
+        read_claims(&own, into).await?;
+    } else if let Err(error) = read_claims(&Api::all(client.clone()), into).await {
+        note(into, GapKind::ClaimsElsewhere, error)?;
+        read_claims(&own, into).await?;
+    }
+    if let Err(error) = read_slices(client, into).await {
+        note(into, GapKind::Slices, error)?;
+    }
+    if let Err(error) = read_classes(client, into).await {
+        note(into, GapKind::Classes, error)?;
+    }
+    if competes && let Err(error) = read_nodes(client, into).await {
+        note(into, GapKind::Nodes, error)?;
+    }
+    Ok(())
 }
 
 async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
@@ -204,3 +223,6 @@ async fn missing_pod(client: &Client, name: &ObjectName) -> ViewError {
         .unwrap_or_default();
     ViewError::NoPod { pod: name.clone(), elsewhere }
 }
+
+#[cfg(test)]
+mod tests;

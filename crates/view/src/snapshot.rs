@@ -54,6 +54,8 @@ pub struct Node {
     pub ready: bool,
     /// Whether it was cordoned (`spec.unschedulable`).
     pub cordoned: bool,
+    /// Extended resources that device plugins serve there (`status.allocatable`).
+    pub plugin_resources: BTreeSet<String>,
 }
 
 /// A `ResourceClaim` (`resource.k8s.io/v1`).

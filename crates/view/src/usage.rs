@@ -93,7 +93,8 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
             });
         }
     }
-    rows.sort_by_cached_key(|row| natural(&row.node));
+    // Rows of a node stay together even where two names are equal as numbers: `n-1` and `n-01`.
+    rows.sort_by_cached_key(|row| (natural(&row.node), row.node.clone()));
     rows
 }
 
@@ -139,5 +140,5 @@ fn node_takes_pods(snapshot: &ClusterSnapshot, pool: &Pool) -> bool {
     if snapshot.lacks(GapKind::Nodes) {
         return true;
     }
-    matches!(snapshot.nodes.get(&pool.node), Some(Node { ready: true, cordoned: false }))
+    matches!(snapshot.nodes.get(&pool.node), Some(Node { ready: true, cordoned: false, .. }))
 }

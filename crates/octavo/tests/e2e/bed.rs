@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 pub(crate) const OCTAVO: &str = env!("CARGO_BIN_EXE_octavo");
 
 /// How long anything may take; the machines that run tests are slow and busy.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A lab that ends with the test.
 pub(crate) struct Bed {

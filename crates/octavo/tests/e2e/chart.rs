@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use octavo_lab::Component;
 use serde_json::{Value, json};
@@ -26,6 +28,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
             .env("HELM_CACHE_HOME", home.path())
             .env("HELM_CONFIG_HOME", home.path())
             .env("HELM_DATA_HOME", home.path())
+            .env("KUBECACHEDIR", home.path())
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -35,10 +38,15 @@ async fn helm_installs_the_chart_and_upgrades_it() {
     // The lab has applied the chart's objects by itself: helm takes them over.
     let install = ["upgrade", "--install", "octavo", chart, "--take-ownership"];
     run(&[&install[..], &["--force-conflicts", "--set", "agent.runtimeClassName="]].concat());
-    run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
-    assert!(run(&["history", "octavo"]).contains("superseded"));
     let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> =
         Api::namespaced(bed.client.clone(), "octavo-system");
+    let set = sets.get("octavo-agent").await.unwrap();
+    let pod = set.spec.unwrap().template.spec.unwrap();
+    assert_eq!(pod.service_account_name.as_deref(), Some("octavo-agent"));
+    agent_reads_its_config(&bed).await;
+
+    run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
+    assert!(run(&["history", "octavo"]).contains("superseded"));
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
 }
 
@@ -67,6 +75,18 @@ async fn an_agent_writes_slices_of_its_own_node_only() {
             slice("x", driver, "gh200-0", &json!({"nodeSelector": selector})),
         ),
         (
+            "spec.perDeviceNodeSelection is refused",
+            slice(
+                "x",
+                driver,
+                "gh200-0",
+                &json!({
+                    "perDeviceNodeSelection": true,
+                    "devices": [{"name": "gpu-0", "nodeName": "gh200-1"}],
+                }),
+            ),
+        ),
+        (
             "may not write a ResourceSlice of node 'gh200-1'",
             slice("x", driver, "gh200-1", &json!({"nodeName": "gh200-1"})),
         ),
@@ -89,6 +109,38 @@ async fn an_agent_writes_slices_of_its_own_node_only() {
     let error = other.delete("own", &DeleteParams::default()).await.unwrap_err();
     assert!(error.to_string().contains("the agent of node 'gh200-1' may not write"), "{error}");
     own.delete("own", &DeleteParams::default()).await.unwrap();
+
+    let unbound: Api<ResourceSlice> = Api::all(unbound_agent(&bed).await);
+    let slice = slice("own", driver, "gh200-0", &json!({"nodeName": "gh200-0"}));
+    let slice = serde_json::from_value(slice).unwrap();
+    let error = unbound.create(&PostParams::default(), &slice).await.unwrap_err();
+    assert!(error.to_string().contains("this token is not bound to a node"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_writes_the_device_status_of_claims_of_its_own_node_only() {
+    let bed = Bed::up("gh200=2").await;
+    bed.pod_with_claim("mine", &json!([])).await;
+    let node = bed.running("mine").await.spec.unwrap().node_name.unwrap();
+    let other = if node == "gh200-0" { "gh200-1" } else { "gh200-0" };
+    let claims = async |node: &str| -> Api<ResourceClaim> {
+        Api::default_namespaced(agent(&bed.node(node)).await)
+    };
+    let patch = |driver: &str, device: &str| {
+        let devices = json!([{"driver": driver, "pool": node, "device": device}]);
+        Patch::Merge(json!({"status": {"devices": devices}}))
+    };
+    let params = PatchParams::default();
+    let own = patch("gpu.nvidia.com", "gpu-0");
+    let error = claims(other).await.patch_status("mine", &params, &own).await.unwrap_err();
+    assert!(error.to_string().contains("resourceclaims/driver"), "{error}");
+    let written = claims(&node).await.patch_status("mine", &params, &own).await.unwrap();
+    assert_eq!(written.status.unwrap().devices.unwrap().len(), 1);
+
+    // What the scheduler decided is not the agent's to change.
+    let unreserved = Patch::Merge(json!({"status": {"reservedFor": null}}));
+    let error = claims(&node).await.patch_status("mine", &params, &unreserved).await.unwrap_err();
+    assert!(error.to_string().contains("resourceclaims/binding"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,11 +152,40 @@ async fn an_agent_may_not_list_claims() {
     assert!(error.contains("cannot list resource \"resourceclaims\""), "{error}");
 }
 
+/// The config file that the chart makes is one that the agent takes: with it, the agent looks for the
+/// driver where its container would have it.
+async fn agent_reads_its_config(bed: &Bed) {
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
+        Api::namespaced(bed.client.clone(), "octavo-system");
+    let config =
+        maps.get("octavo-agent").await.unwrap().data.unwrap().remove("agent.yaml").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("agent.yaml");
+    std::fs::write(&file, config).unwrap();
+    let output = bed.octavo(&["agent", "inventory", "--config", file.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && errors.contains("/driver-root"), "{errors}");
+}
+
 /// A client with the rights of a node's agent: its service account, its node-bound token.
 async fn agent(node: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(node.join("kubeconfig")).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// A client with the agents' service account and a token that names no node.
+async fn unbound_agent(bed: &Bed) -> Client {
+    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client.clone(), "octavo-system");
+    let request = TokenRequest::default();
+    let params = PostParams::default();
+    let made = accounts.create_token_request("octavo-agent", &params, &request).await.unwrap();
+    let kubeconfig = Kubeconfig::read_from(bed.lab.kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+    config.auth_info =
+        AuthInfo { token: made.status.unwrap().token.map(Into::into), ..AuthInfo::default() };
     Client::try_from(config).unwrap()
 }
 
@@ -139,5 +220,7 @@ fn helm_binary() -> String {
     );
     let output = Command::new(xtask).args(["chart", "helm-path"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    // Where helm is built first, lines about that come before its path.
+    let told = String::from_utf8(output.stdout).unwrap();
+    told.lines().last().expect("a path").to_owned()
 }

@@ -71,6 +71,13 @@ async fn a_gpu_that_two_claims_were_given_is_prepared_for_one() {
     // The holder goes, the second is served without anybody's help.
     bed.delete_pod("first").await;
     bed.running("second").await;
+    eventually("the refusal is taken back", || async {
+        let claim = serde_json::to_value(bed.claims().get("second").await.ok()?).unwrap();
+        let devices = claim["status"]["devices"].as_array().cloned().unwrap_or_default();
+        let conditions = devices.iter().filter_map(|device| device["conditions"].as_array());
+        (!conditions.flatten().any(|condition| condition["status"] == "False")).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

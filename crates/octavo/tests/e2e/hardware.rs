@@ -60,8 +60,14 @@ async fn after_a_reboot_nothing_of_before_is_held() {
     bed.lab.start(octavo_lab::Component::Agents).await.unwrap();
     bed.lab.start(octavo_lab::Component::Kubelets).await.unwrap();
     // The pod is still the node's: its claim is prepared anew, for this boot.
+    let boot = bed.node("gh200-0").join("proc/sys/kernel/random/boot_id");
+    let boot = std::fs::read_to_string(boot).unwrap();
     eventually("the claim is prepared again", || async {
-        (bed.node_files("gh200-0").len() == 2).then_some(())
+        let files = bed.node_files("gh200-0");
+        let of_this_boot = |path: &std::path::PathBuf| {
+            std::fs::read_to_string(path).is_ok_and(|text| text.contains(boot.trim()))
+        };
+        (files.len() == 2 && files.iter().any(of_this_boot)).then_some(())
     })
     .await;
     bed.delete_pod("before").await;

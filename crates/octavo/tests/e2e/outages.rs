@@ -56,16 +56,26 @@ async fn a_killed_kubelet_finds_its_pods_and_serves_new_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_was_away_is_found_again() {
-    let bed = Bed::up("gh200=1").await;
+    let bed = Bed::up("l4=1").await;
+    bed.pod_with_claim("held", &json!([])).await;
+    bed.running("held").await;
+    let versions = async || -> Vec<Option<String>> {
+        bed.slices_of("l4-0").await.iter().map(ResourceExt::resource_version).collect()
+    };
+    let (before, held) = (versions().await, bed.node_files("l4-0"));
+
     bed.lab.kill(Component::KubeApiserver).await;
     tokio::time::sleep(AWAY).await;
     let agents = bed.lab.process(Component::Agents).expect("the agents outlive the API server");
+    assert_eq!(bed.node_files("l4-0"), held, "what was prepared stays so");
     bed.lab.start(Component::KubeApiserver).await.unwrap();
     bed.pod_with_claim("late", &json!([])).await;
     bed.running("late").await;
     assert_eq!(bed.lab.process(Component::Agents).map(|p| p.pid), Some(agents.pid));
+    assert_eq!(versions().await, before, "nothing had changed, so nothing is written");
+    bed.delete_pod("held").await;
     bed.delete_pod("late").await;
-    eventually("no file is left", || async { bed.node_files("gh200-0").is_empty().then_some(()) })
+    eventually("no file is left", || async { bed.node_files("l4-0").is_empty().then_some(()) })
         .await;
 }
 

@@ -8,12 +8,22 @@ async fn the_tour_holds_and_leaves_nothing() {
     let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
     let told = bed.octavo_ok(&["lab", "tour", "--examples", examples]);
     assert!(told.contains("Nothing is left"), "{told}");
+    assert!(
+        told.contains("asks for 9 GPUs on one node; the most that a node has is 8"),
+        "the waiting pod is told why: {told}"
+    );
 
     let top: serde_json::Value =
         serde_json::from_str(&bed.octavo_ok(&["top", "--output", "json"])).unwrap();
     assert_eq!(top["kind"], "Top");
     let nodes = top["nodes"].as_array().unwrap();
     assert_eq!(nodes.len(), 5, "{top}");
+    assert_eq!(top["totals"]["gpus"], 32, "{top}");
+    assert_eq!(top["totals"]["free"], 32, "{top}");
+    for node in nodes {
+        let left = bed.node_files(node["name"].as_str().unwrap());
+        assert!(left.is_empty(), "{left:?}");
+    }
 
     let status = bed.octavo_ok(&["lab", "status", "--output", "json"]);
     assert!(status.contains("gb200-tray-1"), "{status}");

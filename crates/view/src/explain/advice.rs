@@ -70,6 +70,11 @@ pub enum WaitReason {
     },
     /// No node publishes GPUs.
     NothingPublished,
+    /// Slices of some pools are missing, so that the counts are not the whole truth.
+    PoolsIncomplete {
+        /// The pools, with how many of their slices are there.
+        pools: Vec<String>,
+    },
     /// More GPUs are asked for than any node has.
     LargerThanAnyNode {
         /// GPUs asked for on one node, at least.
@@ -171,8 +176,11 @@ fn missing_objects(
             _ => {}
         }
         if !snapshot.lacks(GapKind::Classes) {
-            let unserved = claim.unserved.iter().cloned();
-            reasons.extend(unserved.map(|resource| WaitReason::ResourceNotServed { resource }));
+            // Only the nodes say which resources device plugins serve.
+            let unserved = claim.unserved.iter().filter(|_| !snapshot.lacks(GapKind::Nodes));
+            reasons.extend(
+                unserved.cloned().map(|resource| WaitReason::ResourceNotServed { resource }),
+            );
             for request in &claim.requests {
                 // An alternative of a missing class is only a loss while another one is left.
                 if request.alternatives.iter().all(|ask| !snapshot.classes.contains_key(&ask.class))
@@ -201,7 +209,10 @@ fn starting(explanation: &PodExplanation) -> WaitReason {
     }
     let about_claims =
         |event: &&Event| event.kind == "Warning" && event.reason == "FailedPrepareDynamicResources";
-    match explanation.events.iter().rev().find(about_claims) {
+    // Images are pulled and containers made when all claims are prepared: earlier failures are over.
+    let is_later = |event: &&Event| matches!(&*event.reason, "Pulling" | "Pulled" | "Created");
+    let since = explanation.events.iter().rev().take_while(|event| !is_later(event));
+    match since.into_iter().find(about_claims) {
         Some(event) => WaitReason::PrepareFailed { node, words: event.message.clone() },
         None => WaitReason::Starting { node },
     }

@@ -113,10 +113,11 @@ fn view(
 /// The claim behind limits such as `nvidia.com/gpu: 1`. The scheduler makes it when it binds the
 /// pod; until then the requests are read from the limits.
 fn extended(snapshot: &ClusterSnapshot, name: &ObjectName, pod: &Pod) -> Option<ClaimView> {
-    if pod.extended.is_empty() {
+    let limits = claimed_limits(snapshot, pod);
+    if limits.is_empty() {
         return None;
     }
-    let resources: BTreeSet<&str> = pod.extended.iter().map(|limit| &*limit.resource).collect();
+    let resources: BTreeSet<&str> = limits.iter().map(|limit| &*limit.resource).collect();
     let source =
         ClaimSource::ExtendedResource(resources.iter().copied().collect::<Vec<_>>().join(", "));
     let found = pod
@@ -127,7 +128,7 @@ fn extended(snapshot: &ClusterSnapshot, name: &ObjectName, pod: &Pod) -> Option<
     if found.is_some() {
         return Some(view);
     }
-    for limit in counted(&pod.extended) {
+    for limit in counted(&limits) {
         match class_for(snapshot, &limit.resource) {
             Some(class) => view.requests.push(Request {
                 name: limit.container.clone(),
@@ -142,12 +143,30 @@ fn extended(snapshot: &ClusterSnapshot, name: &ObjectName, pod: &Pod) -> Option<
     Some(view)
 }
 
+/// The limits that a claim has to serve. Others are for device plugins, which share the notation.
+fn claimed_limits<'a>(snapshot: &ClusterSnapshot, pod: &'a Pod) -> Vec<&'a ExtendedResource> {
+    let is_served = |limit: &ExtendedResource| class_for(snapshot, &limit.resource).is_some();
+    let is_plugins = |limit: &ExtendedResource| {
+        snapshot.nodes.values().any(|node| node.plugin_resources.contains(&limit.resource))
+    };
+    let limits = pod.extended.iter();
+    match (&pod.extended_claim, &pod.node) {
+        // Made before the pod is bound: a bound pod without one has all from device plugins.
+        (None, Some(_)) => Vec::new(),
+        (None, None) => limits.filter(|limit| is_served(limit) || !is_plugins(limit)).collect(),
+        (Some(_), _) if pod.extended.iter().any(is_served) => {
+            limits.filter(|limit| is_served(limit)).collect()
+        }
+        (Some(_), _) => limits.collect(),
+    }
+}
+
 /// The limits that add up. Init containers run before the others and reuse their devices, so they
 /// count only where nobody else asks, and then the largest does.
-fn counted(limits: &[ExtendedResource]) -> Vec<&ExtendedResource> {
-    let lasting: Vec<_> = limits.iter().filter(|limit| !limit.init).collect();
+fn counted<'a>(limits: &[&'a ExtendedResource]) -> Vec<&'a ExtendedResource> {
+    let lasting: Vec<_> = limits.iter().copied().filter(|limit| !limit.init).collect();
     if lasting.is_empty() {
-        return limits.iter().max_by_key(|limit| limit.count).into_iter().collect();
+        return limits.iter().copied().max_by_key(|limit| limit.count).into_iter().collect();
     }
     lasting
 }

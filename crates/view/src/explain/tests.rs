@@ -186,7 +186,7 @@ fn a_pod_without_claims_says_that_it_asks_for_no_devices() {
     assert_snapshot!(text("pod a/job phase=Running node=l4-0"), @r"
     Pod a/job runs on l4-0
 
-    It asks for no devices: it has no claims and no extended resources.
+    It asks for no devices: it has no claims, and no limits that a DeviceClass serves.
     ");
 }
 
@@ -230,6 +230,50 @@ fn missing_objects_are_named() {
         reasons("pod a/job phase=Pending limit=amd.com/gpu:1\ncond a/job False x y"),
         [WaitReason::ResourceNotServed { resource: "amd.com/gpu".to_owned() }]
     );
+}
+
+#[test]
+fn what_a_device_plugin_serves_is_no_claim_and_hides_no_reason() {
+    let plugin = "node nic-0 gpus=1 product=NVIDIA_L4 memory=23034Mi plugin=rdma/hca\n";
+    let found = explain(&format!(
+        "{plugin}pod a/job phase=Pending limit=rdma/hca:1 gpu=absent\ncond a/job False x y"
+    ));
+    let claims: Vec<&str> = found.claims.iter().map(|claim| &*claim.name).collect();
+    assert_eq!(claims, ["gpu"]);
+    assert_eq!(
+        found.advice.into_iter().map(|advice| advice.reason).collect::<Vec<_>>(),
+        [WaitReason::ClaimNotFound { claim: "absent".to_owned() }]
+    );
+    let bound = explain("pod a/job phase=Running node=l4-0 limit=rdma/hca:1");
+    assert_eq!(bound.claims, [], "its scheduler made no claim");
+    let unread = "gap nodes no\npod a/job phase=Pending limit=rdma/hca:1\ncond a/job False x y";
+    assert_eq!(reasons(unread), [], "who serves it is not known");
+}
+
+#[test]
+fn while_slices_are_missing_no_count_is_proof() {
+    let found = reasons(
+        "node  big-0 gpus=0 slices=2 product=NVIDIA_L4 memory=23034Mi
+         claim a/job class=gpu.nvidia.com count=9
+         pod   a/job phase=Pending gpu=job
+         cond  a/job False Unschedulable words",
+    );
+    let pools = vec!["big-0 (1 of 2 slices)".to_owned()];
+    assert_eq!(found, [WaitReason::PoolsIncomplete { pools }]);
+}
+
+#[test]
+fn a_prepare_that_failed_once_and_then_worked_is_not_told_as_failing() {
+    let failed = "
+        claim a/job class=gpu.nvidia.com on=l4-0/gpu-1 for=job at=2026-01-05T11:00:00Z
+        pod   a/job phase=Pending node=l4-0 gpu=job
+        event Warning FailedPrepareDynamicResources kubelet the words
+    ";
+    let node = "l4-0".to_owned();
+    let words = "the words".to_owned();
+    assert_eq!(reasons(failed), [WaitReason::PrepareFailed { node: node.clone(), words }]);
+    let pulling = format!("{failed}event Normal Pulling kubelet Pulling image");
+    assert_eq!(reasons(&pulling), [WaitReason::Starting { node }]);
 }
 
 #[test]

@@ -29,7 +29,10 @@ pub struct TextOptions {
 pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
     let mut parts = vec![headline(explanation, options)];
     if explanation.claims.is_empty() {
-        parts.push("It asks for no devices: it has no claims and no extended resources.\n".into());
+        parts.push(
+            "It asks for no devices: it has no claims, and no limits that a DeviceClass serves.\n"
+                .into(),
+        );
     } else {
         let claims: String = explanation.claims.iter().map(claim).collect();
         parts.push(section("Claims", claims));

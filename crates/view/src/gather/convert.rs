@@ -19,10 +19,18 @@ const KUBERNETES_DOMAIN: &str = "kubernetes.io/";
 const IMPLICIT_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 pub(super) fn node(node: core::Node) -> (String, Node) {
-    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    let status = node.status.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
     let ready = conditions.iter().any(|found| found.type_ == "Ready" && found.status == "True");
     let cordoned = node.spec.and_then(|spec| spec.unschedulable).unwrap_or_default();
-    (node.metadata.name.unwrap_or_default(), Node { ready, cordoned })
+    let plugin_resources = status
+        .allocatable
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|(name, amount)| is_extended(name) && amount.0 != "0")
+        .map(|(name, _)| name)
+        .collect();
+    (node.metadata.name.unwrap_or_default(), Node { ready, cordoned, plugin_resources })
 }
 
 pub(super) fn class(class: resource::DeviceClass) -> (String, Class) {

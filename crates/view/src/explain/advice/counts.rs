@@ -11,7 +11,7 @@ use octavo_api::names::CLASS_GPU;
 use super::super::PodExplanation;
 use super::WaitReason;
 use crate::snapshot::{Ask, ClusterSnapshot, GapKind, Request};
-use crate::usage::{GpuState, GpuUse, natural};
+use crate::usage::{GpuState, GpuUse, incomplete_pools, natural};
 
 /// One node's GPUs as the pod may count them.
 struct NodeCount<'a> {
@@ -42,8 +42,15 @@ pub(super) fn judge(
     if asked == 0 {
         return;
     }
+    let incomplete = incomplete_pools(snapshot);
+    let is_complete = incomplete.is_empty();
+    if !is_complete {
+        reasons.push(WaitReason::PoolsIncomplete { pools: incomplete });
+    }
     if explanation.candidates.is_empty() {
-        reasons.push(WaitReason::NothingPublished);
+        if is_complete {
+            reasons.push(WaitReason::NothingPublished);
+        }
         return;
     }
     let asks = || open.iter().flat_map(|request| &request.alternatives);
@@ -51,11 +58,14 @@ pub(super) fn judge(
     // Of equals, `max_by_key` takes the last: reversed, the first by name.
     let Some(largest) = nodes.iter().rev().max_by_key(|node| node.gpus) else { return };
     if largest.gpus < asked && fixed.is_none() {
-        reasons.push(WaitReason::LargerThanAnyNode {
-            asked,
-            most: largest.gpus,
-            node: largest.node.to_owned(),
-        });
+        // Proof only where every pool shows all that it has.
+        if is_complete {
+            reasons.push(WaitReason::LargerThanAnyNode {
+                asked,
+                most: largest.gpus,
+                node: largest.node.to_owned(),
+            });
+        }
         return;
     }
     let selectors = asks().any(|ask| !ask.selectors.is_empty());

@@ -61,6 +61,12 @@ impl fmt::Display for WaitReason {
                 "No node publishes GPUs of driver {}. Check that the agent runs on the GPU nodes.",
                 crate::usage::driver()
             ),
+            Self::PoolsIncomplete { pools } => write!(
+                out,
+                "Slices are missing in {}: nothing is given from there until all have been \
+                 published. If this lasts, check the agent of that node.",
+                listed(pools)
+            ),
             Self::LargerThanAnyNode { asked, most, node } => write!(
                 out,
                 "The pod asks for {asked} GPUs on one node; the most that a node has is {most} \

@@ -155,6 +155,15 @@ fn nodes_are_ready_only_when_they_say_so() {
 }
 
 #[test]
+fn a_node_tells_what_device_plugins_serve_there() {
+    let (_, node) = super::node(object(
+        "metadata: {name: n}\nstatus: {allocatable: {cpu: '8', hugepages-2Mi: '0', rdma/hca: '4', \
+         nvidia.com/gpu: '0'}}",
+    ));
+    assert_eq!(node.plugin_resources.into_iter().collect::<Vec<_>>(), ["rdma/hca"]);
+}
+
+#[test]
 fn a_class_keeps_its_extended_resource_and_selectors() {
     let (name, class) = super::class(object(
         "metadata: {name: c}\nspec: {extendedResourceName: nvidia.com/gpu, selectors: [{cel: \
