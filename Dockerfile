@@ -19,6 +19,7 @@ ARG BASE_DIGEST=""
 
 FROM ${BUILDER}${BUILDER_DIGEST:+@${BUILDER_DIGEST}} AS builder
 ARG TARGETARCH
+ARG REVISION=""
 WORKDIR /src
 # The image's own toolchain, which is the one of rust-toolchain.toml: nothing is fetched but crates.
 ENV RUSTUP_TOOLCHAIN=1.95.0 \
@@ -27,6 +28,7 @@ COPY . .
 # Crates and objects stay in the builder's cache from one build to the next, for each platform by itself.
 RUN --mount=type=cache,id=octavo-registry-${TARGETARCH},target=/usr/local/cargo/registry \
     --mount=type=cache,id=octavo-target-${TARGETARCH},target=/src/target \
+    if [ -n "$REVISION" ]; then export OCTAVO_COMMIT="$REVISION"; fi && \
     cargo build --locked --release --package octavo && \
     install -D -m 0755 target/release/octavo /out/octavo
 

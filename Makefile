@@ -7,18 +7,23 @@ SHELL := /bin/bash
 CARGO_DENY_VERSION := 0.20.2
 CACHE := $(or $(OCTAVO_CACHE_DIR),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME)/octavo,$(HOME)/.cache/octavo))
 DENY := $(CACHE)/tools/cargo-deny-$(CARGO_DENY_VERSION)/bin/cargo-deny
-OCTAVO := target/release/octavo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+OCTAVO := $(TARGET)/release/octavo
 
 step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
+# One cargo, one target folder: steps side by side would only wait for one another.
+.NOTPARALLEL:
 .PHONY: help demo build test bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 demo: build ## Build all, start a lab with simulated GPU nodes, run the tour and leave it running
-	@$(OCTAVO) lab up
+	@$(OCTAVO) lab up > /dev/null
 	@$(OCTAVO) lab tour --examples examples
+	@printf '\n'
+	@$(OCTAVO) lab up
 
 build: require ## Build the release binary and the simulated driver
 	$(call step,build (the first time takes some minutes))
@@ -40,11 +45,16 @@ lint: require
 	$(call step,clippy)
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(call step,go vet)
-	@cd lab/control-plane && go vet ./...
+	@# With the flags of the build, so that both share what they compile.
+	@cd lab/control-plane && CGO_ENABLED=0 go vet -trimpath ./...
 
 unit: require
-	$(call step,tests (the end-to-end ones start the lab))
+	$(call step,programs of the tests (Kubernetes and helm are built once))
 	@cargo build --workspace --locked
+	@state=$$(mktemp -d); lab="$(TARGET)/debug/octavo lab --state-dir $$state/lab"; \
+	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only > /dev/null
+	@cargo xtask chart helm-path
+	$(call step,tests (the end-to-end ones start the lab))
 	@cargo test --workspace --locked
 
 doc: require
@@ -61,6 +71,7 @@ tidy: require
 
 deny: $(DENY)
 	$(call step,dependencies)
+	@cargo fetch --locked --quiet
 	@$(DENY) --locked --offline check bans licenses sources
 
 $(DENY): | require

@@ -165,3 +165,9 @@ fn shown(path: &Path) -> String {
 fn say(line: &str) {
     println!("{line}");
 }
+
+/// Says how far a chore is, where it does not mix with what the chore prints.
+#[expect(clippy::print_stderr, reason = "a chore talks to the person who started it")]
+fn tell(line: &str) {
+    eprintln!("{line}");
+}

@@ -49,7 +49,11 @@ pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>>
         "the API server counts no watch over claims: is the metric gone?"
     );
     let bed = Bed { client, octavo: octavo.to_owned(), node, watches_before };
-    let mut figures = vec![bed.starts().await?, bed.restart_writes().await?];
+    let mut figures = vec![bed.starts().await?];
+    // An agent is ready once a kubelet has registered it; later the benchmark is the kubelet.
+    lab.start(Component::Kubelets).await?;
+    figures.push(bed.restart_writes().await?);
+    lab.stop(Component::Kubelets).await;
     let agent = bed.start()?;
     bed.slice().await?;
     let kubelet = Kubelet::connect(&bed.socket()).await?;
@@ -124,7 +128,6 @@ impl Bed {
         let mut writes = Vec::new();
         for _ in 0..5 {
             let agent = self.start()?;
-            let _ = Kubelet::connect(&self.socket()).await?;
             agent.ready().await?;
             agent.stop().await?;
             let after = self.slice().await?.metadata.resource_version;

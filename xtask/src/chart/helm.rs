@@ -74,6 +74,7 @@ impl Helm {
             .env("HELM_CACHE_HOME", &self.home)
             .env("HELM_CONFIG_HOME", &self.home)
             .env("HELM_DATA_HOME", &self.home)
+            .env("KUBECACHEDIR", &self.home)
             .output()
             .with_context(|| format!("cannot run {}", self.program.display()))
     }
@@ -107,7 +108,7 @@ fn fingerprint(module: &Path) -> anyhow::Result<String> {
 
 fn build(module: &Path, folder: &Path, program: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    super::say(&format!(
+    super::tell(&format!(
         "building helm {} (once, 2 to 6 minutes on two cores) into {}",
         version(module)?,
         folder.display()
@@ -139,7 +140,7 @@ fn build(module: &Path, folder: &Path, program: &Path) -> anyhow::Result<()> {
     }
     fs::rename(&unfinished, program)
         .with_context(|| format!("cannot move helm to {}", program.display()))?;
-    super::say(&format!("built helm in {} s", started.elapsed().as_secs()));
+    super::tell(&format!("built helm in {} s", started.elapsed().as_secs()));
     Ok(())
 }
 
