@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use futures::future::try_join_all;
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use octavo_kubelet_api::dra::v1;
@@ -158,6 +158,9 @@ impl Bed {
             kubelet.prepare(claim).await?;
             kubelet.unprepare(claim).await?;
         }
+        // What the API server alone takes for a GET, on the same machine in the same minute. By
+        // claims that the agent's GETs do not count: before and after.
+        let mut get = self.raw_gets(&claims[..claims.len() / 4]).await?;
         let before = api_server::claim_requests(&self.client).await?;
         let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
         let started = Instant::now();
@@ -172,12 +175,14 @@ impl Bed {
         }
         let whole = started.elapsed();
         let after = api_server::claim_requests(&self.client).await?;
+        get.extend(self.raw_gets(&claims[..claims.len() / 4]).await?);
         prepare.sort_by(f64::total_cmp);
         let p99 = percentile(&prepare, 99.0).context("no samples")?;
         let count = CLAIMS_F64;
         Ok(vec![
             Figure::new("prepare, back to back", "ms", &prepare, Goal::Below(3.5))?,
             Figure::new("prepare, back to back, p99", "ms", &[p99], Goal::Below(12.0))?,
+            Figure::new("GET of a claim by the benchmark, for comparison", "ms", &get, Goal::None)?,
             Figure::new("unprepare, back to back", "ms", &unprepare, Goal::None)?,
             Figure::new(
                 "prepare and unprepare pairs",
@@ -204,6 +209,19 @@ impl Bed {
                 Goal::Exactly(0.0),
             )?,
         ])
+    }
+
+    /// GETs of claims by a client of the benchmark's own.
+    async fn raw_gets(&self, claims: &[v1::Claim]) -> anyhow::Result<Vec<f64>> {
+        let mut samples = Vec::new();
+        for claim in claims {
+            let api: Api<ResourceClaim> = Api::namespaced(self.client.clone(), &claim.namespace);
+            let begun = Instant::now();
+            let found = api.get(&claim.name).await?;
+            samples.push(milliseconds(begun.elapsed()));
+            ensure!(found.uid().as_ref() == Some(&claim.uid), "another claim {}", claim.name);
+        }
+        Ok(samples)
     }
 
     /// Eight claims at once, until all are prepared, and back.

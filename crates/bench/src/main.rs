@@ -57,7 +57,8 @@ enum Format {
     Json,
 }
 
-#[tokio::main]
+// One thread: what is measured shall not wait for the measuring client's own threads.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();
     match Box::pin(run(&args)).await {
