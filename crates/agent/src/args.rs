@@ -133,13 +133,6 @@ pub(crate) enum InventoryForm {
     Json,
 }
 
-impl AgentArgs {
-    /// Whether the agents of many nodes are to run in this process.
-    pub fn is_for_many_nodes(&self) -> bool {
-        self.run.nodes.is_some()
-    }
-}
-
 impl NodeArgs {
     /// The flags as settings.
     pub(crate) fn settings(&self) -> NodeFile {

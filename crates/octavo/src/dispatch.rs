@@ -16,8 +16,7 @@ use crate::{reference, version};
 /// Exit code for "it works, and what was asked about is waiting".
 const PENDING: u8 = 3;
 
-/// Threads of programs that serve many calls at once. One node's agent has one: what blocks has
-/// threads of its own there, and a call that is handed between workers waits for each to wake.
+/// Threads of programs that serve many calls at once.
 const WORKERS: usize = 2;
 
 /// Threads at most for calls that block, files mostly: a process of hundreds of nodes would
@@ -31,12 +30,11 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::CdiHook(args) => octavo_agent::hook::run(&args)?,
         Program::Agent(args) => {
             logging::start(cli.log, Habit::Daemon);
-            let workers = if args.is_for_many_nodes() { WORKERS } else { 1 };
-            with_tls(&serving(workers)?, octavo_agent::run(*args))?;
+            with_tls(&serving()?, octavo_agent::run(*args))?;
         }
         Program::Lab(args) => {
             logging::start(cli.log, Habit::Command);
-            with_tls(&serving(WORKERS)?, octavo_lab::run(*args))?;
+            with_tls(&serving()?, octavo_lab::run(*args))?;
         }
         Program::Top(args) => {
             logging::start(cli.log, Habit::Command);
@@ -82,10 +80,10 @@ fn asking() -> anyhow::Result<Runtime> {
 }
 
 /// A runtime for a program that serves.
-fn serving(workers: usize) -> anyhow::Result<Runtime> {
+fn serving() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder
-        .worker_threads(workers)
+        .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()
