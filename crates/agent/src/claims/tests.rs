@@ -201,6 +201,38 @@ async fn a_call_that_the_kubelet_gives_up_runs_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_deleted_while_it_is_prepared_leaves_nothing() {
+    for has_unprepare in [true, false] {
+        let node = Node::new();
+        let claims = node.start().await;
+        let claim = node.allocate("a", &["gpu-0"]);
+        let gate = node.hold_reads_of(&claim);
+        let call = tokio::spawn({
+            let (claims, claim) = (claims.clone(), claim.clone());
+            async move { claims.prepare(&claim).await }
+        });
+        while node.reads() == 0 {
+            tokio::task::yield_now().await;
+        }
+        // The API server has answered, the answer is on its way, and now the claim goes.
+        node.delete(&claim);
+        gate.add_permits(2);
+        if has_unprepare {
+            let (prepared, unprepared) = tokio::join!(call, claims.unprepare(&claim));
+            prepared.expect("ends").expect("knows of no deletion");
+            unprepared.expect("unprepares");
+        } else {
+            call.await.expect("ends").expect("knows of no deletion");
+            gate.add_permits(2);
+            claims.sweep().await;
+            assert_eq!(sweep_later(&claims).await.released, [claim]);
+        }
+        assert_eq!(node.files(), [""; 0]);
+        assert_eq!(claims.holdings(), []);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_claims_for_one_gpu_at_once_one_gets_it() {
     for _ in 0..10 {
         let node = Node::new();

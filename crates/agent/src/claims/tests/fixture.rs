@@ -146,7 +146,7 @@ impl Node {
         self.server.state.lock().expect("not poisoned").is_away = is_away;
     }
 
-    /// Lets reads of a claim wait for a permit each.
+    /// Lets answers to reads of a claim wait for a permit each.
     pub(super) fn hold_reads_of(&self, claim: &ClaimRef) -> Arc<Semaphore> {
         let gate = Arc::new(Semaphore::new(0));
         let mut state = self.server.state.lock().expect("not poisoned");
@@ -238,10 +238,12 @@ impl ClaimReader for Server {
                 state.reads += 1;
                 state.gates.get(&claim.name).cloned()
             };
+            // The answer is made before it waits: what happens meanwhile it does not tell.
+            let answer = self.object(claim);
             if let Some(gate) = gate {
                 gate.acquire().await.expect("is open").forget();
             }
-            self.object(claim)
+            answer
         })
     }
 }
