@@ -152,13 +152,6 @@ impl TestDriver {
         });
     }
 
-    /// How many listen to a GPU.
-    pub(crate) fn listeners_to(&self, index: u32) -> usize {
-        let commands = self.0.lock().unwrap();
-        let hears = |listener: &&Listener| !listener.unmonitored.contains(&uuid(index));
-        commands.listeners.iter().filter(hears).count()
-    }
-
     /// How many listen.
     pub(crate) fn listeners(&self) -> usize {
         self.0.lock().unwrap().listeners.len()

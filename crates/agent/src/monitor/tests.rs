@@ -47,6 +47,21 @@ impl Watched {
         let (kind, uuid) = (GpuEventKind::Xid(number), index.map(uuid));
         self.driver.tell(&Ok(GpuEvent { uuid, kind, gpu_instance: None, compute_instance: None }));
     }
+
+    /// Tells of an XID of a GPU again and again until somebody who listens to it has heard: who is
+    /// told first may be one who has ended or who does not hear this GPU.
+    async fn xid_until_heard(&mut self, index: u32, number: u64) -> Snapshot {
+        let heard = async {
+            loop {
+                self.xid(Some(index), number).await;
+                let sick = self.snapshots.wait_for(|snapshot| !snapshot.health.is_empty());
+                if let Ok(snapshot) = timeout(Duration::from_millis(50), sick).await {
+                    break snapshot.unwrap().clone();
+                }
+            }
+        };
+        timeout(DEADLINE, heard).await.unwrap()
+    }
 }
 
 impl Drop for Watched {
@@ -145,14 +160,7 @@ async fn a_gpu_that_came_back_is_heard_again() {
     watched.listeners(2).await;
     watched.driver.set_health(1, Ok(well()));
     watched.until(|snapshot| snapshot.health.is_empty()).await;
-    let heard = async {
-        while watched.driver.listeners_to(1) < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(DEADLINE, heard).await.unwrap();
-    watched.xid(Some(1), 48).await;
-    let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
+    let sick = watched.xid_until_heard(1, 48).await;
     assert_eq!(sick.health[&uuid(1)].xid, Some(48));
 }
 
@@ -175,9 +183,7 @@ async fn a_driver_that_answers_no_more_is_opened_anew() {
     assert_eq!(gone.inventory.unwrap().gpus.len(), 1, "what was known stays");
     watched.driver.set_gone(None);
     watched.until(|snapshot| snapshot.error.is_none()).await;
-    watched.listeners(2).await;
-    watched.xid(Some(0), 48).await;
-    watched.until(|snapshot| !snapshot.health.is_empty()).await;
+    watched.xid_until_heard(0, 48).await;
 }
 
 fn monitor() -> Monitor {
