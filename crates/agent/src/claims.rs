@@ -12,6 +12,7 @@
 
 mod conflict;
 mod holds;
+mod known;
 mod plan;
 mod reader;
 mod recover;
@@ -35,6 +36,7 @@ use holds::Holds;
 use turns::Turns;
 
 pub use crate::checkpoint::StorageError;
+pub use known::{DeviceKind, KnownDevice};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
@@ -44,19 +46,6 @@ pub use report::{KubeReporter, ReportWorker, ReportedDevice, Reporter, SilentRep
 #[derive(Clone)]
 pub struct Claims {
     inner: Arc<Inner>,
-}
-
-/// A GPU that claims can be given.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KnownDevice {
-    /// Name in the node's pool.
-    pub name: String,
-    /// `GPU-...`.
-    pub uuid: String,
-    /// Number of the device node `/dev/nvidiaN`.
-    pub minor: u32,
-    /// PCI address in sysfs's form.
-    pub pci: String,
 }
 
 /// What a claim holds.

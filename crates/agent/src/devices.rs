@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use octavo_api::names::{TAINT_GPU_LOST, TAINT_XID};
-use octavo_dra::{AttributeValue, Device, DeviceTaint, Quantity, TaintEffect, version};
+use octavo_dra::{AttributeValue, Capacity, Device, DeviceTaint, Quantity, TaintEffect, version};
 use octavo_gpu::{DriverVersions, Gpu, Inventory};
 
 use crate::health::GpuState;
@@ -67,8 +67,9 @@ fn device(gpu: &Gpu, versions: &DriverVersions, state: Option<&GpuState>) -> Dev
     Device {
         name: device_name(gpu),
         attributes: attributes.0,
-        capacity: [("memory".to_owned(), Quantity::binary(memory))].into(),
+        capacity: [("memory".to_owned(), Capacity::whole(Quantity::binary(memory)))].into(),
         taints: state.map(taints).unwrap_or_default(),
+        ..Device::default()
     }
 }
 

@@ -7,7 +7,8 @@
 //! no more, as after an upgrade, is closed and opened anew.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,31 @@ pub(crate) struct Snapshot {
     pub(crate) health: Health,
     /// Why the driver cannot be used at the moment.
     pub(crate) error: Option<String>,
+    /// The driver, for what is done to GPUs outside of the monitor's thread.
+    pub(crate) driver: OpenDriver,
+}
+
+/// The driver that the monitor has open, for as long as it has it open: whoever uses it holds it
+/// for one call, for an old driver must be closed before a new one is opened.
+#[derive(Clone, Default)]
+pub(crate) struct OpenDriver(Option<Weak<dyn Driver>>);
+
+impl OpenDriver {
+    /// Hands out a driver without keeping it open.
+    pub(crate) fn of(driver: &Arc<dyn Driver>) -> Self {
+        Self(Some(Arc::downgrade(driver)))
+    }
+
+    /// The driver; `None` while it is closed. Its calls block.
+    pub(crate) fn get(&self) -> Option<Arc<dyn Driver>> {
+        self.0.as_ref()?.upgrade()
+    }
+}
+
+impl fmt::Debug for OpenDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.get().is_some() { "open" } else { "closed" })
+    }
 }
 
 /// Starts the thread. It ends some time after `stop`: at once when it is idle between calls, else
@@ -133,6 +159,7 @@ impl Monitor {
                     self.adopt(inventory);
                     self.ask_all(&*driver);
                     self.snapshot.error = None;
+                    self.snapshot.driver = OpenDriver::of(&driver);
                     self.backoff.reset();
                     self.publish();
                     return Some(driver);

@@ -58,6 +58,8 @@ pub(crate) fn gpu(index: u32) -> Gpu {
             health_mask: None,
         }),
         mig: None,
+        mig_profiles: Vec::new(),
+        mig_instances: Vec::new(),
     }
 }
 

@@ -69,6 +69,7 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:0{minor}:00.0"),
+        kind: octavo_agent::claims::DeviceKind::Gpu { memory_bytes: 80 << 30 },
     });
     claims.set_devices("580.95.05", known.collect()).await;
     let claim = ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: UID.to_owned() };

@@ -24,11 +24,29 @@ pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
 /// Taint on a device whose health cannot be watched.
 pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 
+/// Taint on a MIG placement whose memory slices an instance has that Octavo did not make.
+pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
+
+/// Capacity of a GPU: its memory in bytes.
+pub const CAPACITY_MEMORY: &str = "memory";
+/// Capacity of a GPU: its time, in percent. A claim that takes none has a fair part of what is idle.
+pub const CAPACITY_COMPUTE: &str = "compute";
+
+/// Node label that says which GPUs of a node are cut by MIG as claims ask for it: `all`, `none`, or
+/// minor numbers joined by `_` (`0_3`). It goes before the agent's own setting.
+pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
+
+/// Folder of the limits of shares, on the host and in containers: `<folder>/<share>/limits.json`.
+pub const SHARES_FOLDER: &str = "/run/octavo/shares";
+
 /// Node label with the NVLink clique, `<cluster uuid>.<clique>`.
 pub const LABEL_CLIQUE: &str = "nvidia.com/gpu.clique";
 
 /// Condition on `claim.status.devices[]`: whether the device is ready for the claim's containers.
 pub const CONDITION_READY: &str = "Ready";
+
+/// Condition on `claim.status.devices[]` of a share: whether something holds its containers to it.
+pub const CONDITION_ENFORCED: &str = "Enforced";
 
 /// Who reports events and owns fields in server-side apply.
 pub const AGENT: &str = "octavo-agent";

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{DriverVersions, Gpu, GpuHealth, UnreadableGpu};
+use crate::mig::{MigInstance, MigPlacement, MigProfile};
+use crate::{DriverVersions, Gpu, GpuHealth, Mig, UnreadableGpu};
 
 /// An open driver library.
 ///
@@ -20,6 +21,47 @@ pub trait Driver: Send + Sync {
 
     /// Starts to listen for events of all GPUs.
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError>;
+
+    /// What a GPU can be cut into, by UUID, in order of NVML's profile numbers; empty where it has
+    /// no MIG mode. Answers whether the mode is on or off, and changes nothing.
+    fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
+        let _ = uuid;
+        Ok(Vec::new())
+    }
+
+    /// The GPU instances that a GPU has now, in order of their placement; empty with the mode off.
+    fn mig_instances(&self, uuid: &str) -> Result<Vec<MigInstance>, DriverError> {
+        let _ = uuid;
+        Ok(Vec::new())
+    }
+
+    /// Turns a GPU's MIG mode on or off and tells what it is then: where the GPU needs a reset
+    /// first, as A100 does, only `pending` has changed. A GPU in use, or one that still has
+    /// instances, is refused as [`DriverError::InUse`].
+    fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
+        let _ = (uuid, enabled);
+        Err(DriverError::NotSupported { call: "nvmlDeviceSetMigMode" })
+    }
+
+    /// Makes a GPU instance at a placement of the profile, and the compute instance that fills it.
+    /// Where the second step fails the first is taken back. A placement that another instance has
+    /// in part is refused as [`DriverError::NoRoom`].
+    fn create_mig(
+        &self,
+        uuid: &str,
+        profile: &MigProfile,
+        placement: MigPlacement,
+    ) -> Result<MigInstance, DriverError> {
+        let _ = (uuid, profile, placement);
+        Err(DriverError::NotSupported { call: "nvmlDeviceCreateGpuInstanceWithPlacement" })
+    }
+
+    /// Destroys a GPU instance with its compute instances. One that processes use is refused as
+    /// [`DriverError::InUse`] and stays whole; one that is not there as [`DriverError::NotFound`].
+    fn destroy_mig(&self, uuid: &str, gpu_instance: u32) -> Result<(), DriverError> {
+        let _ = (uuid, gpu_instance);
+        Err(DriverError::NotSupported { call: "nvmlGpuInstanceDestroy" })
+    }
 }
 
 /// Events of a driver, in the order in which it tells them.
@@ -100,6 +142,12 @@ pub enum DriverError {
     /// The GPU is in use.
     #[error("{call}: the GPU is in use")]
     InUse {
+        /// Name of the function.
+        call: &'static str,
+    },
+    /// There is no room for what was to be made.
+    #[error("{call}: there is no room for it on the GPU")]
+    NoRoom {
         /// Name of the function.
         call: &'static str,
     },

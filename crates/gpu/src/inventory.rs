@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::mig::{MigInstance, MigProfile};
 use crate::{Driver, DriverError};
 
 /// Everything a node has, read at one moment.
@@ -88,6 +89,10 @@ pub struct Gpu {
     pub fabric: Option<Fabric>,
     /// MIG mode; `None` where the GPU has no such mode.
     pub mig: Option<Mig>,
+    /// What it can be cut into, in order of NVML's profile numbers; empty where it has no MIG mode.
+    pub mig_profiles: Vec<MigProfile>,
+    /// GPU instances that it has, in order of their placement; empty with the mode off.
+    pub mig_instances: Vec<MigInstance>,
 }
 
 /// Active links of a GPU's NVLink.

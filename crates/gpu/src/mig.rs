@@ -34,6 +34,29 @@ pub struct MigProfile {
     pub placements: Vec<MigPlacement>,
 }
 
+/// A GPU instance that is there, with the compute instance that fills it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigInstance {
+    /// Id of the GPU instance on its GPU.
+    pub gpu_instance: u32,
+    /// Id of the GPU instance's profile, as [`MigProfile::id`].
+    pub profile_id: u32,
+    /// Where it is.
+    pub placement: MigPlacement,
+    /// Its compute instances, in order of id: one that fills it where it was made for a claim,
+    /// none between the two steps of making it, several where people cut it further.
+    pub compute_instances: Vec<MigComputeInstance>,
+}
+
+/// A compute instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigComputeInstance {
+    /// Id within its GPU instance.
+    pub id: u32,
+    /// `MIG-...`: what CUDA and NVML know the pair by.
+    pub uuid: String,
+}
+
 /// Memory slices that an instance takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MigPlacement {
@@ -67,6 +90,14 @@ pub enum MigVariant {
     NoMedia,
     /// With graphics: `+gfx`.
     Graphics,
+}
+
+impl MigPlacement {
+    /// Whether two take a memory slice in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.start < other.start.saturating_add(other.size)
+            && other.start < self.start.saturating_add(self.size)
+    }
 }
 
 impl MigShape {

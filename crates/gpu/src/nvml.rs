@@ -35,14 +35,6 @@ impl Nvml {
         let library = Arc::new(Library::load(library)?);
         Ok(Self { library, sys_root: sys_root.to_owned() })
     }
-
-    /// The GPU instance profiles of a GPU, with the placements that each could have, as the driver
-    /// answers them. Changes nothing; Hopper and newer answer with MIG mode off, too.
-    ///
-    /// [`DriverError::NotSupported`] or an empty list: the GPU has no MIG.
-    pub fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
-        mig::profiles(self.library.device_of(uuid)?)
-    }
 }
 
 impl Driver for Nvml {
@@ -65,6 +57,10 @@ impl Driver for Nvml {
 
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
         Ok(Box::new(events::NvmlEvents::listen(&self.library)?))
+    }
+
+    fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
+        mig::profiles(self.library.device_of(uuid)?)
     }
 }
 

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Backoff;
 use plan::{Settled, Wanted, Write};
 
-pub use convert::{SliceError, from_api, to_api};
+pub use convert::{SliceError, from_api, node_selector_from_api, node_selector_to_api, to_api};
 
 /// After how long without one a contest over the slices is over.
 const CALM: Duration = Duration::from_mins(1);
@@ -38,6 +38,8 @@ const CALM: Duration = Duration::from_mins(1);
 pub struct Pool {
     /// Name of the pool: the node's, for devices that are part of a node.
     pub name: String,
+    /// Counter sets that the devices draw from.
+    pub counters: Vec<octavo_dra::CounterSet>,
     /// The devices, in the order in which an allocator should try them.
     pub devices: Vec<octavo_dra::Device>,
 }

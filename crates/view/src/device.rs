@@ -23,7 +23,7 @@ pub(crate) fn memory(device: &Device) -> Option<String> {
         .capacity
         .get("memory")
         .or_else(|| device.capacity.get(&format!("{DRIVER}/memory")))?;
-    Some(quantity.to_string())
+    Some(quantity.value.to_string())
 }
 
 /// Taints that keep new pods away.

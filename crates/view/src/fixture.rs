@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use octavo_dra::slice::{AttributeValue, Device, DeviceTaint, TaintEffect};
+use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
 
 use crate::explain::Event;
 use crate::snapshot::{
@@ -101,8 +101,11 @@ fn node(snapshot: &mut ClusterSnapshot, rest: &str) {
             ("uuid".to_owned(), AttributeValue::String(format!("GPU-{name}-{index}"))),
             ("productName".to_owned(), AttributeValue::String(values["product"].clone())),
         ]),
-        capacity: BTreeMap::from([("memory".to_owned(), values["memory"].parse().unwrap())]),
-        taints: Vec::new(),
+        capacity: BTreeMap::from([(
+            "memory".to_owned(),
+            Capacity::whole(values["memory"].parse().unwrap()),
+        )]),
+        ..Device::default()
     };
     let slices_announced = values.get("slices").map_or(1, |count| count.parse().unwrap());
     let pool = Pool {

@@ -44,6 +44,7 @@ fn gpu(minor: u32) -> KnownDevice {
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:{minor:02x}:00.0"),
+        kind: crate::claims::DeviceKind::Gpu { memory_bytes: 80 << 30 },
     }
 }
 

@@ -37,7 +37,7 @@ fn names_attributes_and_capacity_are_those_of_nvidia_s_driver() {
     .into();
     assert_eq!(device.attributes, expected);
     assert_eq!(device.capacity.len(), 1);
-    assert_eq!(device.capacity["memory"].to_string(), "81559Mi");
+    assert_eq!(device.capacity["memory"].value.to_string(), "81559Mi");
     assert!(device.taints.is_empty());
 }
 

@@ -35,6 +35,7 @@ fn nothing_is_known_of_gpus_whose_driver_does_not_answer_but_what_was_wrong() {
         inventory: Some(Arc::new(testing::inventory(2))),
         health: [(testing::uuid(1), state)].into(),
         error: Some("the driver is not loaded".to_owned()),
+        ..Snapshot::default()
     };
     let told = report(&snapshot);
     assert_eq!((told[0].is_healthy, told[0].message.as_str()), (None, "the driver is not loaded"));

@@ -5,14 +5,15 @@ use octavo_gpu::Inventory;
 use octavo_kube_io::events::{Events, Tone, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
-use crate::claims::KnownDevice;
+use crate::claims::{DeviceKind, KnownDevice};
 use crate::devices::{device_name, devices, is_offered};
 use crate::monitor::Snapshot;
 
 /// The pool that a node should publish; `None` until its GPUs were read.
 pub(super) fn pool(node: &str, snapshot: &Snapshot) -> Option<Pool> {
     let inventory = snapshot.inventory.as_ref()?;
-    Some(Pool { name: node.to_owned(), devices: devices(inventory, &snapshot.health) })
+    let devices = devices(inventory, &snapshot.health);
+    Some(Pool { name: node.to_owned(), counters: Vec::new(), devices })
 }
 
 /// The devices that claims can be given. A GPU that is not well is among them: its claims were there
@@ -23,6 +24,7 @@ pub(super) fn known_devices(inventory: &Inventory) -> Vec<KnownDevice> {
         uuid: gpu.uuid.clone(),
         minor: gpu.minor,
         pci: gpu.pci.to_string(),
+        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes },
     };
     inventory.gpus.iter().map(device).collect()
 }

@@ -36,6 +36,8 @@ fn gpu(index: u32) -> Gpu {
         nvlink: None,
         fabric: None,
         mig: None,
+        mig_profiles: Vec::new(),
+        mig_instances: Vec::new(),
     }
 }
 

@@ -41,6 +41,12 @@ fn gpu(
     let power_limit = optional(device.power_limit_milliwatts())?;
     let sm_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_SM))?;
     let memory_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_MEM))?;
+    // Not merely optional: a GPU in MIG mode that passed for a whole one would be given away.
+    let mig = supported(device.mig_mode())?.map(|(enabled, pending)| Mig { enabled, pending });
+    let mig_profiles = match mig {
+        Some(_) => optional(super::mig::profiles(device))?.unwrap_or_default(),
+        None => Vec::new(),
+    };
     let gpu = Gpu {
         index,
         minor: device.minor()?,
@@ -68,8 +74,9 @@ fn gpu(
         memory_clock_mhz: told(memory_clock),
         nvlink: None,
         fabric: optional(fabric::fabric(device))?,
-        // Not merely optional: a GPU in MIG mode that passed for a whole one would be given away.
-        mig: supported(device.mig_mode())?.map(|(enabled, pending)| Mig { enabled, pending }),
+        mig,
+        mig_profiles,
+        mig_instances: Vec::new(),
     };
     Ok((gpu, links::links(device)?))
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use octavo_gpu::nvml::Nvml;
-use octavo_gpu::{AddressingMode, DriverError, Inventory, Mig, describe};
+use octavo_gpu::{AddressingMode, Driver as _, DriverError, Inventory, Mig, describe};
 use octavo_machine::Machine;
 
 use crate::node::{Node, meshed, switched};

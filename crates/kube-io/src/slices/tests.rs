@@ -1,4 +1,4 @@
-use octavo_dra::{Device as DraDevice, DeviceTaint, Quantity, TaintEffect};
+use octavo_dra::{Capacity, Device as DraDevice, DeviceTaint, Quantity, TaintEffect};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -10,11 +10,14 @@ const DEADLINE: Duration = Duration::from_secs(20);
 fn pool(count: usize) -> Pool {
     let device = |index| DraDevice {
         name: format!("gpu-{index}"),
-        attributes: BTreeMap::new(),
-        capacity: [("memory".to_owned(), Quantity::binary(80 << 30))].into(),
-        taints: Vec::new(),
+        capacity: [("memory".to_owned(), Capacity::whole(Quantity::binary(80 << 30)))].into(),
+        ..DraDevice::default()
     };
-    Pool { name: "node".to_owned(), devices: (0..count).map(device).collect() }
+    Pool {
+        name: "node".to_owned(),
+        counters: Vec::new(),
+        devices: (0..count).map(device).collect(),
+    }
 }
 
 fn tainted(count: usize) -> Pool {

@@ -35,7 +35,7 @@ pub fn newest_generations(slices: impl IntoIterator<Item = Slice>) -> BTreeMap<S
         let pool = pools.entry(slice.pool.clone()).or_default();
         if pool.slices_seen == 0 || slice.generation > pool.generation {
             *pool = Pool {
-                node: slice.node.clone(),
+                node: slice.node().unwrap_or_default().to_owned(),
                 generation: slice.generation,
                 slices_announced: slice.slice_count,
                 ..Pool::default()

@@ -1,3 +1,5 @@
+use octavo_dra::{AttributeValue, Capacity, Device, DeviceTaint, Quantity, TaintEffect};
+
 use super::*;
 
 fn slice() -> Slice {
@@ -13,20 +15,23 @@ fn slice() -> Slice {
         effect,
     };
     Slice {
+        name: String::new(),
         driver: "gpu.nvidia.com".to_owned(),
         pool: "node".to_owned(),
         generation: 3,
         slice_count: 1,
-        node: "node".to_owned(),
+        nodes: NodeScope::Node("node".to_owned()),
+        counters: Vec::new(),
         devices: vec![Device {
             name: "gpu-0".to_owned(),
             attributes: attributes.map(|(name, value)| (name.to_owned(), value)).into(),
-            capacity: [("memory".to_owned(), Quantity::binary(80 << 30))].into(),
+            capacity: [("memory".to_owned(), Capacity::whole(Quantity::binary(80 << 30)))].into(),
             taints: vec![
                 taint("a", "", TaintEffect::None),
                 taint("b", "79", TaintEffect::NoSchedule),
                 taint("c", "", TaintEffect::NoExecute),
             ],
+            ..Device::default()
         }],
     }
 }

@@ -1,6 +1,4 @@
-use std::collections::BTreeMap;
-
-use octavo_dra::slice::{Device, Slice};
+use octavo_dra::slice::{Device, NodeScope, Slice};
 
 use super::newest_generations;
 
@@ -10,16 +8,12 @@ fn slice(pool: &str, generation: i64, slice_count: i64, devices: &[&str]) -> Sli
         pool: pool.to_owned(),
         generation,
         slice_count,
-        node: pool.to_owned(),
+        nodes: NodeScope::Node(pool.to_owned()),
         devices: devices
             .iter()
-            .map(|name| Device {
-                name: (*name).to_owned(),
-                attributes: BTreeMap::new(),
-                capacity: BTreeMap::new(),
-                taints: Vec::new(),
-            })
+            .map(|name| Device { name: (*name).to_owned(), ..Device::default() })
             .collect(),
+        ..Slice::default()
     }
 }
 
