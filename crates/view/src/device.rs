@@ -1,6 +1,8 @@
 //! Reading a published device: attributes by their short names, and what its taints mean.
 
-use octavo_dra::slice::{AttributeValue, Device, DeviceTaint, TaintEffect};
+use octavo_api::names::CAPACITY_MEMORY;
+use octavo_dra::Quantity;
+use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
 
 use crate::snapshot::DRIVER;
 
@@ -19,11 +21,19 @@ pub(crate) fn is_gpu(device: &Device) -> bool {
 
 /// The device's memory as it is published, such as `81559Mi`.
 pub(crate) fn memory(device: &Device) -> Option<String> {
-    let quantity = device
-        .capacity
-        .get("memory")
-        .or_else(|| device.capacity.get(&format!("{DRIVER}/memory")))?;
-    Some(quantity.value.to_string())
+    Some(capacity(device, CAPACITY_MEMORY)?.value.to_string())
+}
+
+/// Memory that shares of the device may add up to: what a claim gets that does not say.
+pub(crate) fn shareable_memory(device: &Device) -> Option<Quantity> {
+    let memory = capacity(device, CAPACITY_MEMORY)?;
+    let default = memory.policy.as_ref().and_then(|policy| policy.default);
+    Some(default.unwrap_or(memory.value))
+}
+
+/// A capacity by its short name; both ways of publishing it are read.
+pub(crate) fn capacity<'a>(device: &'a Device, name: &str) -> Option<&'a Capacity> {
+    device.capacity.get(name).or_else(|| device.capacity.get(&format!("{DRIVER}/{name}")))
 }
 
 /// Taints that keep new pods away.

@@ -19,6 +19,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use octavo_dra::Quantity;
 use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
 
 use crate::explain::Event;
@@ -47,12 +48,26 @@ pub(crate) fn read(text: &str) -> (ClusterSnapshot, Vec<Event>) {
         match kind {
             "node" => node(&mut snapshot, rest),
             "taint" => taint(&mut snapshot, rest),
+            "mig" => mig(&mut snapshot, rest),
             "class" => class(&mut snapshot, rest),
             "claim" => claim(&mut snapshot, rest),
             "when" => {
                 let (name, selector) = cut(rest);
                 let claim = snapshot.claims.get_mut(&object(name)).unwrap();
                 claim.requests[0].alternatives[0].selectors.push(selector.to_owned());
+            }
+            "made" => {
+                let (name, rest) = cut(rest);
+                let (place, uuid) = cut(rest);
+                let place = object(place);
+                snapshot.claims.get_mut(&object(name)).unwrap().devices.push(DeviceStatus {
+                    driver: DRIVER.to_owned(),
+                    pool: place.namespace,
+                    device: place.name,
+                    share_id: None,
+                    uuid: Some(uuid.to_owned()),
+                    conditions: Vec::new(),
+                });
             }
             "says" => device_status(&mut snapshot, rest),
             "pod" => pod(&mut snapshot, rest),
@@ -101,10 +116,10 @@ fn node(snapshot: &mut ClusterSnapshot, rest: &str) {
             ("uuid".to_owned(), AttributeValue::String(format!("GPU-{name}-{index}"))),
             ("productName".to_owned(), AttributeValue::String(values["product"].clone())),
         ]),
-        capacity: BTreeMap::from([(
-            "memory".to_owned(),
-            Capacity::whole(values["memory"].parse().unwrap()),
-        )]),
+        capacity: BTreeMap::from([
+            ("memory".to_owned(), Capacity::whole(values["memory"].parse().unwrap())),
+            ("compute".to_owned(), Capacity::whole(Quantity::decimal(100))),
+        ]),
         ..Device::default()
     };
     let slices_announced = values.get("slices").map_or(1, |count| count.parse().unwrap());
@@ -134,6 +149,25 @@ fn taint(snapshot: &mut ClusterSnapshot, rest: &str) {
     device.taints.push(DeviceTaint { key: key.to_owned(), value: value.to_owned(), effect });
 }
 
+fn mig(snapshot: &mut ClusterSnapshot, rest: &str) {
+    let (place, rest) = cut(rest);
+    let place = object(place);
+    let values = values(rest);
+    let attributes = [("type", "mig"), ("parentUUID", &values["parent"])];
+    let text = |value: &str| AttributeValue::String(value.to_owned());
+    snapshot.pools.get_mut(&place.namespace).unwrap().devices.push(Device {
+        name: place.name,
+        attributes: attributes
+            .into_iter()
+            .chain([("profile", values["profile"].as_str())])
+            .map(|(name, value)| (name.to_owned(), text(value)))
+            .collect(),
+        capacity: [("memory".to_owned(), Capacity::whole(values["memory"].parse().unwrap()))]
+            .into(),
+        ..Device::default()
+    });
+}
+
 fn class(snapshot: &mut ClusterSnapshot, rest: &str) {
     let (name, rest) = cut(rest);
     let extended_resource = values(rest).remove("extended");
@@ -161,7 +195,11 @@ fn claim(snapshot: &mut ClusterSnapshot, rest: &str) {
             driver: DRIVER.to_owned(),
             pool: object(place).namespace,
             device: object(place).name,
-            share_id: None,
+            share_id: values.get("share").cloned(),
+            consumed: ["memory", "compute"]
+                .iter()
+                .filter_map(|name| Some(((*name).to_owned(), values.get(*name)?.parse().unwrap())))
+                .collect(),
             admin_access: ask.admin_access,
         })
         .collect();
@@ -186,6 +224,8 @@ fn device_status(snapshot: &mut ClusterSnapshot, rest: &str) {
         driver: DRIVER.to_owned(),
         pool: place.namespace,
         device: place.name,
+        share_id: None,
+        uuid: None,
         conditions: vec![condition(kind, status, reason, message)],
     });
 }

@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
+use octavo_dra::Quantity;
 use octavo_dra::slice::Device;
 use serde::Serialize;
 
-pub use holders::{Holder, Holders};
+pub use holders::{Holder, Holders, Share};
 pub use pools::{Pool, newest_generations};
 
 /// The driver whose devices are shown.
@@ -125,8 +126,10 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Share of the device, where it was given in part.
+    /// Share of the device, where it may be given in parts.
     pub share_id: Option<String>,
+    /// Amounts of the device's capacities that it has, where it may be given in parts.
+    pub consumed: BTreeMap<String, Quantity>,
     /// Whether the claim only looks on.
     pub admin_access: bool,
 }
@@ -140,6 +143,10 @@ pub struct DeviceStatus {
     pub pool: String,
     /// Device.
     pub device: String,
+    /// Share of the device, where it may be given in parts.
+    pub share_id: Option<String>,
+    /// UUID of what was made for the claim, such as a MIG device.
+    pub uuid: Option<String>,
     /// Conditions.
     pub conditions: Vec<Condition>,
 }
@@ -263,6 +270,15 @@ impl ClusterSnapshot {
     /// Whether objects of this kind are missing.
     pub fn lacks(&self, kind: GapKind) -> bool {
         self.gaps.iter().any(|gap| gap.kind == kind)
+    }
+
+    /// UUIDs of devices that exist only while a claim holds them, by pool and device, as the driver
+    /// reported them in the claims.
+    pub fn reported_uuids(&self) -> BTreeMap<(&str, &str), &str> {
+        let statuses = self.claims.values().flat_map(|claim| &claim.devices);
+        let ours = statuses.filter(|status| status.driver == DRIVER);
+        ours.filter_map(|status| Some(((&*status.pool, &*status.device), status.uuid.as_deref()?)))
+            .collect()
     }
 
     /// A published device.

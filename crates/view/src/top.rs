@@ -43,8 +43,10 @@ pub struct Totals {
     pub nodes: usize,
     /// GPUs.
     pub gpus: usize,
-    /// GPUs that a claim holds.
+    /// GPUs that claims hold, whole or in part.
     pub used: usize,
+    /// Of these, GPUs that are held in shares or MIG devices.
+    pub split: usize,
     /// GPUs that a new claim can get.
     pub free: usize,
     /// GPUs with a taint that keeps new pods away.
@@ -63,8 +65,10 @@ pub struct NodeUse {
     pub products: Vec<String>,
     /// GPUs.
     pub gpus: usize,
-    /// GPUs that a claim holds.
+    /// GPUs that claims hold, whole or in part.
     pub used: usize,
+    /// Of these, GPUs that are held in shares or MIG devices.
+    pub split: usize,
     /// GPUs that a new claim can get.
     pub free: usize,
     /// GPUs with a taint that keeps new pods away.
@@ -174,6 +178,7 @@ impl NodeUse {
             products: Vec::new(),
             gpus: 0,
             used: 0,
+            split: 0,
             free: 0,
             tainted: 0,
         }
@@ -189,7 +194,8 @@ impl NodeUse {
             return;
         }
         self.gpus += 1;
-        self.used += usize::from(gpu.state == GpuState::Used);
+        self.used += usize::from(gpu.state.is_held());
+        self.split += usize::from(gpu.state.is_held() && gpu.state != GpuState::Used);
         self.free += usize::from(gpu.state == GpuState::Free);
         self.tainted += usize::from(!gpu.taints.is_empty());
     }
@@ -201,6 +207,7 @@ impl Totals {
         for node in nodes {
             totals.gpus += node.gpus;
             totals.used += node.used;
+            totals.split += node.split;
             totals.free += node.free;
             totals.tainted += node.tainted;
         }

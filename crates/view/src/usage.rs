@@ -1,9 +1,11 @@
 //! One published GPU and who holds it: the row from which all reports are drawn.
 
+use octavo_api::names::CAPACITY_COMPUTE;
+use octavo_dra::Device;
 use serde::Serialize;
 
 use crate::device;
-use crate::snapshot::{ClusterSnapshot, DRIVER, GapKind, Holder, Holders, Node, Pool};
+use crate::snapshot::{ClusterSnapshot, DRIVER, GapKind, Holder, Holders, Node, Pool, Share};
 
 /// A device and its use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,19 +29,36 @@ pub struct GpuUse {
     /// Taints that keep new pods away, as `key=value:Effect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// Who holds it.
+    /// Who holds it, or parts of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
+    /// What is left of it, where it is held in shares.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
     #[serde(skip)]
     pub(crate) whole: bool,
 }
 
-/// What can be done with a device now.
+/// What is left of a GPU that is held in shares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Left {
+    /// Memory, as a quantity.
+    pub memory: String,
+    /// Time that nobody has a claim on, in percent.
+    pub compute: String,
+}
+
+/// What a device is used for, or can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GpuState {
-    /// At least one claim holds it.
+    /// A claim holds all of it.
     Used,
+    /// Claims hold shares of it.
+    Shared,
+    /// It is a GPU, and claims hold MIG devices of it.
+    Partitioned,
     /// Nobody holds it and nothing keeps pods away.
     Free,
     /// Nobody holds it, and a taint keeps pods away.
@@ -48,11 +67,25 @@ pub enum GpuState {
     NodeUnavailable,
 }
 
+impl GpuUse {
+    /// Its shares with their holders.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&Holder, &Share)> {
+        self.holders.iter().filter_map(|holder| Some((holder, holder.share.as_ref()?)))
+    }
+}
+
 impl GpuState {
+    /// Whether a claim holds it or a part of it.
+    pub fn is_held(self) -> bool {
+        matches!(self, Self::Used | Self::Shared | Self::Partitioned)
+    }
+
     /// The word for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Used => "used",
+            Self::Shared => "shared",
+            Self::Partitioned => "partitioned",
             Self::Free => "free",
             Self::Tainted => "tainted",
             Self::NodeUnavailable => "node unavailable",
@@ -63,6 +96,7 @@ impl GpuState {
 /// All whole GPUs and all other devices that are held, in order of node and of the node's slices.
 pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
     let mut rows = Vec::new();
+    let reported = snapshot.reported_uuids();
     for (name, pool) in &snapshot.pools {
         for published in &pool.devices {
             let held_by = holders.get(name, &published.name);
@@ -71,7 +105,12 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
                 continue;
             }
             let taints = device::blocking_taints(published);
-            let state = if !held_by.is_empty() {
+            let is_cut = |holder: &Holder| holder.via_part;
+            let state = if held_by.iter().any(|holder| holder.share.is_some()) {
+                GpuState::Shared
+            } else if !held_by.is_empty() && held_by.iter().all(is_cut) {
+                GpuState::Partitioned
+            } else if !held_by.is_empty() {
                 GpuState::Used
             } else if !taints.is_empty() {
                 GpuState::Tainted
@@ -83,19 +122,33 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
             rows.push(GpuUse {
                 node: pool.node.clone(),
                 device: published.name.clone(),
-                uuid: device::text(published, "uuid").map(str::to_owned),
+                uuid: device::text(published, "uuid")
+                    .or_else(|| reported.get(&(&**name, &*published.name)).copied())
+                    .map(str::to_owned),
                 product: device::text(published, "productName").map(str::to_owned),
                 memory: device::memory(published),
                 state,
                 taints,
+                left: (state == GpuState::Shared).then(|| left(published, held_by)).flatten(),
                 holders: held_by.to_vec(),
                 whole,
             });
         }
     }
     // Rows of a node stay together even where two names are equal as numbers: `n-1` and `n-01`.
-    rows.sort_by_cached_key(|row| (natural(&row.node), row.node.clone()));
+    // MIG devices follow their GPU, wherever the slices list them.
+    rows.sort_by_cached_key(|row| (natural(&row.node), row.node.clone(), natural(&row.device)));
     rows
+}
+
+/// What shares leave of a GPU.
+fn left(gpu: &Device, holders: &[Holder]) -> Option<Left> {
+    let shares = || holders.iter().filter_map(|holder| holder.share.as_ref());
+    let memory = device::shareable_memory(gpu)?;
+    let memory = shares().try_fold(memory, |left, share| left.checked_sub(share.memory))?;
+    let compute = device::capacity(gpu, CAPACITY_COMPUTE)?.value;
+    let compute = shares().try_fold(compute, |left, share| left.checked_sub(share.compute))?;
+    Some(Left { memory: memory.to_string(), compute: compute.to_string() })
 }
 
 /// A key under which `node-10` follows `node-9`.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::device;
 use crate::snapshot::{
     Allocation, Ask, Claim, ClaimSource, ClusterSnapshot, Condition, ExtendedResource, ObjectName,
-    Pod, Request,
+    Pod, Request, Share,
 };
 
 /// Prefix of the extended resource that every class has without being asked (KEP-5004).
@@ -62,6 +62,9 @@ pub struct GivenDevice {
     /// Product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
+    /// The part of the device that it has, where it has not all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<Share>,
     /// Taints that keep new pods away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
@@ -196,24 +199,30 @@ fn given(snapshot: &ClusterSnapshot, claim: &Claim, allocation: &Allocation) -> 
             let attribute = |name: &str| {
                 published.and_then(|found| device::text(found, name)).map(str::to_owned)
             };
+            let statuses: Vec<_> = claim
+                .devices
+                .iter()
+                .filter(|status| {
+                    status.driver == given.driver
+                        && status.pool == given.pool
+                        && status.device == given.device
+                        && status.share_id == given.share_id
+                })
+                .collect();
+            let made = || statuses.iter().find_map(|status| status.uuid.clone());
             GivenDevice {
                 request: given.request.clone(),
                 driver: given.driver.clone(),
                 pool: given.pool.clone(),
                 device: given.device.clone(),
                 node: pool.map(|pool| pool.node.clone()),
-                uuid: attribute("uuid"),
+                uuid: attribute("uuid").or_else(made),
                 product: attribute("productName"),
                 taints: published.map(device::blocking_taints).unwrap_or_default(),
-                conditions: claim
-                    .devices
+                share: published.and_then(|device| Share::of(device, given)),
+                conditions: statuses
                     .iter()
-                    .filter(|status| {
-                        status.driver == given.driver
-                            && status.pool == given.pool
-                            && status.device == given.device
-                    })
-                    .flat_map(|status| status.conditions.clone())
+                    .flat_map(|status| status.conditions.iter().cloned())
                     .collect(),
             }
         })

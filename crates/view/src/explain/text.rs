@@ -124,6 +124,9 @@ fn claim(claim: &ClaimView) -> String {
             device.request,
             if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) },
         );
+        if let Some(share) = &device.share {
+            let _ = writeln!(text, "      a share: {} of memory, {}", share.memory, share.time());
+        }
         for taint in &device.taints {
             let _ = writeln!(text, "      tainted {taint}");
         }
@@ -226,8 +229,8 @@ fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
     let mut grid = Grid::new(&["  NODE", "PRODUCT", "MEMORY", "GPUS", "FREE", "HELD", "OTHER"]);
     for node in gpus.chunk_by(|one, other| one.node == other.node) {
         let Some(first) = node.first() else { continue };
-        let count = |state| node.iter().filter(|gpu| gpu.state == state).count();
-        let (free, held) = (count(GpuState::Free), count(GpuState::Used));
+        let free = node.iter().filter(|gpu| gpu.state == GpuState::Free).count();
+        let held = node.iter().filter(|gpu| gpu.state.is_held()).count();
         let tone = if free > 0 { Tone::Good } else { Tone::Plain };
         let mut cells = vec![
             format!("  {}", first.node),

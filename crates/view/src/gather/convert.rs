@@ -230,6 +230,13 @@ fn allocation(allocation: resource::AllocationResult) -> Allocation {
                 pool: given.pool,
                 device: given.device,
                 share_id: given.share_id,
+                consumed: given
+                    .consumed_capacity
+                    .unwrap_or_default()
+                    .into_iter()
+                    // The API server takes nothing but quantities.
+                    .filter_map(|(name, amount)| Some((name, amount.0.parse().ok()?)))
+                    .collect(),
                 admin_access: given.admin_access.unwrap_or_default(),
             })
             .collect(),
@@ -243,6 +250,8 @@ fn device_status(status: resource::AllocatedDeviceStatus) -> DeviceStatus {
         driver: status.driver,
         pool: status.pool,
         device: status.device,
+        share_id: status.share_id,
+        uuid: status.data.and_then(|data| Some(data.0.get("uuid")?.as_str()?.to_owned())),
         conditions: conditions
             .into_iter()
             .map(|found| Condition {

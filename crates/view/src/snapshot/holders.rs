@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use octavo_api::names::{CAPACITY_COMPUTE, CAPACITY_MEMORY};
+use octavo_dra::{Device, Quantity};
 use serde::Serialize;
 
-use super::{ClusterSnapshot, DRIVER};
+use super::{AllocatedDevice, ClusterSnapshot, DRIVER};
 
 /// A claim that holds a device, and the pods that may use it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -17,12 +19,29 @@ pub struct Holder {
     pub claim: String,
     /// Names of the pods that the claim is reserved for; empty if nobody uses it.
     pub pods: Vec<String>,
-    /// Share of the device, where it was given in part.
+    /// The part of the device that it has, where it has not all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub share_id: Option<String>,
+    pub share: Option<Share>,
+    /// Whether it has a MIG device of this GPU, and not the GPU itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub via_part: bool,
     /// When it was allocated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+/// A part of a GPU's memory and time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Share {
+    /// Identity of the part in the claim's allocation.
+    pub id: String,
+    /// Memory, as a quantity such as `20Gi`.
+    #[serde(serialize_with = "as_text")]
+    pub memory: Quantity,
+    /// Time in percent; 0 is a fair part of what is idle.
+    #[serde(serialize_with = "as_text")]
+    pub compute: Quantity,
 }
 
 /// Holders by pool and device.
@@ -47,17 +66,20 @@ impl Holders {
                     namespace: name.namespace.clone(),
                     claim: name.name.clone(),
                     pods: claim.reserved_for.clone(),
-                    share_id: given.share_id.clone(),
+                    share: None,
+                    via_part: false,
                     since: allocation.at,
                 };
-                let parent = snapshot
-                    .device(&given.pool, &given.device)
+                let device = snapshot.device(&given.pool, &given.device);
+                let share = device.and_then(|device| Share::of(device, given));
+                let parent = device
                     .and_then(|device| crate::device::text(device, "parentUUID"))
                     .and_then(|uuid| parents.get(&(&*given.pool, uuid)));
                 if let Some(parent) = parent {
-                    holders.add(&given.pool, parent, holder.clone());
+                    let holder = Holder { via_part: true, ..holder.clone() };
+                    holders.add(&given.pool, parent, holder);
                 }
-                holders.add(&given.pool, &given.device, holder);
+                holders.add(&given.pool, &given.device, Holder { share, ..holder });
             }
         }
         holders
@@ -89,6 +111,29 @@ impl Holders {
     }
 }
 
+impl Share {
+    /// The part that an allocation has of a device that may be given in parts; `None` if it has all.
+    pub(crate) fn of(device: &Device, given: &AllocatedDevice) -> Option<Self> {
+        let id = given.share_id.clone()?;
+        let amount = |name: &str| {
+            let qualified = format!("{DRIVER}/{name}");
+            given.consumed.get(name).or_else(|| given.consumed.get(&qualified)).copied()
+        };
+        let memory = amount(CAPACITY_MEMORY)?;
+        let most = crate::device::shareable_memory(device)?;
+        let compute = amount(CAPACITY_COMPUTE).unwrap_or_default();
+        (memory < most).then_some(Self { id, memory, compute })
+    }
+
+    /// What it has of the GPU's time, in words.
+    pub(crate) fn time(&self) -> String {
+        if self.compute == Quantity::ZERO {
+            return "idle time".to_owned();
+        }
+        format!("{}% of time", self.compute)
+    }
+}
+
 impl Holder {
     /// `namespace/pod` of each pod, or the claim's name where no pod is known.
     pub fn names(&self) -> Vec<String> {
@@ -97,6 +142,10 @@ impl Holder {
         }
         self.pods.iter().map(|pod| format!("{}/{pod}", self.namespace)).collect()
     }
+}
+
+fn as_text<S: serde::Serializer>(quantity: &Quantity, out: S) -> Result<S::Ok, S::Error> {
+    out.collect_str(quantity)
 }
 
 /// Device names of GPUs by pool and UUID.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::TopReport;
 use crate::grid::{Grid, Tone, age};
+use crate::snapshot::Holder;
 use crate::usage::{GpuState, GpuUse, holder_names};
 
 /// How a table is drawn.
@@ -38,14 +39,16 @@ pub fn render(report: &TopReport, options: TableOptions) -> String {
 }
 
 fn nodes(report: &TopReport, options: TableOptions) -> String {
-    let mut grid = Grid::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "FREE", "TAINTED"]);
+    let mut grid =
+        Grid::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "SPLIT", "FREE", "TAINTED"]);
     for node in &report.nodes {
         let tone = if node.status != "Ready" && node.status != "Unknown" || node.tainted > 0 {
             Tone::Warn
         } else {
             Tone::Plain
         };
-        let counts = [node.gpus, node.used, node.free, node.tainted].map(|count| count.to_string());
+        let counts = [node.gpus, node.used, node.split, node.free, node.tainted]
+            .map(|count| count.to_string());
         let mut cells = vec![node.name.clone(), node.status.clone(), node.products.join(", ")];
         cells.extend(counts);
         grid.row(tone, cells);
@@ -53,7 +56,7 @@ fn nodes(report: &TopReport, options: TableOptions) -> String {
     if report.nodes.len() > 1 {
         let totals = report.totals;
         let mut cells = vec!["TOTAL".to_owned(), String::new(), format!("{} nodes", totals.nodes)];
-        let counts = [totals.gpus, totals.used, totals.free, totals.tainted];
+        let counts = [totals.gpus, totals.used, totals.split, totals.free, totals.tainted];
         cells.extend(counts.map(|count| count.to_string()));
         grid.row(Tone::Strong, cells);
     }
@@ -64,7 +67,7 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
     let mut grid = Grid::new(&["NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE"]);
     let mut rest = report.gpus.as_slice();
     while let Some(first) = rest.first() {
-        let run = if first.state == GpuState::Used {
+        let run = if first.state.is_held() {
             1
         } else {
             rest.iter().take_while(|gpu| alike(first, gpu)).count()
@@ -74,6 +77,8 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
             [.., last] if run.len() > 1 => format!("{} to {}", first.device, last.device),
             _ => first.device.clone(),
         };
+        // Whoever holds a part stands in the part's line.
+        let is_whole = matches!(first.state, GpuState::Used);
         grid.row(
             tone(first),
             vec![
@@ -81,10 +86,24 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
                 device,
                 state(first),
                 first.memory.clone().unwrap_or_default(),
-                holder_names(&first.holders),
-                since(first, options.now),
+                if is_whole { holder_names(&first.holders) } else { String::new() },
+                if is_whole { since(&first.holders, options.now) } else { String::new() },
             ],
         );
+        for (holder, share) in first.shares() {
+            let holders = std::slice::from_ref(holder);
+            grid.row(
+                Tone::Plain,
+                vec![
+                    first.node.clone(),
+                    format!("{} share", first.device),
+                    share.time(),
+                    share.memory.to_string(),
+                    holder_names(holders),
+                    since(holders, options.now),
+                ],
+            );
+        }
         rest = tail;
     }
     grid.draw(options.headers, options.colour)
@@ -105,10 +124,13 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
             vec![
                 gpu.node.clone(),
                 gpu.device.clone(),
-                gpu.state.word().to_owned(),
+                match &gpu.left {
+                    Some(_) => state(gpu),
+                    None => gpu.state.word().to_owned(),
+                },
                 gpu.memory.clone().unwrap_or_default(),
                 holder_names(&gpu.holders),
-                since(gpu, options.now),
+                since(&gpu.holders, options.now),
                 claims.join(", "),
                 gpu.product.clone().unwrap_or_default(),
                 gpu.uuid.clone().unwrap_or_default(),
@@ -158,13 +180,19 @@ fn alike(one: &GpuUse, other: &GpuUse) -> bool {
         && one.taints == other.taints
 }
 
-/// A held device that is sick says both.
+/// A held device that is sick says both, a shared one what is left of it.
 fn state(gpu: &GpuUse) -> String {
-    match gpu.state {
-        GpuState::Used if !gpu.taints.is_empty() => format!("used, {}", gpu.taints.join(", ")),
-        GpuState::Tainted => format!("tainted {}", gpu.taints.join(", ")),
-        state => state.word().to_owned(),
+    let mut words = match (&gpu.left, gpu.state) {
+        (_, GpuState::Tainted) => return format!("tainted {}", gpu.taints.join(", ")),
+        (Some(left), _) => {
+            format!("shared, {} and {}% free", left.memory, left.compute)
+        }
+        (None, state) => state.word().to_owned(),
+    };
+    if gpu.state.is_held() && !gpu.taints.is_empty() {
+        words = format!("{words}, {}", gpu.taints.join(", "));
     }
+    words
 }
 
 fn tone(gpu: &GpuUse) -> Tone {
@@ -172,12 +200,12 @@ fn tone(gpu: &GpuUse) -> Tone {
         _ if !gpu.taints.is_empty() => Tone::Warn,
         GpuState::NodeUnavailable | GpuState::Tainted => Tone::Warn,
         GpuState::Free => Tone::Good,
-        GpuState::Used => Tone::Plain,
+        GpuState::Used | GpuState::Shared | GpuState::Partitioned => Tone::Plain,
     }
 }
 
-fn since(gpu: &GpuUse, now: Timestamp) -> String {
-    gpu.holders
+fn since(holders: &[Holder], now: Timestamp) -> String {
+    holders
         .iter()
         .filter_map(|holder| holder.since)
         .min()

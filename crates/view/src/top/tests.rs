@@ -29,12 +29,12 @@ fn table(fixture: &str, wide: bool) -> String {
 #[test]
 fn nodes_and_holders_are_listed_and_free_neighbours_share_a_line() {
     assert_snapshot!(table(CLUSTER, false), @r"
-    NODE           STATUS    PRODUCT                GPUS  USED  FREE  TAINTED
-    dgx-h100-0     Ready     NVIDIA H100 80GB HBM3  8     3     4     1
-    dgx-h100-1     Cordoned  NVIDIA H100 80GB HBM3  8     0     0     0
-    gb200-tray-9   NotReady  NVIDIA GB200           4     0     0     0
-    gb200-tray-10  Ready     NVIDIA GB200           4     1     3     1
-    TOTAL                    4 nodes                24    4     7     2
+    NODE           STATUS    PRODUCT                GPUS  USED  SPLIT  FREE  TAINTED
+    dgx-h100-0     Ready     NVIDIA H100 80GB HBM3  8     3     0      4     1
+    dgx-h100-1     Cordoned  NVIDIA H100 80GB HBM3  8     0     0      0     0
+    gb200-tray-9   NotReady  NVIDIA GB200           4     0     0      0     0
+    gb200-tray-10  Ready     NVIDIA GB200           4     1     0      3     1
+    TOTAL                    4 nodes                24    4     0      7     2
 
     NODE           GPU             STATE                                     MEMORY    HELD BY                     SINCE
     dgx-h100-0     gpu-0           used                                      81559Mi   a/train                     2h
@@ -58,8 +58,8 @@ fn the_wide_form_has_a_line_for_each_gpu() {
         claim a/serve class=gpu.nvidia.com on=l4-0/gpu-1 for=serve at=2026-01-05T11:00:00Z
     ";
     assert_snapshot!(table(one_node, true), @r"
-    NODE  STATUS  PRODUCT    GPUS  USED  FREE  TAINTED
-    l4-0  Ready   NVIDIA L4  2     1     1     0
+    NODE  STATUS  PRODUCT    GPUS  USED  SPLIT  FREE  TAINTED
+    l4-0  Ready   NVIDIA L4  2     1     0      1     0
 
     NODE  GPU    STATE  MEMORY   HELD BY  SINCE  CLAIM    PRODUCT    UUID        TAINTS
     l4-0  gpu-0  free   23034Mi                           NVIDIA L4  GPU-l4-0-0
@@ -79,8 +79,8 @@ fn devices_that_are_held_and_not_published_are_named() {
         claim a/train class=gpu.nvidia.com on=dgx-0/gpu-7,gone/gpu-0 for=train
     ";
     assert_snapshot!(table(fixture, false), @r"
-    NODE   STATUS  PRODUCT  GPUS  USED  FREE  TAINTED
-    dgx-0  Ready   H100     1     0     1     0
+    NODE   STATUS  PRODUCT  GPUS  USED  SPLIT  FREE  TAINTED
+    dgx-0  Ready   H100     1     0     0      1     0
 
     NODE   GPU    STATE  MEMORY   HELD BY  SINCE
     dgx-0  gpu-0  free   81559Mi
@@ -106,8 +106,8 @@ fn without_the_right_to_read_nodes_gpus_count_as_free() {
         gap  nodes nodes is forbidden
     ";
     assert_snapshot!(table(fixture, false), @r"
-    NODE   STATUS   PRODUCT  GPUS  USED  FREE  TAINTED
-    dgx-0  Unknown  H100     2     0     2     0
+    NODE   STATUS   PRODUCT  GPUS  USED  SPLIT  FREE  TAINTED
+    dgx-0  Unknown  H100     2     0     0      2     0
 
     NODE   GPU             STATE  MEMORY   HELD BY  SINCE
     dgx-0  gpu-0 to gpu-1  free   81559Mi
@@ -158,6 +158,7 @@ fn the_json_form_is_an_api() {
         "nodes": 1,
         "gpus": 2,
         "used": 1,
+        "split": 0,
         "free": 0,
         "tainted": 1
       },
@@ -170,6 +171,7 @@ fn the_json_form_is_an_api() {
           ],
           "gpus": 2,
           "used": 1,
+          "split": 0,
           "free": 0,
           "tainted": 1
         }
@@ -219,6 +221,7 @@ fn the_yaml_form_says_the_same() {
       nodes: 1
       gpus: 1
       used: 0
+      split: 0
       free: 1
       tainted: 0
     nodes:
@@ -228,6 +231,7 @@ fn the_yaml_form_says_the_same() {
       - NVIDIA L4
       gpus: 1
       used: 0
+      split: 0
       free: 1
       tainted: 0
     gpus:
@@ -238,4 +242,34 @@ fn the_yaml_form_says_the_same() {
       memory: 23034Mi
       state: free
     ");
+}
+
+#[test]
+fn shares_and_mig_devices_stand_below_their_gpu() {
+    let fixture = "
+        node  dgx-0 gpus=3 product=NVIDIA_H100_80GB_HBM3 memory=80000Mi
+        mig   dgx-0/gpu-1-mig-1g10gb-19-6 parent=GPU-dgx-0-1 profile=1g.10gb memory=9984Mi
+        mig   dgx-0/gpu-1-mig-1g10gb-19-5 parent=GPU-dgx-0-1 profile=1g.10gb memory=9984Mi
+        claim a/share class=gpu.nvidia.com on=dgx-0/gpu-0 share=s-1 memory=20Gi compute=25 for=serve at=2026-01-05T10:00:00Z
+        claim b/share class=gpu.nvidia.com on=dgx-0/gpu-0 share=s-2 memory=10Gi compute=0 for=notebook at=2026-01-05T11:00:00Z
+        claim a/small class=mig.nvidia.com on=dgx-0/gpu-1-mig-1g10gb-19-6 for=small at=2026-01-05T11:30:00Z
+        made  a/small dgx-0/gpu-1-mig-1g10gb-19-6 MIG-1
+        claim a/all class=gpu.nvidia.com on=dgx-0/gpu-2 share=s-3 memory=80000Mi compute=0 for=train at=2026-01-05T11:30:00Z
+    ";
+    assert_snapshot!(table(fixture, false), @r"
+    NODE   STATUS  PRODUCT                GPUS  USED  SPLIT  FREE  TAINTED
+    dgx-0  Ready   NVIDIA H100 80GB HBM3  3     3     2      0     0
+
+    NODE   GPU                    STATE                         MEMORY   HELD BY     SINCE
+    dgx-0  gpu-0                  shared, 49280Mi and 75% free  80000Mi
+    dgx-0  gpu-0 share            25% of time                   20Gi     a/serve     2h
+    dgx-0  gpu-0 share            idle time                     10Gi     b/notebook  1h
+    dgx-0  gpu-1                  partitioned                   80000Mi
+    dgx-0  gpu-1-mig-1g10gb-19-6  used                          9984Mi   a/small     30m
+    dgx-0  gpu-2                  used                          80000Mi  a/train     30m
+    ");
+    let report = top(&snapshot(fixture));
+    assert_eq!((report.totals.used, report.totals.split, report.totals.free), (3, 2, 0));
+    let mig = report.gpus.iter().find(|gpu| gpu.device.contains("mig")).unwrap();
+    assert_eq!(mig.uuid.as_deref(), Some("MIG-1"));
 }

@@ -140,7 +140,7 @@ fn count<'a>(
         let Some(node) = nodes.last_mut() else { continue };
         node.gpus += 1;
         match gpu.state {
-            GpuState::Used => {
+            GpuState::Used | GpuState::Shared | GpuState::Partitioned => {
                 node.held += 1;
                 node.held_by.extend(gpu.holders.iter().flat_map(crate::snapshot::Holder::names));
             }
