@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use nvml_wrapper_sys::bindings as sys;
+use octavo_machine::{MachineError, MigRefusal};
 
 /// What a call answers: nothing more to say, or the reason why not.
 pub(crate) type Answer = Result<(), Code>;
@@ -23,6 +24,10 @@ impl Code {
     pub(crate) const LIBRARY_NOT_FOUND: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_LIBRARY_NOT_FOUND);
     pub(crate) const GPU_IS_LOST: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
+    pub(crate) const IN_USE: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_IN_USE);
+    pub(crate) const RESET_REQUIRED: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED);
+    pub(crate) const INSUFFICIENT_RESOURCES: Self =
+        Self(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES);
     pub(crate) const MEMORY: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_MEMORY);
     pub(crate) const VERSION_MISMATCH: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
@@ -34,6 +39,26 @@ impl Code {
             Ok(()) => sys::nvmlReturn_enum_NVML_SUCCESS,
             Err(Self(code)) => code,
         }
+    }
+}
+
+impl From<MigRefusal> for Code {
+    fn from(refusal: MigRefusal) -> Self {
+        match refusal {
+            MigRefusal::NotSupported => Self::NOT_SUPPORTED,
+            MigRefusal::InvalidArgument => Self::INVALID_ARGUMENT,
+            MigRefusal::NotFound => Self::NOT_FOUND,
+            MigRefusal::InUse => Self::IN_USE,
+            MigRefusal::InsufficientResources => Self::INSUFFICIENT_RESOURCES,
+            _ => Self::UNKNOWN,
+        }
+    }
+}
+
+/// The machine's files cannot be read or changed.
+impl From<MachineError> for Code {
+    fn from(_: MachineError) -> Self {
+        Self::UNKNOWN
     }
 }
 

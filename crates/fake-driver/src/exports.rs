@@ -37,6 +37,22 @@ macro_rules! gpu_calls {
     };
 }
 
+/// Exports functions on one GPU or MIG device, in the form of `gpu_calls`.
+macro_rules! device_calls {
+    ($($(#[$meta:meta])* fn $name:ident($gpu:ident $(, $argument:ident: $kind:ty)* $(,)?) $body:block)*) => {
+        $(
+            $(#[$meta])*
+            #[unsafe(no_mangle)]
+            extern "C" fn $name(
+                handle: nvml_wrapper_sys::bindings::nvmlDevice_t,
+                $($argument: $kind),*
+            ) -> nvml_wrapper_sys::bindings::nvmlReturn_t {
+                crate::library::on_device(stringify!($name), handle, &mut |$gpu| $body)
+            }
+        )*
+    };
+}
+
 mod event;
 mod fabric;
 mod fields;

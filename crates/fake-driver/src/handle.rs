@@ -1,4 +1,4 @@
-//! Opaque handles of devices and event sets.
+//! Opaque handles of devices, their instances and event sets.
 //!
 //! A handle is a number dressed as a pointer: never followed, only taken apart and checked. It
 //! says which copy of the library and which `nvmlInit` it comes from, so that a handle of
@@ -13,6 +13,37 @@ use crate::code::Code;
 pub(crate) enum Kind {
     Gpu = 1,
     EventSet = 2,
+    GpuInstance = 3,
+    ComputeInstance = 4,
+    MigDevice = 5,
+}
+
+/// A part of a GPU, small enough for the number in a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    /// Index of the GPU.
+    pub(crate) gpu: u32,
+    pub(crate) gpu_instance: u32,
+    /// Zero where the part is a GPU instance.
+    pub(crate) compute_instance: u32,
+}
+
+impl Part {
+    /// Bits for the id of an instance: drivers number 15 GPU instances and 8 within each.
+    const ID_BITS: u32 = 4;
+
+    fn number(self) -> u32 {
+        (self.gpu << Self::ID_BITS | self.gpu_instance) << Self::ID_BITS | self.compute_instance
+    }
+
+    fn of_number(number: u32) -> Self {
+        let id = |number: u32| number & ((1 << Self::ID_BITS) - 1);
+        Self {
+            gpu: number >> (2 * Self::ID_BITS),
+            gpu_instance: id(number >> Self::ID_BITS),
+            compute_instance: id(number),
+        }
+    }
 }
 
 /// Makes and checks the handles of one session.
@@ -24,7 +55,7 @@ pub(crate) struct Handles {
 /// Bits for the number within a kind.
 const NUMBER_BITS: u32 = 20;
 /// Bits for all handles of one session: the number and the kind.
-const SESSION_BITS: u32 = NUMBER_BITS + 2;
+const SESSION_BITS: u32 = NUMBER_BITS + 3;
 
 impl Handles {
     /// Handles of the session number `session` of the library whose anchor lies at `anchor`.
@@ -36,6 +67,16 @@ impl Handles {
     pub(crate) fn make<T>(self, kind: Kind, number: u32) -> *mut T {
         let offset = ((kind as usize) << NUMBER_BITS) | number as usize;
         ptr::without_provenance_mut(self.base.wrapping_add(offset))
+    }
+
+    /// The handle of a part of a GPU.
+    pub(crate) fn make_part<T>(self, kind: Kind, part: Part) -> *mut T {
+        self.make(kind, part.number())
+    }
+
+    /// The part of a GPU behind a handle of `kind`.
+    pub(crate) fn part<T>(self, kind: Kind, handle: *mut T) -> Result<Part, Code> {
+        self.number(kind, handle).map(Part::of_number)
     }
 
     /// The number behind a handle of `kind`.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
-use octavo_machine::{Event, MachineError};
+use octavo_machine::{Event, MachineError, State};
 
 use crate::code::{Answer, Code};
 use crate::handle::Handles;
@@ -79,6 +79,35 @@ pub(crate) fn on_gpu(
     body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
 ) -> nvmlReturn_t {
     on_machine(call, &mut |session| body(&mut session.device(call, handle)?))
+}
+
+/// A call on one GPU or one MIG device.
+pub(crate) fn on_device(
+    call: &str,
+    handle: nvmlDevice_t,
+    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+) -> nvmlReturn_t {
+    on_machine(call, &mut |session| body(&mut session.any_device(call, handle)?))
+}
+
+/// A call on the machine that takes as long as its state says. Others go on meanwhile.
+pub(crate) fn on_machine_slowly(
+    call: &str,
+    millis: fn(&State) -> u64,
+    body: &mut dyn FnMut(&mut Session) -> Answer,
+) -> nvmlReturn_t {
+    let mut wait = Duration::ZERO;
+    let code = on_machine(call, &mut |session| {
+        wait = Duration::from_millis(millis(session.state()));
+        Ok(())
+    });
+    if code != Code::of(Ok(())) {
+        return code;
+    }
+    if !wait.is_zero() {
+        std::thread::sleep(wait);
+    }
+    on_machine(call, body)
 }
 
 /// How often a wait looks at the state file. An inotify instance a simulated node would tell at

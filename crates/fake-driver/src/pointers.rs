@@ -83,6 +83,55 @@ impl TextIn {
     }
 }
 
+/// Where to put a list whose length only its documentation bounds: callers have room for as many
+/// entries as the profile that they ask for has.
+#[repr(transparent)]
+pub(crate) struct ListOut<T>(*mut T);
+
+impl<T> Clone for ListOut<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ListOut<T> {}
+
+impl<T> ListOut<T> {
+    /// Stores the values, unless the pointer is null: then the caller only wants their number.
+    pub(crate) fn put(self, values: impl IntoIterator<Item = T>) {
+        let Some(place) = NonNull::new(self.0) else { return };
+        for (index, value) in values.into_iter().enumerate() {
+            // JUSTIFICATION: as for `Out::put`.
+            // SAFETY: the caller promises room for all that NVML documents to come.
+            let entry = unsafe { place.add(index) };
+            // SAFETY: as above; written without regard to alignment.
+            unsafe { entry.write_unaligned(value) };
+        }
+    }
+}
+
+/// A structure from the caller.
+#[repr(transparent)]
+pub(crate) struct In<T>(*const T);
+
+impl<T> Clone for In<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for In<T> {}
+
+impl<T: Copy> In<T> {
+    /// The structure.
+    pub(crate) fn read(self) -> Result<T, Code> {
+        let place = present(self.0.cast_mut())?;
+        // JUSTIFICATION: C passes structures by pointer.
+        // SAFETY: not null, and by the caller's promise (see the module) a valid `T`.
+        Ok(unsafe { place.read_unaligned() })
+    }
+}
+
 /// Where to put a structure whose first member says which version of it the caller knows.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

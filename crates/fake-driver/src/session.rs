@@ -1,12 +1,12 @@
 //! The machine between `nvmlInit` and `nvmlShutdown`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t};
-use octavo_machine::{Gpu, GpuState, Machine, MachineError, Model, State};
+use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, State};
 
 use crate::code::{Answer, Code};
 use crate::events::EventSet;
@@ -15,7 +15,10 @@ use crate::state_file::StateFile;
 
 /// An initialised library.
 pub(crate) struct Session {
+    folder: PathBuf,
     machine: Machine,
+    /// What the machine's GPUs can be cut into, if anything.
+    table: Option<MigTable>,
     state: StateFile,
     /// State of a GPU that the state file does not name.
     well: GpuState,
@@ -40,6 +43,9 @@ pub(crate) struct Device<'a> {
     pub(crate) gpu: &'a Gpu,
     pub(crate) state: &'a GpuState,
     pub(crate) settings: &'a mut Settings,
+    pub(crate) table: Option<&'a MigTable>,
+    /// The MIG device that the call is on; `None`: the GPU as a whole.
+    pub(crate) slice: Option<Slice<'a>>,
 }
 
 /// Event sets that a caller may hold at a time; nobody needs more than a few.
@@ -53,6 +59,8 @@ impl Session {
         machine.instantiate(&folder.to_string_lossy());
         let settings = machine.gpus.iter().map(|_| Settings::new()).collect();
         Ok(Self {
+            folder: folder.to_owned(),
+            table: machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table)),
             machine,
             state: StateFile::open(folder.join("state.json")),
             well: GpuState::default(),
@@ -146,6 +154,8 @@ impl Session {
             gpu: self.machine.gpus.get(slot).ok_or(Code::INVALID_ARGUMENT)?,
             state: self.state.state().gpus.get(&index).unwrap_or(&self.well),
             settings: self.settings.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?,
+            table: self.table.as_ref(),
+            slice: None,
         })
     }
 }
@@ -188,6 +198,10 @@ impl Device<'_> {
         drawn as u64
     }
 }
+
+mod mig;
+
+pub(crate) use mig::{Slice, compute_name};
 
 /// A call fails if it is named with or without its version suffix: `nvmlInit` stands for
 /// `nvmlInit_v2`, too.

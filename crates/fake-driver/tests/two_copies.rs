@@ -381,25 +381,3 @@ fn a_machine_that_cannot_be_read_fails_to_start_and_says_why() {
     assert!(!note.exists());
     assert_eq!(node.name(node.gpu(0)).unwrap(), "NVIDIA GH200 144G HBM3e");
 }
-
-#[test]
-fn mig_mode_is_told_and_instances_are_not_supported() {
-    let node = Node::started("dgx-a100-40");
-    let (mut current, mut pending, mut most) = (9, 9, 0);
-    let gpu = node.gpu(0);
-    assert_eq!(
-        unsafe { node.nvml.nvmlDeviceGetMigMode(gpu, &raw mut current, &raw mut pending) },
-        0
-    );
-    assert_eq!((current, pending), (0, 0));
-    assert_eq!(unsafe { node.nvml.nvmlDeviceGetMaxMigDeviceCount(gpu, &raw mut most) }, 0);
-    assert_eq!(most, 7);
-    let mut info = unsafe { std::mem::zeroed() };
-    assert_eq!(unsafe { node.nvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu, 0, &raw mut info) }, 3);
-    let small = Node::started("t4");
-    let gpu = small.gpu(0);
-    assert_eq!(
-        unsafe { small.nvml.nvmlDeviceGetMigMode(gpu, &raw mut current, &raw mut pending) },
-        3
-    );
-}

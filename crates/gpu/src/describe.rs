@@ -218,6 +218,9 @@ fn mig_table(name: &str, memory_mib: u64) -> Option<&'static str> {
             _ => None,
         };
     }
+    if is("A30") {
+        return Some("a30-24");
+    }
     if is("A100") || is("A800") {
         return Some(if memory_mib > 60_000 { "a100-80" } else { "a100-40" });
     }

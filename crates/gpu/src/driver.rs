@@ -37,15 +37,19 @@ pub trait Driver: Send + Sync {
 
     /// Turns a GPU's MIG mode on or off and tells what it is then: where the GPU needs a reset
     /// first, as A100 does, only `pending` has changed. A GPU in use, or one that still has
-    /// instances, is refused as [`DriverError::InUse`].
+    /// instances, is refused as [`DriverError::InUse`], and `pending` is what it was before.
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
         let _ = (uuid, enabled);
         Err(DriverError::NotSupported { call: "nvmlDeviceSetMigMode" })
     }
 
     /// Makes a GPU instance at a placement of the profile, and the compute instance that fills it.
-    /// Where the second step fails the first is taken back. A placement that another instance has
-    /// in part is refused as [`DriverError::NoRoom`].
+    /// Where the second step fails the first is taken back, and where that fails the error is
+    /// [`DriverError::HalfDone`]. A placement that another instance has in part, or that the
+    /// profile has not, is refused as [`DriverError::NoRoom`].
+    ///
+    /// Ids and UUIDs say the place on drivers of today: what is made where another instance was
+    /// has that one's.
     fn create_mig(
         &self,
         uuid: &str,
@@ -58,6 +62,8 @@ pub trait Driver: Send + Sync {
 
     /// Destroys a GPU instance with its compute instances. One that processes use is refused as
     /// [`DriverError::InUse`] and stays whole; one that is not there as [`DriverError::NotFound`].
+    /// Where one of its compute instances is gone when the next, or itself, is refused, the error
+    /// is [`DriverError::HalfDone`].
     fn destroy_mig(&self, uuid: &str, gpu_instance: u32) -> Result<(), DriverError> {
         let _ = (uuid, gpu_instance);
         Err(DriverError::NotSupported { call: "nvmlGpuInstanceDestroy" })
@@ -151,6 +157,17 @@ pub enum DriverError {
         /// Name of the function.
         call: &'static str,
     },
+    /// Refused when a part was done, which could not be taken back.
+    #[error("{error}; GPU instance {} {left}", id(*gpu_instance))]
+    HalfDone {
+        /// The refusal.
+        error: Box<DriverError>,
+        /// Id of the GPU instance that is not what it should be; `None` where the driver would not
+        /// tell: compare what there is with what there was.
+        gpu_instance: Option<u32>,
+        /// What is left of it, as a predicate.
+        left: String,
+    },
     /// Any other refusal.
     #[error("{call}: {message} (code {code})")]
     Failed {
@@ -161,4 +178,18 @@ pub enum DriverError {
         /// The driver's words for it.
         message: String,
     },
+}
+
+impl DriverError {
+    /// The refusal itself, without what was done before it.
+    pub fn cause(&self) -> &Self {
+        match self {
+            Self::HalfDone { error, .. } => error.cause(),
+            other => other,
+        }
+    }
+}
+
+fn id(gpu_instance: Option<u32>) -> String {
+    gpu_instance.map_or_else(|| "of unknown id".to_owned(), |id| id.to_string())
 }

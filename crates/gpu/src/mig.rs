@@ -1,6 +1,9 @@
-//! MIG profiles: what a GPU can be cut into, and what the pieces are called.
+//! MIG: what a GPU can be cut into, what the pieces are called, and which device nodes let a
+//! process use one.
 
 use std::fmt::Write;
+
+pub use caps::{MigCaps, MigCapsError, caps};
 
 /// A GPU instance profile of a GPU, as its driver tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +154,8 @@ fn gigabytes(memory_mib: u64, total_bytes: u64) -> u128 {
     // A half is rounded up.
     (eighths * total_gib + 4) / 8
 }
+
+mod caps;
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,9 @@
 //!   │     ├── links, fabric: NVLink
 //!   │     └── sysfs: what the kernel knows of a PCI device
 //!   ├── events  the event set and its stream
-//!   └── mig     profiles and placements, read only
+//!   └── mig     profiles and placements
+//!         ├── instances  what there is
+//!         └── change     mode, making and destroying
 //! ```
 //!
 //! Functions are looked up by name when the library is loaded; one that is missing fails only the
@@ -16,8 +18,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::mig::MigProfile;
-use crate::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
+use crate::mig::{MigInstance, MigPlacement, MigProfile};
+use crate::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, Mig, UnreadableGpu};
 use library::Library;
 
 pub use search::{LIBRARY_NAME, find_library};
@@ -61,6 +63,27 @@ impl Driver for Nvml {
 
     fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
         mig::profiles(self.library.device_of(uuid)?)
+    }
+
+    fn mig_instances(&self, uuid: &str) -> Result<Vec<MigInstance>, DriverError> {
+        mig::instances(self.library.device_of(uuid)?)
+    }
+
+    fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
+        mig::set_mode(self.library.device_of(uuid)?, enabled)
+    }
+
+    fn create_mig(
+        &self,
+        uuid: &str,
+        profile: &MigProfile,
+        placement: MigPlacement,
+    ) -> Result<MigInstance, DriverError> {
+        mig::create(self.library.device_of(uuid)?, profile, placement)
+    }
+
+    fn destroy_mig(&self, uuid: &str, gpu_instance: u32) -> Result<(), DriverError> {
+        mig::destroy(self.library.device_of(uuid)?, gpu_instance)
     }
 }
 

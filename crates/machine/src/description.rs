@@ -110,12 +110,12 @@ pub struct NvLink {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Mig {
-    /// Key of the profile table that applies: `h100-80`.
+    /// Key of the profile table that applies, [`MigTable`](crate::MigTable): `h100-80`.
     pub table: String,
     /// Whether the mode changes only with a GPU reset, as on A100.
     #[serde(default)]
     pub mode_needs_reset: bool,
-    /// Whether MIG mode is on.
+    /// Whether MIG mode is on when the driver is loaded.
     #[serde(default)]
     pub enabled: bool,
 }

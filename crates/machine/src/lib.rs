@@ -11,12 +11,19 @@
 
 #![forbid(unsafe_code)]
 
+mod change;
 mod description;
 mod error;
+mod mig;
 mod state;
 
+pub use change::change;
 pub use description::{
     AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, NvLink, derive_uuid,
 };
 pub use error::MachineError;
+pub use mig::{
+    ComputeInstance, GpuInstance, MigActivation, MigCapability, MigComputeProfile, MigProfile,
+    MigRefusal, MigState, MigTable, capability_text, mig_capabilities, mig_uuid,
+};
 pub use state::{Ecc, Event, EventKind, GpuState, RecoveryAction, State};

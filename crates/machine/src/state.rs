@@ -1,9 +1,11 @@
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::MachineError;
+use crate::{Machine, MachineError, MigState};
 
 /// What has happened to a simulated machine since it started.
 ///
@@ -17,6 +19,10 @@ pub struct State {
     /// NVML return codes by function name, for calls that must fail on every GPU:
     /// `nvmlDeviceGetUUID: 999`.
     pub failing_calls: BTreeMap<String, u32>,
+    /// How long the driver takes to make a GPU instance, in milliseconds.
+    pub mig_create_millis: u64,
+    /// How long it takes to destroy one.
+    pub mig_destroy_millis: u64,
     /// Everything that `nvmlEventSetWait` has to tell, oldest first. Only appended to: an event
     /// set delivers what was appended after it was made.
     pub events: Vec<Event>,
@@ -46,6 +52,10 @@ pub struct GpuState {
     pub utilisation_percent: u32,
     /// Frame buffer in use, in MiB.
     pub memory_used_mib: u64,
+    /// Processes that use the GPU as a whole: while there are any its MIG mode stays.
+    pub processes: u32,
+    /// MIG mode and instances.
+    pub mig: MigState,
     /// NVML return codes by function name, for calls that must fail on this GPU.
     pub failing_calls: BTreeMap<String, u32>,
 }
@@ -128,8 +138,36 @@ impl State {
         let io = |source| MachineError::Io { action: "write", path: path.to_owned(), source };
         let next = path.with_extension("json.next");
         std::fs::write(&next, serde_json::to_vec_pretty(self)?).map_err(io)?;
+        mark_newer(&next, path).map_err(io)?;
         std::fs::rename(&next, path).map_err(io)
     }
+
+    /// Does what a reboot of the machine does: counters that begin with the driver begin anew,
+    /// processes and MIG instances are gone ([`MigState::reboot`]). Faults stay, and so does the
+    /// list of events.
+    pub fn reboot(&mut self, machine: &Machine) {
+        for gpu in self.gpus.values_mut() {
+            gpu.ecc.volatile_corrected = 0;
+            gpu.ecc.volatile_uncorrected = 0;
+            gpu.processes = 0;
+            if let Some(mig) = &machine.model.mig {
+                gpu.mig.reboot(mig);
+            }
+        }
+    }
+}
+
+/// Gives a new file a later time than the one that it is about to replace. Kernels stamp files no
+/// finer than every few milliseconds, and a reader that looks at inode, size and time alone would
+/// take the version after next for the one that it knows.
+fn mark_newer(next: &Path, path: &Path) -> std::io::Result<()> {
+    const STEP: Duration = Duration::from_nanos(1);
+    let Ok(before) = std::fs::metadata(path).and_then(|file| file.modified()) else {
+        return Ok(());
+    };
+    let file = File::options().write(true).open(next)?;
+    let now = file.metadata()?.modified()?;
+    if now <= before { file.set_modified(before + STEP) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ machine_calls! {
     fn nvmlDeviceGetHandleByUUID(session, uuid: TextIn, device: Out<nvmlDevice_t>) {
         let uuid = uuid.read()?;
         let call = "nvmlDeviceGetHandleByUUID";
+        if uuid.starts_with("MIG-") {
+            return device.put(session.find_slice(call, uuid)?);
+        }
         device.put(session.find(call, Code::NOT_FOUND, &|_, gpu| gpu.uuid.as_deref() == Some(uuid))?)
     }
 

@@ -10,9 +10,28 @@ use crate::session::Device;
 
 use super::system::two_numbers;
 
-gpu_calls! {
-    fn nvmlDeviceGetName(gpu, name: TextOut, length: c_uint) { name.put(length, &gpu.model.name) }
+device_calls! {
+    fn nvmlDeviceGetName(gpu, name: TextOut, length: c_uint) {
+        match &gpu.slice {
+            None => name.put(length, &gpu.model.name),
+            Some(slice) => name.put(length, &format!("{} MIG {}", gpu.model.name, slice.name())),
+        }
+    }
 
+    fn nvmlDeviceGetUUID(gpu, uuid: TextOut, length: c_uint) {
+        let whole = gpu.gpu.uuid.as_deref().ok_or(Code::NOT_SUPPORTED)?;
+        match &gpu.slice {
+            None => uuid.put(length, whole),
+            Some(slice) => uuid.put(length, &slice.uuid(whole)),
+        }
+    }
+
+    fn nvmlDeviceGetIndex(gpu, index: Out<c_uint>) {
+        index.put(gpu.slice.as_ref().map_or(gpu.index, |slice| slice.index))
+    }
+}
+
+gpu_calls! {
     fn nvmlDeviceGetBrand(gpu, brand: Out<sys::nvmlBrandType_t>) {
         brand.put(brand_of(&gpu.model.brand))
     }
@@ -31,12 +50,6 @@ gpu_calls! {
     fn nvmlDeviceGetNumGpuCores(gpu, count: Out<c_uint>) {
         count.put(gpu.model.multiprocessors * cores_per_multiprocessor(gpu)?)
     }
-
-    fn nvmlDeviceGetUUID(gpu, uuid: TextOut, length: c_uint) {
-        uuid.put(length, gpu.gpu.uuid.as_deref().ok_or(Code::NOT_SUPPORTED)?)
-    }
-
-    fn nvmlDeviceGetIndex(gpu, index: Out<c_uint>) { index.put(gpu.index) }
 
     fn nvmlDeviceGetMinorNumber(gpu, minor: Out<c_uint>) { minor.put(gpu.gpu.minor) }
 
@@ -152,7 +165,7 @@ pub(super) fn pci_info(gpu: &Device<'_>) -> Result<sys::nvmlPciInfo_t, Code> {
 }
 
 /// A text as a zero-ended array; what is too long is cut off.
-fn letters<const N: usize>(text: &str) -> [c_char; N] {
+pub(super) fn letters<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().take(N - 1).zip(text.bytes()) {
         *place = c_char::from_ne_bytes([byte]);

@@ -12,7 +12,7 @@ use super::identity::since;
 
 const MIB: u64 = 1 << 20;
 
-gpu_calls! {
+device_calls! {
     /// The first version counts what is reserved as used.
     fn nvmlDeviceGetMemoryInfo(gpu, memory: Out<sys::nvmlMemory_t>) {
         let Sizes { total, reserved, used, free } = sizes(gpu);
@@ -25,20 +25,18 @@ gpu_calls! {
         memory.put(2, sys::nvmlMemory_v2_t { version, total, reserved, free, used })
     }
 
-    /// Engine counts are told of MIG devices only.
-    fn nvmlDeviceGetAttributes(gpu, attributes: Out<sys::nvmlDeviceAttributes_t>) {
-        let _ = gpu;
-        attributes.check()?;
-        supported(false)
+    fn nvmlDeviceGetAttributes(gpu, values: Out<sys::nvmlDeviceAttributes_t>) {
+        values.check()?;
+        values.put(attributes(gpu)?)
     }
 
-    /// Engine counts are told of MIG devices only.
-    fn nvmlDeviceGetAttributes_v2(gpu, attributes: Out<sys::nvmlDeviceAttributes_t>) {
-        let _ = gpu;
-        attributes.check()?;
-        supported(false)
+    fn nvmlDeviceGetAttributes_v2(gpu, values: Out<sys::nvmlDeviceAttributes_t>) {
+        values.check()?;
+        values.put(attributes(gpu)?)
     }
+}
 
+gpu_calls! {
     fn nvmlDeviceGetEccMode(
         gpu,
         current: Out<sys::nvmlEnableState_t>,
@@ -83,6 +81,8 @@ gpu_calls! {
         failed: Out<c_uint>,
     ) {
         remaps_rows(gpu)?;
+        // Not told while there are instances.
+        supported(gpu.state.mig.instances.is_empty())?;
         uncorrected.check()?;
         pending.check()?;
         failed.check()?;
@@ -101,10 +101,31 @@ struct Sizes {
 }
 
 fn sizes(gpu: &Device<'_>) -> Sizes {
+    if let Some(slice) = &gpu.slice {
+        let total = slice.profile.memory_mib * MIB;
+        return Sizes { total, reserved: 0, used: 0, free: total };
+    }
     let (total, reserved) = (gpu.model.memory_mib, gpu.model.reserved_mib);
     let used = gpu.state.memory_used_mib.min(total.saturating_sub(reserved));
     let free = total.saturating_sub(reserved + used);
     Sizes { total: total * MIB, reserved: reserved * MIB, used: used * MIB, free: free * MIB }
+}
+
+/// Engine counts, which are told of MIG devices only.
+fn attributes(gpu: &Device<'_>) -> Result<sys::nvmlDeviceAttributes_t, Code> {
+    let slice = gpu.slice.as_ref().ok_or(Code::NOT_SUPPORTED)?;
+    let profile = slice.profile;
+    Ok(sys::nvmlDeviceAttributes_t {
+        multiprocessorCount: slice.compute.multiprocessors,
+        sharedCopyEngineCount: profile.copy_engines,
+        sharedDecoderCount: profile.decoders,
+        sharedEncoderCount: 0,
+        sharedJpegCount: profile.jpeg_engines,
+        sharedOfaCount: profile.ofa_engines,
+        gpuInstanceSliceCount: profile.compute_slices,
+        computeInstanceSliceCount: slice.compute.compute_slices,
+        memorySizeMB: profile.memory_mib,
+    })
 }
 
 fn errors(gpu: &Device<'_>, error: u32, counter: u32) -> Result<u64, Code> {

@@ -1,126 +1,185 @@
-//! Multi-instance GPUs. The mode is told; profiles and instances are not simulated, and say so.
+//! Multi-instance GPUs: the mode, and what a GPU can be cut into.
 
 use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings as sys;
+use octavo_machine::{MigActivation, MigProfile};
 
-use crate::code::Code;
-use crate::pointers::Out;
+use crate::code::{Answer, Code};
+use crate::pointers::{ListOut, Out, Versioned, version_of};
+use crate::session::Device;
 
-/// Instances that a GPU can be cut into, at most.
-const MOST_INSTANCES: c_uint = 7;
+use super::identity::letters;
 
 gpu_calls! {
     fn nvmlDeviceGetMigMode(gpu, current: Out<c_uint>, pending: Out<c_uint>) {
         let mig = gpu.model.mig.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         pending.check()?;
-        current.put(mig.enabled.into())?;
-        pending.put(mig.enabled.into())
+        current.put(gpu.state.mig.is_enabled(mig).into())?;
+        pending.put(gpu.state.mig.is_pending(mig).into())
     }
 
+    /// Zero where the mode is off or there is none.
     fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: Out<c_uint>) {
-        count.put(if gpu.model.mig.is_some() { MOST_INSTANCES } else { 0 })
+        let mig = gpu.model.mig.as_ref().filter(|mig| gpu.state.mig.is_enabled(mig));
+        count.put(mig.and(gpu.table).map_or(0, |table| table.compute_slices))
     }
 
-    fn nvmlDeviceIsMigDeviceHandle(gpu, is_mig: Out<c_uint>) {
-        let _ = gpu;
-        is_mig.put(0)
-    }
-}
-
-/// Exports functions that answer "not supported" once the library is initialised and, for those
-/// of a GPU, the GPU answers at all.
-macro_rules! unsupported {
-    ($of:ident: $(fn $name:ident($($argument:ident: $kind:ty),* $(,)?);)*) => {
-        $of! {
-            $(fn $name(place $(, $argument: $kind)*) {
-                let _ = (&place, $($argument),*);
-                Err(Code::NOT_SUPPORTED)
-            })*
-        }
-    };
-}
-
-unsupported! { gpu_calls:
-    fn nvmlDeviceSetMigMode(_mode: c_uint, _activation: Out<sys::nvmlReturn_t>);
-    fn nvmlDeviceGetMigDeviceHandleByIndex(_index: c_uint, _device: Out<sys::nvmlDevice_t>);
-    fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(_device: Out<sys::nvmlDevice_t>);
-    fn nvmlDeviceGetGpuInstanceId(_id: Out<c_uint>);
-    fn nvmlDeviceGetComputeInstanceId(_id: Out<c_uint>);
+    /// Answered whether the mode is on or off, as placements are.
     fn nvmlDeviceGetGpuInstanceProfileInfo(
-        _profile: c_uint,
-        _info: Out<sys::nvmlGpuInstanceProfileInfo_t>,
-    );
-    fn nvmlDeviceGetGpuInstanceProfileInfoV(
-        _profile: c_uint,
-        _info: Out<sys::nvmlGpuInstanceProfileInfo_v2_t>,
-    );
-    fn nvmlDeviceGetGpuInstanceRemainingCapacity(_profile: c_uint, _count: Out<c_uint>);
+        gpu,
+        number: c_uint,
+        info: Out<sys::nvmlGpuInstanceProfileInfo_t>,
+    ) {
+        info.put(first_version(numbered(gpu, number)?))
+    }
+
+    fn nvmlDeviceGetGpuInstanceProfileInfoV(gpu, number: c_uint, info: Versioned) {
+        put_versioned(numbered(gpu, number)?, info)
+    }
+
+    fn nvmlDeviceGetGpuInstanceProfileInfoByIdV(gpu, id: c_uint, info: Versioned) {
+        put_versioned(with_id(gpu, id)?, info)
+    }
+
     fn nvmlDeviceGetGpuInstancePossiblePlacements(
-        _profile: c_uint,
-        _placements: Out<sys::nvmlGpuInstancePlacement_t>,
-        _count: Out<c_uint>,
-    );
+        gpu,
+        id: c_uint,
+        places: ListOut<sys::nvmlGpuInstancePlacement_t>,
+        count: Out<c_uint>,
+    ) {
+        placements(with_id(gpu, id)?, places, count)
+    }
+
     fn nvmlDeviceGetGpuInstancePossiblePlacements_v2(
-        _profile: c_uint,
-        _placements: Out<sys::nvmlGpuInstancePlacement_t>,
-        _count: Out<c_uint>,
-    );
-    fn nvmlDeviceCreateGpuInstance(_profile: c_uint, _instance: Out<sys::nvmlGpuInstance_t>);
-    fn nvmlDeviceCreateGpuInstanceWithPlacement(
-        _profile: c_uint,
-        _placement: Out<sys::nvmlGpuInstancePlacement_t>,
-        _instance: Out<sys::nvmlGpuInstance_t>,
-    );
-    fn nvmlDeviceGetGpuInstances(
-        _profile: c_uint,
-        _instances: Out<sys::nvmlGpuInstance_t>,
-        _count: Out<c_uint>,
-    );
-    fn nvmlDeviceGetGpuInstanceById(_id: c_uint, _instance: Out<sys::nvmlGpuInstance_t>);
+        gpu,
+        id: c_uint,
+        places: ListOut<sys::nvmlGpuInstancePlacement_t>,
+        count: Out<c_uint>,
+    ) {
+        placements(with_id(gpu, id)?, places, count)
+    }
 }
 
-unsupported! { machine_calls:
-    fn nvmlGpuInstanceGetInfo(
-        _instance: sys::nvmlGpuInstance_t,
-        _info: Out<sys::nvmlGpuInstanceInfo_t>,
-    );
-    fn nvmlGpuInstanceDestroy(_instance: sys::nvmlGpuInstance_t);
-    fn nvmlGpuInstanceGetComputeInstanceProfileInfo(
-        _instance: sys::nvmlGpuInstance_t,
-        _profile: c_uint,
-        _engines: c_uint,
-        _info: Out<sys::nvmlComputeInstanceProfileInfo_t>,
-    );
-    fn nvmlGpuInstanceGetComputeInstanceProfileInfoV(
-        _instance: sys::nvmlGpuInstance_t,
-        _profile: c_uint,
-        _engines: c_uint,
-        _info: Out<sys::nvmlComputeInstanceProfileInfo_v2_t>,
-    );
-    fn nvmlGpuInstanceCreateComputeInstance(
-        _instance: sys::nvmlGpuInstance_t,
-        _profile: c_uint,
-        _compute: Out<sys::nvmlComputeInstance_t>,
-    );
-    fn nvmlGpuInstanceGetComputeInstances(
-        _instance: sys::nvmlGpuInstance_t,
-        _profile: c_uint,
-        _instances: Out<sys::nvmlComputeInstance_t>,
-        _count: Out<c_uint>,
-    );
-    fn nvmlGpuInstanceGetComputeInstanceById(
-        _instance: sys::nvmlGpuInstance_t,
-        _id: c_uint,
-        _compute: Out<sys::nvmlComputeInstance_t>,
-    );
-    fn nvmlComputeInstanceGetInfo(
-        _compute: sys::nvmlComputeInstance_t,
-        _info: Out<sys::nvmlComputeInstanceInfo_t>,
-    );
-    fn nvmlComputeInstanceGetInfo_v2(
-        _compute: sys::nvmlComputeInstance_t,
-        _info: Out<sys::nvmlComputeInstanceInfo_t>,
-    );
-    fn nvmlComputeInstanceDestroy(_compute: sys::nvmlComputeInstance_t);
+machine_calls! {
+    /// What stands in the way of a mode that was accepted comes in `activation`.
+    fn nvmlDeviceSetMigMode(
+        session,
+        device: sys::nvmlDevice_t,
+        mode: c_uint,
+        activation: Out<sys::nvmlReturn_t>,
+    ) {
+        let gpu = session.index("nvmlDeviceSetMigMode", device)?;
+        activation.check()?;
+        let enabled = match mode {
+            sys::NVML_DEVICE_MIG_DISABLE => false,
+            sys::NVML_DEVICE_MIG_ENABLE => true,
+            _ => return Err(Code::INVALID_ARGUMENT),
+        };
+        let became = session.change(gpu, &mut |mig, _, state| {
+            state.mig.set_mode(mig, enabled, state.processes > 0)
+        })?;
+        activation.put(Code::of(match became {
+            MigActivation::Done => Ok(()),
+            MigActivation::ResetRequired => Err(Code::RESET_REQUIRED),
+            MigActivation::InUse => Err(Code::IN_USE),
+        }))
+    }
+
+    fn nvmlDeviceGetGpuInstanceRemainingCapacity(
+        session,
+        device: sys::nvmlDevice_t,
+        id: c_uint,
+        count: Out<c_uint>,
+    ) {
+        let call = "nvmlDeviceGetGpuInstanceRemainingCapacity";
+        let (_, table, state) = session.partitioned(call, device)?;
+        let profile = table.profile(id).ok_or(Code::INVALID_ARGUMENT)?;
+        count.put(state.mig.remaining(table, profile))
+    }
 }
+
+/// The profile with that number. NVML tells a number that it does not know from one that this GPU
+/// does not have.
+fn numbered<'a>(gpu: &Device<'a>, number: u32) -> Result<&'a MigProfile, Code> {
+    /// One more than the bindings count: newer drivers have one for graphics on three slices.
+    const NUMBERS: u32 = sys::NVML_GPU_INSTANCE_PROFILE_COUNT + 1;
+    let table = gpu.table.ok_or(Code::NOT_SUPPORTED)?;
+    let otherwise = if number < NUMBERS { Code::NOT_SUPPORTED } else { Code::INVALID_ARGUMENT };
+    table.profile_numbered(number).ok_or(otherwise)
+}
+
+fn with_id<'a>(gpu: &Device<'a>, id: u32) -> Result<&'a MigProfile, Code> {
+    gpu.table.ok_or(Code::NOT_SUPPORTED)?.profile(id).ok_or(Code::INVALID_ARGUMENT)
+}
+
+fn first_version(profile: &MigProfile) -> sys::nvmlGpuInstanceProfileInfo_t {
+    sys::nvmlGpuInstanceProfileInfo_t {
+        id: profile.id,
+        isP2pSupported: 0,
+        sliceCount: profile.compute_slices,
+        instanceCount: profile.instances,
+        multiprocessorCount: profile.multiprocessors,
+        copyEngineCount: profile.copy_engines,
+        decoderCount: profile.decoders,
+        encoderCount: 0,
+        jpegCount: profile.jpeg_engines,
+        ofaCount: profile.ofa_engines,
+        memorySizeMB: profile.memory_mib,
+    }
+}
+
+/// Answers the second or third version of the structure, whichever the caller knows.
+fn put_versioned(profile: &MigProfile, place: Versioned) -> Answer {
+    let info = first_version(profile);
+    let name = letters(&format!("MIG {}", profile.name));
+    if place.is::<sys::nvmlGpuInstanceProfileInfo_v3_t>(3)? {
+        let value = sys::nvmlGpuInstanceProfileInfo_v3_t {
+            version: version_of::<sys::nvmlGpuInstanceProfileInfo_v3_t>(3),
+            id: info.id,
+            sliceCount: info.sliceCount,
+            instanceCount: info.instanceCount,
+            multiprocessorCount: info.multiprocessorCount,
+            copyEngineCount: info.copyEngineCount,
+            decoderCount: info.decoderCount,
+            encoderCount: info.encoderCount,
+            jpegCount: info.jpegCount,
+            ofaCount: info.ofaCount,
+            memorySizeMB: info.memorySizeMB,
+            name,
+            capabilities: 0,
+        };
+        return place.put(3, value);
+    }
+    let value = sys::nvmlGpuInstanceProfileInfo_v2_t {
+        version: version_of::<sys::nvmlGpuInstanceProfileInfo_v2_t>(2),
+        id: info.id,
+        isP2pSupported: info.isP2pSupported,
+        sliceCount: info.sliceCount,
+        instanceCount: info.instanceCount,
+        multiprocessorCount: info.multiprocessorCount,
+        copyEngineCount: info.copyEngineCount,
+        decoderCount: info.decoderCount,
+        encoderCount: info.encoderCount,
+        jpegCount: info.jpegCount,
+        ofaCount: info.ofaCount,
+        memorySizeMB: info.memorySizeMB,
+        name,
+    };
+    place.put(2, value)
+}
+
+fn placements(
+    profile: &MigProfile,
+    places: ListOut<sys::nvmlGpuInstancePlacement_t>,
+    count: Out<c_uint>,
+) -> Answer {
+    count.put(c_uint::try_from(profile.starts.len()).map_err(|_| Code::UNKNOWN)?)?;
+    let size = profile.memory_slices;
+    places.put(profile.starts.iter().map(|&start| sys::nvmlGpuInstancePlacement_t { start, size }));
+    Ok(())
+}
+
+mod compute_instances;
+mod devices;
+mod gpu_instances;

@@ -146,6 +146,7 @@ fn mig_tables_are_known_by_product_and_memory() {
         ("NVIDIA GH200 480GB", 97871, None),
         ("NVIDIA B200", 183_359, Some("b200-180")),
         ("NVIDIA GB200", 189_471, Some("gb200-186")),
+        ("NVIDIA A30", 24576, Some("a30-24")),
         ("NVIDIA L4", 23034, None),
         ("Tesla T4", 15360, None),
     ] {

@@ -8,15 +8,16 @@
 //! * a [`Call`] is only made by `call!`, which takes the pointer from the bindings' field of the
 //!   same name, so the pointer has the type that NVML's header gives the function, and the
 //!   [`Library`](super::library::Library) that it came from is borrowed for the call;
-//! * a device handle or event set came from the same library, which is initialised until it is
-//!   dropped, so NVML knows the handle and answers with a code when the GPU behind it is gone;
+//! * a handle of a device, instance or event set came from the same library, which is initialised
+//!   until it is dropped, so NVML knows it and answers with a code when what is behind it is gone;
 //! * out-parameters are exclusive, initialised, and live through the call; structures with a
 //!   version carry the version that belongs to their size, so NVML writes no more than that.
 
 use std::ffi::{CStr, c_char, c_uint};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlGpuInstancePlacement_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlGpuInstance_t, nvmlGpuInstancePlacement_t,
+    nvmlReturn_t,
 };
 
 use crate::DriverError;
@@ -58,9 +59,10 @@ pub(super) type TwoKeyedOut<D, K, T> = unsafe extern "C" fn(D, K, *mut T) -> nvm
 /// Function that answers two values about a device.
 pub(super) type DeviceOutPair<A, B> =
     unsafe extern "C" fn(nvmlDevice_t, *mut A, *mut B) -> nvmlReturn_t;
-/// Function that answers one value for a device and two numbers.
-pub(super) type ThreeKeyedOut<K, L, T> =
-    unsafe extern "C" fn(nvmlDevice_t, K, L, *mut T) -> nvmlReturn_t;
+/// Function that answers one value for a device or an instance and two numbers.
+pub(super) type ThreeKeyedOut<D, K, L, T> = unsafe extern "C" fn(D, K, L, *mut T) -> nvmlReturn_t;
+/// Function that answers a list for a device or an instance and a number.
+pub(super) type List<D, T> = unsafe extern "C" fn(D, c_uint, *mut T, *mut c_uint) -> nvmlReturn_t;
 /// Function that answers four values about a device.
 pub(super) type DeviceOutFour = unsafe extern "C" fn(
     nvmlDevice_t,
@@ -116,16 +118,16 @@ pub(super) fn device_out_pair<A, B>(
     unsafe { (call.function)(device, first, second) }
 }
 
-pub(super) fn three_keyed_out<K, L, T>(
-    call: Call<ThreeKeyedOut<K, L, T>>,
-    device: nvmlDevice_t,
-    first: K,
-    second: L,
+pub(super) fn three_keyed_out<D, K, L, T>(
+    call: Call<ThreeKeyedOut<D, K, L, T>>,
+    first: D,
+    second: K,
+    third: L,
     value: &mut T,
 ) -> nvmlReturn_t {
-    // SAFETY: `device` is a handle of this library, the keys are numbers, `value` is exclusive and
-    // initialised; see the module.
-    unsafe { (call.function)(device, first, second, value) }
+    // SAFETY: `first` is a handle of this library, the other keys are numbers, `value` is exclusive
+    // and initialised; see the module.
+    unsafe { (call.function)(first, second, third, value) }
 }
 
 pub(super) fn device_out_four(
@@ -170,27 +172,45 @@ pub(super) fn event_set_wait(
     unsafe { (call.function)(set, data, timeout) }
 }
 
-/// Asks for placements; `count` is how many the buffer holds afterwards.
-pub(super) fn possible_placements(
+/// Room for any list of NVML about MIG: a GPU has eight memory slices at most, so eight places and
+/// eight instances of a profile.
+pub(super) const MOST_LISTED: usize = 64;
+
+/// Asks for a list; `count` is how many the buffer holds afterwards.
+pub(super) fn list<D, T>(
+    call: Call<List<D, T>>,
+    first: D,
+    second: c_uint,
+    buffer: &mut [T; MOST_LISTED],
+    count: &mut usize,
+) -> nvmlReturn_t {
+    let mut room = c_uint::try_from(MOST_LISTED).unwrap_or(c_uint::MAX);
+    // SAFETY: `first` is a handle of this library, the buffer is exclusive and initialised, and has
+    // room for more than NVML documents to write, whether it looks at `room` or not; see the
+    // module.
+    let code = unsafe { (call.function)(first, second, buffer.as_mut_ptr(), &raw mut room) };
+    *count = MOST_LISTED.min(usize::try_from(room).unwrap_or(usize::MAX));
+    code
+}
+
+/// Makes a GPU instance of a profile at a placement.
+pub(super) fn create_placed(
     call: Call<
         unsafe extern "C" fn(
             nvmlDevice_t,
             c_uint,
-            *mut nvmlGpuInstancePlacement_t,
-            *mut c_uint,
+            *const nvmlGpuInstancePlacement_t,
+            *mut nvmlGpuInstance_t,
         ) -> nvmlReturn_t,
     >,
     device: nvmlDevice_t,
     profile: c_uint,
-    buffer: &mut [nvmlGpuInstancePlacement_t],
-    count: &mut usize,
+    placement: &nvmlGpuInstancePlacement_t,
+    instance: &mut nvmlGpuInstance_t,
 ) -> nvmlReturn_t {
-    let mut room = c_uint::try_from(buffer.len()).unwrap_or(c_uint::MAX);
-    // SAFETY: `device` is a handle of this library, the buffer is exclusive, initialised and as
-    // long as `room` says; see the module.
-    let code = unsafe { (call.function)(device, profile, buffer.as_mut_ptr(), &raw mut room) };
-    *count = buffer.len().min(usize::try_from(room).unwrap_or(usize::MAX));
-    code
+    // SAFETY: `device` is a handle of this library, `placement` is initialised and only read,
+    // `instance` is exclusive and initialised; see the module.
+    unsafe { (call.function)(device, profile, placement, instance) }
 }
 
 pub(super) fn text(call: Call<Text>, answer: &mut String) -> nvmlReturn_t {

@@ -1,19 +1,19 @@
-//! MIG profiles and placements, as the driver answers them. Nothing here changes a GPU.
+//! Multi-instance GPUs. Here: profiles and placements, as the driver answers them.
 
 use nvml_wrapper_sys::bindings as sys;
 
 use super::call::{self, call};
 use super::device::{Device, struct_version};
-use super::status::VERSION_MISMATCH;
+use super::status::{INVALID_ARGUMENT, VERSION_MISMATCH};
 use crate::DriverError;
 use crate::mig::{MigPlacement, MigProfile, MigShape};
+
+pub(super) use change::{create, destroy, set_mode};
+pub(super) use instances::{instances, instances_of};
 
 /// One more than the profiles that the bindings count: NVML numbers them without gaps, and
 /// newer drivers have one for graphics on three slices.
 const PROFILES: u32 = sys::NVML_GPU_INSTANCE_PROFILE_COUNT + 1;
-
-/// Room for the placements of one profile: there are eight memory slices at most.
-const PLACEMENTS: usize = 64;
 
 /// Every profile that the GPU has, in the order of NVML's numbers.
 pub(super) fn profiles(device: Device<'_>) -> Result<Vec<MigProfile>, DriverError> {
@@ -112,9 +112,9 @@ fn empty() -> sys::nvmlGpuInstanceProfileInfo_t {
 /// profile's id, not its number.
 fn placements(device: Device<'_>, id: u32) -> Result<Vec<MigPlacement>, DriverError> {
     let call = call!(device.library(), nvmlDeviceGetGpuInstancePossiblePlacements_v2)?;
-    let mut buffer = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; PLACEMENTS];
+    let mut buffer = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; call::MOST_LISTED];
     let mut count = 0;
-    let code = call::possible_placements(call, device.handle(), id, &mut buffer, &mut count);
+    let code = call::list(call, device.handle(), id, &mut buffer, &mut count);
     device.library().check(call.name, code)?;
     let mut placements: Vec<_> = buffer
         .iter()
@@ -127,7 +127,6 @@ fn placements(device: Device<'_>, id: u32) -> Result<Vec<MigPlacement>, DriverEr
 
 /// NVML refuses a profile that the GPU has not in one of two ways.
 fn known<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
-    const INVALID_ARGUMENT: u32 = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
     match answer {
         Ok(value) => Ok(Some(value)),
         Err(
@@ -136,3 +135,6 @@ fn known<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
         Err(error) => Err(error),
     }
 }
+
+mod change;
+mod instances;

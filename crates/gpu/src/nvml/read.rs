@@ -47,6 +47,13 @@ fn gpu(
         Some(_) => optional(super::mig::profiles(device))?.unwrap_or_default(),
         None => Vec::new(),
     };
+    let mig_instances = match mig {
+        // What is there and is not told would be given away as well.
+        Some(Mig { enabled: true, .. }) => {
+            supported(super::mig::instances_of(device, &mig_profiles))?.unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
     let gpu = Gpu {
         index,
         minor: device.minor()?,
@@ -76,7 +83,7 @@ fn gpu(
         fabric: optional(fabric::fabric(device))?,
         mig,
         mig_profiles,
-        mig_instances: Vec::new(),
+        mig_instances,
     };
     Ok((gpu, links::links(device)?))
 }

@@ -7,6 +7,9 @@ use crate::DriverError;
 /// The driver is older than the version of the structure that it was handed.
 pub(super) const VERSION_MISMATCH: u32 = sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 
+/// A handle, number or place that the driver does not know.
+pub(super) const INVALID_ARGUMENT: u32 = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
+
 /// What `call` answered; `words` gives the driver's own text for the code, asked only if needed.
 pub(super) fn check(
     call: &'static str,
@@ -21,6 +24,7 @@ pub(super) fn check(
         | sys::nvmlReturn_enum_NVML_ERROR_GPU_NOT_FOUND => DriverError::NotFound { call },
         sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST => DriverError::GpuLost { call },
         sys::nvmlReturn_enum_NVML_ERROR_IN_USE => DriverError::InUse { call },
+        sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES => DriverError::NoRoom { call },
         _ => {
             let mut message = words().unwrap_or_else(|| "the driver gave no reason".to_owned());
             if let Some(remedy) = remedy(code) {

@@ -6,5 +6,6 @@ mod events;
 mod faults;
 mod inventory;
 mod library;
+mod mig;
 mod node;
 mod old_driver;

@@ -25,15 +25,30 @@ impl Node {
         // A copy, not a link: the loader takes two names of one file for one library.
         fs::copy(simulated_library(), driver.join(LIBRARY_NAME)).unwrap();
         fs::write(driver.join("machine.yaml"), node.machine.to_yaml().unwrap()).unwrap();
+        fs::create_dir_all(node.proc_root().join("driver/nvidia/capabilities/mig")).unwrap();
         for gpu in &node.machine.gpus {
             plug_in(&node.sys_root(), gpu);
         }
         node
     }
 
+    /// A node made of a machine that ships.
+    pub(crate) fn shipped(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+        Self::of(Machine::read(&folder.join(name).with_extension("yaml")).unwrap())
+    }
+
     /// Loads the node's driver.
     pub(crate) fn open(&self) -> Nvml {
-        let library = find_library(self.folder.path()).unwrap();
+        let library = find_library(&self.folder.path().join("driver")).unwrap();
+        Nvml::open(&library, &self.sys_root()).unwrap()
+    }
+
+    /// Loads a copy of the node's driver that shares nothing with the first but the node's files,
+    /// as another process would.
+    pub(crate) fn open_beside(&self, name: &str) -> Nvml {
+        let library = self.driver().join(name);
+        fs::copy(simulated_library(), &library).unwrap();
         Nvml::open(&library, &self.sys_root()).unwrap()
     }
 
@@ -42,13 +57,31 @@ impl Node {
         state.write(&self.driver().join("state.json")).unwrap();
     }
 
+    /// Changes what has happened to the node.
+    pub(crate) fn edit(&self, change: impl FnOnce(&mut State)) {
+        octavo_machine::change(&self.driver(), &self.machine, |state| {
+            change(state);
+            Ok::<_, octavo_machine::MachineError>(())
+        })
+        .unwrap();
+    }
+
+    /// What has happened to the node.
+    pub(crate) fn state(&self) -> State {
+        State::read(&self.driver().join("state.json")).unwrap()
+    }
+
     /// The UUID of a GPU.
     pub(crate) fn uuid(&self, index: usize) -> String {
         self.machine.gpus[index].uuid.clone().unwrap()
     }
 
     pub(crate) fn driver(&self) -> PathBuf {
-        self.folder.path().join("usr/lib64")
+        self.folder.path().join("driver/usr/lib64")
+    }
+
+    pub(crate) fn proc_root(&self) -> PathBuf {
+        self.folder.path().join("proc")
     }
 
     pub(crate) fn sys_root(&self) -> PathBuf {

@@ -1,7 +1,7 @@
 /*
  * A driver library from before most functions: one A100 40 GB with two MIG profiles, and no
  * brand, architecture, events, links, fabric, health or words for errors. With VERSIONED it also
- * has the profile call that checks the version of its structure.
+ * has the profile call that checks the version of its structure; with MIG_ON the mode is on.
  */
 #include <stdio.h>
 
@@ -71,7 +71,11 @@ int nvmlDeviceGetMemoryInfo(void *d, struct memory *memory) {
 int nvmlDeviceGetNumGpuCores(void *d, unsigned *cores) { (void)d; *cores = 6912; return OK; }
 int nvmlDeviceGetMigMode(void *d, unsigned *now, unsigned *pending) {
     (void)d;
+#ifdef MIG_ON
+    *now = 1;
+#else
     *now = 0;
+#endif
     *pending = 1;
     return OK;
 }

@@ -100,3 +100,27 @@ fn the_call_with_versions_is_preferred_where_there_is_one() {
     assert_eq!(multiprocessors(&[]), [14, 14]);
     assert_eq!(multiprocessors(&["-DVERSIONED"]), [100, 100]);
 }
+
+#[test]
+fn mig_calls_that_the_driver_has_not_are_missing_by_name() {
+    let driver = open(&[]);
+    let profile = &driver.mig_profiles("GPU-old").unwrap()[0];
+    let missing = |call| Some(DriverError::Missing { call });
+    assert_eq!(driver.mig_instances("GPU-old"), Ok(Vec::new()), "the mode is off");
+    assert_eq!(driver.set_mig_mode("GPU-old", true).err(), missing("nvmlDeviceSetMigMode"));
+    let made = driver.create_mig("GPU-old", profile, profile.placements[0]);
+    assert_eq!(made.err(), missing("nvmlDeviceCreateGpuInstanceWithPlacement"));
+    let destroyed = driver.destroy_mig("GPU-old", 1);
+    assert_eq!(destroyed.err(), missing("nvmlDeviceGetGpuInstanceById"));
+}
+
+#[test]
+fn a_gpu_whose_instances_the_driver_cannot_list_is_read_without_them() {
+    let driver = open(&["-DMIG_ON"]);
+    let call = "nvmlDeviceGetGpuInstances";
+    assert_eq!(driver.mig_instances("GPU-old").err(), Some(DriverError::Missing { call }));
+    let inventory = Inventory::read(&driver).unwrap();
+    let [gpu] = &inventory.gpus[..] else { panic!("{:?}", inventory.unreadable) };
+    assert_eq!(gpu.mig, Some(Mig { enabled: true, pending: true }));
+    assert_eq!(gpu.mig_instances, []);
+}

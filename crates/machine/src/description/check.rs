@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Machine;
-use crate::MachineError;
+use crate::{MachineError, MigTable};
 
 pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
     let model = &machine.model;
@@ -18,6 +18,12 @@ pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
     two_numbers("driver.cuda", &machine.driver.cuda)?;
     if model.memory_mib == 0 || model.reserved_mib >= model.memory_mib {
         return Err(invalid("model.memoryMib", "must be more than what is reserved"));
+    }
+    if let Some(mig) = &model.mig
+        && MigTable::find(&mig.table).is_none()
+    {
+        let keys: Vec<_> = MigTable::keys().collect();
+        return Err(invalid("model.mig.table", &format!("must be one of {}", keys.join(", "))));
     }
     if let Some(fabric) = &machine.fabric
         && !is_uuid(&fabric.cluster_uuid)

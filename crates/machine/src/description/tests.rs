@@ -124,6 +124,13 @@ fn malformed_values_are_refused_with_what_they_must_look_like() {
             "6f1c2a7e94d3",
             "fabric.clusterUuid: must be a UUID of 8-4-4-4-12 hex digits",
         ),
+        (
+            "dgx-h100",
+            "table: h100-80",
+            "table: h100",
+            "model.mig.table: must be one of a100-40, a100-80, h100-80, h100-nvl-94, h200-141, \
+             gh200-144, b200-180, gb200-186, a30-24",
+        ),
         ("l4", "minor: 0", "uuid: GPU-1\n    minor: 0", "gpus[0].uuid: must be GPU- and a UUID"),
     ] {
         assert_eq!(refused(machine, old, new), format!("impossible machine: {words}"));

@@ -49,3 +49,37 @@ fn an_unknown_field_is_refused_with_its_name() {
     let message = State::read(&path).unwrap_err().to_string();
     assert!(message.starts_with("not a machine state: ") && message.contains("lots"), "{message}");
 }
+
+#[test]
+fn versions_of_one_size_that_follow_fast_differ_in_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.json");
+    let times: Vec<_> = (0..50)
+        .map(|n| {
+            let gpu = GpuState { lost: n % 2 == 0, ..GpuState::default() };
+            let state = State { gpus: [(n % 3, gpu)].into(), ..State::default() };
+            state.write(&path).unwrap();
+            std::fs::metadata(&path).unwrap().modified().unwrap()
+        })
+        .collect();
+    assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+}
+
+#[test]
+fn a_reboot_keeps_faults_and_what_is_counted_for_life() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let machine = crate::Machine::read(&folder.join("dgx-h100.yaml")).unwrap();
+    let ecc = crate::Ecc {
+        volatile_corrected: 1,
+        volatile_uncorrected: 2,
+        aggregate_corrected: 3,
+        aggregate_uncorrected: 4,
+    };
+    let gpu = GpuState { ecc, processes: 5, remap_failed: true, ..GpuState::default() };
+    let mut state = State { gpus: [(6, gpu)].into(), mig_create_millis: 7, ..State::default() };
+    state.reboot(&machine);
+    let gpu = &state.gpus[&6];
+    assert_eq!((gpu.ecc.volatile_corrected, gpu.ecc.volatile_uncorrected), (0, 0));
+    assert_eq!((gpu.ecc.aggregate_corrected, gpu.ecc.aggregate_uncorrected), (3, 4));
+    assert_eq!((gpu.processes, gpu.remap_failed, state.mig_create_millis), (0, true, 7));
+}

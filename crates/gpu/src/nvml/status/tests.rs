@@ -26,6 +26,7 @@ fn codes_that_callers_decide_on_have_their_own_variant() {
     assert_eq!(error(13), DriverError::Missing { call: CALL });
     assert_eq!(error(15), DriverError::GpuLost { call: CALL });
     assert_eq!(error(19), DriverError::InUse { call: CALL });
+    assert_eq!(error(23), DriverError::NoRoom { call: CALL });
 }
 
 #[test]

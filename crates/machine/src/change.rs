@@ -1,0 +1,38 @@
+//! Changing the state of a simulated machine, one writer at a time.
+
+use std::fs::File;
+use std::path::Path;
+
+use crate::mig::capabilities::Files;
+use crate::{Machine, MachineError, State};
+
+/// Changes the state in `folder`, the one that `state.json` and `machine.yaml` lie in.
+///
+/// Writers of all processes take turns by a lock on `state.lock`; a change that is refused leaves
+/// everything as it was. Where the folder is part of a simulated node with a `/proc`, the files of
+/// its MIG capabilities follow: new ones are there before the state says so, and old ones go
+/// after it. A crash in between leaves files that name no instance, until the next change.
+pub fn change<T, E: From<MachineError>>(
+    folder: &Path,
+    machine: &Machine,
+    change: impl FnOnce(&mut State) -> Result<T, E>,
+) -> Result<T, E> {
+    let lock = folder.join("state.lock");
+    let io = |source| MachineError::Io { action: "lock", path: lock.clone(), source };
+    let file = File::create(&lock).map_err(io)?;
+    file.lock().map_err(io)?;
+    let path = folder.join("state.json");
+    let before = State::read(&path)?;
+    let mut state = before.clone();
+    let answer = change(&mut state)?;
+    if state != before {
+        let files = Files::of(folder, machine, &state);
+        files.as_ref().map_or(Ok(()), Files::make)?;
+        state.write(&path)?;
+        files.as_ref().map_or(Ok(()), Files::remove)?;
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests;

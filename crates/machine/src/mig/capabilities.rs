@@ -1,0 +1,190 @@
+//! Files under `/proc/driver/nvidia/capabilities` that say which node under `/dev/nvidia-caps`
+//! stands for the right to use an instance.
+//!
+//! Drivers give every instance that there could be a number of its own
+//! (`/proc/driver/nvidia-caps/mig-minors`), whether it is there or not; the files are there while
+//! the instance is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::description::Machine;
+use crate::{MachineError, State};
+
+use super::MigTable;
+
+/// First number that an instance has: 1 and 2 are configuring and monitoring.
+const FIRST: u32 = 3;
+/// Compute instances of a GPU instance that have numbers.
+const COMPUTE_INSTANCES: u32 = 8;
+/// GPU instances of a GPU that have numbers.
+const GPU_INSTANCES: u32 = 15;
+
+/// Where the driver library lies in a simulated node's folder.
+const LIBRARIES: &str = "driver/usr/lib64";
+/// The capabilities in the same folder.
+const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
+
+/// Mode of an instance's node.
+const READ_BY_ALL: u32 = 0o444;
+
+/// The right to use an instance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MigCapability {
+    /// Minor of the GPU.
+    pub gpu: u32,
+    /// Id of the GPU instance.
+    pub gpu_instance: u32,
+    /// Id of the compute instance; `None`: the right to the GPU instance.
+    pub compute_instance: Option<u32>,
+}
+
+impl MigCapability {
+    /// Minor number of its node, `/dev/nvidia-caps/nvidia-capN`.
+    pub fn minor(&self) -> u32 {
+        let outer = self.gpu * GPU_INSTANCES + self.gpu_instance;
+        FIRST + outer * (1 + COMPUTE_INSTANCES) + self.compute_instance.map_or(0, |id| 1 + id)
+    }
+
+    /// Its file below the capabilities' folder: `gpu0/mig/gi1/ci0/access`.
+    pub fn path(&self) -> PathBuf {
+        let folder = format!("gpu{}/mig/gi{}", self.gpu, self.gpu_instance);
+        let inner = self.compute_instance.map_or_else(String::new, |id| format!("ci{id}"));
+        Path::new(&folder).join(inner).join("access")
+    }
+
+    /// What `/proc/driver/nvidia-caps/mig-minors` calls it: `gpu0/gi1/ci0/access`.
+    pub fn name(&self) -> String {
+        let inner = self.compute_instance.map_or_else(String::new, |id| format!("ci{id}/"));
+        format!("gpu{}/gi{}/{inner}access", self.gpu, self.gpu_instance)
+    }
+}
+
+/// What a capability's file says: its minor number, and the mode of its node in decimal.
+pub fn capability_text(minor: u32, mode: u32) -> String {
+    format!("DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
+}
+
+/// Every right that instances of the machine's GPUs could give, in order.
+pub fn mig_capabilities(machine: &Machine) -> Vec<MigCapability> {
+    let table = machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table));
+    let Some(table) = table else { return Vec::new() };
+    let mut slices = BTreeMap::<u32, u32>::new();
+    for profile in &table.profiles {
+        for &start in profile.starts {
+            let most = slices.entry(table.instance_id(profile, start)).or_default();
+            *most = profile.compute_slices.max(*most);
+        }
+    }
+    let mut capabilities: Vec<MigCapability> = machine
+        .gpus
+        .iter()
+        .flat_map(|gpu| {
+            slices.iter().flat_map(|(&id, &slices)| of_instance(gpu.minor, id, 0..slices))
+        })
+        .collect();
+    capabilities.sort();
+    capabilities
+}
+
+/// The rights to a GPU instance and its compute instances.
+fn of_instance(
+    gpu: u32,
+    gpu_instance: u32,
+    compute_instances: impl Iterator<Item = u32>,
+) -> impl Iterator<Item = MigCapability> {
+    let right = move |compute_instance| MigCapability { gpu, gpu_instance, compute_instance };
+    std::iter::once(right(None)).chain(compute_instances.map(move |id| right(Some(id))))
+}
+
+/// The capability files of a simulated node.
+pub(crate) struct Files {
+    root: PathBuf,
+    wanted: BTreeMap<PathBuf, String>,
+    gpus: Vec<u32>,
+}
+
+impl Files {
+    /// The files that belong to a state; `None` if the machine has no instances or `folder`, where
+    /// its state lies, is not part of a node with a simulated `/proc`.
+    pub(crate) fn of(folder: &Path, machine: &Machine, state: &State) -> Option<Self> {
+        machine.model.mig.as_ref()?;
+        if !folder.ends_with(LIBRARIES) {
+            return None;
+        }
+        let root = folder.ancestors().nth(Path::new(LIBRARIES).iter().count())?.join(CAPABILITIES);
+        if !root.is_dir() {
+            return None;
+        }
+        let minors = machine.gpus.iter().map(|gpu| gpu.minor);
+        let wanted = (0..)
+            .zip(minors.clone())
+            .filter_map(|(index, minor)| Some((minor, state.gpus.get(&index)?)))
+            .flat_map(|(minor, gpu)| {
+                gpu.mig.instances.iter().flat_map(move |(id, instance)| {
+                    of_instance(minor, *id, instance.compute_instances.keys().copied())
+                })
+            })
+            .map(|right| (right.path(), capability_text(right.minor(), READ_BY_ALL)))
+            .collect();
+        Some(Self { root, wanted, gpus: minors.collect() })
+    }
+
+    /// Makes those that are missing.
+    pub(crate) fn make(&self) -> Result<(), MachineError> {
+        for (path, text) in &self.wanted {
+            let path = self.root.join(path);
+            if fs::read_to_string(&path).ok().as_ref() != Some(text) {
+                let made = path
+                    .parent()
+                    .map_or(Ok(()), fs::create_dir_all)
+                    .and_then(|()| fs::write(&path, text));
+                made.map_err(|source| MachineError::Io { action: "write", path, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes those of instances that are no more.
+    pub(crate) fn remove(&self) -> Result<(), MachineError> {
+        for gpu in &self.gpus {
+            let folder = format!("gpu{gpu}/mig");
+            for outer in self.folders(Path::new(&folder)) {
+                if self.keep(&outer)? {
+                    for inner in self.folders(&outer) {
+                        self.keep(&inner)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an instance's folder unless it belongs to the state; says whether it stays.
+    fn keep(&self, folder: &Path) -> Result<bool, MachineError> {
+        if self.wanted.contains_key(&folder.join("access")) {
+            return Ok(true);
+        }
+        let path = self.root.join(folder);
+        match fs::remove_dir_all(&path) {
+            Err(source) if source.kind() != ErrorKind::NotFound => {
+                Err(MachineError::Io { action: "remove", path, source })
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Folders in a folder, by their paths below the root.
+    fn folders(&self, folder: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| folder.join(entry.file_name()))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
