@@ -55,7 +55,7 @@ pub struct DeviceRequest {
     pub admin_access: bool,
     /// Taints that are tolerated.
     pub tolerations: Vec<Toleration>,
-    /// Parts of capacities that are asked for, by qualified or driver-relative name (KEP-5075).
+    /// Parts of capacities that are asked for, each by its name as the device writes it (KEP-5075).
     pub capacity: BTreeMap<String, Quantity>,
 }
 

@@ -11,17 +11,36 @@
 
 #![forbid(unsafe_code)]
 
+pub mod allocate;
+pub mod cel;
 pub mod claim;
+pub mod classes;
+pub mod extended;
+pub mod features;
 pub mod node;
+pub mod pools;
 pub mod quantity;
 pub mod slice;
 pub mod version;
 
+pub use allocate::{
+    Allocator, ClaimRef, Clash, DeviceRef, DeviceVerdict, Explanation, RESULTS_PER_CLAIM, Reason,
+    Refusal, RequestExplanation, RequestFault, preference,
+};
 pub use claim::{
     Allocation, AllocationResult, Ask, Claim, Class, Constraint, Count, DeviceRequest, Request,
     Rule, Toleration,
 };
-pub use node::{Node, NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
+pub use classes::Classes;
+pub use extended::{
+    Container, ExtendedClaim, NotServed, RequestMapping, Stage, extended_claim,
+    is_extended_resource,
+};
+pub use features::{Feature, Features};
+pub use node::{
+    Node, NodeOperator, NodeRequirement, NodeSelector, NodeSelectorError, NodeSelectorTerm,
+};
+pub use pools::{PoolDefect, PoolRef};
 pub use quantity::Quantity;
 pub use slice::{
     AllowedAmounts, AttributeValue, Capacity, CounterConsumption, CounterSet, Device, DeviceTaint,

@@ -1,6 +1,12 @@
 //! Nodes as an allocator sees them, and selectors over them (`core/v1` `NodeSelector`).
 
+mod matching;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
+
+pub use matching::NodeSelectorError;
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

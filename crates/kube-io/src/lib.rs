@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod backoff;
+pub mod claims;
 pub mod client;
 pub mod events;
 pub mod slices;

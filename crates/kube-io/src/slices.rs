@@ -4,18 +4,23 @@
 //! what the API has differs from what is wanted: when devices or their health change, and when
 //! somebody deletes or edits a slice (the kubelet deletes them when a driver was away for long). A
 //! start that finds what it wants writes nothing.
+//!
+//! Older API servers drop fields without a word. What they keep is asked before devices are offered
+//! that depend on it, and read back after every write; see [`Feature`].
 
 mod convert;
 #[cfg(test)]
 mod fake_api;
+mod features;
 mod plan;
+mod probe;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
+use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PostParams};
 use kube::runtime::WatchStreamExt;
@@ -26,15 +31,20 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Backoff;
+use features::{Content, Features};
 use plan::{Settled, Wanted, Write};
+
+pub use features::Feature;
 
 pub use convert::{SliceError, from_api, node_selector_from_api, node_selector_to_api, to_api};
 
 /// After how long without one a contest over the slices is over.
 const CALM: Duration = Duration::from_mins(1);
+/// How often an API server that drops fields is asked whether it keeps them now.
+const ASK_AGAIN: Duration = Duration::from_hours(1);
 
 /// The devices that a driver has on a node. Its slices are cut and numbered by the publisher.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
     /// Name of the pool: the node's, for devices that are part of a node.
     pub name: String,
@@ -42,6 +52,9 @@ pub struct Pool {
     pub counters: Vec<octavo_dra::CounterSet>,
     /// The devices, in the order in which an allocator should try them.
     pub devices: Vec<octavo_dra::Device>,
+    /// What is published instead where the API server keeps no counters: devices that need none to
+    /// exclude one another. Not looked at if nothing takes counters.
+    pub plain: Vec<octavo_dra::Device>,
 }
 
 /// How far publishing is.
@@ -53,6 +66,8 @@ pub enum PublishState {
     Published {
         /// How many writes that took since the start.
         writes: u64,
+        /// What the API server drops of it, so that less is offered than there is.
+        missing: BTreeSet<Feature>,
     },
     /// The last attempt failed; it is tried again.
     Failing {
@@ -71,6 +86,7 @@ pub struct Publisher {
     is_listed: bool,
     owner: Option<OwnerReference>,
     settled: Settled,
+    features: Features,
     writes: u64,
 }
 
@@ -86,6 +102,7 @@ impl Publisher {
             is_listed: false,
             owner: None,
             settled: Settled::default(),
+            features: Features::default(),
             writes: 0,
         }
     }
@@ -101,6 +118,7 @@ impl Publisher {
         let mut events = Box::pin(self.watch());
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut retry_at: Option<Instant> = None;
+        let mut asks_again = false;
         // Somebody who keeps undoing our writes, as another driver of this name would, is answered
         // ever more slowly.
         let mut contest = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
@@ -123,7 +141,7 @@ impl Publisher {
                     Some(Ok(event)) => {
                         self.see(event);
                         if !is_news && Instant::now() < calm_at {
-                            retry_at.get_or_insert(calm_at);
+                            retry_at = Some(retry_at.map_or(calm_at, |at| at.min(calm_at)));
                             continue;
                         }
                     }
@@ -133,9 +151,13 @@ impl Publisher {
                     }
                     None => return,
                 },
-                () = retry => {}
+                () = retry => {
+                    if asks_again {
+                        self.features.doubt();
+                    }
+                }
             }
-            retry_at = None;
+            (retry_at, asks_again) = (None, false);
             let Some(pool) = wanted.borrow_and_update().clone() else { continue };
             if !self.is_listed {
                 continue;
@@ -155,7 +177,11 @@ impl Publisher {
                         calm_at = Instant::now() + contest.next_delay();
                     }
                     is_news = false;
-                    set(&state, PublishState::Published { writes: self.writes });
+                    let missing = self.features.missing(&pool);
+                    if !missing.is_empty() {
+                        (retry_at, asks_again) = (Some(Instant::now() + ASK_AGAIN), true);
+                    }
+                    set(&state, PublishState::Published { writes: self.writes, missing });
                 }
                 Err(error) => {
                     let delay = backoff.next_delay();
@@ -188,6 +214,10 @@ impl Publisher {
                     self.owner = None;
                 }
                 self.found = relisted;
+                // The server may have been another, or of another release, since it was asked.
+                if self.is_listed {
+                    self.features.doubt();
+                }
                 self.is_listed = true;
             }
             // News that is older than our own last write would make us write again, in vain.
@@ -218,24 +248,79 @@ impl Publisher {
     }
 
     async fn reconcile(&mut self, pool: &Pool) -> Result<(), kube::Error> {
-        let devices: Vec<Device> = pool.devices.iter().map(convert::device_to_api).collect();
         let owner = self.owner().await?;
-        let wanted = Wanted {
-            driver: &self.driver,
-            node: &self.node,
-            pool: &pool.name,
-            devices: &devices,
-            owner: &owner,
-        };
-        let writes = plan::plan(&wanted, &self.found, &self.settled);
         let api: Api<ResourceSlice> = Api::all(self.client.clone());
-        for write in writes {
-            self.write(&api, write).await?;
+        self.features.witness(self.found.values());
+        // Every round but the last finds a feature that is dropped.
+        for _ in 0..=Feature::ALL.len() {
+            self.ask(&api, pool, &owner).await?;
+            let mut has_lost = false;
+            for write in self.plan(pool, &self.features.content(pool), &owner) {
+                has_lost = self.write(&api, write).await?;
+                if has_lost {
+                    break;
+                }
+            }
+            if !has_lost {
+                break;
+            }
         }
         Ok(())
     }
 
-    async fn write(&mut self, api: &Api<ResourceSlice>, write: Write) -> Result<(), kube::Error> {
+    fn plan(&self, pool: &Pool, content: &Content, owner: &OwnerReference) -> Vec<Write> {
+        let devices: Vec<_> = content.devices.iter().map(convert::device_to_api).collect();
+        let counters: Vec<_> = content.counters.iter().map(convert::counter_set_to_api).collect();
+        let wanted = Wanted {
+            driver: &self.driver,
+            node: &self.node,
+            pool: &pool.name,
+            counters: &counters,
+            devices: &devices,
+            owner,
+        };
+        plan::plan(&wanted, &self.found, &self.settled)
+    }
+
+    /// Asks what the server keeps of what the pool needs, as far as that is not known and matters.
+    async fn ask(
+        &mut self,
+        api: &Api<ResourceSlice>,
+        pool: &Pool,
+        owner: &OwnerReference,
+    ) -> Result<(), kube::Error> {
+        let name = plan::name(&self.driver, &self.node, "probe");
+        let (driver, node) = (self.driver.clone(), self.node.clone());
+        let place = probe::Place { driver: &driver, node: &node, pool: &pool.name, name: &name };
+        // Shares come last, when it is known what else there is to write.
+        for feature in [Feature::Counters, Feature::Taints, Feature::Shares] {
+            if !self.features.is_unknown(feature, pool) {
+                continue;
+            }
+            // A server that drops what makes shares leaves whole GPUs: to write and to read back will
+            // do, unless what is there is already what such a server would have made of it.
+            if feature == Feature::Shares {
+                let mut without = self.features.clone();
+                without.set(feature, false);
+                if !self.plan(pool, &without.content(pool), owner).is_empty() {
+                    continue;
+                }
+            }
+            probe::probe(api, place, feature, &mut self.features).await?;
+            if self.features.drops(feature) {
+                self.tell_loss(feature);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_loss(&self, feature: Feature) {
+        let (gate, loss) = (feature.gate(), feature.loss());
+        tracing::warn!(node = %self.node, gate, loss, "the API server drops fields of our devices");
+    }
+
+    /// Writes; returns whether fields were lost whose loss changes what may be offered.
+    async fn write(&mut self, api: &Api<ResourceSlice>, write: Write) -> Result<bool, kube::Error> {
         let (sent, kept) = match write {
             Write::Create(slice) => {
                 let kept = api.create(&PostParams::default(), &slice).await?;
@@ -253,19 +338,20 @@ impl Publisher {
                 }
                 self.found.remove(&name);
                 self.writes += 1;
-                return Ok(());
+                return Ok(false);
             }
         };
         self.writes += 1;
-        if self.settled.remember(&sent, &kept) {
-            tracing::warn!(
-                node = %self.node,
-                slice = kept.metadata.name.as_deref().unwrap_or_default(),
-                "the API server dropped fields of our devices: one of its DRA feature gates is off"
-            );
+        let lost = self.features.compare(&sent, &kept);
+        for feature in &lost {
+            self.tell_loss(*feature);
+        }
+        if self.settled.remember(&sent, &kept) && lost.is_empty() {
+            let slice = kept.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(node = %self.node, slice, "the API server changed what we wrote");
         }
         self.found.insert(kept.metadata.name.clone().unwrap_or_default(), kept);
-        Ok(())
+        Ok(!lost.is_empty())
     }
 
     /// The node owns its slices, so that they go when it goes.

@@ -1,4 +1,5 @@
-//! The programs of the control plane: from `KUBEBUILDER_ASSETS`, else our own build.
+//! The programs of the control plane: from `KUBEBUILDER_ASSETS`, else our own build. And those of
+//! real nodes, always our own build.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,22 +27,36 @@ pub(crate) struct Binaries {
 ///
 /// What lies in the folder that `KUBEBUILDER_ASSETS` names is used as it is; programs that are
 /// not there come from our build, so that a folder with etcd and kube-apiserver alone, as other
-/// projects' tests use it, is enough.
-pub(crate) async fn find(progress: &Progress) -> anyhow::Result<Binaries> {
+/// projects' tests use it, is enough. A `kubelet` is added where real nodes need it.
+pub(crate) async fn find(kubelet: bool, progress: &Progress) -> anyhow::Result<Binaries> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
     let mut tools =
         assets.map(|folder| from_assets(Path::new(&folder))).transpose()?.unwrap_or_default();
-    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !tools.contains_key(*tool)).collect();
+    let mut missing: Vec<&str> =
+        TOOLS.into_iter().filter(|tool| !tools.contains_key(*tool)).collect();
+    missing.extend(kubelet.then_some("kubelet"));
     if missing.is_empty() {
         return Ok(Binaries { tools, version: None });
     }
-    let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
-    let program = build::control_plane(&cache, progress).await?;
+    let program = control_plane(progress).await?;
     for tool in missing {
         let args = vec![tool.to_owned()];
         tools.insert(tool.to_owned(), Tool { program: program.clone(), args });
     }
     Ok(Binaries { tools, version: Some(source::kubernetes_version()?.to_owned()) })
+}
+
+/// Our own program of the control plane, built if the cache has none of this version: it has
+/// subcommands beside Kubernetes' own, for which `KUBEBUILDER_ASSETS` has no programs.
+pub async fn control_plane(progress: &Progress) -> anyhow::Result<PathBuf> {
+    let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
+    build::project(&source::control_plane()?, &cache, progress).await
+}
+
+/// The folder with containerd, its shim and ctr, built if the cache has none of this version.
+pub(crate) async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
+    let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
+    build::project(&source::containerd()?, &cache, progress).await
 }
 
 fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {

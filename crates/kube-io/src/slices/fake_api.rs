@@ -1,17 +1,19 @@
 //! As much of an API server as a publisher needs, in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
 use http::{Method, Request, Response, StatusCode};
-use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use super::Feature;
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
@@ -28,8 +30,11 @@ struct Inner {
     history: Vec<(u64, Bytes)>,
     writes: Vec<String>,
     queries: Vec<String>,
+    probes: usize,
     failures: Vec<u16>,
-    drops_taints: bool,
+    off: BTreeSet<Feature>,
+    refuses_dry_runs: bool,
+    needs_counters_beside_devices: bool,
 }
 
 impl FakeApi {
@@ -53,9 +58,24 @@ impl FakeApi {
         self.0.lock().unwrap().failures = statuses.to_vec();
     }
 
-    /// Behaves as a server without the feature for taints.
-    pub(super) fn drop_taints(&self) {
-        self.0.lock().unwrap().drops_taints = true;
+    /// Behaves as a server with these features off, and all others on.
+    pub(super) fn turn_off(&self, features: impl IntoIterator<Item = Feature>) {
+        self.0.lock().unwrap().off = features.into_iter().collect();
+    }
+
+    /// Behaves as if a webhook refused dry runs.
+    pub(super) fn refuse_dry_runs(&self) {
+        self.0.lock().unwrap().refuses_dry_runs = true;
+    }
+
+    /// Behaves as Kubernetes 1.34 with its form of counters on: only devices beside them use them.
+    pub(super) fn need_counters_beside_devices(&self) {
+        self.0.lock().unwrap().needs_counters_beside_devices = true;
+    }
+
+    /// How many dry runs there were.
+    pub(super) fn probes(&self) -> usize {
+        self.0.lock().unwrap().probes
     }
 
     /// Writes so far, each as method and name.
@@ -108,6 +128,9 @@ impl FakeApi {
             let is_watch = query.contains("watch=true");
             return if is_watch { inner.watch(query) } else { inner.list() };
         }
+        if query.contains("dryRun=All") {
+            return inner.pretend(body);
+        }
         inner.writes.push(format!("{method} {name}").trim_end().to_owned());
         if !inner.failures.is_empty() {
             let code = inner.failures.remove(0);
@@ -136,12 +159,62 @@ impl Inner {
     fn store(&mut self, mut slice: ResourceSlice, change: &str) -> ResourceSlice {
         self.version += 1;
         slice.metadata.resource_version = Some(self.version.to_string());
-        if self.drops_taints {
-            slice.spec.devices.iter_mut().flatten().for_each(|device| device.taints = None);
-        }
+        let old = self.slices.get(slice.metadata.name.as_deref().unwrap()).cloned();
+        self.drop_fields(&mut slice, old.as_ref());
         self.slices.insert(slice.metadata.name.clone().unwrap(), slice.clone());
         self.tell(change, &slice);
         slice
+    }
+
+    /// Answers as if it stored a new slice.
+    fn pretend(&mut self, body: &[u8]) -> Response<Body> {
+        self.probes += 1;
+        if self.refuses_dry_runs {
+            return failure(400);
+        }
+        let mut slice: ResourceSlice = serde_json::from_slice(body).unwrap();
+        assert!(!self.slices.contains_key(slice.metadata.name.as_deref().unwrap()));
+        let mut devices = slice.spec.devices.iter().flatten();
+        if self.needs_counters_beside_devices && devices.any(|one| one.consumes_counters.is_some())
+        {
+            return failure(422);
+        }
+        self.drop_fields(&mut slice, None);
+        answer(200, &serde_json::to_value(slice).unwrap())
+    }
+
+    /// Drops the fields of features that are off, unless the slice had some of them before.
+    fn drop_fields(&self, slice: &mut ResourceSlice, old: Option<&ResourceSlice>) {
+        for feature in &self.off {
+            let has = |device: &Device| match feature {
+                Feature::Counters => device.consumes_counters.is_some(),
+                Feature::Shares => device.allow_multiple_allocations.is_some(),
+                Feature::Taints => device.taints.is_some(),
+            };
+            let has_counters = |old: &ResourceSlice| {
+                *feature == Feature::Counters && old.spec.shared_counters.is_some()
+            };
+            if old
+                .is_some_and(|old| has_counters(old) || old.spec.devices.iter().flatten().any(has))
+            {
+                continue;
+            }
+            if *feature == Feature::Counters {
+                slice.spec.shared_counters = None;
+            }
+            for device in slice.spec.devices.iter_mut().flatten() {
+                match feature {
+                    Feature::Counters => device.consumes_counters = None,
+                    Feature::Taints => device.taints = None,
+                    Feature::Shares => {
+                        device.allow_multiple_allocations = None;
+                        for capacity in device.capacity.iter_mut().flat_map(BTreeMap::values_mut) {
+                            capacity.request_policy = None;
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn remove(&mut self, name: &str) -> Option<ResourceSlice> {
@@ -185,6 +258,7 @@ fn failure(code: u16) -> Response<Body> {
         404 => "NotFound",
         409 => "Conflict",
         403 => "Forbidden",
+        422 => "Invalid",
         _ => "InternalError",
     };
     let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",

@@ -1,28 +1,41 @@
 //! What must be written so that the API has the slices that are wanted: pure, no I/O.
 
+mod names;
+mod same;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use octavo_dra::Quantity;
 
-/// Devices that a slice may hold, and how many of them when any uses taints or another advanced
-/// feature (resource.k8s.io/v1, limits of `ResourceSliceSpec.devices`).
+pub(crate) use names::name;
+pub(crate) use same::Settled;
+
+/// Devices that a slice may hold, and how many of them when any has taints or takes counters
+/// (resource.k8s.io/v1, limits of `ResourceSliceSpec.devices`).
 const MOST_DEVICES: usize = 128;
 const MOST_ADVANCED_DEVICES: usize = 64;
-/// How many writes are remembered that a server changed: more than a pool has slices.
-const MOST_SETTLED: usize = 64;
-/// Longest name of an object.
-const LONGEST_NAME: usize = 253;
+/// Counter sets that a slice may hold.
+const MOST_COUNTER_SETS: usize = 8;
 
 /// The pool as it should be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) driver: &'a str,
     pub(crate) node: &'a str,
     pub(crate) pool: &'a str,
+    pub(crate) counters: &'a [api::CounterSet],
     pub(crate) devices: &'a [api::Device],
     pub(crate) owner: &'a OwnerReference,
+}
+
+/// What one slice holds: counter sets or devices.
+#[derive(Clone, Copy, Debug)]
+enum Part<'a> {
+    Counters(&'a [api::CounterSet]),
+    Devices(&'a [api::Device]),
 }
 
 /// One write to the API.
@@ -33,61 +46,38 @@ pub(crate) enum Write {
     Delete(String),
 }
 
-/// What a server made of devices that were sent to it: fields whose feature is off are dropped
-/// without a word. Without this memory such a slice would be written again for ever.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Settled(Vec<(Vec<api::Device>, Vec<api::Device>)>);
-
-impl Settled {
-    /// Remembers what became of a write; returns whether the server changed it.
-    pub(crate) fn remember(
-        &mut self,
-        sent: &api::ResourceSlice,
-        kept: &api::ResourceSlice,
-    ) -> bool {
-        let (sent, kept) = (comparable(sent), comparable(kept));
-        let is_changed = sent != kept;
-        self.0.retain(|(known, _)| *known != sent);
-        if is_changed {
-            if self.0.len() == MOST_SETTLED {
-                self.0.remove(0);
-            }
-            self.0.push((sent, kept));
-        }
-        is_changed
-    }
-
-    fn is_same(&self, wanted: &[api::Device], found: &[api::Device]) -> bool {
-        wanted == found || self.0.iter().any(|(sent, kept)| sent == wanted && kept == found)
-    }
-}
-
 /// Plans the writes, in order. Nothing is planned if all is as wanted.
 ///
 /// Any change is a new generation of the whole pool: allocators then wait for the pool to be
-/// complete instead of seeing half of it.
+/// complete instead of seeing half of it. Counter sets come first by name and are written last: a
+/// pool whose devices lost what they take from them can be recognised, and given up, before it is
+/// complete.
 pub(crate) fn plan(
     wanted: &Wanted<'_>,
     found: &BTreeMap<String, api::ResourceSlice>,
     settled: &Settled,
 ) -> Vec<Write> {
-    let chunks = chunks(wanted.devices);
+    let parts = parts(wanted);
     let (ours, others): (Vec<_>, Vec<_>) = found.values().partition(|slice| {
         slice.spec.pool.name == wanted.pool
             && slice.spec.node_name.as_deref() == Some(wanted.node)
             && slice.spec.driver == wanted.driver
     });
     let mut writes: Vec<_> = others.into_iter().map(delete).collect();
-    if is_as_wanted(wanted, &chunks, &ours, settled) {
+    if is_as_wanted(wanted, &parts, &ours, settled) {
         return writes;
     }
     let generation = ours.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or(0) + 1;
-    let count = i64::try_from(chunks.len()).unwrap_or(i64::MAX);
-    let taken: Vec<_> = found.keys().map(String::as_str).collect();
-    for (index, devices) in chunks.iter().enumerate() {
+    let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
+    let names = names::of_parts(wanted, parts.len(), &ours, found);
+    let mut counters_last = Vec::new();
+    for (part, name) in parts.iter().zip(names) {
+        let old = ours.iter().find(|old| old.metadata.name.as_ref() == Some(&name));
         let mut slice = api::ResourceSlice {
             metadata: ObjectMeta {
+                name: Some(name),
                 owner_references: Some(vec![wanted.owner.clone()]),
+                resource_version: old.and_then(|old| old.metadata.resource_version.clone()),
                 ..ObjectMeta::default()
             },
             spec: api::ResourceSliceSpec {
@@ -98,53 +88,71 @@ pub(crate) fn plan(
                     generation,
                     resource_slice_count: count,
                 },
-                devices: (!devices.is_empty()).then(|| devices.to_vec()),
+                shared_counters: part.counters().map(<[_]>::to_vec),
+                devices: part.devices().map(<[_]>::to_vec),
                 ..api::ResourceSliceSpec::default()
             },
         };
-        if let Some(old) = ours.get(index) {
-            slice.metadata.name.clone_from(&old.metadata.name);
-            slice.metadata.resource_version.clone_from(&old.metadata.resource_version);
-            keep_times(&mut slice, &ours);
-            writes.push(Write::Replace(Box::new(slice)));
-        } else {
-            slice.metadata.name = Some(free_name(wanted, index, &taken));
-            keep_times(&mut slice, &ours);
-            writes.push(Write::Create(Box::new(slice)));
+        keep_times(&mut slice, &ours);
+        let slice = Box::new(slice);
+        let write = if old.is_some() { Write::Replace(slice) } else { Write::Create(slice) };
+        match part {
+            Part::Counters(_) => counters_last.push(write),
+            Part::Devices(_) => writes.push(write),
         }
     }
-    writes.extend(ours.iter().skip(chunks.len()).map(|slice| delete(slice)));
+    writes.append(&mut counters_last);
+    writes.extend(ours.iter().skip(parts.len()).map(|slice| delete(slice)));
     writes
 }
 
 fn is_as_wanted(
     wanted: &Wanted<'_>,
-    chunks: &[&[api::Device]],
+    parts: &[Part<'_>],
     ours: &[&api::ResourceSlice],
     settled: &Settled,
 ) -> bool {
     let Some(first) = ours.first() else { return false };
-    ours.len() == chunks.len()
-        && ours.iter().zip(chunks).all(|(slice, devices)| {
+    ours.len() == parts.len()
+        && ours.iter().zip(parts).all(|(slice, part)| {
             let spec = &slice.spec;
             let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
             spec.pool.generation == first.spec.pool.generation
-                && usize::try_from(spec.pool.resource_slice_count) == Ok(chunks.len())
-                && spec.shared_counters.as_ref().is_none_or(Vec::is_empty)
+                && usize::try_from(spec.pool.resource_slice_count) == Ok(parts.len())
                 && owners.iter().any(|owner| owner.uid == wanted.owner.uid)
-                && settled.is_same(&normal(devices), &comparable(slice))
+                && settled.is_same(part.counters(), part.devices(), slice)
         })
 }
 
-/// Cuts devices into slices; at least one, so that a pool without devices is a complete one.
-fn chunks(devices: &[api::Device]) -> Vec<&[api::Device]> {
-    let is_advanced = devices.iter().any(|device| {
-        device.taints.is_some()
-            || device.consumes_counters.is_some()
-            || device.allow_multiple_allocations.is_some()
-    });
-    let most = if is_advanced { MOST_ADVANCED_DEVICES } else { MOST_DEVICES };
-    if devices.is_empty() { vec![devices] } else { devices.chunks(most).collect() }
+/// Cuts a pool into slices; at least one, so that a pool without devices is a complete one.
+fn parts<'a>(wanted: &Wanted<'a>) -> Vec<Part<'a>> {
+    let is_advanced =
+        |device: &api::Device| device.taints.is_some() || device.consumes_counters.is_some();
+    let has_advanced = wanted.devices.iter().any(is_advanced);
+    let most = if has_advanced { MOST_ADVANCED_DEVICES } else { MOST_DEVICES };
+    let counters = wanted.counters.chunks(MOST_COUNTER_SETS).map(Part::Counters);
+    let mut parts: Vec<_> =
+        counters.chain(wanted.devices.chunks(most).map(Part::Devices)).collect();
+    if parts.is_empty() {
+        parts.push(Part::Devices(&[]));
+    }
+    parts
+}
+
+impl<'a> Part<'a> {
+    fn counters(self) -> Option<&'a [api::CounterSet]> {
+        match self {
+            Self::Counters(sets) => Some(sets),
+            Self::Devices(_) => None,
+        }
+    }
+
+    fn devices(self) -> Option<&'a [api::Device]> {
+        match self {
+            Self::Devices(devices) if !devices.is_empty() => Some(devices),
+            Self::Devices(_) | Self::Counters(_) => None,
+        }
+    }
 }
 
 fn delete(slice: &api::ResourceSlice) -> Write {
@@ -167,58 +175,3 @@ fn keep_times(slice: &mut api::ResourceSlice, ours: &[&api::ResourceSlice]) {
         }
     }
 }
-
-/// A slice's devices without what the server adds or writes in its own way.
-fn comparable(slice: &api::ResourceSlice) -> Vec<api::Device> {
-    normal(slice.spec.devices.as_deref().unwrap_or_default())
-}
-
-fn normal(devices: &[api::Device]) -> Vec<api::Device> {
-    let mut devices = devices.to_vec();
-    for device in &mut devices {
-        for taint in device.taints.iter_mut().flatten() {
-            taint.time_added = None;
-            taint.value = taint.value.take().filter(|value| !value.is_empty());
-        }
-        for capacity in device.capacity.iter_mut().flat_map(BTreeMap::values_mut) {
-            if let Ok(quantity) = capacity.value.0.parse::<Quantity>() {
-                capacity.value.0 = quantity.nanos().to_string();
-            }
-        }
-        device.taints = device.taints.take().filter(|taints| !taints.is_empty());
-        device.attributes = device.attributes.take().filter(|map| !map.is_empty());
-        device.capacity = device.capacity.take().filter(|map| !map.is_empty());
-    }
-    devices
-}
-
-/// `<node>-<driver>-<number>`: allocators try the slices of a pool in order of name.
-fn free_name(wanted: &Wanted<'_>, index: usize, taken: &[&str]) -> String {
-    let mut number = index;
-    loop {
-        let tail = format!("-{}-{number:03}", wanted.driver);
-        let mut node = wanted.node.to_owned();
-        if node.len() + tail.len() > LONGEST_NAME {
-            let mark = format!("-{:016x}", fingerprint(wanted.node));
-            node.truncate(LONGEST_NAME - tail.len() - mark.len());
-            // A label may not begin with a dash.
-            node.truncate(node.trim_end_matches(['.', '-']).len());
-            node.push_str(&mark);
-        }
-        let name = node + &tail;
-        if !taken.contains(&name.as_str()) {
-            return name;
-        }
-        number += 1000;
-    }
-}
-
-/// FNV-1a: the same number for the same text in every version of the program.
-fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,12 @@
+use k8s_openapi::api::resource::v1::Device;
 use octavo_dra::{Capacity, Device as DraDevice, DeviceTaint, Quantity, TaintEffect};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::fake_api::FakeApi;
 use super::*;
+
+mod dropped;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -13,11 +16,7 @@ fn pool(count: usize) -> Pool {
         capacity: [("memory".to_owned(), Capacity::whole(Quantity::binary(80 << 30)))].into(),
         ..DraDevice::default()
     };
-    Pool {
-        name: "node".to_owned(),
-        counters: Vec::new(),
-        devices: (0..count).map(device).collect(),
-    }
+    Pool { name: "node".to_owned(), devices: (0..count).map(device).collect(), ..Pool::default() }
 }
 
 fn tainted(count: usize) -> Pool {
@@ -48,7 +47,13 @@ impl Running {
     }
 
     async fn until_writes(&mut self, writes: u64) {
-        let wanted = PublishState::Published { writes };
+        self.until(writes, &[]).await;
+    }
+
+    /// Waits until a number of writes was made and these features are known to be missing.
+    async fn until(&mut self, writes: u64, missing: &[Feature]) {
+        let missing = missing.iter().copied().collect();
+        let wanted = PublishState::Published { writes, missing };
         let found = timeout(DEADLINE, self.state.wait_for(|state| *state == wanted)).await.is_ok();
         assert!(found, "{:?} instead of {wanted:?}", *self.state.borrow());
     }
@@ -135,21 +140,6 @@ async fn failed_writes_are_tried_again_and_told() {
     assert!(reason.contains("node node") && reason.contains("role"), "{reason}");
     running.until_writes(1).await;
     assert_eq!(api.writes().len(), 4);
-    running.stop().await;
-}
-
-#[tokio::test]
-async fn a_server_that_drops_fields_is_not_written_to_for_ever() {
-    let api = FakeApi::default();
-    api.drop_taints();
-    let mut running = Running::start(&api, Some(tainted(1)));
-    running.until_writes(1).await;
-    // Another look, which a restored watch brings, changes nothing.
-    api.end_watches();
-    let name = api.slices()[0].metadata.name.clone().unwrap();
-    api.edit(&name, |slice| slice.metadata.labels = Some([("a".into(), "b".into())].into()));
-    running.wanted.send_replace(Some(tainted(2)));
-    running.until_writes(2).await;
     running.stop().await;
 }
 

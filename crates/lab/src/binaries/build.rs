@@ -1,4 +1,4 @@
-//! Building the control plane once, into a cache.
+//! Building Go programs once, into a cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -9,30 +9,38 @@ use rustix::fs::FlockOperation;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
-use super::source;
+use super::source::Project;
 use crate::progress::Progress;
 
 /// How many lines of a failed build's log a message shows.
 const TAIL: usize = 15;
 
-/// The control plane's binary, built if the cache has none of this version.
-pub(super) async fn control_plane(cache: &Path, progress: &Progress) -> anyhow::Result<PathBuf> {
-    let folder = cache.join("control-plane").join(source::digest()?);
-    let binary = folder.join("control-plane");
-    if binary.is_file() {
-        return Ok(binary);
+/// What a project builds, a binary or a folder of them, built if the cache has none of this version.
+pub(super) async fn project(
+    project: &Project,
+    cache: &Path,
+    progress: &Progress,
+) -> anyhow::Result<PathBuf> {
+    let folder = cache.join(project.name).join(project.digest()?);
+    let result = folder.join(project.result);
+    if result.exists() {
+        return Ok(result);
     }
     std::fs::create_dir_all(folder.join("src"))
         .with_context(|| format!("create the cache folder {}", folder.display()))?;
-    let _lock = lock(&folder.join("lock"), progress).await?;
-    if !binary.is_file() {
-        build(&folder, &binary, progress).await?;
+    let _lock = lock(&folder.join("lock"), project, progress).await?;
+    if !result.exists() {
+        build(project, &folder, &result, progress).await?;
     }
-    Ok(binary)
+    Ok(result)
 }
 
 /// Waits until no other process builds here.
-async fn lock(path: &Path, progress: &Progress) -> anyhow::Result<std::fs::File> {
+async fn lock(
+    path: &Path,
+    project: &Project,
+    progress: &Progress,
+) -> anyhow::Result<std::fs::File> {
     let file = std::fs::File::options()
         .create(true)
         .append(true)
@@ -42,7 +50,7 @@ async fn lock(path: &Path, progress: &Progress) -> anyhow::Result<std::fs::File>
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                progress.step("waiting for another build of the control plane");
+                progress.step(&format!("waiting for another build of {}", project.title));
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             Err(e) => return Err(e).with_context(|| format!("lock {}", path.display())),
@@ -50,36 +58,43 @@ async fn lock(path: &Path, progress: &Progress) -> anyhow::Result<std::fs::File>
     }
 }
 
-async fn build(folder: &Path, binary: &Path, progress: &Progress) -> anyhow::Result<()> {
-    let version = source::kubernetes_version()?;
+async fn build(
+    project: &Project,
+    folder: &Path,
+    result: &Path,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    let title = &project.title;
     let sources = folder.join("src");
-    for (name, text) in source::FILES {
+    for (name, text) in project.files {
         std::fs::write(sources.join(name), text).with_context(|| format!("write {name}"))?;
     }
     let log_path = folder.join("build.log");
     let log = tokio::fs::File::create(&log_path)
         .await
         .with_context(|| format!("create {}", log_path.display()))?;
-    let mut build = Build { sources: &sources, log, log_path: &log_path, progress };
+    let mut build = Build { project, sources: &sources, log, log_path: &log_path, progress };
 
-    progress.step(&format!("building Kubernetes {version}: fetching its modules"));
+    progress.step(&format!("building {title}: fetching its modules"));
     let total = build.count_packages().await?;
     progress.step(&format!(
-        "building Kubernetes {version} ({total} packages): 4 to 8 minutes the first time, once"
+        "building {title} ({total} packages): {} the first time, once",
+        project.takes
     ));
-    remove_partials(folder);
-    let partial = folder.join(format!("control-plane.{}", std::process::id()));
-    let outcome = build.compile(&partial, version, total).await;
+    remove_partials(project, folder);
+    let partial = folder.join(format!("{}.{}", project.result, std::process::id()));
+    let outcome = build.compile(&partial, total).await;
     if outcome.is_err() {
-        let _ = std::fs::remove_file(&partial);
+        remove_partials(project, folder);
     }
     outcome?;
-    std::fs::rename(&partial, binary).context("put the control plane into the cache")?;
-    progress.line(&format!("built Kubernetes {version} in {}", folder.display()));
+    std::fs::rename(&partial, result).with_context(|| format!("put {title} into the cache"))?;
+    progress.line(&format!("built {title} in {}", folder.display()));
     Ok(())
 }
 
 struct Build<'a> {
+    project: &'a Project,
     sources: &'a Path,
     log: tokio::fs::File,
     log_path: &'a Path,
@@ -91,7 +106,9 @@ impl Build<'_> {
     async fn count_packages(&mut self) -> anyhow::Result<usize> {
         let progress = self.progress;
         let mut command = self.go();
-        command.args(["list", "-deps", "-f", "{{.ImportPath}}", "."]).stdout(Stdio::piped());
+        command
+            .args(["list", "-deps", "-f", "{{.ImportPath}}", self.project.packages])
+            .stdout(Stdio::piped());
         let mut fetched = 0_usize;
         let output = self
             .run(command, |line| {
@@ -104,16 +121,20 @@ impl Build<'_> {
         Ok(output.lines().count())
     }
 
-    async fn compile(&mut self, target: &Path, version: &str, total: usize) -> anyhow::Result<()> {
-        let progress = self.progress;
+    async fn compile(&mut self, target: &Path, total: usize) -> anyhow::Result<()> {
+        let (project, progress) = (self.project, self.progress);
+        if project.is_folder() {
+            // Go puts what it builds into a folder only where there is one.
+            std::fs::create_dir(target).with_context(|| format!("create {}", target.display()))?;
+        }
         let mut command = self.go();
         command.args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags"]);
-        command.arg(source::link_flags()?).arg("-o").arg(target).arg(".");
+        command.arg(&project.link_flags).arg("-o").arg(target).arg(project.packages);
         command.stdout(Stdio::null());
         let mut built = 0_usize;
         self.run(command, |_| {
             built += 1;
-            progress.figure(&format!("building Kubernetes {version}: package {built} of {total}"));
+            progress.figure(&format!("building {}: package {built} of {total}", project.title));
         })
         .await?;
         Ok(())
@@ -138,9 +159,10 @@ impl Build<'_> {
         let mut child = match command.spawn() {
             Ok(child) => child,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => bail!(
-                "the lab's Kubernetes must be built once and Go is not on PATH: install Go 1.26 \
-                 or later (https://go.dev/dl), or set KUBEBUILDER_ASSETS to a folder that holds \
-                 etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl"
+                "{} must be built once and Go is not on PATH: install Go 1.26 or later \
+                 (https://go.dev/dl){}",
+                self.project.title,
+                self.project.instead
             ),
             Err(e) => return Err(e).context("start go"),
         };
@@ -169,9 +191,9 @@ impl Build<'_> {
         let status = child.wait().await.context("wait for go")?;
         if !status.success() {
             bail!(
-                "building the lab's Kubernetes failed ({status}); the end of {}:\n{}\nWithout \
-                 internet, the modules of go.mod must be in Go's module cache or on the proxy \
-                 that GOPROXY names.",
+                "building {} failed ({status}); the end of {}:\n{}\nWithout internet, the modules \
+                 of go.mod must be in Go's module cache or on the proxy that GOPROXY names.",
+                self.project.title,
                 self.log_path.display(),
                 tail(self.log_path)
             );
@@ -180,11 +202,18 @@ impl Build<'_> {
     }
 }
 
-/// Takes away what builds that were killed have left, 130 MB each. The caller holds the lock.
-fn remove_partials(folder: &Path) {
+/// Takes away what builds that failed or were killed have left, 130 MB each. The caller holds the
+/// lock.
+fn remove_partials(project: &Project, folder: &Path) {
+    let prefix = format!("{}.", project.result);
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(b"control-plane.") {
-            let _ = std::fs::remove_file(entry.path());
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            let path = entry.path();
+            let _ = if path.is_dir() {
+                std::fs::remove_dir_all(path)
+            } else {
+                std::fs::remove_file(path)
+            };
         }
     }
 }

@@ -47,14 +47,27 @@ struct Cluster {
 
 impl Cluster {
     fn plan(&self, devices: &[api::Device], owner: &OwnerReference) -> Vec<Write> {
+        self.plan_with(&[], devices, owner)
+    }
+
+    fn plan_with(
+        &self,
+        counters: &[api::CounterSet],
+        devices: &[api::Device],
+        owner: &OwnerReference,
+    ) -> Vec<Write> {
         let (driver, node) = ("gpu.nvidia.com", "node");
-        let wanted = Wanted { driver, node, pool: node, devices, owner };
+        let wanted = Wanted { driver, node, pool: node, counters, devices, owner };
         plan(&wanted, &self.found, &self.settled)
     }
 
     /// Plans and does it; returns the number of writes.
     fn publish(&mut self, devices: &[api::Device]) -> usize {
-        let writes = self.plan(devices, &owner("n-1"));
+        self.publish_with(&[], devices)
+    }
+
+    fn publish_with(&mut self, counters: &[api::CounterSet], devices: &[api::Device]) -> usize {
+        let writes = self.plan_with(counters, devices, &owner("n-1"));
         let count = writes.len();
         for write in writes {
             self.version += 1;
@@ -214,20 +227,142 @@ fn fields_that_the_server_drops_are_not_written_again_and_again() {
 #[test]
 fn names_are_valid_however_long_the_node_s_is() {
     let long = format!("{}.{}", "a".repeat(200), "b".repeat(52));
-    let owner = owner("n");
-    let devices = devices(1);
-    let wanted = Wanted {
-        driver: "gpu.nvidia.com",
-        node: &long,
-        pool: &long,
-        devices: &devices,
-        owner: &owner,
-    };
-    let name = free_name(&wanted, 0, &[]);
-    assert!(name.len() <= LONGEST_NAME, "{}", name.len());
+    let name = name("gpu.nvidia.com", &long, "000");
+    assert!(name.len() <= 253, "{}", name.len());
     assert!(name.ends_with("-gpu.nvidia.com-000"), "{name}");
     assert!(!name.contains(".-"), "{name}");
-    let short = Wanted { node: "node-1", ..wanted };
-    assert_eq!(free_name(&short, 2, &[]), "node-1-gpu.nvidia.com-002");
-    assert_eq!(free_name(&short, 2, &["node-1-gpu.nvidia.com-002"]), "node-1-gpu.nvidia.com-1002");
+}
+
+#[test]
+fn names_follow_the_order_of_the_list_even_where_one_is_taken() {
+    let mut cluster = Cluster::default();
+    cluster.publish(&devices(129));
+    let mut stranger = cluster.found.values().next().unwrap().clone();
+    let taken = "node-gpu.nvidia.com-002".to_owned();
+    stranger.metadata.name = Some(taken.clone());
+    stranger.spec.pool.name = "other".to_owned();
+    cluster.found.insert(taken.clone(), stranger.clone());
+    cluster.publish(&devices(300));
+    let firsts: Vec<_> = cluster
+        .found
+        .iter()
+        .map(|(name, slice)| (name.as_str(), slice.spec.devices.as_ref().unwrap()[0].name.as_str()))
+        .collect();
+    let expected = [("000", "gpu-0"), ("001", "gpu-128"), ("1002", "gpu-256")];
+    let expected = expected.map(|(last, device)| (name("gpu.nvidia.com", "node", last), device));
+    let expected: Vec<_> = expected.iter().map(|(name, device)| (name.as_str(), *device)).collect();
+    assert_eq!(firsts, expected);
+    // The next slice comes before that one by name: the content moves along.
+    cluster.publish(&devices(400));
+    let firsts: Vec<_> = cluster
+        .found
+        .values()
+        .map(|slice| slice.spec.devices.as_ref().unwrap()[0].name.clone())
+        .collect();
+    assert_eq!(firsts, ["gpu-0", "gpu-128", "gpu-256", "gpu-384"]);
+}
+
+fn counters(count: usize) -> Vec<api::CounterSet> {
+    let set = |index| api::CounterSet {
+        name: format!("gpu-{index}-counter-set"),
+        counters: [("memory-slice-0".to_owned(), counter("1"))].into(),
+    };
+    (0..count).map(set).collect()
+}
+
+fn counter(value: &str) -> api::Counter {
+    api::Counter { value: ApiQuantity(value.to_owned()) }
+}
+
+fn consuming(count: usize) -> Vec<api::Device> {
+    let mut devices = devices(count);
+    for (index, device) in devices.iter_mut().enumerate() {
+        device.consumes_counters = Some(vec![api::DeviceCounterConsumption {
+            counter_set: format!("gpu-{}-counter-set", index % 16),
+            counters: [("memory-slice-0".to_owned(), counter("1"))].into(),
+        }]);
+    }
+    devices
+}
+
+#[test]
+fn counter_sets_have_slices_of_their_own_first_by_name_and_written_last() {
+    let mut cluster = Cluster::default();
+    let (counters, devices) = (counters(9), consuming(65));
+    let writes = cluster.plan_with(&counters, &devices, &owner("n-1"));
+    let written: Vec<_> = writes
+        .iter()
+        .map(|write| match write {
+            Write::Create(slice) => slice.metadata.name.clone().unwrap(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = ["002", "003", "000", "001"].map(|last| name("gpu.nvidia.com", "node", last));
+    assert_eq!(written, expected);
+    assert_eq!(cluster.publish_with(&counters, &devices), 4);
+    assert_eq!(cluster.generations(), [(1, 4); 4]);
+    let sizes: Vec<_> = cluster
+        .found
+        .values()
+        .map(|slice| {
+            let length = |list: Option<usize>| list.unwrap_or_default();
+            let spec = &slice.spec;
+            (
+                length(spec.shared_counters.as_ref().map(Vec::len)),
+                length(spec.devices.as_ref().map(Vec::len)),
+            )
+        })
+        .collect();
+    assert_eq!(sizes, [(8, 0), (1, 0), (0, 64), (0, 1)]);
+    assert_eq!(cluster.publish_with(&counters, &devices), 0);
+}
+
+#[test]
+fn a_changed_counter_or_consumption_is_written_and_another_notation_is_not() {
+    let mut cluster = Cluster::default();
+    let (mut sets, mut devices) = (counters(1), consuming(1));
+    cluster.publish_with(&sets, &devices);
+    let same = |cluster: &mut Cluster, value: &str| {
+        for slice in cluster.found.values_mut() {
+            for set in slice.spec.shared_counters.iter_mut().flatten() {
+                set.counters.insert("memory-slice-0".to_owned(), counter(value));
+            }
+        }
+    };
+    same(&mut cluster, "1000m");
+    assert_eq!(cluster.publish_with(&sets, &devices), 0);
+    same(&mut cluster, "2");
+    assert_eq!(cluster.publish_with(&sets, &devices), 2);
+    sets[0].counters.insert("memory-slice-0".to_owned(), counter("3"));
+    assert_eq!(cluster.publish_with(&sets, &devices), 2);
+    devices[0].consumes_counters = None;
+    assert_eq!(cluster.publish_with(&sets, &devices), 2);
+    // Without counters the slice that held them holds the devices.
+    assert_eq!(cluster.publish(&devices), 2);
+    assert_eq!(cluster.generations(), [(5, 1)]);
+}
+
+#[test]
+fn a_policy_of_another_notation_is_the_same() {
+    let mut cluster = Cluster::default();
+    let with = |step: &str| {
+        let mut device = device("gpu-0", "80Gi");
+        let amount = |text: &str| Some(ApiQuantity(text.to_owned()));
+        let range = api::CapacityRequestPolicyRange {
+            min: ApiQuantity("1Mi".to_owned()),
+            max: amount("80Gi"),
+            step: amount(step),
+        };
+        let policy = api::CapacityRequestPolicy {
+            default: amount("80Gi"),
+            valid_range: Some(range),
+            valid_values: None,
+        };
+        let capacity = device.capacity.as_mut().unwrap().get_mut("memory").unwrap();
+        capacity.request_policy = Some(policy);
+        [device]
+    };
+    assert_eq!(cluster.publish(&with("1Mi")), 1);
+    assert_eq!(cluster.publish(&with("1024Ki")), 0);
+    assert_eq!(cluster.publish(&with("2Mi")), 1);
 }

@@ -1,0 +1,95 @@
+//! What must hold between the devices of a claim.
+
+use std::collections::BTreeMap;
+
+use crate::claim::{Constraint, Rule};
+use crate::slice::{AttributeValue, Device};
+
+/// A constraint and the devices that it covers so far.
+#[derive(Clone, Debug)]
+pub(super) struct Covered<'s> {
+    constraint: &'s Constraint,
+    /// The values of the devices, in the order in which they came.
+    values: Vec<&'s AttributeValue>,
+    /// One value for each request, as Kubernetes 1.36 remembers them; `None` when all count.
+    remembered: Option<BTreeMap<&'s str, &'s AttributeValue>>,
+}
+
+/// The request that a device is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct For<'s> {
+    /// Name of the request.
+    pub(super) request: &'s str,
+    /// Name of the alternative.
+    pub(super) alternative: Option<&'s str>,
+}
+
+impl<'s> Covered<'s> {
+    /// A constraint over no devices yet.
+    pub(super) fn new(constraint: &'s Constraint, is_forgetful: bool) -> Self {
+        let is_distinct = matches!(constraint.rule, Rule::Distinct(_));
+        let remembered = (is_forgetful && is_distinct).then(BTreeMap::new);
+        Self { constraint, values: Vec::new(), remembered }
+    }
+
+    /// The constraint's rule.
+    pub(super) fn rule(&self) -> &'s Rule {
+        &self.constraint.rule
+    }
+
+    /// Whether a device could be added; always when it is for a request that is not covered.
+    pub(super) fn admits(&self, of: For<'_>, driver: &str, device: &Device) -> bool {
+        if !self.covers(of) {
+            return true;
+        }
+        let (Rule::Match(name) | Rule::Distinct(name)) = &self.constraint.rule;
+        let Some(value) = attribute(device, driver, name) else { return false };
+        match (&self.constraint.rule, &self.remembered) {
+            (Rule::Match(_), _) => self.values.first().is_none_or(|&first| first == value),
+            (Rule::Distinct(_), None) => !self.values.contains(&value),
+            (Rule::Distinct(_), Some(remembered)) => {
+                self.values.is_empty() || remembered.values().all(|&other| other != value)
+            }
+        }
+    }
+
+    /// Adds a device that is admitted.
+    pub(super) fn add(&mut self, of: For<'s>, driver: &str, device: &'s Device) {
+        let (Rule::Match(name) | Rule::Distinct(name)) = &self.constraint.rule;
+        let value = attribute(device, driver, name);
+        if let Some(value) = value.filter(|_| self.covers(of)) {
+            self.values.push(value);
+            if let Some(remembered) = &mut self.remembered {
+                remembered.insert(of.request, value);
+            }
+        }
+    }
+
+    /// Removes the device that was added last.
+    pub(super) fn remove(&mut self, of: For<'_>) {
+        if self.covers(of) {
+            self.values.pop();
+            if let Some(remembered) = &mut self.remembered {
+                remembered.remove(of.request);
+            }
+        }
+    }
+
+    fn covers(&self, of: For<'_>) -> bool {
+        let is_named = |name: &String| match name.split_once('/') {
+            None => name == of.request,
+            Some((request, alternative)) => {
+                request == of.request && Some(alternative) == of.alternative
+            }
+        };
+        self.constraint.requests.is_empty() || self.constraint.requests.iter().any(is_named)
+    }
+}
+
+/// An attribute by its qualified name; names without a domain are in the driver's.
+fn attribute<'s>(device: &'s Device, driver: &str, name: &str) -> Option<&'s AttributeValue> {
+    device.attributes.get(name).or_else(|| {
+        let (domain, id) = name.split_once('/')?;
+        (domain == driver).then(|| device.attributes.get(id)).flatten()
+    })
+}

@@ -1,0 +1,90 @@
+//! What is left in a pool's counters (KEP-4815).
+
+use std::collections::BTreeMap;
+
+use super::holdings::Holdings;
+use crate::pools::Inventory;
+
+/// The counters of one generation of a pool. Amounts are in billionths.
+#[derive(Debug)]
+pub(super) struct Supply<'a> {
+    /// Counter set and counter, in order of name.
+    pub(super) names: Vec<(&'a str, &'a str)>,
+    /// What is left beside the allocated claims; below zero when they have more than there is.
+    pub(super) left: Vec<i128>,
+    /// A counter with less than nothing left. The pool then gives nothing that draws on counters.
+    overdrawn: Option<usize>,
+    /// What each device of the generation draws, by counter.
+    draws: Vec<Vec<(usize, i128)>>,
+    first_device: usize,
+}
+
+/// A counter that has too little left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CounterMiss {
+    /// The counter, as an index.
+    pub(super) counter: usize,
+    /// How much would be drawn, in billionths.
+    pub(super) wanted: i128,
+    /// How much is left, in billionths.
+    pub(super) left: i128,
+}
+
+impl<'a> Supply<'a> {
+    /// The counters of an edition. All its devices count, also those for other nodes.
+    pub(super) fn new(inventory: &Inventory<'a>, edition: usize, holdings: &Holdings<'_>) -> Self {
+        let edition = &inventory.editions[edition];
+        let mut totals: BTreeMap<(&str, &str), i128> = BTreeMap::new();
+        for slice in &inventory.slices[edition.slices.clone()] {
+            for set in &slice.counters {
+                for (counter, total) in &set.counters {
+                    totals.insert((&set.name, counter), total.nanos());
+                }
+            }
+        }
+        let names: Vec<(&str, &str)> = totals.keys().copied().collect();
+        let mut left: Vec<i128> = totals.into_values().collect();
+        let mut draws = Vec::with_capacity(edition.devices.len());
+        for published in &inventory.devices[edition.devices.clone()] {
+            let mut drawn: BTreeMap<usize, i128> = BTreeMap::new();
+            for consumed in &published.device.consumes {
+                for (counter, amount) in &consumed.counters {
+                    let name = (consumed.counter_set.as_str(), counter.as_str());
+                    if let Ok(index) = names.binary_search(&name) {
+                        let drawn = drawn.entry(index).or_default();
+                        *drawn = drawn.saturating_add(amount.nanos());
+                    }
+                }
+            }
+            let is_listed = inventory.slices[published.slice].counters.is_empty();
+            if is_listed && holdings.of(published.id).is_some() {
+                for (&counter, amount) in &drawn {
+                    left[counter] = left[counter].saturating_sub(*amount);
+                }
+            }
+            draws.push(drawn.into_iter().collect());
+        }
+        let overdrawn = left.iter().position(|&left| left < 0);
+        Self { names, left, overdrawn, draws, first_device: edition.devices.start }
+    }
+
+    /// What a device draws, by counter.
+    pub(super) fn draws(&self, device: usize) -> &[(usize, i128)] {
+        &self.draws[device - self.first_device]
+    }
+
+    /// Whether a device can draw beside what is drawn tentatively already.
+    pub(super) fn check(&self, device: usize, drawn: Option<&[i128]>) -> Result<(), CounterMiss> {
+        let drawn = |counter: usize| drawn.map_or(0, |drawn| drawn[counter]);
+        for &(counter, wanted) in self.draws(device) {
+            let left = self.left[counter].saturating_sub(drawn(counter));
+            if wanted > left {
+                return Err(CounterMiss { counter, wanted, left });
+            }
+        }
+        match self.overdrawn {
+            None => Ok(()),
+            Some(counter) => Err(CounterMiss { counter, wanted: 0, left: self.left[counter] }),
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! From which nodes all devices of a claim can be reached.
+
+use super::refusal::Refusal;
+use super::scene::Scene;
+use super::tentative::Pick;
+use crate::node::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
+use crate::slice::NodeScope;
+
+/// The nodes of a claim's devices; `None`: all nodes.
+///
+/// One device of one node, or one that binds to it, ties the claim to the node for which it is
+/// allocated. Else what the devices require is put together.
+pub(super) fn nodes(
+    scene: &Scene<'_, '_>,
+    picks: &[Pick<'_>],
+) -> Result<Option<NodeSelector>, Refusal> {
+    let mut term = NodeSelectorTerm::default();
+    for pick in picks {
+        let published = scene.published(pick.candidate.device);
+        let slice = scene.allocator.base.inventory.slices[published.slice];
+        let scope = match &slice.nodes {
+            NodeScope::PerDevice => published.device.nodes.as_ref(),
+            scope => Some(scope),
+        };
+        if matches!(scope, Some(NodeScope::Node(_))) || published.device.binds_to_node {
+            return Ok(Some(only(&scene.node.name)));
+        }
+        let Some(NodeScope::Selector(selector)) = scope else { continue };
+        match selector.terms.as_slice() {
+            [] => {}
+            [one] => {
+                add(&mut term.fields, &one.fields);
+                add(&mut term.labels, &one.labels);
+            }
+            terms => {
+                let slice = slice.name.clone();
+                return Err(Refusal::NodeSelectorTerms { slice, terms: terms.len() });
+            }
+        }
+    }
+    let is_empty = term.fields.is_empty() && term.labels.is_empty();
+    Ok((!is_empty).then(|| NodeSelector { terms: vec![term] }))
+}
+
+/// Selects one node.
+fn only(node: &str) -> NodeSelector {
+    let name = NodeRequirement {
+        key: "metadata.name".to_owned(),
+        operator: NodeOperator::In,
+        values: vec![node.to_owned()],
+    };
+    NodeSelector { terms: vec![NodeSelectorTerm { labels: Vec::new(), fields: vec![name] }] }
+}
+
+/// Adds requirements that are not there yet. The order of values does not matter.
+fn add(to: &mut Vec<NodeRequirement>, from: &[NodeRequirement]) {
+    let values = |one: &NodeRequirement| {
+        let mut values = one.values.clone();
+        values.sort_unstable();
+        values.dedup();
+        values
+    };
+    for one in from {
+        let is_same = |other: &NodeRequirement| {
+            (&other.key, other.operator) == (&one.key, one.operator) && values(other) == values(one)
+        };
+        if !to.iter().any(is_same) {
+            to.push(one.clone());
+        }
+    }
+}

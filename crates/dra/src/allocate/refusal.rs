@@ -1,0 +1,176 @@
+//! Why claims get nothing on a node.
+
+use std::fmt;
+
+use crate::cel::CelError;
+use crate::claim::{Claim, Rule};
+use crate::features::Feature;
+use crate::node::NodeSelectorError;
+use crate::pools::{PoolDefect, PoolRef};
+
+/// Most results that a claim may have.
+pub const RESULTS_PER_CLAIM: usize = 32;
+
+/// A claim by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A device by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceRef {
+    /// Its driver.
+    pub driver: String,
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub device: String,
+}
+
+/// Why claims get nothing on a node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// No choice of devices serves all claims together.
+    #[error("the node's free devices do not serve all claims")]
+    NoFit,
+    /// As [`Refusal::NoFit`], and one of the node's pools is left out because it contradicts itself.
+    #[error(
+        "the node's free devices do not serve all claims, and pool {pool} is invalid: {defect}"
+    )]
+    InvalidPool {
+        /// The pool.
+        pool: PoolRef,
+        /// What is wrong with it.
+        defect: PoolDefect,
+    },
+    /// The search was given up.
+    #[error(
+        "no answer after {limit} steps of search; ask for fewer devices or fewer alternatives in one pod"
+    )]
+    Steps {
+        /// How many steps it was allowed.
+        limit: u64,
+    },
+    /// A claim needs more results than it may have.
+    #[error("claim {claim} asks for {wanted} devices; a claim may have {RESULTS_PER_CLAIM}")]
+    TooManyDevices {
+        /// The claim.
+        claim: ClaimRef,
+        /// How many it needs at least.
+        wanted: usize,
+    },
+    /// A request cannot be served as long as something is not repaired.
+    #[error("claim {claim}, request {request}: {fault}")]
+    Request {
+        /// The claim.
+        claim: ClaimRef,
+        /// `<request>` or `<request>/<alternative>`.
+        request: String,
+        /// What is wrong.
+        fault: Box<RequestFault>,
+    },
+    /// A slice selects its nodes in an unsound way.
+    #[error("slice {slice}: {error}")]
+    NodeSelector {
+        /// Name of the slice.
+        slice: String,
+        /// What is wrong.
+        error: NodeSelectorError,
+    },
+    /// A slice selects its nodes with several terms, which an allocation cannot carry on.
+    #[error("slice {slice} selects nodes with {terms} terms; one is allowed")]
+    NodeSelectorTerms {
+        /// Name of the slice.
+        slice: String,
+        /// How many terms it has.
+        terms: usize,
+    },
+}
+
+/// What is wrong with a request, or with what it needs.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestFault {
+    /// There is no such class.
+    #[error("there is no device class {0}")]
+    UnknownClass(String),
+    /// It uses a feature that is off in the cluster.
+    #[error("it needs {0:?}, which is off in this cluster")]
+    FeatureOff(Feature),
+    /// It asks for all devices, but a pool is not complete.
+    #[error("it asks for all devices, but pool {0} is being updated")]
+    PoolIncomplete(PoolRef),
+    /// It asks for all devices, but a pool contradicts itself.
+    #[error("it asks for all devices, but pool {pool} is invalid: {defect}")]
+    PoolInvalid {
+        /// The pool.
+        pool: PoolRef,
+        /// What is wrong with it.
+        defect: PoolDefect,
+    },
+    /// A selector does not compile, or fails on a device.
+    #[error("{}{error}", of_class(class.as_deref()))]
+    Cel {
+        /// The class whose selector it is; `None`: the request's own.
+        class: Option<String>,
+        /// What is wrong.
+        error: CelError,
+    },
+    /// It asks for all devices, but a constraint keeps one of them out.
+    #[error("it asks for all devices, but with {device} they do not {}", agreement(rule))]
+    ConstraintOfAll {
+        /// The device.
+        device: DeviceRef,
+        /// What does not hold.
+        rule: Rule,
+    },
+}
+
+impl Refusal {
+    /// Whether it is about this node only, so that another node may serve the claims. Otherwise a
+    /// claim, a class or a slice has to be repaired first.
+    pub fn is_of_node(&self) -> bool {
+        matches!(self, Self::NoFit | Self::InvalidPool { .. } | Self::Steps { .. })
+    }
+
+    pub(super) fn request(claim: &Claim, request: String, fault: RequestFault) -> Self {
+        Self::Request { claim: ClaimRef::of(claim), request, fault: Box::new(fault) }
+    }
+}
+
+impl ClaimRef {
+    /// The name of a claim.
+    pub fn of(claim: &Claim) -> Self {
+        Self { namespace: claim.namespace.clone(), name: claim.name.clone() }
+    }
+}
+
+impl fmt::Display for ClaimRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl fmt::Display for DeviceRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.driver, self.pool, self.device)
+    }
+}
+
+/// Names the class whose selector is spoken of.
+pub(super) fn of_class(class: Option<&str>) -> String {
+    class.map(|class| format!("class {class}: ")).unwrap_or_default()
+}
+
+/// What devices should do under a rule.
+pub(super) fn agreement(rule: &Rule) -> String {
+    match rule {
+        Rule::Match(attribute) => format!("agree in {attribute}"),
+        Rule::Distinct(attribute) => format!("differ in {attribute}"),
+    }
+}

@@ -1,0 +1,67 @@
+//! Selectors, run once for each kind of device.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use crate::cel::{CelError, DeviceView, Selectors};
+use crate::pools::{Inventory, Published};
+
+/// The selectors that were asked for so far, with what they said.
+#[derive(Debug, Default)]
+pub(super) struct Selection {
+    selectors: Selectors,
+    verdicts: RwLock<HashMap<String, Arc<Verdicts>>>,
+}
+
+/// What one selector says of each kind of device.
+#[derive(Debug)]
+pub(super) struct Verdicts {
+    /// The selector.
+    pub(super) expression: String,
+    /// Whether it matches, or why it cannot say.
+    by_kind: Box<[OnceLock<Result<bool, CelError>>]>,
+}
+
+impl Selection {
+    /// The verdicts of a selector. It is compiled when the first device needs it.
+    pub(super) fn verdicts(&self, inventory: &Inventory<'_>, expression: &str) -> Arc<Verdicts> {
+        let known = self.verdicts.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(verdicts) = known.get(expression) {
+            return Arc::clone(verdicts);
+        }
+        drop(known);
+        let mut known = self.verdicts.write().unwrap_or_else(PoisonError::into_inner);
+        let verdicts = known.entry(expression.to_owned()).or_insert_with(|| {
+            let by_kind = (0..inventory.kinds()).map(|_| OnceLock::new()).collect();
+            Arc::new(Verdicts { expression: expression.to_owned(), by_kind })
+        });
+        Arc::clone(verdicts)
+    }
+
+    /// What a selector says of a device.
+    pub(super) fn verdict<'v>(
+        &self,
+        inventory: &Inventory<'_>,
+        verdicts: &'v Verdicts,
+        published: Published<'_>,
+    ) -> Result<bool, &'v CelError> {
+        let verdict = verdicts.by_kind[published.kind].get_or_init(|| {
+            let driver = &inventory.slices[published.slice].driver;
+            let view = DeviceView { driver, device: published.device };
+            self.selectors.get(&verdicts.expression)?.matches(view)
+        });
+        verdict.as_ref().copied()
+    }
+}
+
+/// The same error, said of a device: what was found for one of its kind holds for it.
+pub(super) fn said_of(error: &CelError, of: &str) -> CelError {
+    let mut error = error.clone();
+    match &mut error {
+        CelError::Runtime { device, .. }
+        | CelError::NotBool { device, .. }
+        | CelError::TooCostly { device, .. } => of.clone_into(device),
+        CelError::Compile { .. } | CelError::TooLong { .. } => {}
+    }
+    error
+}

@@ -1,0 +1,14 @@
+mod all_devices;
+mod capacity;
+mod constraints;
+mod counters;
+mod exhaustive;
+mod explain;
+mod first_fit;
+mod kit;
+mod lists;
+mod properties;
+mod random;
+mod reach;
+mod selectors;
+mod taints;

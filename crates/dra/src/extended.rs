@@ -1,0 +1,218 @@
+//! Extended resources that classes serve: the claim behind `limits: {nvidia.com/gpu: 1}` (KEP-5004).
+//!
+//! The scheduler makes one claim for all such resources of a pod. Its requests are named
+//! `container-<i>-request-<j>`: `i` counts init containers first, `j` is the resource's place among
+//! the names of all resources that the container asks for. An init container that ends before the
+//! others start uses what they have and asks only for what is more; of several the one that needs
+//! most asks for all.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Quantity;
+use crate::claim::{Ask, Claim, Count, DeviceRequest, Request};
+use crate::classes::{CLASS_RESOURCE_PREFIX, Classes};
+
+/// Name of the claim until the API server has it.
+pub const EXTENDED_CLAIM_NAME: &str = "<extended-resources>";
+
+/// A container of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: String,
+    /// When it runs.
+    pub stage: Stage,
+    /// All its resource requests, those of other kinds too: they count in names of requests.
+    pub requests: BTreeMap<String, Quantity>,
+}
+
+/// When a container runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Before the others.
+    Init,
+    /// From its turn among the init containers on (`restartPolicy: Always`).
+    Sidecar,
+    /// After the init containers.
+    Main,
+}
+
+/// What a pod's extended resources ask of classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtendedClaim {
+    /// The requests, by name.
+    pub requests: Vec<Request>,
+    /// Which container uses which request for what.
+    pub mappings: Vec<RequestMapping>,
+}
+
+/// A container uses a request for a resource
+/// (`pod.status.extendedResourceClaimStatus.requestMappings`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestMapping {
+    /// Name of the container.
+    pub container: String,
+    /// The extended resource.
+    pub resource: String,
+    /// Name of the request.
+    pub request: String,
+}
+
+/// A node has no device plugin for a resource, and no class serves it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("neither a device plugin of the node nor a device class serves {resource}")]
+pub struct NotServed {
+    /// The extended resource.
+    pub resource: String,
+}
+
+impl ExtendedClaim {
+    /// The claim, without an identity of its own: the API server gives it one.
+    pub fn claim(&self, namespace: &str) -> Claim {
+        Claim {
+            namespace: namespace.to_owned(),
+            name: EXTENDED_CLAIM_NAME.to_owned(),
+            requests: self.requests.clone(),
+            ..Claim::default()
+        }
+    }
+}
+
+/// The claim for the extended resources of a pod on a node; `None` when it needs none.
+///
+/// `containers` are in the pod's order, init containers (with sidecars) before the others.
+/// `allocatable` is what the node's device plugins serve: what they have any of is theirs.
+pub fn extended_claim(
+    containers: &[Container],
+    classes: &Classes,
+    allocatable: &BTreeMap<String, i64>,
+) -> Result<Option<ExtendedClaim>, NotServed> {
+    let asked: BTreeSet<&String> = containers
+        .iter()
+        .flat_map(|container| &container.requests)
+        .filter(|(name, amount)| **amount != Quantity::ZERO && is_extended_resource(name))
+        .map(|(name, _)| name)
+        .collect();
+    let mut claim = ExtendedClaim::default();
+    for resource in asked {
+        let plugin = allocatable.get(resource).copied();
+        match classes.for_resource(resource) {
+            Some(class) if plugin.unwrap_or(0) == 0 => claim.add(containers, resource, &class.name),
+            None if plugin.is_none() => return Err(NotServed { resource: resource.clone() }),
+            _ => {}
+        }
+    }
+    claim.requests.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok((!claim.requests.is_empty()).then_some(claim))
+}
+
+/// Whether a resource is an extended one: qualified by a domain that is not Kubernetes' own, or the
+/// one that each class serves.
+pub fn is_extended_resource(name: &str) -> bool {
+    if name.starts_with(CLASS_RESOURCE_PREFIX) {
+        return true;
+    }
+    let is_word = |text: &str, others: &[u8]| {
+        let is_inner = |b: u8| b.is_ascii_alphanumeric() || others.contains(&b);
+        let is_end = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+        let bytes = text.as_bytes();
+        is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|&b| is_inner(b))
+    };
+    // Quota counts it as `requests.<name>`, which must be a name as well.
+    let most = 253 - "requests.".len();
+    name.split_once('/').is_some_and(|(domain, id)| {
+        !name.contains("kubernetes.io/")
+            && !name.starts_with("requests.")
+            && domain.len() <= most
+            && domain.split('.').all(|label| is_word(label, b"-"))
+            && !domain.bytes().any(|b| b.is_ascii_uppercase())
+            && id.len() <= 63
+            && is_word(id, b"-_.")
+    })
+}
+
+impl ExtendedClaim {
+    /// Adds what the containers ask of one resource.
+    fn add(&mut self, containers: &[Container], resource: &str, class: &str) {
+        // A request for each container that lives on, at the container's index.
+        let mut lasting: Vec<Option<Counted>> = Vec::new();
+        for (index, container) in containers.iter().enumerate() {
+            let is_lasting = container.stage != Stage::Init;
+            let asked = is_lasting.then(|| Asked::of(container, index, resource)).flatten();
+            lasting.push(asked.map(|asked| {
+                self.map(container, resource, &asked.name);
+                Counted { name: asked.name, count: asked.count }
+            }));
+        }
+        let mut most: Option<Counted> = None;
+        let mut brief = Vec::new();
+        for (index, container) in containers.iter().enumerate() {
+            if container.stage != Stage::Init {
+                continue;
+            }
+            let Some(asked) = Asked::of(container, index, resource) else { continue };
+            let mut reused = 0;
+            for later in lasting[index..].iter().flatten() {
+                if reused >= asked.count {
+                    break;
+                }
+                reused += later.count;
+                brief.push((container, later.name.clone(), false));
+            }
+            if reused >= asked.count {
+                continue;
+            }
+            let own = Counted { name: asked.name, count: asked.count - reused };
+            brief.push((container, own.name.clone(), true));
+            if most.as_ref().is_none_or(|most| most.count < own.count) {
+                most = Some(own);
+            }
+        }
+        for (container, name, is_own) in brief {
+            let name = match &most {
+                Some(most) if is_own => &most.name,
+                _ => &name,
+            };
+            self.map(container, resource, name);
+        }
+        for Counted { name, count } in most.into_iter().chain(lasting.into_iter().flatten()) {
+            let count = Count::Exactly(count);
+            let ask = DeviceRequest { class: class.to_owned(), count, ..DeviceRequest::default() };
+            self.requests.push(Request { name, ask: Ask::Exactly(ask) });
+        }
+    }
+
+    fn map(&mut self, container: &Container, resource: &str, request: &str) {
+        self.mappings.push(RequestMapping {
+            container: container.name.clone(),
+            resource: resource.to_owned(),
+            request: request.to_owned(),
+        });
+    }
+}
+
+/// A request to be.
+struct Counted {
+    name: String,
+    count: u64,
+}
+
+/// What a container asks of a resource.
+struct Asked {
+    /// Name of its request.
+    name: String,
+    count: u64,
+}
+
+impl Asked {
+    /// `None` when it asks for nothing, or not for a whole number.
+    fn of(container: &Container, index: usize, resource: &str) -> Option<Self> {
+        let amount = *container.requests.get(resource)?;
+        let count = u64::try_from(amount.value()).ok().filter(|_| amount.is_whole())?;
+        let place = container.requests.keys().position(|name| name == resource)?;
+        (count > 0).then(|| Self { name: format!("container-{index}-request-{place}"), count })
+    }
+}

@@ -1,0 +1,66 @@
+//! Devices that no selector can tell apart share a kind, so that selectors run once for all of them.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::slice::{AllowedAmounts, AttributeValue, Capacity, Device};
+
+/// Finds the kinds of devices.
+#[derive(Default)]
+pub(super) struct Kinds<'a> {
+    /// One device of each kind, with its driver.
+    seen: Vec<(&'a str, &'a Device)>,
+    by_print: HashMap<u64, Vec<usize>>,
+}
+
+impl<'a> Kinds<'a> {
+    /// The kind of a driver's device, as an index.
+    pub(super) fn of(&mut self, driver: &'a str, device: &'a Device) -> usize {
+        let same = self.by_print.entry(print(driver, device)).or_default();
+        let is_equal = |&&kind: &&usize| {
+            let (other_driver, other) = self.seen[kind];
+            other_driver == driver
+                && other.allow_multiple == device.allow_multiple
+                && other.attributes == device.attributes
+                && other.capacity == device.capacity
+        };
+        if let Some(&kind) = same.iter().find(is_equal) {
+            return kind;
+        }
+        let kind = self.seen.len();
+        self.seen.push((driver, device));
+        same.push(kind);
+        kind
+    }
+
+    /// How many kinds there are.
+    pub(super) fn count(&self) -> usize {
+        self.seen.len()
+    }
+}
+
+/// A number that is equal for equal devices.
+fn print(driver: &str, device: &Device) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    driver.hash(&mut hasher);
+    device.allow_multiple.hash(&mut hasher);
+    for (name, value) in &device.attributes {
+        name.hash(&mut hasher);
+        match value {
+            AttributeValue::Int(value) => (0, value).hash(&mut hasher),
+            AttributeValue::Bool(value) => (1, value).hash(&mut hasher),
+            AttributeValue::String(value) => (2, value).hash(&mut hasher),
+            AttributeValue::Version(value) => (3, value).hash(&mut hasher),
+        }
+    }
+    for (name, Capacity { value, policy }) in &device.capacity {
+        (name, value).hash(&mut hasher);
+        match policy.as_ref().map(|policy| &policy.allowed) {
+            None => 0.hash(&mut hasher),
+            Some(AllowedAmounts::Any) => 1.hash(&mut hasher),
+            Some(AllowedAmounts::Values(values)) => values.hash(&mut hasher),
+            Some(AllowedAmounts::Range { min, max, step }) => (min, max, step).hash(&mut hasher),
+        }
+    }
+    hasher.finish()
+}

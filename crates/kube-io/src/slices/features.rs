@@ -1,0 +1,183 @@
+//! Which fields of devices an API server keeps.
+//!
+//! A server drops the fields of a feature that is off without a word. What is published must mean
+//! the same with and without them: MIG placements whose counters are lost would be given beside the
+//! whole GPU, a sick GPU whose taint is lost would be given at all. So what a server keeps is found
+//! out first, by a dry run, which stores nothing, and whatever is written is read back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::resource::v1 as api;
+use octavo_dra::{Device, TaintEffect};
+
+use super::Pool;
+
+/// A feature of the API whose fields our devices have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// Counters and what devices take from them.
+    Counters,
+    /// Several claims to a device, each with a part of its capacity.
+    Shares,
+    /// Taints on devices.
+    Taints,
+}
+
+/// What is known of a server: features whose fields it keeps or drops.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Features(BTreeMap<Feature, bool>);
+
+/// A pool's content as it can be published on a server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Content {
+    pub(super) counters: Vec<octavo_dra::CounterSet>,
+    pub(super) devices: Vec<Device>,
+}
+
+impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Counters, Self::Shares, Self::Taints];
+
+    /// Name of the feature gate.
+    pub fn gate(self) -> &'static str {
+        match self {
+            Self::Counters => "DRAPartitionableDevices",
+            Self::Shares => "DRAConsumableCapacity",
+            Self::Taints => "DRADeviceTaints",
+        }
+    }
+
+    /// What follows for the devices where the fields are dropped.
+    pub fn loss(self) -> &'static str {
+        match self {
+            Self::Counters => "GPUs that are opted into dynamic MIG are offered whole only",
+            Self::Shares => "GPUs are offered whole only, without shares",
+            Self::Taints => "devices that are not well are left out instead of tainted",
+        }
+    }
+
+    fn is_used_by(self, pool: &Pool) -> bool {
+        match self {
+            Self::Counters => {
+                !pool.counters.is_empty()
+                    || pool.devices.iter().any(|device| !device.consumes.is_empty())
+            }
+            Self::Shares => pool.devices.iter().any(is_shared),
+            Self::Taints => pool.devices.iter().any(|device| !device.taints.is_empty()),
+        }
+    }
+
+    /// How many fields of the feature a slice has.
+    fn count(self, spec: &api::ResourceSliceSpec) -> usize {
+        let devices = spec.devices.iter().flatten();
+        match self {
+            Self::Counters => {
+                let taken = devices.map(|device| device.consumes_counters.iter().flatten().count());
+                taken.sum::<usize>() + spec.shared_counters.as_ref().map_or(0, Vec::len)
+            }
+            Self::Shares => {
+                let policies = |device: &api::Device| {
+                    let capacities = device.capacity.iter().flat_map(BTreeMap::values);
+                    capacities.filter(|capacity| capacity.request_policy.is_some()).count()
+                };
+                let of = |device: &api::Device| {
+                    usize::from(device.allow_multiple_allocations.is_some()) + policies(device)
+                };
+                devices.map(of).sum()
+            }
+            Self::Taints => devices.map(|device| device.taints.iter().flatten().count()).sum(),
+        }
+    }
+}
+
+impl Features {
+    /// Takes note of what became of a slice that was sent; returns the features whose fields were
+    /// dropped though they were not known to be.
+    pub(super) fn compare(
+        &mut self,
+        sent: &api::ResourceSlice,
+        kept: &api::ResourceSlice,
+    ) -> BTreeSet<Feature> {
+        let mut lost = BTreeSet::new();
+        for feature in Feature::ALL {
+            let (sent, kept) = (feature.count(&sent.spec), feature.count(&kept.spec));
+            if sent > 0 {
+                let is_kept = kept >= sent;
+                if self.0.insert(feature, is_kept) != Some(false) && !is_kept {
+                    lost.insert(feature);
+                }
+            }
+        }
+        lost
+    }
+
+    /// Takes note of a server's answer to a probe.
+    pub(super) fn set(&mut self, feature: Feature, is_kept: bool) {
+        self.0.insert(feature, is_kept);
+    }
+
+    /// Takes note of what slices that are there show. Not of counters: a server keeps them in slices
+    /// that have some, though the feature is off and no allocator heeds them any more.
+    pub(super) fn witness<'a>(&mut self, found: impl Iterator<Item = &'a api::ResourceSlice>) {
+        for slice in found {
+            for feature in [Feature::Shares, Feature::Taints] {
+                if feature.count(&slice.spec) > 0 {
+                    self.0.entry(feature).or_insert(true);
+                }
+            }
+        }
+    }
+
+    /// Forgets what may have changed with the server.
+    pub(super) fn doubt(&mut self) {
+        self.0.retain(|feature, is_kept| *is_kept && *feature != Feature::Counters);
+    }
+
+    /// Whether a pool uses a feature of which nothing is known.
+    pub(super) fn is_unknown(&self, feature: Feature, pool: &Pool) -> bool {
+        !self.0.contains_key(&feature) && feature.is_used_by(pool)
+    }
+
+    /// The features that a pool uses and whose fields are dropped.
+    pub(super) fn missing(&self, pool: &Pool) -> BTreeSet<Feature> {
+        let is_missing = |feature: &Feature| self.drops(*feature) && feature.is_used_by(pool);
+        Feature::ALL.into_iter().filter(is_missing).collect()
+    }
+
+    /// A pool as it can be published. What is not known to be dropped is taken to be kept.
+    pub(super) fn content(&self, pool: &Pool) -> Content {
+        let is_plain = self.drops(Feature::Counters) && Feature::Counters.is_used_by(pool);
+        let (mut devices, counters) = if is_plain {
+            (pool.plain.clone(), Vec::new())
+        } else {
+            (pool.devices.clone(), pool.counters.clone())
+        };
+        if self.drops(Feature::Shares) {
+            for device in &mut devices {
+                device.allow_multiple = false;
+                device.capacity.values_mut().for_each(|capacity| capacity.policy = None);
+            }
+        }
+        if self.drops(Feature::Taints) {
+            devices.retain(|device| {
+                device.taints.iter().all(|taint| taint.effect == TaintEffect::None)
+            });
+            for device in &mut devices {
+                device.taints.clear();
+            }
+        }
+        Content { counters, devices }
+    }
+
+    /// Whether the fields of a feature are known to be dropped.
+    pub(super) fn drops(&self, feature: Feature) -> bool {
+        self.0.get(&feature) == Some(&false)
+    }
+}
+
+fn is_shared(device: &Device) -> bool {
+    device.allow_multiple || device.capacity.values().any(|capacity| capacity.policy.is_some())
+}
+
+#[cfg(test)]
+mod tests;

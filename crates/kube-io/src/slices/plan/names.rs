@@ -1,0 +1,62 @@
+//! Names of slices: allocators try the slices of a pool in order of name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::resource::v1 as api;
+
+use super::Wanted;
+
+/// Longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// The names of a pool's parts, in order: those of the slices that are there, as far as there are
+/// any, and new ones.
+pub(super) fn of_parts(
+    wanted: &Wanted<'_>,
+    parts: usize,
+    ours: &[&api::ResourceSlice],
+    found: &BTreeMap<String, api::ResourceSlice>,
+) -> BTreeSet<String> {
+    let old = ours.iter().take(parts).filter_map(|slice| slice.metadata.name.clone());
+    let mut names: BTreeSet<String> = old.collect();
+    let mut number = names.len();
+    while names.len() < parts {
+        let name = free(wanted, number, |name| found.contains_key(name));
+        names.insert(name);
+        number += 1;
+    }
+    names
+}
+
+/// A name that no slice of ours has.
+pub(super) fn free(wanted: &Wanted<'_>, index: usize, is_taken: impl Fn(&str) -> bool) -> String {
+    let mut number = index;
+    loop {
+        let name = name(wanted.driver, wanted.node, &format!("{number:03}"));
+        if !is_taken(&name) {
+            return name;
+        }
+        number += 1000;
+    }
+}
+
+/// `<node>-<driver>-<last>`.
+pub(crate) fn name(driver: &str, node: &str, last: &str) -> String {
+    let tail = format!("-{driver}-{last}");
+    let mut name = node.to_owned();
+    if name.len() + tail.len() > LONGEST_NAME {
+        let mark = format!("-{:016x}", fingerprint(node));
+        name.truncate(LONGEST_NAME - tail.len() - mark.len());
+        // A label may not begin with a dash.
+        name.truncate(name.trim_end_matches(['.', '-']).len());
+        name.push_str(&mark);
+    }
+    name + &tail
+}
+
+/// FNV-1a: the same number for the same text in every version of the program.
+fn fingerprint(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

@@ -1,0 +1,103 @@
+//! Asks an API server which fields it keeps, by slices that it only pretends to create.
+
+use k8s_openapi::api::resource::v1 as api;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use octavo_dra::{
+    AllowedAmounts, Capacity, CounterConsumption, CounterSet, Device, DeviceTaint, NodeScope,
+    Quantity, RequestPolicy, Slice, TaintEffect,
+};
+
+use super::convert;
+use super::features::{Feature, Features};
+
+/// Name of what a probe is about: device, counter set, counter, capacity.
+const PROBE: &str = "probe";
+
+/// Whose slices a probe is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) driver: &'a str,
+    pub(super) node: &'a str,
+    pub(super) pool: &'a str,
+    /// Name of a slice that is not there.
+    pub(super) name: &'a str,
+}
+
+/// Finds out whether a server keeps the fields of a feature. Nothing is stored.
+pub(super) async fn probe(
+    slices: &Api<api::ResourceSlice>,
+    place: Place<'_>,
+    feature: Feature,
+    features: &mut Features,
+) -> Result<(), kube::Error> {
+    let parameters = PostParams { dry_run: true, ..PostParams::default() };
+    for slice in specimens(place, feature) {
+        match slices.create(&parameters, &slice).await {
+            Ok(kept) => {
+                features.compare(&slice, &kept);
+                if features.drops(feature) {
+                    return Ok(());
+                }
+            }
+            // Older servers have other rules for the same fields.
+            Err(kube::Error::Api(status)) if status.code == 422 => {
+                tracing::warn!(?feature, reason = %status.message, "the API server refuses a feature");
+                features.set(feature, false);
+                return Ok(());
+            }
+            // A webhook that cannot tell a dry run. What is written is read back all the same.
+            Err(kube::Error::Api(status)) if status.code == 400 => {
+                tracing::warn!(?feature, reason = %status.message, "cannot ask what the API server keeps");
+                features.set(feature, true);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Slices that use a feature in all the ways in which ours do.
+fn specimens(place: Place<'_>, feature: Feature) -> Vec<api::ResourceSlice> {
+    let one = Quantity::decimal(1);
+    let counters = || [(PROBE.to_owned(), one)].into();
+    let mut device = Device { name: PROBE.to_owned(), ..Device::default() };
+    let mut sets = Vec::new();
+    match feature {
+        Feature::Counters => {
+            sets.push(CounterSet { name: PROBE.to_owned(), counters: counters() });
+            let counter_set = PROBE.to_owned();
+            device.consumes = vec![CounterConsumption { counter_set, counters: counters() }];
+        }
+        Feature::Shares => {
+            let allowed = AllowedAmounts::Range { min: one, max: Some(one), step: None };
+            let policy = Some(RequestPolicy { default: Some(one), allowed });
+            device.allow_multiple = true;
+            device.capacity = [(PROBE.to_owned(), Capacity { value: one, policy })].into();
+        }
+        Feature::Taints => {
+            let effect = TaintEffect::NoSchedule;
+            let key = "octavo.dev/probe".to_owned();
+            device.taints = vec![DeviceTaint { key, value: String::new(), effect }];
+        }
+    }
+    let slice = |counters: Vec<CounterSet>, devices| api::ResourceSlice {
+        metadata: ObjectMeta { name: Some(place.name.to_owned()), ..ObjectMeta::default() },
+        spec: convert::to_api(&Slice {
+            driver: place.driver.to_owned(),
+            pool: place.pool.to_owned(),
+            generation: 1,
+            slice_count: 1,
+            nodes: NodeScope::Node(place.node.to_owned()),
+            counters,
+            devices,
+            ..Slice::default()
+        }),
+    };
+    let mut slices = vec![slice(Vec::new(), vec![device])];
+    if !sets.is_empty() {
+        slices.push(slice(sets, Vec::new()));
+    }
+    slices
+}

@@ -1,0 +1,112 @@
+//! Where two allocators differ about a case.
+
+use k8s_openapi::api::resource::v1 as api;
+
+use crate::case::{Case, Given, Verdict};
+use crate::oracle::{Answer, Oracle};
+use crate::ours;
+
+/// What a comparison has found.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    /// Where verdicts or requests differ, one line each.
+    pub(crate) differences: Vec<String>,
+    /// Where both can serve the pod, but not with the very same allocations: both take the first
+    /// that they find in one order. One entry each.
+    pub(crate) other_devices: Vec<String>,
+    /// What is wrong with ours' allocations by the rules of Kubernetes' code, one line each.
+    pub(crate) complaints: Vec<String>,
+    /// Upstream's verdicts.
+    pub(crate) verdicts: Vec<Verdict>,
+    /// On how many nodes both can serve the pod, and with the very same allocations.
+    pub(crate) identical: usize,
+}
+
+impl Comparison {
+    /// Everything that must not be.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let all = [&self.differences, &self.other_devices, &self.complaints];
+        all.into_iter().flatten().cloned().collect()
+    }
+
+    /// Whether both decide the same, right or wrong.
+    pub(crate) fn agrees(&self) -> bool {
+        self.differences.is_empty() && self.other_devices.is_empty()
+    }
+
+    /// Whether nothing is to be said.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.agrees() && self.complaints.is_empty()
+    }
+}
+
+/// Asks the oracle about a case that ours has decided; `decided` may be of another case, such as
+/// one with a fault planted.
+pub(crate) fn compare(
+    oracle: &mut Oracle,
+    seed: u64,
+    case: &Case,
+    decided: &[ours::OnNode],
+) -> Comparison {
+    let feasible = decided.iter().filter(|node| node.verdict == Verdict::Feasible);
+    let given: Given = feasible.map(|node| (node.node.clone(), node.allocations.clone())).collect();
+    let answer = oracle.decide(seed, case, &given);
+    differences(&answer, decided)
+}
+
+fn differences(answer: &Answer, decided: &[ours::OnNode]) -> Comparison {
+    let mut found = Comparison::default();
+    assert_eq!(answer.nodes.len(), decided.len());
+    for (theirs, ours) in answer.nodes.iter().zip(decided) {
+        let node = &theirs.node;
+        assert_eq!(*node, ours.node);
+        found.verdicts.push(theirs.verdict);
+        if theirs.verdict != ours.verdict {
+            found.differences.push(format!(
+                "{node}: {:?} ({}), ours says {:?} ({})",
+                theirs.verdict, theirs.message, ours.verdict, ours.message
+            ));
+        }
+        if !matches!(theirs.checked.as_str(), "" | "ok") {
+            found.complaints.push(format!("{node}: ours gives what is wrong: {}", theirs.checked));
+        }
+        if theirs.extended_requests != ours.extended_requests {
+            found.differences.push(format!(
+                "{node}: extended resources ask for {:?}, ours for {:?}",
+                theirs.extended_requests, ours.extended_requests
+            ));
+        }
+        let mappings = theirs.extended_mappings.iter();
+        let mappings: Vec<_> = mappings
+            .map(|m| (m.container_name.clone(), m.resource_name.clone(), m.request_name.clone()))
+            .collect();
+        if mappings != ours.extended_mappings {
+            found.differences.push(format!(
+                "{node}: extended resources map {mappings:?}, ours {:?}",
+                ours.extended_mappings
+            ));
+        }
+        if theirs.verdict == Verdict::Feasible && ours.verdict == Verdict::Feasible {
+            let (theirs, ours) = (plain(&theirs.allocations), plain(&ours.allocations));
+            if theirs == ours {
+                found.identical += 1;
+            } else {
+                let json = |of| serde_json::to_string(of).unwrap();
+                let (theirs, ours) = (json(&theirs), json(&ours));
+                found.other_devices.push(format!("{node}: {theirs}\n  ours {ours}"));
+            }
+        }
+    }
+    found
+}
+
+/// Allocations without what is of no consequence: identities of shares.
+fn plain(allocations: &[api::AllocationResult]) -> Vec<api::AllocationResult> {
+    let mut plain = allocations.to_vec();
+    for devices in plain.iter_mut().filter_map(|allocation| allocation.devices.as_mut()) {
+        for result in devices.results.iter_mut().flatten() {
+            result.share_id = result.share_id.as_ref().map(|_| String::new());
+        }
+    }
+    plain
+}

@@ -1,0 +1,185 @@
+//! Where we mean to decide otherwise than the Kubernetes that we are compared with: each entry
+//! names the issue by which Kubernetes is at fault, and a case that shows it. When Kubernetes has
+//! been corrected, the case shows nothing any more, and the entry has to go.
+
+use octavo_dra::{Feature, Features};
+use serde_json::json;
+
+use crate::case::{Case, Verdict};
+use crate::compare::compare;
+use crate::oracle::Oracle;
+use crate::ours;
+use crate::traits::{Trait, traits};
+
+/// A fault of Kubernetes.
+pub(crate) struct Divergence {
+    /// The issue, and where it was corrected.
+    pub(crate) issue: &'static str,
+    /// What it comes to.
+    pub(crate) about: &'static str,
+    /// A case with one node that shows it.
+    pub(crate) case: fn() -> Case,
+    /// What Kubernetes says of that case.
+    pub(crate) theirs: Verdict,
+    /// What is right.
+    pub(crate) ours: Verdict,
+}
+
+/// All of them.
+pub(crate) const DIVERGENCES: [Divergence; 4] = [
+    Divergence {
+        issue: "kubernetes/kubernetes#140438, corrected after 1.36.3 by #140600",
+        about: "distinctAttribute remembers one device of a request: others may repeat its value",
+        case: red_blue_red,
+        theirs: Verdict::Feasible,
+        ours: Verdict::Infeasible,
+    },
+    Divergence {
+        issue: "kubernetes/kubernetes#140434, corrected after 1.36.3 by #140504",
+        about: "counters are kept by name of the pool: those of two drivers are taken for one",
+        case: pools_of_one_name,
+        theirs: Verdict::Infeasible,
+        ours: Verdict::Feasible,
+    },
+    Divergence {
+        issue: "kubernetes/kubernetes#141103, corrected after 1.36.3 by #141110",
+        about: "a class that loses an extended resource to another loses its implicit name, too",
+        case: implicit_name_of_a_loser,
+        theirs: Verdict::Infeasible,
+        ours: Verdict::Feasible,
+    },
+    Divergence {
+        issue: "kubernetes/kubernetes#140652, corrected after 1.36.3 by #140702",
+        about: "requested amounts of more than 18 digits grow whenever they are looked at",
+        case: huge_amounts,
+        theirs: Verdict::Infeasible,
+        ours: Verdict::Feasible,
+    },
+];
+
+/// Whether a case that differs does so only by a fault of Kubernetes that is in the list: the
+/// first. Cases for the others come from no seed.
+pub(crate) fn explain(oracle: &mut Oracle, seed: u64, case: &Case) -> bool {
+    if !traits(case).contains(&Trait::DistinctAttribute) {
+        return false;
+    }
+    // With the fault, ours must agree to the letter. Whether the fault shows depends on the way of
+    // the search: what Kubernetes has given it may find wrong when it checks.
+    let decided = ours::decide(case, Features::default().with(Feature::KubernetesFaults));
+    compare(oracle, seed, case, &decided).agrees()
+}
+
+/// Three devices of two colours; three of different colours are asked for.
+fn red_blue_red() -> Case {
+    let device =
+        |name: &str, color: &str| json!({"name": name, "attributes": {"color": {"string": color}}});
+    let devices = [device("a", "red"), device("b", "blue"), device("c", "red")];
+    let slice = slice(&json!({"devices": devices}));
+    let asked = json!({
+        "requests": [{"name": "req-0", "exactly": {"deviceClassName": "all", "count": 3}}],
+        "constraints": [{"distinctAttribute": "gpu.example.com/color"}],
+    });
+    case(&[slice], &asked)
+}
+
+/// Two drivers have a pool named after the node, each with one counter and one device that needs
+/// all of it.
+fn pools_of_one_name() -> Case {
+    let slice = |driver: &str, name: &str, member: &str, content: serde_json::Value| {
+        json!({
+            "metadata": {"name": format!("{driver}-{name}")},
+            "spec": {
+                "driver": driver,
+                "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 2},
+                "nodeName": "node-a",
+                member: content,
+            }
+        })
+    };
+    let drivers = ["gpu.example.com", "net.example.com"];
+    let slices: Vec<_> = drivers
+        .iter()
+        .flat_map(|driver| {
+            let counters = json!({"slots": {"value": "1"}});
+            let sets = json!([{"name": "set", "counters": counters.clone()}]);
+            let draws = json!([{"counterSet": "set", "counters": counters}]);
+            let devices = json!([{"name": "dev-0", "consumesCounters": draws}]);
+            [
+                slice(driver, "counters", "sharedCounters", sets),
+                slice(driver, "devices", "devices", devices),
+            ]
+        })
+        .collect();
+    let asked = json!({
+        "requests": [{"name": "req-0", "exactly": {"deviceClassName": "all", "count": 2}}],
+    });
+    case(&slices, &asked)
+}
+
+/// Two classes serve a resource; a pod asks for the older by its implicit name.
+fn implicit_name_of_a_loser() -> Case {
+    let class = |name: &str, created: &str| {
+        json!({
+            "metadata": {"name": name, "creationTimestamp": created},
+            "spec": {"extendedResourceName": "example.com/gpu"},
+        })
+    };
+    let resource = json!({"deviceclass.resource.kubernetes.io/older": "1"});
+    let case = json!({
+        "nodes": [{"metadata": {"name": "node-a"}}],
+        "deviceClasses": [class("newer", "2026-02-01T00:00:00Z"), class("older", "2026-01-01T00:00:00Z")],
+        "slices": [slice(&json!({"devices": [{"name": "dev-0"}]}))],
+        "pod": {
+            "metadata": {"namespace": "default", "name": "pod"},
+            "spec": {"containers": [
+                {"name": "main", "resources": {"requests": resource, "limits": resource}}
+            ]},
+        },
+    });
+    serde_json::from_value(case).unwrap()
+}
+
+/// Two requests for 10 of 25, in numbers of twenty digits.
+fn huge_amounts() -> Case {
+    let device = json!({
+        "name": "dev-0",
+        "allowMultipleAllocations": true,
+        "capacity": {"memory": {
+            "value": "25000000000000000001",
+            "requestPolicy": {"default": "1", "validRange": {"min": "1"}},
+        }},
+    });
+    let request = |name: &str| {
+        let capacity = json!({"requests": {"memory": "10000000000000000001"}});
+        json!({"name": name, "exactly": {"deviceClassName": "all", "capacity": capacity}})
+    };
+    let asked = json!({"requests": [request("req-0"), request("req-1")]});
+    case(&[slice(&json!({"devices": [device]}))], &asked)
+}
+
+/// The one slice of a node.
+fn slice(content: &serde_json::Value) -> serde_json::Value {
+    let mut slice = json!({
+        "metadata": {"name": "slice"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "pool": {"name": "node-a", "generation": 1, "resourceSliceCount": 1},
+            "nodeName": "node-a",
+        }
+    });
+    slice["spec"].as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
+    slice
+}
+
+fn case(slices: &[serde_json::Value], asked: &serde_json::Value) -> Case {
+    let case = json!({
+        "nodes": [{"metadata": {"name": "node-a"}}],
+        "deviceClasses": [{"metadata": {"name": "all"}, "spec": {}}],
+        "slices": slices,
+        "claims": [{
+            "metadata": {"namespace": "default", "name": "claim"},
+            "spec": {"devices": asked},
+        }],
+    });
+    serde_json::from_value(case).unwrap()
+}

@@ -1,0 +1,156 @@
+//! Our allocator against Kubernetes' own, on clusters that are made at random: the verdict must be
+//! the same for every node, and what ours gives must keep the rules of Kubernetes' own code.
+//!
+//! A case is named by its seed: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo --test dra_oracle`
+//! runs the case of seed 77 alone. What differs is made small and printed as JSON.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_precision_loss,
+    clippy::default_trait_access,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::struct_excessive_bools,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on has failed; its numbers are small and its objects many"
+)]
+
+mod case;
+mod compare;
+mod divergences;
+mod generator;
+mod mutations;
+mod oracle;
+mod ours;
+mod rng;
+mod run;
+mod selectors;
+mod shrink;
+mod traits;
+
+use std::ops::Range;
+
+use octavo_dra::Features;
+
+use crate::case::{Given, Verdict};
+use crate::compare::compare;
+use crate::divergences::DIVERGENCES;
+use crate::generator::generate;
+use crate::mutations::{BLIND, WRONG, answer_wrongly};
+use crate::oracle::Oracle;
+use crate::run::{Report, run, side_by_side};
+use crate::traits::Trait;
+
+/// Seeds of the comparison.
+const SEEDS: Range<u64> = 0..10_000;
+
+/// Seeds within which every planted fault must show.
+const SEEDS_OF_FAULTS: Range<u64> = 0..1_500;
+
+/// Seeds whose objects are shown to the API server's validation, which compiles every selector.
+const SEEDS_OF_ADMISSION: Range<u64> = 0..400;
+
+#[test]
+fn kubernetes_decides_ten_thousand_cases_as_we_do() {
+    let chosen = std::env::var("OCTAVO_DRA_SEEDS").ok();
+    let seeds = chosen.as_deref().map_or(SEEDS, |range| {
+        let (from, to) = range.split_once("..").unwrap();
+        from.parse().unwrap()..to.parse().unwrap()
+    });
+    let report = run(seeds);
+    println!("{report}");
+    assert!(report.failures.is_empty(), "{} cases differ: see above", report.failures.len());
+    if chosen.is_none() {
+        assert_cases_are_worth_it(&report);
+    }
+}
+
+/// A generator that makes nothing but easy cases would prove nothing.
+fn assert_cases_are_worth_it(report: &Report) {
+    for one in Trait::ALL {
+        let percent = report.coverage.percent(one);
+        assert!(percent >= 10.0, "only {percent:.1}% of the cases have {one:?}");
+        for other in Trait::ALL {
+            let both = report.coverage.both(one, other);
+            assert!(both > 0, "no case has both {one:?} and {other:?}");
+        }
+    }
+    let feasible = report.percent(Verdict::Feasible);
+    assert!((30.0..=70.0).contains(&feasible), "{feasible:.1}% of the verdicts are feasible");
+    assert_eq!(report.count(Verdict::Timeout), 0, "a search that is given up decides nothing");
+    let servable = report.servable_percent();
+    assert!((30.0..=70.0).contains(&servable), "{servable:.1}% of the cases can be served");
+}
+
+#[test]
+fn an_api_server_would_accept_the_cases() {
+    let program = run::program();
+    let refusals = side_by_side(SEEDS_OF_ADMISSION, |seeds| {
+        let mut oracle = Oracle::start(&program);
+        let refusals = seeds.map(|seed| (seed, oracle.refusals(seed, &generate(seed))));
+        refusals.filter(|(_, refusals)| !refusals.is_empty()).collect::<Vec<_>>()
+    });
+    let refusals: Vec<_> = refusals.into_iter().flatten().collect();
+    // Expressions and pools that are wrong on purpose.
+    let unplanned: Vec<_> = refusals
+        .iter()
+        .flat_map(|(seed, refusals)| refusals.iter().map(move |refusal| (seed, refusal)))
+        .filter(|(_, refusal)| {
+            !refusal.contains("nonsense") && !refusal.contains("must evaluate to")
+        })
+        .collect();
+    assert!(unplanned.is_empty(), "{unplanned:#?}");
+}
+
+#[test]
+fn every_planted_fault_shows() {
+    let program = run::program();
+    let mut oracle = Oracle::start(&program);
+    for (name, blind) in BLIND {
+        let mut shows = |seed: u64| {
+            let case = generate(seed);
+            let mut seen = case.clone();
+            blind(&mut seen);
+            let decided = ours::decide(&seen, Features::default());
+            let comparison = compare(&mut oracle, seed, &case, &decided);
+            !comparison.is_clean() && !divergences::explain(&mut oracle, seed, &case)
+        };
+        let seed = SEEDS_OF_FAULTS.into_iter().find(|seed| shows(*seed));
+        let seed = seed.unwrap_or_else(|| panic!("an allocator that {name} would pass"));
+        println!("an allocator that {name} fails at seed {seed}");
+    }
+}
+
+#[test]
+fn every_wrong_answer_shows() {
+    let program = run::program();
+    let mut oracle = Oracle::start(&program);
+    for (name, fault) in WRONG {
+        let mut shows = |seed: u64| {
+            let case = generate(seed);
+            let mut decided = ours::decide(&case, Features::default());
+            answer_wrongly(&mut decided, fault);
+            !compare(&mut oracle, seed, &case, &decided).is_clean()
+        };
+        let seed = SEEDS_OF_FAULTS.into_iter().find(|seed| shows(*seed));
+        let seed = seed.unwrap_or_else(|| panic!("an allocator that {name} would pass"));
+        println!("an allocator that {name} fails at seed {seed}");
+    }
+}
+
+#[test]
+fn known_faults_of_kubernetes_are_still_there() {
+    let mut oracle = Oracle::start(&run::program());
+    for divergence in DIVERGENCES {
+        let case = (divergence.case)();
+        assert_eq!(oracle.refusals(0, &case), [""; 0]);
+        let theirs = oracle.decide(0, &case, &Given::new()).nodes[0].verdict;
+        let (issue, about) = (divergence.issue, divergence.about);
+        assert_eq!(theirs, divergence.theirs, "{issue}: {about}: corrected? Then the entry goes.");
+        let ours = ours::decide(&case, Features::default())[0].verdict;
+        assert_eq!(ours, divergence.ours, "{issue}: {about}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Comparing many cases, on all cores.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use octavo_dra::Features;
+use octavo_lab::Progress;
+
+use crate::case::{Case, Verdict};
+use crate::compare::{Comparison, compare};
+use crate::divergences;
+use crate::generator::generate;
+use crate::oracle::Oracle;
+use crate::ours;
+use crate::shrink::shrink;
+use crate::traits::{Coverage, traits};
+
+/// How many failures are made small and printed; more would be noise.
+const SHOWN: usize = 2;
+
+/// What came of many cases.
+#[derive(Default)]
+pub(crate) struct Report {
+    cases: usize,
+    servable: usize,
+    verdicts: BTreeMap<Verdict, usize>,
+    identical: usize,
+    other_devices: usize,
+    divergences: Vec<u64>,
+    pub(crate) coverage: Coverage,
+    /// Seeds of cases that differ, with what differs.
+    pub(crate) failures: Vec<(u64, Vec<String>)>,
+    /// The first of them, small.
+    shown: Vec<String>,
+}
+
+/// The control plane's program, which has the oracle.
+pub(crate) fn program() -> PathBuf {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(octavo_lab::control_plane(&Progress::to_stderr())).unwrap()
+}
+
+/// Does it with the seeds in as many parts as there are cores.
+pub(crate) fn side_by_side<T: Send>(
+    seeds: Range<u64>,
+    work: impl Fn(&mut dyn Iterator<Item = u64>) -> T + Sync,
+) -> Vec<T> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (work, seeds) = (&work, &seeds);
+    std::thread::scope(|scope| {
+        let start = |thread: usize| {
+            // Hard cases are spread evenly.
+            scope.spawn(move || work(&mut seeds.clone().skip(thread).step_by(threads)))
+        };
+        let started: Vec<_> = (0..threads).map(start).collect();
+        started.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Compares the cases of these seeds.
+pub(crate) fn run(seeds: Range<u64>) -> Report {
+    let program = program();
+    let parts = side_by_side(seeds, |seeds| {
+        let mut oracle = Oracle::start(&program);
+        let mut report = Report::default();
+        for seed in seeds {
+            report.compare(&mut oracle, seed);
+        }
+        report
+    });
+    let mut report = Report::default();
+    for part in parts {
+        report.add(part);
+    }
+    report.failures.sort();
+    report.divergences.sort_unstable();
+    report
+}
+
+impl Report {
+    /// How often there was this verdict.
+    pub(crate) fn count(&self, verdict: Verdict) -> usize {
+        self.verdicts.get(&verdict).copied().unwrap_or_default()
+    }
+
+    /// Share of a verdict among all verdicts, in percent.
+    pub(crate) fn percent(&self, verdict: Verdict) -> f64 {
+        let all: usize = self.verdicts.values().sum();
+        self.count(verdict) as f64 * 100.0 / all.max(1) as f64
+    }
+
+    /// Share of the cases that some node can serve, in percent.
+    pub(crate) fn servable_percent(&self) -> f64 {
+        self.servable as f64 * 100.0 / self.cases.max(1) as f64
+    }
+
+    fn compare(&mut self, oracle: &mut Oracle, seed: u64) {
+        let case = generate(seed);
+        let comparison = decide_and_compare(oracle, seed, &case);
+        self.cases += 1;
+        self.coverage.count(&traits(&case));
+        self.servable += usize::from(comparison.verdicts.contains(&Verdict::Feasible));
+        for verdict in &comparison.verdicts {
+            *self.verdicts.entry(*verdict).or_default() += 1;
+        }
+        self.identical += comparison.identical;
+        self.other_devices += comparison.other_devices.len();
+        if !comparison.is_clean() {
+            if divergences::explain(oracle, seed, &case) {
+                self.divergences.push(seed);
+                return;
+            }
+            if self.shown.len() < SHOWN {
+                self.shown.push(small(oracle, seed, &case));
+            }
+            self.failures.push((seed, comparison.all()));
+        }
+    }
+
+    fn add(&mut self, part: Self) {
+        self.cases += part.cases;
+        self.servable += part.servable;
+        for (verdict, count) in part.verdicts {
+            *self.verdicts.entry(verdict).or_default() += count;
+        }
+        self.identical += part.identical;
+        self.other_devices += part.other_devices;
+        self.divergences.extend(part.divergences);
+        self.coverage.add(&part.coverage);
+        self.failures.extend(part.failures);
+        self.shown.extend(part.shown);
+    }
+}
+
+fn decide_and_compare(oracle: &mut Oracle, seed: u64, case: &Case) -> Comparison {
+    compare(oracle, seed, case, &ours::decide(case, Features::default()))
+}
+
+/// The case made small, with what differs, to be read by a person.
+fn small(oracle: &mut Oracle, seed: u64, case: &Case) -> String {
+    let admitted = oracle.refusals(seed, case).is_empty();
+    let smallest = shrink(case, |case| {
+        (!admitted || oracle.refusals(seed, case).is_empty())
+            && !decide_and_compare(oracle, seed, case).is_clean()
+            && !divergences::explain(oracle, seed, case)
+    });
+    let comparison = decide_and_compare(oracle, seed, &smallest);
+    format!(
+        "seed {seed}, made small: {}\n{}",
+        comparison.all().join("\n"),
+        serde_json::to_string_pretty(&smallest).unwrap()
+    )
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.coverage.table())?;
+        let verdicts: usize = self.verdicts.values().sum();
+        writeln!(f, "{} cases, {verdicts} verdicts:", self.cases)?;
+        for verdict in self.verdicts.keys() {
+            writeln!(f, "  {verdict:?} {:.1}%", self.percent(*verdict))?;
+        }
+        writeln!(f, "  {:.1}% of the cases can be served", self.servable_percent())?;
+        let both = self.identical + self.other_devices;
+        let identical = self.identical as f64 * 100.0 / both.max(1) as f64;
+        writeln!(f, "where both can serve: {identical:.2}% of {both} the very same allocation")?;
+        let known = &self.divergences;
+        writeln!(f, "known divergences: {} cases, seeds {known:?}", known.len())?;
+        for shown in &self.shown {
+            writeln!(f, "\n{shown}")?;
+        }
+        for (seed, differences) in self.failures.iter().take(40) {
+            writeln!(f, "seed {seed}: {}", differences.join("; "))?;
+        }
+        Ok(())
+    }
+}

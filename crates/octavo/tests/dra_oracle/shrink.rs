@@ -1,0 +1,80 @@
+//! Making a case small that shows a difference: a person is to read it.
+
+use serde_json::Value;
+
+use crate::case::Case;
+use crate::ours::is_readable;
+
+/// The smallest case to be had by leaving things out that still `shows` what is to be seen.
+pub(crate) fn shrink(case: &Case, mut shows: impl FnMut(&Case) -> bool) -> Case {
+    let mut best = serde_json::to_value(case).unwrap();
+    let mut try_it = |candidate: &Value| {
+        serde_json::from_value::<Case>(candidate.clone())
+            .is_ok_and(|case| is_readable(&case) && shows(&case))
+    };
+    loop {
+        let mut smaller = false;
+        let mut paths = Vec::new();
+        removable(&best, "", &mut paths);
+        // Back to front: places of what is before stay as they are.
+        for path in paths.iter().rev() {
+            let Some(candidate) = without(&best, path) else { continue };
+            if let Some(shown) = candidate.into_iter().find(|candidate| try_it(candidate)) {
+                best = shown;
+                smaller = true;
+            }
+        }
+        if !smaller {
+            return serde_json::from_value(best).unwrap();
+        }
+    }
+}
+
+/// Pointers to every element and member, parents before children.
+fn removable(value: &Value, at: &str, paths: &mut Vec<String>) {
+    match value {
+        Value::Array(elements) => {
+            for (index, element) in elements.iter().enumerate() {
+                paths.push(format!("{at}/{index}"));
+                removable(element, &format!("{at}/{index}"), paths);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                let path = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+                paths.push(path.clone());
+                removable(member, &path, paths);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The value without what is there: as it is and, for a slice, also with its pool told so.
+fn without(value: &Value, path: &str) -> Option<Vec<Value>> {
+    let (parent, last) = path.rsplit_once('/')?;
+    let mut smaller = value.clone();
+    let removed = match smaller.pointer_mut(parent)? {
+        Value::Array(elements) => {
+            let index: usize = last.parse().ok()?;
+            if index >= elements.len() {
+                return None;
+            }
+            elements.remove(index)
+        }
+        Value::Object(members) => members.remove(&last.replace("~1", "/").replace("~0", "~"))?,
+        _ => return None,
+    };
+    if parent != "/slices" {
+        return Some(vec![smaller]);
+    }
+    let mut told = smaller.clone();
+    for slice in told.pointer_mut("/slices")?.as_array_mut()? {
+        let same = |member: &str| slice.pointer(member) == removed.pointer(member);
+        if same("/spec/driver") && same("/spec/pool/name") && same("/spec/pool/generation") {
+            let count = slice.pointer_mut("/spec/pool/resourceSliceCount")?;
+            *count = (count.as_i64()? - 1).into();
+        }
+    }
+    Some(vec![told, smaller])
+}
