@@ -55,6 +55,7 @@ procRoot: /proc
 sysRoot: /sys
 kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}
 cdiRoot: {{ .Values.agent.cdiRoot | quote }}
+dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
 hookPath: {{ printf "%s/octavo" (trimSuffix "/" .Values.agent.hookDir) | quote }}
 {{- end }}
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_kube_io::admin::AdminAddress;
 
-use crate::config::NodeFile;
+use crate::config::{DynamicMig, NodeFile};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -61,6 +61,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
 
+    /// What tells this agent from the one that it replaces on its node: the pod's UID
+    #[arg(long, value_name = "ID", env = "POD_UID")]
+    instance_id: Option<String>,
+
     /// Kubeconfig to use instead of the pod's service account
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -97,6 +101,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     cdi_root: Option<PathBuf>,
 
+    /// Folder that a boot begins with empty, at the same path in host and agent [default: /run]
+    #[arg(long, value_name = "DIR")]
+    run_root: Option<PathBuf>,
+
     /// The octavo binary as the host names it, for CDI hooks [default: this program]
     #[arg(long, value_name = "FILE")]
     hook_path: Option<PathBuf>,
@@ -104,6 +112,11 @@ pub(crate) struct NodeArgs {
     /// The driver's libnvidia-ml.so.1 [default: searched under the driver's root]
     #[arg(long, value_name = "FILE")]
     driver_library: Option<PathBuf>,
+
+    /// Which GPUs MIG cuts as claims ask for it: all, none, or minor numbers as in 0,3; the node's
+    /// label octavo.dev/dynamic-mig goes before it [default: none]
+    #[arg(long, value_name = "GPUS")]
+    dynamic_mig: Option<DynamicMig>,
 }
 
 /// Arguments of `octavo agent inventory`.
@@ -139,6 +152,7 @@ impl NodeArgs {
         let Self {
             config: _,
             node_name,
+            instance_id,
             kubeconfig,
             driver_root,
             driver_root_seen,
@@ -148,11 +162,14 @@ impl NodeArgs {
             sys_root,
             kubelet_root,
             cdi_root,
+            run_root,
             hook_path,
             driver_library,
+            dynamic_mig,
         } = self.clone();
         NodeFile {
             node_name,
+            instance_id,
             kubeconfig,
             driver_root,
             driver_root_seen,
@@ -162,8 +179,10 @@ impl NodeArgs {
             sys_root,
             kubelet_root,
             cdi_root,
+            run_root,
             hook_path,
             driver_library,
+            dynamic_mig,
         }
     }
 }
@@ -195,6 +214,9 @@ mod tests {
         assert!(parse(&["--admin-address", "8080"]).is_err());
         let run = parse(&["--config", "/c", "--cdi-root", "/cdi", "--admin-address", ":0"]);
         assert_eq!(run.unwrap().run.node.settings().cdi_root, Some("/cdi".into()));
+        let cut = parse(&["--dynamic-mig", "0,3"]).unwrap().run.node.settings().dynamic_mig;
+        assert_eq!(cut, Some(DynamicMig::Minors([0, 3].into())));
+        assert!(parse(&["--dynamic-mig", "some"]).is_err());
         let inventory = parse(&["inventory", "-o", "yaml", "--sys-root", "/s"]).unwrap();
         assert!(matches!(
             inventory.command,

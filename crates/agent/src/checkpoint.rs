@@ -4,7 +4,7 @@
 //! <kubelet root>/plugins/gpu.nvidia.com/checkpoint/
 //!   <claim uid>.json      what the claim holds: version, checksum, record
 //!   boot                  the boot in which the folder was last used
-//!   lock                  held by the one agent that uses the folder
+//!   lock                  held by the one agent that uses the folder, the node's active one
 //!   kept/<name>.<reason>  damaged files, for people to look at
 //! ```
 //!
@@ -12,6 +12,7 @@
 //! nothing, after a power cut, too. Each claim has its own file, so that claims do not wait for one another.
 
 mod files;
+mod lock;
 mod record;
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 pub(crate) use files::{is_plain_name, write_atomically};
-pub(crate) use record::{Damage, HeldDevice, Record, RecordState, decode, encode};
+pub(crate) use lock::Lock;
+pub(crate) use record::{
+    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, MadeMig, Record, RecordState, decode, encode,
+};
 
 use crate::node::ClaimRef;
 
@@ -37,8 +40,8 @@ pub(crate) struct Store {
     boot_id: String,
     /// Whether an earlier boot used the folder last: what cannot be read now is of no container that lives.
     is_new_boot: bool,
-    /// Held as long as the store lives.
-    _lock: OwnedFd,
+    /// Held as long as the store lives, where nobody else holds it for the store.
+    _lock: Option<Lock>,
 }
 
 /// What was found at start.
@@ -77,12 +80,21 @@ pub struct StorageError {
 impl Store {
     /// Opens the folder, makes it where it is missing, locks it and removes what a crash left half-written.
     pub(crate) fn open(folder: &Path, boot_id: &str) -> Result<Self, StorageError> {
-        fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
-        let lock_path = folder.join("lock");
-        let lock = fs::File::create(&lock_path).map_err(StorageError::of("create", &lock_path))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-            .map_err(|errno| io::Error::other(format!("another agent uses this node ({errno})")))
-            .map_err(StorageError::of("lock", &lock_path))?;
+        let is_taken = || {
+            StorageError::of("lock", &folder.join("lock"))(io::Error::other(
+                "another agent uses this node",
+            ))
+        };
+        let lock = Lock::take(folder)?.ok_or_else(is_taken)?;
+        Self::open_with(folder, boot_id, Some(lock))
+    }
+
+    /// The same where the caller holds the lock, until the store is done with.
+    pub(crate) fn open_locked(folder: &Path, boot_id: &str) -> Result<Self, StorageError> {
+        Self::open_with(folder, boot_id, None)
+    }
+
+    fn open_with(folder: &Path, boot_id: &str, lock: Option<Lock>) -> Result<Self, StorageError> {
         files::remove_leftovers(folder)?;
         let marker = folder.join("boot");
         // Without the marker nothing is known: the same boot is the assumption that gives no GPU twice.
@@ -94,7 +106,7 @@ impl Store {
             folder: folder.to_owned(),
             boot_id: boot_id.to_owned(),
             is_new_boot,
-            _lock: lock.into(),
+            _lock: lock,
         })
     }
 

@@ -1,22 +1,33 @@
 //! Claims: what the kubelet asks for, what was given, and what is refused.
 //!
 //! ```text
-//! prepare:   GET claim -> plan -> reserve in memory -> checkpoint on disk -> CDI spec -> answer
-//! unprepare: CDI spec away -> checkpoint away -> memory
-//! start:     checkpoints, and where they fail CDI specs -> memory
+//! prepare:   GET claim -> plan -> reserve in memory -> checkpoint on disk -> shares' limits -> CDI spec -> answer
+//!            with MIG, after reserving: intention on disk -> mode on -> instances made
+//! unprepare: CDI spec away -> shares' limits away -> instances destroyed -> mode off -> checkpoint away -> memory
+//! start:     checkpoints, and where they fail CDI specs -> memory -> what was half-made is taken back
 //! ```
+//!
+//! What is done to a GPU's instances and its MIG mode is done by one call at a time for a GPU.
 //!
 //! While the agent runs its memory is the truth and files follow it; files are read at start only. Calls for
 //! one claim take turns, calls for different claims do not wait for one another. A call that the kubelet
 //! gives up runs to its end all the same, so that memory and files stay one.
 
 mod conflict;
+mod extent;
+mod gate;
+mod given;
 mod holds;
 mod known;
+mod make;
+mod mig;
 mod plan;
 mod reader;
 mod recover;
+mod release;
 mod report;
+mod settle;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -24,23 +35,31 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use octavo_api::Refusal;
+use octavo_gpu::Driver;
 
 use crate::cdi::{CdiFolder, DriverFiles};
 use crate::checkpoint::Store;
+use crate::metrics::Metrics;
+use crate::monitor::OpenDriver;
 use crate::node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
+use gate::Gate;
 use holds::Holds;
 use turns::Turns;
 
 pub use crate::checkpoint::StorageError;
+pub(crate) use shares::share_folder;
+
 pub use known::{DeviceKind, KnownDevice};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
-pub use report::{KubeReporter, ReportWorker, ReportedDevice, Reporter, SilentReporter};
+pub use report::{
+    Fact, KubeReporter, MigFact, ReportWorker, ReportedDevice, Reporter, SilentReporter,
+};
 
 /// A node's claims. Cheap to clone; clones are the same claims.
 #[derive(Clone)]
@@ -59,6 +78,17 @@ pub struct Holding {
     pub admin_devices: Vec<String>,
     /// Whether its record was damaged and it may hold more or less than this.
     pub is_unresolved: bool,
+}
+
+/// How many devices claims have for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldCounts {
+    /// Whole GPUs.
+    pub gpus: usize,
+    /// Shares of GPUs.
+    pub shares: usize,
+    /// MIG instances.
+    pub mig: usize,
 }
 
 /// What a sweep did.
@@ -104,6 +134,8 @@ pub enum OpenError {
 struct Devices {
     driver_version: String,
     by_name: BTreeMap<String, KnownDevice>,
+    /// UUIDs of the GPUs that Octavo cuts.
+    dynamic: BTreeSet<String>,
     files: Arc<DriverFiles>,
 }
 
@@ -118,6 +150,13 @@ struct Inner {
     devices: Mutex<Option<Arc<Devices>>>,
     holds: Mutex<Holds>,
     turns: Turns,
+    /// Turns at a GPU's mode and instances, by UUID.
+    gpu_turns: Turns,
+    driver: Mutex<OpenDriver>,
+    /// Whether what earlier processes left on the GPUs was dealt with.
+    is_settled: tokio::sync::Mutex<bool>,
+    metrics: OnceLock<Arc<Metrics>>,
+    gate: Gate,
     /// UIDs of claims with a condition that says no: to be taken back when they are prepared.
     refused: Mutex<BTreeSet<String>>,
 }
@@ -131,13 +170,35 @@ impl Claims {
         reader: Arc<dyn ClaimReader>,
         reporter: Arc<dyn Reporter>,
     ) -> Result<(Self, Opened), OpenError> {
-        let boot_path = paths.proc_root.join("sys/kernel/random/boot_id");
-        let boot_id = std::fs::read_to_string(&boot_path)
-            .map_err(|error| OpenError::BootId { path: boot_path, error })?;
-        let folder = paths.kubelet_root.join("plugins").join(DRIVER_NAME).join("checkpoint");
-        let store = Store::open(&folder, boot_id.trim())?;
+        let store = Store::open(&checkpoint_folder(&paths), &boot_id(&paths)?)?;
+        Self::open_store(store, paths, node, reader, reporter)
+    }
+
+    /// The same where the caller holds the lock of the checkpoint folder, until the claims are closed.
+    pub(crate) fn open_locked(
+        paths: NodePaths,
+        node: String,
+        reader: Arc<dyn ClaimReader>,
+        reporter: Arc<dyn Reporter>,
+    ) -> Result<(Self, Opened), OpenError> {
+        let store = Store::open_locked(&checkpoint_folder(&paths), &boot_id(&paths)?)?;
+        Self::open_store(store, paths, node, reader, reporter)
+    }
+
+    fn open_store(
+        store: Store,
+        paths: NodePaths,
+        node: String,
+        reader: Arc<dyn ClaimReader>,
+        reporter: Arc<dyn Reporter>,
+    ) -> Result<(Self, Opened), OpenError> {
         let cdi = CdiFolder::open(&paths.cdi_root)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
+        shares::remove_leftovers(&paths.run_root, &holds)?;
+        for record in holds.records() {
+            // An earlier process may not have come to it.
+            report::tell_facts(&*reporter, &record, &BTreeSet::new());
+        }
         let inner = Inner {
             node,
             paths,
@@ -148,6 +209,11 @@ impl Claims {
             devices: Mutex::new(None),
             holds: Mutex::new(holds),
             turns: Turns::default(),
+            gpu_turns: Turns::default(),
+            driver: Mutex::default(),
+            is_settled: tokio::sync::Mutex::default(),
+            metrics: OnceLock::new(),
+            gate: Gate::default(),
             refused: Mutex::default(),
         };
         Ok((Self { inner: Arc::new(inner) }, opened))
@@ -157,13 +223,41 @@ impl Claims {
     /// refused as `NotReady`. The driver's files are looked for when its version is new; specs of held
     /// claims that are missing or out of date are written again.
     pub async fn set_devices(&self, driver_version: &str, known: Vec<KnownDevice>) {
-        let (inner, driver_version) = (Arc::clone(&self.inner), driver_version.to_owned());
-        let task = tokio::task::spawn_blocking(move || inner.set_devices(driver_version, known));
-        if let Err(error) = task.await {
+        let (claims, driver_version) = (self.clone(), driver_version.to_owned());
+        let task = tokio::spawn(async move {
+            let Some(_pass) = claims.inner.gate.enter().await else { return Ok(()) };
+            let inner = Arc::clone(&claims.inner);
+            let take = move || inner.set_devices(driver_version, known);
+            tokio::task::spawn_blocking(take).await?;
+            claims.inner.settle().await;
+            claims.repair().await;
+            Ok(())
+        });
+        if let Err(error) = task.await.flatten() {
             tracing::error!(%error, "taking the node's devices was cut short");
-            return;
         }
-        self.repair().await;
+    }
+
+    /// Gives access to the driver, which makes MIG instances; without one they wait. What is asked of it later
+    /// fails once the driver is dropped elsewhere: it is not kept open here.
+    pub async fn set_driver(&self, driver: Option<&Arc<dyn Driver>>) {
+        let open = driver.map(OpenDriver::of).unwrap_or_default();
+        *self.inner.driver.lock().unwrap_or_else(PoisonError::into_inner) = open;
+        let claims = self.clone();
+        let task = tokio::spawn(async move {
+            if let Some(_pass) = claims.inner.gate.enter().await {
+                claims.inner.settle().await;
+            }
+        });
+        if let Err(error) = task.await {
+            tracing::error!(%error, "taking the driver was cut short");
+        }
+    }
+
+    /// Counts what is done to GPUs in these metrics.
+    pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
+        // Told twice, the first stays.
+        let _ = self.inner.metrics.set(metrics);
     }
 
     /// Makes a claim's devices ready; repeating it changes nothing and gives the same answer.
@@ -172,6 +266,9 @@ impl Claims {
         let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
         // A task of its own runs to its end when the kubelet gives up the call.
         let task = tokio::spawn(async move {
+            let Some(_pass) = inner.gate.enter().await else {
+                return Err(inner.handed_over(&asked));
+            };
             let _turn = inner.turns.take(&asked.uid).await;
             inner.prepare(&asked).await
         });
@@ -183,6 +280,9 @@ impl Claims {
         work::check_uid(claim)?;
         let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
         let task = tokio::spawn(async move {
+            let Some(_pass) = inner.gate.enter().await else {
+                return Err(inner.handed_over(&asked));
+            };
             let _turn = inner.turns.take(&asked.uid).await;
             inner.release(&asked.uid).await
         });
@@ -198,8 +298,24 @@ impl Claims {
 
     /// The same, with the time told: what was gone half a minute before is cleaned up.
     pub async fn sweep_at(&self, now: Instant) -> Swept {
-        let released = self.inner.sweep_gone(now).await;
-        Swept { released, repaired: self.repair().await }
+        let claims = self.clone();
+        let task = tokio::spawn(async move {
+            let Some(_pass) = claims.inner.gate.enter().await else { return Swept::default() };
+            let released = claims.inner.sweep_gone(now).await;
+            claims.inner.settle().await;
+            claims.inner.take_back().await;
+            Swept { released, repaired: claims.repair().await }
+        });
+        task.await.unwrap_or_else(|error| {
+            tracing::error!(%error, "looking at the claims was cut short");
+            Swept::default()
+        })
+    }
+
+    /// Refuses all that comes from now on and waits for the work that is under way: afterwards nothing here
+    /// touches a file of the node, which may have another agent then.
+    pub async fn close(&self) {
+        self.inner.gate.shut().await;
     }
 
     /// Whether a claim was found gone that still keeps its devices for a while.
@@ -210,6 +326,17 @@ impl Claims {
     /// What every claim holds, in order of UID.
     pub fn holdings(&self) -> Vec<Holding> {
         self.inner.holds().holdings()
+    }
+
+    /// How many devices claims have for themselves.
+    pub fn counts(&self) -> HeldCounts {
+        self.inner.holds().counts()
+    }
+
+    /// Where claims have MIG instances that are made for them, or are getting them: UUID of the GPU, first
+    /// memory slice, number of slices. Instances elsewhere are not Octavo's.
+    pub fn mig_in_use(&self) -> BTreeSet<(String, u32, u32)> {
+        self.inner.holds().slices(|_, is_dynamic| is_dynamic)
     }
 
     /// Writes again what is missing or changed on disk.
@@ -234,7 +361,26 @@ impl Claims {
     }
 }
 
+/// Folder of a node's checkpoints.
+fn checkpoint_folder(paths: &NodePaths) -> PathBuf {
+    paths.kubelet_root.join("plugins").join(DRIVER_NAME).join("checkpoint")
+}
+
+/// The current boot of a node.
+fn boot_id(paths: &NodePaths) -> Result<String, OpenError> {
+    let path = paths.proc_root.join("sys/kernel/random/boot_id");
+    match std::fs::read_to_string(&path) {
+        Ok(boot_id) => Ok(boot_id.trim().to_owned()),
+        Err(error) => Err(OpenError::BootId { path, error }),
+    }
+}
+
 impl Inner {
+    /// The answer to a call that came when the node was another agent's.
+    fn handed_over(&self, claim: &ClaimRef) -> Refusal {
+        Refusal::HandedOver { claim: claim.to_string(), node: self.node.clone() }
+    }
+
     /// The holds, locked; never across an await.
     fn holds(&self) -> std::sync::MutexGuard<'_, Holds> {
         // Holds are whole between statements: a panic elsewhere leaves nothing half-done.
@@ -260,8 +406,10 @@ impl Inner {
             }
             _ => Arc::new(DriverFiles::discover(&self.paths.driver_root_seen, &driver_version)),
         };
+        let is_cut = |device: &&KnownDevice| matches!(device.kind, DeviceKind::MigPlacement { .. });
+        let dynamic = known.iter().filter(is_cut).map(|device| device.uuid.clone()).collect();
         let by_name = known.into_iter().map(|device| (device.name.clone(), device)).collect();
-        let devices = Devices { driver_version, by_name, files };
+        let devices = Devices { driver_version, by_name, dynamic, files };
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(devices));
     }
 }

@@ -3,12 +3,17 @@
 //! The YAML config file of a node has the same settings as the flags, in camelCase. A flag goes
 //! before the file, the file before the default. Unknown keys are errors.
 
+mod dynamic_mig;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::NodePaths;
+use crate::checkpoint::is_plain_name;
+
+pub use dynamic_mig::{DynamicMig, DynamicMigError};
 
 /// Settings of one node: what a config file may contain. Absent settings have the defaults of a real
 /// node.
@@ -17,6 +22,9 @@ use crate::NodePaths;
 pub struct NodeFile {
     /// Name of the node in the API.
     pub node_name: Option<String>,
+    /// What tells this agent from others on its node, as while one replaces another: part of its
+    /// sockets' names. Absent: none, and only one agent at a time can speak to the kubelet.
+    pub instance_id: Option<String>,
     /// The kubeconfig to use; absent: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// The driver's root as the host names it. Default `/`.
@@ -36,11 +44,17 @@ pub struct NodeFile {
     pub kubelet_root: Option<PathBuf>,
     /// Folder of CDI specs. Default `/var/run/cdi`.
     pub cdi_root: Option<PathBuf>,
+    /// The folder that a boot begins with empty, which must have the same path in host and agent.
+    /// Default `/run`.
+    pub run_root: Option<PathBuf>,
     /// The `octavo` binary as the host names it. Default: this program's own path.
     pub hook_path: Option<PathBuf>,
     /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's
     /// root.
     pub driver_library: Option<PathBuf>,
+    /// Which GPUs are cut by MIG as claims ask for it. Default: none. A label of the node goes
+    /// before it.
+    pub dynamic_mig: Option<DynamicMig>,
 }
 
 /// Settings of one node, complete.
@@ -48,12 +62,16 @@ pub struct NodeFile {
 pub struct NodeConfig {
     /// Name of the node in the API.
     pub node_name: String,
+    /// What tells this agent from others on its node.
+    pub instance_id: Option<String>,
     /// The kubeconfig to use; `None`: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// Where the node's parts lie.
     pub paths: NodePaths,
     /// The driver's management library; `None`: to be searched under the driver's root.
     pub driver_library: Option<PathBuf>,
+    /// Which GPUs are cut by MIG as claims ask for it, unless the node's label says otherwise.
+    pub dynamic_mig: DynamicMig,
 }
 
 /// Why the settings cannot be used.
@@ -82,6 +100,13 @@ pub enum ConfigError {
          NODE_NAME (from the pod's spec.nodeName), or --node-name"
     )]
     NoNodeName,
+    /// The instance's id cannot be part of a file's name.
+    #[error(
+        "the instance id {0:?} cannot be part of a socket's name: give letters, digits and dashes, as \
+         in a pod's UID (instanceId in the config file, the environment variable POD_UID, or \
+         --instance-id)"
+    )]
+    InstanceId(String),
     /// The binary's own path is not known.
     #[error("cannot tell where this program lies ({0}); set hookPath in the config file")]
     NoHookPath(std::io::Error),
@@ -119,6 +144,7 @@ impl NodeFile {
     pub fn or(self, other: Self) -> Self {
         Self {
             node_name: self.node_name.or(other.node_name),
+            instance_id: self.instance_id.or(other.instance_id),
             kubeconfig: self.kubeconfig.or(other.kubeconfig),
             driver_root: self.driver_root.or(other.driver_root),
             driver_root_seen: self.driver_root_seen.or(other.driver_root_seen),
@@ -128,8 +154,10 @@ impl NodeFile {
             sys_root: self.sys_root.or(other.sys_root),
             kubelet_root: self.kubelet_root.or(other.kubelet_root),
             cdi_root: self.cdi_root.or(other.cdi_root),
+            run_root: self.run_root.or(other.run_root),
             hook_path: self.hook_path.or(other.hook_path),
             driver_library: self.driver_library.or(other.driver_library),
+            dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
         }
     }
 
@@ -137,6 +165,10 @@ impl NodeFile {
     pub fn complete(self) -> Result<NodeConfig, ConfigError> {
         let node_name =
             self.node_name.filter(|name| !name.is_empty()).ok_or(ConfigError::NoNodeName)?;
+        let instance_id = self.instance_id.filter(|id| !id.is_empty());
+        if let Some(id) = instance_id.as_ref().filter(|id| !is_plain_name(id)) {
+            return Err(ConfigError::InstanceId(id.clone()));
+        }
         let hook_path = match self.hook_path {
             Some(path) => path,
             None => std::env::current_exe().map_err(ConfigError::NoHookPath)?,
@@ -150,8 +182,10 @@ impl NodeFile {
         let dev_root = path("devRoot", self.dev_root, root)?;
         Ok(NodeConfig {
             node_name,
+            instance_id,
             kubeconfig: self.kubeconfig,
             driver_library: self.driver_library,
+            dynamic_mig: self.dynamic_mig.unwrap_or_default(),
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
                 driver_root,
@@ -165,6 +199,7 @@ impl NodeFile {
                     Path::new("/var/lib/kubelet"),
                 )?,
                 cdi_root: path("cdiRoot", self.cdi_root, Path::new("/var/run/cdi"))?,
+                run_root: path("runRoot", self.run_root, Path::new("/run"))?,
                 hook_path: path("hookPath", Some(hook_path), root)?,
             },
         })
@@ -175,6 +210,11 @@ impl NodeConfig {
     /// Folder of the driver's own files and of its DRA socket.
     pub fn plugin_folder(&self) -> PathBuf {
         self.paths.kubelet_root.join("plugins").join(crate::node::DRIVER_NAME)
+    }
+
+    /// Folder of the node's checkpoints.
+    pub fn checkpoint_folder(&self) -> PathBuf {
+        self.plugin_folder().join("checkpoint")
     }
 
     /// Folder in which the kubelet looks for registration sockets.

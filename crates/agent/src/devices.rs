@@ -1,127 +1,176 @@
 //! From what was read of the GPUs to the devices that are published: pure.
 //!
-//! Names, attributes and capacities are those of NVIDIA's DRA driver, so that selectors written for
-//! it match. What Octavo adds has its own domain.
+//! Names, attributes, capacities and counters are those of NVIDIA's DRA driver, so that selectors
+//! written for it match. What Octavo adds has its own domain.
+//!
+//! ```text
+//! GPU --offer--> whole, places for MIG instances, instances that are there
+//!                  |-- the whole and the places take from one counter set, and so exclude one another
+//!                  `-- listed in the order that harms what is left least (order)
+//! ```
 
-use std::collections::BTreeMap;
+mod attributes;
+mod counters;
+mod gpu;
+mod mig;
+mod names;
+mod notes;
+mod offer;
+pub mod order;
+mod taints;
 
-use octavo_api::names::{TAINT_GPU_LOST, TAINT_XID};
-use octavo_dra::{AttributeValue, Capacity, Device, DeviceTaint, Quantity, TaintEffect, version};
-use octavo_gpu::{DriverVersions, Gpu, Inventory};
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
-use crate::health::GpuState;
+use octavo_dra::{CounterSet, Device, DeviceTaint};
+use octavo_gpu::mig::MigProfile;
+use octavo_gpu::{Gpu, Inventory};
 
-/// Taint on a device for which the driver advises an action; the value is the action.
-pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
-/// Longest value of an attribute of type string or version.
-const LONGEST_VALUE: usize = 64;
+use crate::config::DynamicMig;
+use crate::health::Health;
 
-/// The device name of a whole GPU.
-pub fn device_name(gpu: &Gpu) -> String {
-    format!("gpu-{}", gpu.minor)
+pub use names::{MigName, counter_set_name, device_name, mig_name, parse_mig_name};
+pub use notes::{Note, notes};
+pub use offer::{Offer, is_offered, is_unsettled};
+pub use taints::{TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN};
+
+/// An instance that the agent made: UUID of its GPU, first memory slice, number of slices.
+pub type MadeInstance = (String, u32, u32);
+
+/// All that decides what a node offers.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    /// What was read.
+    pub inventory: &'a Inventory,
+    /// GPUs that are not well, by UUID.
+    pub health: &'a Health,
+    /// GPUs that MIG cuts as claims ask for it.
+    pub dynamic: &'a DynamicMig,
+    /// The instances that the agent made. Any other on a GPU that it cuts is somebody else's.
+    pub made: &'a BTreeSet<MadeInstance>,
 }
 
-/// Whether a GPU is offered whole: one in MIG mode serves no process that is not in an instance.
-pub fn is_offered(gpu: &Gpu) -> bool {
-    gpu.mig.is_none_or(|mig| !mig.enabled)
+/// What a node publishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// Counters from which the devices draw.
+    pub counters: Vec<CounterSet>,
+    /// The devices in the order in which an allocator should try them.
+    pub devices: Vec<Device>,
+    /// The devices where the API server keeps no counters: no two have a part of a GPU in common.
+    pub plain: Vec<Device>,
 }
 
-/// All devices of a node, in order of their minor numbers, tainted by `health` (by GPU UUID; a GPU
-/// that it does not name is well).
-pub fn devices(inventory: &Inventory, health: &BTreeMap<String, GpuState>) -> Vec<Device> {
-    let mut gpus: Vec<_> = inventory.gpus.iter().filter(|gpu| is_offered(gpu)).collect();
+/// Where a device stands in the list: see [`order`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Whole {
+        is_cut: bool,
+        minor: u32,
+    },
+    Mig {
+        /// Memory slices, compute slices, multiprocessors, engines that are scarce.
+        size: [u32; 4],
+        /// Instances that are there cost nobody anything: they come first.
+        is_place: bool,
+        gpu: Reverse<u32>,
+        /// Order within GPU and profile.
+        index: usize,
+    },
+}
+
+/// All devices of a node.
+pub fn offered(node: &Node<'_>) -> Offered {
+    let counters = |gpu| counter_set_of(node, gpu);
+    let mut gpus: Vec<_> = node.inventory.gpus.iter().collect();
     gpus.sort_by_key(|gpu| gpu.minor);
-    gpus.into_iter().map(|gpu| device(gpu, &inventory.versions, health.get(&gpu.uuid))).collect()
+    let counters: Vec<_> = gpus.into_iter().filter_map(counters).collect();
+    let devices = list(node, Offer::of);
+    let plain = if counters.is_empty() { Vec::new() } else { list(node, Offer::without_counters) };
+    Offered { counters, devices, plain }
 }
 
-fn device(gpu: &Gpu, versions: &DriverVersions, state: Option<&GpuState>) -> Device {
-    let mut attributes = Attributes(BTreeMap::new());
-    attributes.text("type", "gpu");
-    attributes.text("uuid", &gpu.uuid);
-    attributes.text("productName", &gpu.name);
-    attributes.text("brand", &gpu.brand);
-    attributes.text("architecture", &gpu.architecture);
-    let (major, minor) = gpu.compute_capability;
-    attributes.version("cudaComputeCapability", &format!("{major}.{minor}"));
-    attributes.version("driverVersion", &versions.driver);
-    let (major, minor) = versions.cuda;
-    attributes.version("cudaDriverVersion", &format!("{major}.{minor}"));
-    if let Some(mode) = gpu.addressing_mode {
-        attributes.text("addressingMode", &mode.to_string());
+fn list(node: &Node<'_>, offer: impl Fn(&Node<'_>, &Gpu) -> Offer) -> Vec<Device> {
+    let mut ranked: Vec<(Rank, Device)> = Vec::new();
+    for gpu in &node.inventory.gpus {
+        ranked.extend(devices_of(node, gpu, offer(node, gpu)));
     }
-    attributes.text("resource.kubernetes.io/pciBusID", &gpu.pci.to_string());
-    if let Some(root) = &gpu.pcie_root {
-        attributes.text("resource.kubernetes.io/pcieRoot", root);
-    }
-    if let Some(node) = gpu.numa_node {
-        attributes.int("resource.kubernetes.io/numaNode", i64::from(node));
-    }
-    // NVLink reaches within a clique: matchAttribute on it keeps a claim on one fabric.
-    if let Some(clique) = gpu.fabric.as_ref().and_then(|fabric| fabric.clique.as_ref()) {
-        attributes.text("octavo.dev/fabricClique", &clique.to_string());
-    }
-    if let Some(module) = gpu.module {
-        attributes.int("octavo.dev/module", i64::from(module));
-    }
-    let memory = i64::try_from(gpu.memory_bytes).unwrap_or(i64::MAX);
-    Device {
-        name: device_name(gpu),
-        attributes: attributes.0,
-        capacity: [("memory".to_owned(), Capacity::whole(Quantity::binary(memory)))].into(),
-        taints: state.map(taints).unwrap_or_default(),
-        ..Device::default()
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, device)| device).collect()
+}
+
+fn counter_set_of(node: &Node<'_>, gpu: &Gpu) -> Option<CounterSet> {
+    match Offer::of(node, gpu) {
+        Offer::WholeOrCut | Offer::Cut => counters::counter_set(gpu),
+        Offer::Whole | Offer::Instances | Offer::Nothing => None,
     }
 }
 
-/// The taints of a GPU in a state: none unless something must be done about it.
-fn taints(state: &GpuState) -> Vec<DeviceTaint> {
-    let taint = |key: &str, value: String| DeviceTaint {
-        key: key.to_owned(),
-        value,
-        effect: TaintEffect::NoSchedule,
+fn devices_of(node: &Node<'_>, gpu: &Gpu, offer: Offer) -> Vec<(Rank, Device)> {
+    let sick = node.health.get(&gpu.uuid).map(taints::of_health).unwrap_or_default();
+    let set = || counters::counter_set(gpu);
+    match offer {
+        Offer::Whole => vec![whole(node, gpu, None, sick)],
+        Offer::WholeOrCut => {
+            let set = set();
+            let mut devices = places(node, gpu, &sick);
+            let mut taints = sick;
+            taints.extend(has_foreign(node, gpu).then(taints::foreign));
+            devices.push(whole(node, gpu, set.as_ref(), taints));
+            devices
+        }
+        Offer::Cut => places(node, gpu, &sick),
+        Offer::Instances => instances(node, gpu, &sick),
+        Offer::Nothing => Vec::new(),
+    }
+}
+
+fn whole(
+    node: &Node<'_>,
+    gpu: &Gpu,
+    set: Option<&CounterSet>,
+    taints: Vec<DeviceTaint>,
+) -> (Rank, Device) {
+    let rank = Rank::Whole { is_cut: set.is_some(), minor: gpu.minor };
+    (rank, gpu::device(gpu, &node.inventory.versions, set, taints))
+}
+
+/// Every place at which an instance could be made.
+fn places(node: &Node<'_>, gpu: &Gpu, sick: &[DeviceTaint]) -> Vec<(Rank, Device)> {
+    let mut devices = Vec::new();
+    for profile in &gpu.mig_profiles {
+        let placements = order::least_harm(&gpu.mig_profiles, profile);
+        for (index, placement) in placements.into_iter().enumerate() {
+            let is_blocked =
+                offer::foreign(node, gpu).any(|other| other.placement.overlaps(placement));
+            let mut taints = sick.to_vec();
+            taints.extend(is_blocked.then(taints::foreign));
+            let versions = &node.inventory.versions;
+            let device = mig::place(gpu, versions, profile, placement, taints);
+            devices.push((rank(gpu, profile, true, index), device));
+        }
+    }
+    devices
+}
+
+/// The instances that are there.
+fn instances(node: &Node<'_>, gpu: &Gpu, sick: &[DeviceTaint]) -> Vec<(Rank, Device)> {
+    let device = |(index, instance)| {
+        let profile = offer::profile_of(gpu, instance)?;
+        let mut taints = sick.to_vec();
+        taints.extend(offer::is_made(node, gpu, instance).then(taints::withdrawn));
+        let device = mig::instance(gpu, &node.inventory.versions, profile, instance, taints)?;
+        Some((rank(gpu, profile, false, index), device))
     };
-    let mut taints = Vec::new();
-    if state.is_lost {
-        taints.push(taint(TAINT_GPU_LOST, String::new()));
-    }
-    if let Some(xid) = state.xid {
-        taints.push(taint(TAINT_XID, xid.to_string()));
-    }
-    // Without an XID or a loss it is the driver's advice alone that keeps pods away, as after a
-    // restart of the agent.
-    if let (Some(advice), []) = (state.advice, taints.as_slice()) {
-        taints.push(taint(TAINT_RECOVERY_ACTION, advice.to_owned()));
-    }
-    taints
+    gpu.mig_instances.iter().enumerate().filter_map(device).collect()
 }
 
-/// Attributes under construction: what the API would refuse is left out or cut, because one bad
-/// value would cost the node all its devices.
-struct Attributes(BTreeMap<String, AttributeValue>);
+fn has_foreign(node: &Node<'_>, gpu: &Gpu) -> bool {
+    offer::foreign(node, gpu).next().is_some()
+}
 
-impl Attributes {
-    fn text(&mut self, name: &str, value: &str) {
-        let end =
-            (0..=LONGEST_VALUE.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
-        let value = value[..end.unwrap_or(0)].to_owned();
-        if !value.is_empty() {
-            self.0.insert(name.to_owned(), AttributeValue::String(value));
-        }
-    }
-
-    fn int(&mut self, name: &str, value: i64) {
-        self.0.insert(name.to_owned(), AttributeValue::Int(value));
-    }
-
-    fn version(&mut self, name: &str, value: &str) {
-        match version::normalize(value) {
-            Ok(value) if value.len() <= LONGEST_VALUE => {
-                self.0.insert(name.to_owned(), AttributeValue::Version(value));
-            }
-            Ok(_) => tracing::warn!(attribute = name, value, "a version is too long to publish"),
-            Err(error) => tracing::warn!(attribute = name, %error, "a version is not published"),
-        }
-    }
+fn rank(gpu: &Gpu, profile: &MigProfile, is_place: bool, index: usize) -> Rank {
+    Rank::Mig { size: order::rank(profile), is_place, gpu: Reverse(gpu.minor), index }
 }
 
 #[cfg(test)]

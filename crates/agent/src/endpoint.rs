@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use octavo_kube_io::admin::Check;
 use octavo_kubelet_api::dra::{v1, v1beta1};
 use octavo_kubelet_api::health;
 use octavo_kubelet_api::registration::v1::registration_server::RegistrationServer;
@@ -20,7 +19,7 @@ use crate::health_stream::HealthService;
 use crate::metrics::Metrics;
 use crate::monitor::Snapshot;
 use crate::plugin::{Plugin, Preparer};
-use crate::registration::{self, Registrar};
+use crate::registration::{self, Registrar, Verdict};
 use crate::socket::{self, Socket, SocketError};
 
 /// How long answers may take to get out at the end.
@@ -31,8 +30,10 @@ pub(crate) struct Parts<P> {
     pub(crate) preparer: Arc<P>,
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) metrics: Arc<Metrics>,
-    /// Passes while the kubelet uses the driver.
-    pub(crate) check: Arc<Check>,
+    /// What the kubelet makes of the driver.
+    pub(crate) verdict: Arc<Verdict>,
+    /// Tells that health is to be told again, though it is as before.
+    pub(crate) again: watch::Receiver<()>,
 }
 
 /// Bound sockets that are not served yet. Connections wait in them meanwhile.
@@ -48,9 +49,11 @@ impl Endpoint {
     /// Binds the DRA socket, then the registration socket: the kubelet must never see the second
     /// without the first.
     pub(crate) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
-        let plugin_path = config.plugin_folder().join("dra.sock");
+        let instance = config.instance_id.as_deref();
+        let plugin_path = config.plugin_folder().join(socket_name(instance));
         let plugin = Socket::bind(&plugin_path)?;
-        let registration = Socket::bind(&registration::socket_path(&config.registry_folder()))?;
+        let registration =
+            Socket::bind(&registration::socket_path(&config.registry_folder(), instance))?;
         Ok(Self { node: config.node_name.clone(), plugin_path, plugin, registration })
     }
 
@@ -61,9 +64,10 @@ impl Endpoint {
         parts: Parts<P>,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
-        let Parts { preparer, snapshots, metrics, check } = parts;
-        let registrar = Registrar::new(&self.node, &self.plugin_path, check, Arc::clone(&metrics));
-        let health = HealthService::new(&self.node, snapshots, stop.clone());
+        let Parts { preparer, snapshots, metrics, verdict, again } = parts;
+        let registrar =
+            Registrar::new(&self.node, &self.plugin_path, verdict, Arc::clone(&metrics));
+        let health = HealthService::new(&self.node, snapshots, again, stop.clone());
         let calls = TaskTracker::new();
         let plugin = Plugin::new(preparer, metrics, calls.clone());
         let (plugin_calls, registration_calls) =
@@ -98,4 +102,18 @@ impl Endpoint {
             () = answered => Ok(()),
         }
     }
+}
+
+/// File name of the DRA socket. The kubelet refuses two instances of a driver that share one.
+fn socket_name(instance: Option<&str>) -> String {
+    match instance {
+        None => "dra.sock".to_owned(),
+        Some(id) => format!("dra-{id}.sock"),
+    }
+}
+
+/// Whether a file's name is that of a DRA socket of this driver, whosesoever.
+pub(crate) fn is_socket_name(name: &str) -> bool {
+    let instance = name.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock"));
+    instance.is_some_and(|instance| instance.is_empty() || instance.starts_with('-'))
 }

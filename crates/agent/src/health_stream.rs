@@ -20,12 +20,17 @@ use crate::monitor::Snapshot;
 const TRUSTED_FOR: Duration = Duration::from_hours(1);
 /// How often health is told again without a change.
 const REPEAT: Duration = Duration::from_mins(20);
+/// How soon it is told again at first. The kubelet keeps one memory for all agents of a node and empties it
+/// when the stream of any of them ends: what a new agent told before the old one ended is lost there.
+const FIRST_REPEATS: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(10), Duration::from_mins(1)];
 
 /// Serves the health of a node's devices in both versions of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct HealthService {
     pool: String,
     snapshots: watch::Receiver<Snapshot>,
+    again: watch::Receiver<()>,
     stop: CancellationToken,
 }
 
@@ -39,28 +44,32 @@ struct DeviceHealth {
 }
 
 impl HealthService {
-    /// Tells the health of the devices in `pool` until `stop`.
+    /// Tells the health of the devices in `pool` until `stop`, and as at the beginning when `again` says so.
     pub(crate) fn new(
         pool: &str,
         snapshots: watch::Receiver<Snapshot>,
+        again: watch::Receiver<()>,
         stop: CancellationToken,
     ) -> Self {
-        Self { pool: pool.to_owned(), snapshots, stop }
+        Self { pool: pool.to_owned(), snapshots, again, stop }
     }
 
     /// The state now, and again after every change or a long time; ends at shutdown.
     fn states(&self) -> BoxStream<'static, Vec<DeviceHealth>> {
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
-        let stop = self.stop.clone();
-        unfold((snapshots, stop), async |(mut snapshots, stop)| {
+        let mut again = self.again.clone();
+        again.mark_unchanged();
+        unfold((snapshots, again, self.stop.clone(), 0), async |state| {
+            let (mut snapshots, mut again, stop, mut repeats) = state;
             tokio::select! {
                 () = stop.cancelled() => return None,
                 changed = snapshots.changed() => changed.ok()?,
-                () = sleep(REPEAT) => {}
+                Ok(()) = again.changed() => repeats = 0,
+                () = sleep(FIRST_REPEATS.get(repeats).copied().unwrap_or(REPEAT)) => repeats += 1,
             }
             let devices = report(&snapshots.borrow_and_update());
-            Some((devices, (snapshots, stop)))
+            Some((devices, (snapshots, again, stop, repeats)))
         })
         .boxed()
     }

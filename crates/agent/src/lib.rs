@@ -10,6 +10,7 @@ pub mod config;
 mod crash;
 pub mod devices;
 mod endpoint;
+mod handover;
 pub mod health;
 mod health_stream;
 pub mod hook;

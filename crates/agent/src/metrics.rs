@@ -1,6 +1,8 @@
 //! The agent's metrics. Those of NVIDIA's DRA driver keep its names and labels; the encoder adds
 //! `_total` to counters.
 
+use std::time::Duration;
+
 use octavo_gpu::Inventory;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -9,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::claims::HeldCounts;
 use crate::node::DRIVER_NAME;
 
 /// A call of the kubelet.
@@ -18,6 +21,26 @@ pub(crate) enum Operation {
     Prepare,
     /// Take them back.
     Unprepare,
+}
+
+/// What the driver is asked to do with a MIG instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum MigOperation {
+    /// Make it, the mode included.
+    Create,
+    /// Destroy it.
+    Destroy,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MigLabels {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeMigLabels {
+    node: String,
+    operation: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,6 +68,12 @@ struct NodeLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GateLabels {
+    node: String,
+    feature_gate: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct GpuLabels {
     node: String,
     state: &'static str,
@@ -69,6 +98,10 @@ pub(crate) struct Metrics {
     xids: Family<XidLabels, Counter>,
     driver_failures: Family<NodeLabels, Counter>,
     registered: Family<NodeLabels, Gauge>,
+    missing_features: Family<GateLabels, Gauge>,
+    shares: Family<NodeLabels, Gauge>,
+    mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
+    mig_failures: Family<NodeMigLabels, Counter>,
 }
 
 /// Counts a request from start to end.
@@ -96,6 +129,13 @@ impl Metrics {
             xids: Family::default(),
             driver_failures: Family::default(),
             registered: Family::default(),
+            missing_features: Family::default(),
+            shares: Family::default(),
+            // Milliseconds without hardware, seconds with it, most where a GPU is reset for its mode.
+            mig_duration: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
+            }),
+            mig_failures: Family::default(),
         };
         registry.register(
             "nvidia_dra_requests",
@@ -143,6 +183,26 @@ impl Metrics {
             "Whether the kubelet uses this driver, as it last said",
             metrics.registered.clone(),
         );
+        registry.register(
+            "octavo_agent_missing_features",
+            "Whether the API server drops fields of our devices for want of a feature gate",
+            metrics.missing_features.clone(),
+        );
+        registry.register(
+            "octavo_agent_shares",
+            "Shares of GPUs that claims hold",
+            metrics.shares.clone(),
+        );
+        registry.register(
+            "octavo_agent_mig_duration_seconds",
+            "How long the driver took to make or destroy a MIG instance",
+            metrics.mig_duration.clone(),
+        );
+        registry.register(
+            "octavo_agent_mig_failures",
+            "MIG instances that were not made or destroyed",
+            metrics.mig_failures.clone(),
+        );
         metrics
     }
 
@@ -163,11 +223,26 @@ impl Metrics {
         family.get_or_create(&ErrorLabels { driver: DRIVER_NAME, error_type: reason }).inc();
     }
 
-    /// Sets how many devices the claims of a node hold.
-    pub(crate) fn prepared(&self, node: &str, devices: usize) {
-        let labels =
-            PreparedLabels { node: node.to_owned(), driver: DRIVER_NAME, device_type: "gpu" };
-        self.prepared.get_or_create(&labels).set(count(devices));
+    /// Sets how many devices the claims of a node hold. A share is of the type of its device.
+    pub(crate) fn prepared(&self, node: &str, held: HeldCounts) {
+        let HeldCounts { gpus, shares, mig } = held;
+        for (device_type, devices) in [("gpu", gpus + shares), ("mig", mig)] {
+            let labels = PreparedLabels { node: node.to_owned(), driver: DRIVER_NAME, device_type };
+            self.prepared.get_or_create(&labels).set(count(devices));
+        }
+        let shared = self.shares.get_or_create_owned(&NodeLabels { node: node.to_owned() });
+        shared.set(count(shares));
+    }
+
+    /// Counts what the driver was asked to do with a MIG instance.
+    pub(crate) fn mig(&self, node: &str, operation: MigOperation, took: Duration, is_ok: bool) {
+        let operation = operation.name();
+        let duration = self.mig_duration.get_or_create(&MigLabels { operation });
+        duration.observe(took.as_secs_f64());
+        if !is_ok {
+            let labels = NodeMigLabels { node: node.to_owned(), operation };
+            self.mig_failures.get_or_create(&labels).inc();
+        }
     }
 
     /// Sets how many GPUs a node has.
@@ -187,6 +262,12 @@ impl Metrics {
         self.driver_failures.get_or_create(&NodeLabels { node: node.to_owned() }).inc();
     }
 
+    /// Sets whether the API server drops fields of a node's devices that a feature gate guards.
+    pub(crate) fn missing_feature(&self, node: &str, gate: &'static str, is_missing: bool) {
+        let labels = GateLabels { node: node.to_owned(), feature_gate: gate };
+        self.missing_features.get_or_create(&labels).set(i64::from(is_missing));
+    }
+
     /// Sets whether the kubelet of a node uses this driver.
     pub(crate) fn registered(&self, node: &str, is_registered: bool) {
         let gauge = self.registered.get_or_create_owned(&NodeLabels { node: node.to_owned() });
@@ -199,6 +280,15 @@ impl Operation {
         match self {
             Self::Prepare => "prepare",
             Self::Unprepare => "unprepare",
+        }
+    }
+}
+
+impl MigOperation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Destroy => "destroy",
         }
     }
 }
@@ -225,7 +315,8 @@ mod tests {
         let metrics = Metrics::new(&mut registry);
         drop(metrics.begin(Operation::Prepare));
         metrics.refused(Operation::Prepare, "DeviceInUse");
-        metrics.prepared("node-1", 3);
+        metrics.prepared("node-1", HeldCounts { gpus: 1, shares: 2, mig: 4 });
+        metrics.mig("node-1", MigOperation::Destroy, Duration::from_millis(10), false);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [
@@ -234,6 +325,10 @@ mod tests {
             r#"nvidia_dra_request_duration_seconds_count{driver="gpu.nvidia.com",operation="prepare"} 1"#,
             r#"nvidia_dra_node_prepare_errors_total{driver="gpu.nvidia.com",error_type="DeviceInUse"} 1"#,
             r#"nvidia_dra_prepared_devices{node="node-1",driver="gpu.nvidia.com",device_type="gpu"} 3"#,
+            r#"nvidia_dra_prepared_devices{node="node-1",driver="gpu.nvidia.com",device_type="mig"} 4"#,
+            r#"octavo_agent_shares{node="node-1"} 2"#,
+            r#"octavo_agent_mig_duration_seconds_count{operation="destroy"} 1"#,
+            r#"octavo_agent_mig_failures_total{node="node-1",operation="destroy"} 1"#,
         ] {
             assert!(text.contains(line), "{line} in\n{text}");
         }

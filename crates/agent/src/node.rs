@@ -25,6 +25,9 @@ pub struct NodePaths {
     pub kubelet_root: PathBuf,
     /// Folder of CDI specs.
     pub cdi_root: PathBuf,
+    /// The folder that a boot begins with empty, at the same path in host and agent: limits of shares lie in
+    /// it, under the path that containers see beneath `/run`.
+    pub run_root: PathBuf,
     /// The `octavo` binary as the host names it: what CDI hooks run.
     pub hook_path: PathBuf,
 }

@@ -1,8 +1,16 @@
 //! The agent as a process: one node or many, until a signal.
 
+mod door;
 mod inventory;
 mod node;
+mod offer;
 mod pool;
+mod publish;
+mod serving;
+mod setting;
+mod sockets;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,7 +93,8 @@ async fn serve(args: &RunArgs) -> anyhow::Result<()> {
 
 fn configs(args: &RunArgs) -> anyhow::Result<Vec<NodeConfig>> {
     if let Some(folder) = &args.nodes {
-        let settings = NodeFile { node_name: None, ..args.node.settings() };
+        // What the environment says of a pod is of one node.
+        let settings = NodeFile { node_name: None, instance_id: None, ..args.node.settings() };
         ensure!(
             settings == NodeFile::default(),
             "--nodes takes every setting from <node>/agent.yaml: remove the other flags"

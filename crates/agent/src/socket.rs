@@ -1,5 +1,7 @@
 //! Listening on unix sockets that the kubelet finds by their path.
 
+pub(crate) mod leftovers;
+
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -14,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 /// How often the sockets' files are looked for. Somebody may empty the kubelet's folders; nothing
 /// else tells of it as cheaply when hundreds of nodes share a process.
-const LOOK_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest path of a socket on Linux (`sun_path` less its final zero).
 const LONGEST_PATH: usize = 107;
 /// Connections that wait for their server.
@@ -34,7 +36,9 @@ pub(crate) enum SocketError {
         length: usize,
     },
     /// Another process serves the socket.
-    #[error("another process serves {0}: one agent runs on a node; stop the other one")]
+    #[error(
+        "another process serves {0}: agents of one node need instance ids of their own, see instanceId"
+    )]
     Busy(PathBuf),
     /// Something that is no socket has the path.
     #[error("{0} is in the way: it is not a socket; look what it is and remove it")]
@@ -87,13 +91,18 @@ impl Socket {
         Ok(Self { listener, path: path.to_owned(), file: identity(path) })
     }
 
+    /// The next connection.
+    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
+        Ok(self.listener.accept().await?.0)
+    }
+
     /// Whether the path still leads here.
     fn is_in_place(&self) -> bool {
         self.file.is_some() && identity(&self.path) == self.file
     }
 
     /// Listens anew if the file is gone.
-    fn restore(&mut self) {
+    pub(crate) fn restore(&mut self) {
         if self.is_in_place() {
             return;
         }

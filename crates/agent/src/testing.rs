@@ -1,5 +1,7 @@
 //! What the tests of several parts need: GPUs and a driver that a test commands.
 
+pub(crate) mod mig;
+
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};

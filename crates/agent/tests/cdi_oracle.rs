@@ -9,9 +9,13 @@ use std::sync::Arc;
 use container_device_interface::spec::{read_spec, validate_spec};
 use futures::future::BoxFuture;
 use octavo_agent::claims::{
-    AllocatedClaim, ClaimReader, Claims, KnownDevice, ReadError, SilentReporter, claim_of,
+    AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
+    claim_of,
 };
 use octavo_agent::{ClaimRef, NodePaths};
+use octavo_gpu::mig::{
+    MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
+};
 use serde_json::json;
 
 const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
@@ -49,14 +53,32 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
         sys_root: at("sys"),
         kubelet_root: at("kubelet"),
         cdi_root: at("cdi"),
+        run_root: at("run"),
         hook_path: "/octavo".into(),
     };
-    let results: Vec<_> = ["gpu-0", "gpu-1"]
-        .iter()
-        .map(|device| {
-            json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node", "device": device})
-        })
-        .collect();
+    let caps = at("proc/driver/nvidia/capabilities/gpu2/mig/gi7/ci0");
+    fs::create_dir_all(&caps).unwrap();
+    for (folder, minor) in [(caps.parent().unwrap(), 66), (caps.as_path(), 67)] {
+        let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
+        fs::write(folder.join("access"), text).unwrap();
+    }
+    // A whole GPU, two shares of another, and an instance of a third.
+    let share = ["0b8c1d70-5a5e-4f0c-9a63-1f0c1d2e3f40", "7a6b5c4d-0000-4000-8000-000000000001"];
+    let results = [
+        ("gpu-0", None),
+        ("gpu-1", Some(share[0])),
+        ("gpu-1", Some(share[1])),
+        ("gpu-2-mig-1g10gb-19-0", None),
+    ];
+    let results = results.map(|(device, share)| {
+        let mut result =
+            json!({"request": "gpu", "driver": "gpu.nvidia.com", "pool": "node", "device": device});
+        if let Some(share) = share {
+            result["shareID"] = share.into();
+            result["consumedCapacity"] = json!({"memory": "10Gi", "compute": "12500m"});
+        }
+        result
+    });
     let reader = One(json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {"name": "c", "namespace": "ns", "uid": UID}, "spec": {},
@@ -64,16 +86,20 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
     }));
     let (claims, _) =
         Claims::open(paths, "node".to_owned(), Arc::new(reader), Arc::new(SilentReporter)).unwrap();
-    let known = (0..2).map(|minor| KnownDevice {
+    let known = (0..3).map(|minor| KnownDevice {
         name: format!("gpu-{minor}"),
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:0{minor}:00.0"),
-        kind: octavo_agent::claims::DeviceKind::Gpu { memory_bytes: 80 << 30 },
+        kind: DeviceKind::Gpu { memory_bytes: 80 << 30 },
     });
-    claims.set_devices("580.95.05", known.collect()).await;
+    let mut known: Vec<_> = known.collect();
+    let name = "gpu-2-mig-1g10gb-19-0".to_owned();
+    known.push(KnownDevice { name, kind: instance(), ..known[2].clone() });
+    claims.set_devices("580.95.05", known).await;
     let claim = ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: UID.to_owned() };
     let prepared = claims.prepare(&claim).await.unwrap();
+    assert_eq!(prepared.len(), 4);
 
     let path = at(&format!("cdi/k8s.gpu.nvidia.com-claim_{UID}.yaml"));
     let spec = read_spec(&path, 0).expect("reads");
@@ -87,4 +113,32 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
         let name = id.strip_prefix("k8s.gpu.nvidia.com/claim=").expect("is of our kind");
         assert!(spec.get_device(name).is_some(), "{name}");
     }
+}
+
+/// An instance that somebody made.
+fn instance() -> DeviceKind {
+    let placement = MigPlacement { start: 0, size: 1 };
+    let profile = MigProfile {
+        number: 0,
+        id: 19,
+        name: "1g.10gb".to_owned(),
+        shape: MigShape { compute_slices: 1, gpu_slices: 1, variant: MigVariant::Plain },
+        memory_mib: 9856,
+        instances: 7,
+        multiprocessors: 16,
+        copy_engines: 1,
+        decoders: 1,
+        encoders: 0,
+        jpeg_engines: 1,
+        ofa_engines: 0,
+        placements: vec![placement],
+    };
+    let compute = MigComputeInstance { id: 0, uuid: "MIG-1".to_owned() };
+    let instance = MigInstance {
+        gpu_instance: 7,
+        profile_id: 19,
+        placement,
+        compute_instances: vec![compute],
+    };
+    DeviceKind::MigInstance { profile, instance }
 }

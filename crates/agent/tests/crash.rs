@@ -77,6 +77,7 @@ impl Node {
             sys_root: at("sys"),
             kubelet_root: at("kubelet"),
             cdi_root: at("cdi"),
+            run_root: at("run"),
             hook_path: "/octavo".into(),
         };
         let reader = Arc::new(Folder(at("claims")));

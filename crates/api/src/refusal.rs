@@ -111,6 +111,136 @@ pub enum Refusal {
         /// The record, and the claim's CDI spec where there is one.
         file: String,
     },
+    /// What the allocation says of a share cannot be a share of the device.
+    #[error(
+        "the share of device {device} for request {request} was not prepared because {problem}; delete the pod so that it is scheduled again, and see whether the scheduler and the agent are of fitting versions if this comes back"
+    )]
+    InvalidShare {
+        /// Request in the claim.
+        request: String,
+        /// The device.
+        device: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Shares of the GPU that other claims hold leave too little of it.
+    #[error(
+        "{wanted} of device {device} was not prepared because only {free} of it is left beside {holders}: more of the GPU was allocated than it has; delete the pod of one of them, and let one scheduler own the node"
+    )]
+    ShareDoesNotFit {
+        /// The device.
+        device: String,
+        /// What all shares of the claim come to.
+        wanted: String,
+        /// What is left.
+        free: String,
+        /// Who holds what of it.
+        holders: String,
+    },
+    /// An instance that Octavo did not make is where one is to be made.
+    #[error(
+        "MIG instance {device} was not made because GPU instance {gpu_instance} (profile id {profile_id}, memory slices {start} to {end}), which no claim has, is in its place; destroy it with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
+    )]
+    MigPlacementTaken {
+        /// The device.
+        device: String,
+        /// Id of the instance that is there.
+        gpu_instance: u32,
+        /// The driver's id of that instance's profile.
+        profile_id: u32,
+        /// Its first memory slice.
+        start: u32,
+        /// Its last memory slice.
+        end: u32,
+    },
+    /// The GPU lacks the profile or the place.
+    #[error(
+        "MIG instance {device} was not made because the GPU has no profile {profile} at memory slice {start}; delete the pod so that it is scheduled again, and see `nvidia-smi mig -lgipp` for what the GPU has"
+    )]
+    MigProfileMissing {
+        /// The device.
+        device: String,
+        /// Name of the profile.
+        profile: String,
+        /// First memory slice of the place.
+        start: u32,
+    },
+    /// The GPU's MIG mode could not be changed.
+    #[error(
+        "device {device} was not prepared because MIG mode of its GPU could not be turned {mode}: {error}; the kubelet tries again, end the processes that use the GPU outside of claims if this lasts"
+    )]
+    MigModeNotChanged {
+        /// The device.
+        device: String,
+        /// `on` or `off`.
+        mode: &'static str,
+        /// What the driver said.
+        error: String,
+    },
+    /// The GPU's MIG mode changes only with a reset.
+    #[error(
+        "device {device} was not prepared because MIG mode of its GPU can only be turned {mode} with a reset of the GPU; drain the node, run `nvidia-smi -i <GPU> -mig {switch}` and reset the GPU or reboot, or take the GPU out of dynamic MIG"
+    )]
+    MigModeNeedsReset {
+        /// The device.
+        device: String,
+        /// `on` or `off`.
+        mode: &'static str,
+        /// The same as `1` or `0`.
+        switch: u8,
+    },
+    /// The GPU is wanted without MIG, and somebody's instances are on it.
+    #[error(
+        "device {device} was not prepared because its GPU is cut into {instances} MIG instances that no claim has; destroy them with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
+    )]
+    MigInstancesInTheWay {
+        /// The device.
+        device: String,
+        /// How many there are.
+        instances: usize,
+    },
+    /// The driver did not make an instance.
+    #[error(
+        "MIG instance {device} was not made: {error}; the kubelet tries again, see the agent's log and the GPU's health if this lasts"
+    )]
+    MigNotCreated {
+        /// The device.
+        device: String,
+        /// What the driver said.
+        error: String,
+    },
+    /// The driver did not destroy an instance.
+    #[error(
+        "MIG instance {device} was not destroyed: {error}; the kubelet tries again, end the processes that still use it if this lasts"
+    )]
+    MigNotDestroyed {
+        /// The device.
+        device: String,
+        /// What the driver said.
+        error: String,
+    },
+    /// An instance is not what containers can be given.
+    #[error(
+        "MIG instance {device} was not prepared because {problem}; the kubelet tries again, see `nvidia-smi mig -lgi` and `-lci` on node {node} if this lasts"
+    )]
+    MigNotUsable {
+        /// The device.
+        device: String,
+        /// What is wrong with it.
+        problem: String,
+        /// This node.
+        node: String,
+    },
+    /// The driver is not open now.
+    #[error(
+        "claim {claim} has to wait because the driver of node {node} does not answer now, as while it is replaced; the kubelet tries again, see the agent's log if this lasts"
+    )]
+    DriverClosed {
+        /// Namespace and name.
+        claim: String,
+        /// This node.
+        node: String,
+    },
     /// An opaque config is wrong.
     #[error(
         "the {source_name} config for the claim is refused because {error}; correct the manifest and create the claim again"
@@ -175,6 +305,16 @@ pub enum Refusal {
         /// What the system said.
         error: String,
     },
+    /// The node is passing from one agent to another.
+    #[error(
+        "claim {claim} was not worked on because node {node} is passing from one agent to another; the kubelet tries again, see the logs of the node's agents if this lasts"
+    )]
+    HandedOver {
+        /// Namespace and name.
+        claim: String,
+        /// This node.
+        node: String,
+    },
     /// The work on the claim ended without an answer.
     #[error("work on claim {claim} was cut short: {error}; the kubelet tries again")]
     Interrupted {
@@ -199,12 +339,24 @@ impl Refusal {
             Self::DeviceInUse { .. } => "DeviceInUse",
             Self::DeviceNotFreed { .. } => "DeviceNotFreed",
             Self::DeviceMayBeInUse { .. } => "DeviceMayBeInUse",
+            Self::InvalidShare { .. } => "InvalidShare",
+            Self::ShareDoesNotFit { .. } => "ShareDoesNotFit",
+            Self::MigPlacementTaken { .. } => "MigPlacementTaken",
+            Self::MigProfileMissing { .. } => "MigProfileMissing",
+            Self::MigModeNotChanged { .. } => "MigModeNotChanged",
+            Self::MigModeNeedsReset { .. } => "MigModeNeedsReset",
+            Self::MigInstancesInTheWay { .. } => "MigInstancesInTheWay",
+            Self::MigNotCreated { .. } => "MigNotCreated",
+            Self::MigNotDestroyed { .. } => "MigNotDestroyed",
+            Self::MigNotUsable { .. } => "MigNotUsable",
+            Self::DriverClosed { .. } => "DriverClosed",
             Self::InvalidConfig { .. } => "InvalidConfig",
             Self::ConfigMismatch { .. } => "ConfigMismatch",
             Self::NotYetSupported { .. } => "NotYetSupported",
             Self::NotReady { .. } => "NotReady",
             Self::ApiUnavailable { .. } => "ApiUnavailable",
             Self::Storage { .. } => "Storage",
+            Self::HandedOver { .. } => "HandedOver",
             Self::Interrupted { .. } => "Interrupted",
         }
     }

@@ -28,7 +28,7 @@ pub(super) const REFUSED: [Refused; 13] = [
     set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
     set("agent.hookDir=/", "'/agent/hookDir': '/' does not match"),
     set("agent.adminPort=0", "'/agent/adminPort': minimum: got 0, want 1"),
-    set("agent.updateStrategy.rollingUpdate.maxSurge=1", "maxSurge': value must be one of 0"),
+    set("agent.updateStrategy.rollingUpdate.maxSurge=one", "/maxSurge': 'one' does not match"),
     set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
     set("deviceClasses.gpuExtendedResourceName=gpu", "'/deviceClasses/gpuExtendedResourceName'"),
     Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
@@ -115,6 +115,7 @@ procRoot: /proc
 sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
+dynamicMig: [6,7]
 hookPath: \"/home/kubernetes/bin/octavo\"
 ";
 
@@ -133,7 +134,19 @@ fn default_facts() -> Vec<Fact> {
         fact("DaemonSet", "/spec/template/spec/initContainers/0/securityContext", plain),
         fact("DaemonSet", RUNTIME, json!("nvidia")),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
+        // Two pods are on a node while one replaces another: no port of the node may be theirs.
         fact("DaemonSet", "/spec/template/spec/hostNetwork", Value::Null),
+        fact("DaemonSet", "/spec/template/spec/containers/0/ports/0/hostPort", Value::Null),
+        fact(
+            "DaemonSet",
+            "/spec/updateStrategy/rollingUpdate",
+            json!({"maxSurge": "10%", "maxUnavailable": 0}),
+        ),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/env/1",
+            json!({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}),
+        ),
         fact("DaemonSet", IMAGE, json!(image)),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::driver_files::DriverFiles;
 use super::folder::device_name;
 use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
-use crate::claims::KnownDevice;
+use crate::checkpoint::{HeldDevice, HeldKind};
+use crate::claims::{KnownDevice, share_folder};
 use crate::node::NodePaths;
 
 /// Nodes that all GPUs share.
@@ -20,23 +21,71 @@ const SOCKETS: [&str; 3] =
 /// Options of all mounts.
 const MOUNT_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
-/// The spec of a claim with some GPUs. Nodes and sockets are looked for each time, since daemons make
-/// them late; the driver's files come in, since looking for them takes long.
+/// A device that a claim holds, with what its containers need of the GPU.
+#[derive(Clone, Debug)]
+pub(crate) struct Part<'a> {
+    /// What is held.
+    pub(crate) held: &'a HeldDevice,
+    /// The GPU that it is or is a part of.
+    pub(crate) gpu: &'a KnownDevice,
+    /// For a MIG instance: the minor numbers of the capability nodes of its GPU instance and its compute
+    /// instance.
+    pub(crate) caps: Option<[u32; 2]>,
+}
+
+/// The spec of a claim. Nodes and sockets are looked for each time, since daemons make them late; the
+/// driver's files come in, since looking for them takes long.
 pub(crate) fn spec_for(
     paths: &NodePaths,
     files: &DriverFiles,
     uid: &str,
-    devices: &[&KnownDevice],
+    parts: &[Part<'_>],
 ) -> Spec {
-    let devices = devices.iter().map(|device| SpecDevice {
-        name: device_name(uid, &device.name),
-        container_edits: device_edits(paths, device),
-    });
+    let mut devices: Vec<SpecDevice> = Vec::new();
+    for part in parts {
+        let name = part.name(uid);
+        // A claim may have a GPU twice, once for administration.
+        if !devices.iter().any(|device| device.name == name) {
+            devices.push(SpecDevice { name, container_edits: part.edits(paths, uid) });
+        }
+    }
     Spec {
         cdi_version: VERSION.to_owned(),
         kind: KIND.to_owned(),
-        devices: devices.collect(),
+        devices,
         container_edits: common_edits(paths, files),
+    }
+}
+
+impl Part<'_> {
+    /// Its name in the spec.
+    fn name(&self, uid: &str) -> String {
+        device_name(uid, &self.held.device, self.share())
+    }
+
+    /// The share's id, where it is one.
+    fn share(&self) -> Option<&str> {
+        match self.held.kind {
+            HeldKind::Share(_) => self.held.share_id.as_deref(),
+            HeldKind::Whole | HeldKind::Mig(_) => None,
+        }
+    }
+
+    /// What a container with it gets.
+    fn edits(&self, paths: &NodePaths, uid: &str) -> ContainerEdits {
+        if let Some(caps) = self.caps {
+            return mig_edits(paths, self.gpu.minor, caps);
+        }
+        let mut edits = gpu_edits(paths, self.gpu);
+        edits.mounts.extend(self.share().map(|share| {
+            let folder = share_folder(uid, share);
+            Mount {
+                host_path: folder.on_host(&paths.run_root).to_string_lossy().into_owned(),
+                container_path: folder.in_container().to_string_lossy().into_owned(),
+                options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
+            }
+        }));
+        edits
     }
 }
 
@@ -71,8 +120,17 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
     }
 }
 
-/// What a container with one GPU gets beyond that.
-fn device_edits(paths: &NodePaths, device: &KnownDevice) -> ContainerEdits {
+/// What a container with a MIG instance gets beyond that: the GPU's node opens nothing of the GPU without
+/// the nodes of the capabilities.
+fn mig_edits(paths: &NodePaths, minor: u32, caps: [u32; 2]) -> ContainerEdits {
+    let caps = caps.map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor}"));
+    let nodes = std::iter::once(format!("/dev/nvidia{minor}")).chain(caps);
+    let device_nodes = nodes.map(|node| device_node(paths, Path::new(&node))).collect();
+    ContainerEdits { device_nodes, ..ContainerEdits::default() }
+}
+
+/// What a container with a GPU or a share of it gets beyond that.
+fn gpu_edits(paths: &NodePaths, device: &KnownDevice) -> ContainerEdits {
     let node = PathBuf::from(format!("/dev/nvidia{}", device.minor));
     let mut device_nodes = vec![device_node(paths, &node)];
     let mut links = Vec::new();

@@ -18,14 +18,17 @@ const SUFFIX: &str = ".yaml";
 /// What stands before the record in the first line.
 const RECORD_MARK: &str = "# octavo-record: ";
 
-/// The qualified name of a claim's device.
-pub(crate) fn cdi_id(uid: &str, device: &str) -> String {
-    format!("{KIND}={}", device_name(uid, device))
+/// The qualified name of a claim's device, or of one of the shares that the claim has of it.
+pub(crate) fn cdi_id(uid: &str, device: &str, share: Option<&str>) -> String {
+    format!("{KIND}={}", device_name(uid, device, share))
 }
 
-/// The name of a claim's device within the kind.
-pub(super) fn device_name(uid: &str, device: &str) -> String {
-    format!("{uid}-{device}")
+/// The name of a claim's device within the kind. A dot is in no device's name, and so sets a share apart.
+pub(super) fn device_name(uid: &str, device: &str, share: Option<&str>) -> String {
+    match share {
+        None => format!("{uid}-{device}"),
+        Some(share) => format!("{uid}-{device}.{share}"),
+    }
 }
 
 /// The folder of CDI specs, as far as claims go: other files in it are not touched.
@@ -127,7 +130,7 @@ fn text_of(record: &Record, spec: &Spec) -> String {
     format!("{RECORD_MARK}{}\n{spec}\n", encode(record))
 }
 
-/// The names of the devices that a claim's spec names, whoever wrote it.
+/// The names of the devices that a claim's spec names, each once, whoever wrote it.
 fn devices_in(text: &str, uid: &str) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct Names {
@@ -138,10 +141,13 @@ fn devices_in(text: &str, uid: &str) -> Option<Vec<String>> {
         name: String,
     }
     let names: Names = serde_saphyr::from_str(text).ok()?;
-    let devices: Option<Vec<_>> = names
-        .devices
-        .iter()
-        .map(|device| Some(device.name.strip_prefix(uid)?.strip_prefix('-')?.to_owned()))
-        .collect();
-    devices.filter(|devices| !devices.is_empty())
+    let mut devices: Vec<String> = Vec::new();
+    for device in &names.devices {
+        let name = device.name.strip_prefix(uid)?.strip_prefix('-')?;
+        let name = name.split_once('.').map_or(name, |(device, _)| device);
+        if !devices.iter().any(|known| known == name) {
+            devices.push(name.to_owned());
+        }
+    }
+    (!devices.is_empty()).then_some(devices)
 }

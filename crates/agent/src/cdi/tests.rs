@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{CdiFolder, DriverFiles, Found, Spec, cdi_id, spec_for};
-use crate::checkpoint::{HeldDevice, Record, RecordState};
+use super::{CdiFolder, DriverFiles, Found, Part, Spec, cdi_id, spec_for};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, HeldShare, Record, RecordState};
 use crate::claims::KnownDevice;
 use crate::hook::ldcache::{Library, format};
 use crate::node::{ClaimRef, NodePaths};
@@ -34,6 +34,7 @@ fn paths(node: &TempDir) -> NodePaths {
         sys_root: at("sys"),
         kubelet_root: at("kubelet"),
         cdi_root: at("cdi"),
+        run_root: at("run"),
         hook_path: "/opt/octavo/bin/octavo".into(),
     }
 }
@@ -53,14 +54,31 @@ fn record() -> Record {
         claim: ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: UID.to_owned() },
         boot_id: "boot".to_owned(),
         state: RecordState::Prepared,
+        prepared_at: None,
         devices: vec![HeldDevice {
             requests: vec!["gpu".to_owned()],
             pool: "node".to_owned(),
             device: "gpu-1".to_owned(),
             uuid: "GPU-1".to_owned(),
-            admin_access: false,
-            cdi_ids: vec![cdi_id(UID, "gpu-1")],
+            cdi_ids: vec![cdi_id(UID, "gpu-1", None)],
+            ..HeldDevice::default()
         }],
+    }
+}
+
+/// The spec of a claim that has one whole GPU.
+fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
+    let held = HeldDevice { device: gpu.name.clone(), ..HeldDevice::default() };
+    spec_for(paths, files, UID, &[Part { held: &held, gpu, caps: None }])
+}
+
+/// A device of a claim of a kind.
+fn held(device: &str, share: Option<&str>, kind: HeldKind) -> HeldDevice {
+    HeldDevice {
+        device: device.to_owned(),
+        share_id: share.map(str::to_owned),
+        kind,
+        ..HeldDevice::default()
     }
 }
 
@@ -149,7 +167,7 @@ fn a_spec_has_what_a_container_needs() {
     symlink("libcuda.so.580.95.05", library).expect("links");
     let paths = paths(&node);
     let files = DriverFiles::discover(&paths.driver_root_seen, "580.95.05");
-    let spec = spec_for(&paths, &files, UID, &[&gpu(1)]);
+    let spec = spec_of(&paths, &files, &gpu(1));
     let hook = |name: &str, args: serde_json::Value| {
         let mut all = vec![serde_json::json!("octavo"), "cdi-hook".into(), name.into()];
         all.extend(args.as_array().cloned().unwrap_or_default());
@@ -199,10 +217,65 @@ fn a_spec_of_the_usual_roots_names_no_other_path_on_the_host() {
     let paths = NodePaths { driver_root: "/".into(), dev_root: "/".into(), ..paths(&node) };
     let files =
         DriverFiles { mounts: vec!["/usr/bin/nvidia-smi".into()], ..DriverFiles::default() };
-    let spec = spec_for(&paths, &files, UID, &[&gpu(0)]);
+    let spec = spec_of(&paths, &files, &gpu(0));
     assert_eq!(spec.devices[0].container_edits.device_nodes[0].host_path, None);
     assert_eq!(spec.container_edits.mounts[0].host_path, "/usr/bin/nvidia-smi");
     assert_eq!(spec.container_edits.hooks, []);
+}
+
+#[test]
+fn shares_of_one_gpu_have_names_and_limits_of_their_own_and_an_instance_its_nodes() {
+    let node = node(&["dev/nvidia1"]);
+    let paths = NodePaths { run_root: "/run".into(), dev_root: "/".into(), ..paths(&node) };
+    let share = HeldKind::Share(HeldShare { memory_bytes: 1 << 30, compute_milli_percent: 0 });
+    let mig = HeldMig {
+        profile: "1g.10gb".to_owned(),
+        profile_id: 19,
+        start: 0,
+        size: 1,
+        is_dynamic: true,
+        made: None,
+    };
+    let devices = [
+        held("gpu-1", Some("s1"), share.clone()),
+        held("gpu-1", Some("s2"), share),
+        held("gpu-1", Some("s3"), HeldKind::Whole),
+        held("gpu-1-mig-1g10gb-19-0", None, HeldKind::Mig(mig)),
+    ];
+    let gpu = gpu(1);
+    let part = |held, caps| Part { held, gpu: &gpu, caps };
+    let parts = [
+        part(&devices[0], None),
+        part(&devices[1], None),
+        part(&devices[2], None),
+        part(&devices[3], Some([66, 67])),
+    ];
+    let spec = spec_for(&paths, &DriverFiles::default(), UID, &parts);
+    let names: Vec<_> = spec.devices.iter().map(|device| device.name.clone()).collect();
+    let expected = ["gpu-1.s1", "gpu-1.s2", "gpu-1", "gpu-1-mig-1g10gb-19-0"];
+    assert_eq!(names, expected.map(|name| format!("{UID}-{name}")));
+    let mounts = |at: usize| {
+        let mounts = spec.devices[at].container_edits.mounts.iter();
+        mounts.map(|mount| (mount.host_path.clone(), mount.container_path.clone())).collect()
+    };
+    let folder = |share: &str| format!("/run/octavo/shares/{UID}_{share}");
+    let first: Vec<(String, String)> = mounts(0);
+    assert_eq!(first, [(folder("s1"), folder("s1"))]);
+    assert_eq!(mounts(1), [(folder("s2"), folder("s2"))]);
+    assert_eq!(mounts(2), []);
+    let nodes = spec.devices[3].container_edits.device_nodes.iter();
+    let nodes: Vec<_> = nodes.map(|node| node.path.as_str()).collect();
+    let caps = ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"];
+    assert_eq!(nodes, caps);
+
+    // Read without its record it still says which GPU is in use.
+    let folder = CdiFolder::open(&paths.cdi_root).expect("opens");
+    folder.write(&record(), &spec).expect("writes");
+    let text = fs::read_to_string(folder.path(UID)).expect("reads");
+    let (_, body) = text.split_once('\n').expect("has lines");
+    fs::write(folder.path(UID), body).expect("writes");
+    let found = ["gpu-1", "gpu-1-mig-1g10gb-19-0"].map(str::to_owned).to_vec();
+    assert_eq!(folder.read(UID), Some(Found::Devices(found)));
 }
 
 #[test]
@@ -210,7 +283,7 @@ fn a_file_gives_back_its_record_and_is_yaml() {
     let node = node(&[]);
     let paths = paths(&node);
     let folder = CdiFolder::open(&paths.cdi_root).expect("opens");
-    let spec = spec_for(&paths, &DriverFiles::default(), UID, &[&gpu(1)]);
+    let spec = spec_of(&paths, &DriverFiles::default(), &gpu(1));
     folder.write(&record(), &spec).expect("writes");
     assert!(folder.is_intact(&record(), &spec));
     assert_eq!(folder.uids().expect("lists"), [UID]);

@@ -1,13 +1,17 @@
 //! What is remembered of a claim, and its text form.
 
+use octavo_gpu::mig::MigPlacement;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::node::{ClaimRef, PreparedDevice};
 
-/// Version of the form. A reader refuses what is newer than itself.
-const VERSION: u64 = 1;
+/// Newest version of the form. A reader refuses what is newer than itself.
+const VERSION: u64 = 2;
+/// The version before shares and MIG. What it can say is still written in it, so that an agent of before
+/// can take the node's claims over.
+const FIRST_VERSION: u64 = 1;
 
 /// What is remembered of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +24,10 @@ pub(crate) struct Record {
     pub(crate) boot_id: String,
     /// How much is known.
     pub(crate) state: RecordState,
+    /// When it was prepared, in seconds since 1970; only where people are told of it: a report that is
+    /// repeated then says the same, and the API server writes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) prepared_at: Option<i64>,
     /// What it holds, in the allocation's order.
     pub(crate) devices: Vec<HeldDevice>,
 }
@@ -29,12 +37,15 @@ pub(crate) struct Record {
 pub(crate) enum RecordState {
     /// It was given the devices; its CDI spec follows from this record and is written after it.
     Prepared,
+    /// It is to be given the devices, and the driver is being asked to make some of them; they are written
+    /// down here before it is. An instance may be there or not; a container has none of it.
+    Preparing,
     /// Its record was damaged, and it may hold the devices; no devices means that it may hold any.
     Unresolved,
 }
 
 /// A device that a claim holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HeldDevice {
     /// Requests that it serves, without subrequests: what the kubelet goes by.
@@ -49,6 +60,66 @@ pub(crate) struct HeldDevice {
     pub(crate) admin_access: bool,
     /// CDI names for the runtime.
     pub(crate) cdi_ids: Vec<String>,
+    /// The allocation's share of the device, where it has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) share_id: Option<String>,
+    /// How much of the GPU it is.
+    #[serde(default, skip_serializing_if = "HeldKind::is_whole")]
+    pub(crate) kind: HeldKind,
+}
+
+/// How much of its GPU a claim holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum HeldKind {
+    /// All of it.
+    #[default]
+    Whole,
+    /// A part of its memory and time.
+    Share(HeldShare),
+    /// A MIG instance.
+    Mig(HeldMig),
+}
+
+/// A part of a GPU's memory and time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct HeldShare {
+    /// Memory in bytes.
+    pub(crate) memory_bytes: u64,
+    /// Guaranteed time in thousandths of a percent; 0 guarantees none.
+    pub(crate) compute_milli_percent: u32,
+}
+
+/// A MIG instance, made or to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct HeldMig {
+    /// Name of the profile.
+    pub(crate) profile: String,
+    /// The driver's id of the profile.
+    pub(crate) profile_id: u32,
+    /// First memory slice.
+    pub(crate) start: u32,
+    /// Number of memory slices.
+    pub(crate) size: u32,
+    /// Whether it is made for the claim and destroyed after it.
+    pub(crate) is_dynamic: bool,
+    /// The instance, once it is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) made: Option<MadeMig>,
+}
+
+/// A MIG instance that is there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct MadeMig {
+    /// Id of the GPU instance on its GPU.
+    pub(crate) gpu_instance: u32,
+    /// Id of the compute instance in it.
+    pub(crate) compute_instance: u32,
+    /// `MIG-...`.
+    pub(crate) uuid: String,
 }
 
 /// What can be wrong with a record's text.
@@ -94,8 +165,59 @@ impl HeldDevice {
             pool: self.pool.clone(),
             device: self.device.clone(),
             cdi_ids: self.cdi_ids.clone(),
-            share_id: None,
+            share_id: self.share_id.clone(),
         }
+    }
+}
+
+impl HeldKind {
+    /// Whether it is all of the GPU.
+    pub(crate) fn is_whole(&self) -> bool {
+        *self == Self::Whole
+    }
+}
+
+impl HeldMig {
+    /// Where it is or will be.
+    pub(crate) fn placement(&self) -> MigPlacement {
+        MigPlacement { start: self.start, size: self.size }
+    }
+}
+
+impl Record {
+    /// The oldest version of the form that can say it.
+    fn version(&self) -> u64 {
+        let is_plain = |device: &HeldDevice| device.kind.is_whole() && device.share_id.is_none();
+        let is_first = self.state != RecordState::Preparing
+            && self.prepared_at.is_none()
+            && self.devices.iter().all(is_plain);
+        if is_first { FIRST_VERSION } else { VERSION }
+    }
+
+    /// Whether people are told what the claim got.
+    pub(crate) fn has_facts(&self) -> bool {
+        self.devices.iter().any(|device| !device.kind.is_whole())
+    }
+
+    /// Whether it was damaged and it is only a guess what the claim holds.
+    pub(crate) fn is_unresolved(&self) -> bool {
+        self.state == RecordState::Unresolved
+    }
+
+    /// The MIG instances that are made for the claim, with their devices.
+    pub(crate) fn dynamic_mig(&self) -> impl Iterator<Item = (&HeldDevice, &HeldMig)> {
+        self.devices.iter().filter_map(|device| match &device.kind {
+            HeldKind::Mig(mig) if mig.is_dynamic => Some((device, mig)),
+            _ => None,
+        })
+    }
+
+    /// The shares, with their devices.
+    pub(crate) fn shares(&self) -> impl Iterator<Item = (&HeldDevice, HeldShare)> {
+        self.devices.iter().filter_map(|device| match device.kind {
+            HeldKind::Share(share) => Some((device, share)),
+            _ => None,
+        })
     }
 }
 
@@ -113,7 +235,7 @@ impl Damage {
 
 /// The text of a record: one line of JSON.
 pub(crate) fn encode(record: &Record) -> String {
-    let envelope = Envelope { version: VERSION, sha256: checksum(record), record };
+    let envelope = Envelope { version: record.version(), sha256: checksum(record), record };
     // Strings and lists alone: nothing in it can fail to become JSON.
     serde_json::to_string(&envelope).unwrap_or_default()
 }
@@ -121,14 +243,15 @@ pub(crate) fn encode(record: &Record) -> String {
 /// Reads the record of a claim.
 pub(crate) fn decode(text: &[u8], uid: &str) -> Result<Record, Damage> {
     let value: Value = serde_json::from_slice(text).map_err(|_| Damage::Truncated)?;
-    match value.get("version").and_then(Value::as_u64) {
-        Some(VERSION) => {}
+    let version = match value.get("version").and_then(Value::as_u64) {
+        Some(version @ FIRST_VERSION..=VERSION) => version,
         Some(version) if version > VERSION => return Err(Damage::FutureVersion),
         _ => return Err(Damage::Changed),
-    }
+    };
     let record = value.get("record").cloned().ok_or(Damage::Changed)?;
     let record: Record = serde_json::from_value(record).map_err(|_| Damage::Changed)?;
     let is_whole = value.get("sha256").and_then(Value::as_str) == Some(&checksum(&record))
+        && record.version() == version
         && record.claim.uid == uid;
     if is_whole { Ok(record) } else { Err(Damage::Changed) }
 }

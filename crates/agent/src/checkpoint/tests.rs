@@ -1,6 +1,9 @@
 use std::fs;
 
-use super::{Damage, HeldDevice, Record, RecordState, Store, decode, encode};
+use super::{
+    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, MadeMig, Record, RecordState, Store, decode,
+    encode,
+};
 use crate::node::ClaimRef;
 
 fn record(uid: &str, boot_id: &str) -> Record {
@@ -8,13 +11,14 @@ fn record(uid: &str, boot_id: &str) -> Record {
         claim: ClaimRef { namespace: "ns".to_owned(), name: "c".to_owned(), uid: uid.to_owned() },
         boot_id: boot_id.to_owned(),
         state: RecordState::Prepared,
+        prepared_at: None,
         devices: vec![HeldDevice {
             requests: vec!["gpu".to_owned()],
             pool: "node".to_owned(),
             device: "gpu-0".to_owned(),
             uuid: "GPU-0".to_owned(),
-            admin_access: false,
             cdi_ids: vec!["k8s.gpu.nvidia.com/claim=u-gpu-0".to_owned()],
+            ..HeldDevice::default()
         }],
     }
 }
@@ -23,6 +27,51 @@ fn record(uid: &str, boot_id: &str) -> Record {
 fn a_record_reads_back_as_written() {
     let record = record("u", "boot");
     assert_eq!(decode(encode(&record).as_bytes(), "u"), Ok(record));
+}
+
+const FIRST_SUM: &str = "04a8918d18d86543c38e98cb1eb110a0eb175eeb6e1ee4d5d4656b5cb0b473ec";
+/// As an agent of before shares and MIG wrote it.
+const FIRST_FORM: &str = r#"{"version":1,"sha256":"SUM","record":{"claim":{"namespace":"ns","name":"c","uid":"u"},"bootId":"boot","state":"Prepared","devices":[{"requests":["gpu"],"pool":"node","device":"gpu-0","uuid":"GPU-0","adminAccess":false,"cdiIds":["k8s.gpu.nvidia.com/claim=u-gpu-0"]}]}}"#;
+
+#[test]
+fn what_the_first_version_can_say_is_read_and_written_in_it() {
+    let text = FIRST_FORM.replace("SUM", FIRST_SUM);
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(record("u", "boot")));
+    assert_eq!(encode(&record("u", "boot")), text);
+}
+
+#[test]
+fn a_share_or_an_instance_needs_the_second_version() {
+    let share = HeldShare { memory_bytes: 20 << 30, compute_milli_percent: 12_500 };
+    let mig = HeldMig {
+        profile: "1g.10gb".to_owned(),
+        profile_id: 19,
+        start: 4,
+        size: 1,
+        is_dynamic: true,
+        made: Some(MadeMig { gpu_instance: 7, compute_instance: 0, uuid: "MIG-1".to_owned() }),
+    };
+    let not_made = HeldMig { made: None, ..mig.clone() };
+    let with = |change: fn(&mut Record), kind: HeldKind| {
+        let mut record = record("u", "boot");
+        record.devices[0].kind = kind;
+        change(&mut record);
+        record
+    };
+    let records = [
+        with(|_| {}, HeldKind::Share(share)),
+        with(|_| {}, HeldKind::Mig(mig)),
+        with(|record| record.state = RecordState::Preparing, HeldKind::Mig(not_made)),
+        with(|record| record.devices[0].share_id = Some("s".to_owned()), HeldKind::Whole),
+        with(|record| record.prepared_at = Some(1), HeldKind::Whole),
+    ];
+    for record in records {
+        let text = encode(&record);
+        assert!(text.starts_with("{\"version\":2,"), "{text}");
+        assert_eq!(decode(text.as_bytes(), "u"), Ok(record));
+        let older = text.replacen("\"version\":2", "\"version\":1", 1);
+        assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
+    }
 }
 
 #[test]
@@ -37,7 +86,7 @@ fn no_change_of_one_byte_goes_unseen() {
         assert!(decode(&text.as_bytes()[..at], "u").is_err(), "cut at {at}");
     }
     assert_eq!(decode(text.as_bytes(), "other"), Err(Damage::Changed), "under another name");
-    let future = text.replace("\"version\":1", "\"version\":2");
+    let future = text.replace("\"version\":1", "\"version\":3");
     assert_eq!(decode(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 

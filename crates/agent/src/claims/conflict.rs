@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use octavo_api::Refusal;
 
 use super::holds::{Conflict, Hold};
-use super::{Inner, plan};
-use crate::checkpoint::{HeldDevice, Record, RecordState};
+use super::{Devices, Inner, plan};
+use crate::checkpoint::{HeldDevice, Record};
 use crate::node::ClaimRef;
 
 /// How long a claim that is gone keeps its GPUs. A pod that was deleted by force takes its claim with it while
@@ -28,18 +28,25 @@ enum Standing {
 impl Inner {
     /// Gives a claim its devices in memory. Another claim in the way is asked for at the API server: one
     /// that is gone for long enough is cleaned up, one that is there stays.
-    pub(super) async fn reserve(self: &Arc<Self>, record: &Record) -> Result<(), Refusal> {
+    pub(super) async fn reserve(
+        self: &Arc<Self>,
+        record: &Record,
+        devices: &Devices,
+    ) -> Result<(), Refusal> {
         // Each round resolves one claim in the way; more rounds than claims cannot help.
         let rounds = self.holds().uids().len() + 1;
         for _ in 0..rounds {
-            let Err(conflict) = self.holds().reserve(record.clone()) else { return Ok(()) };
-            if conflict.holder == record.claim.uid
-                || !self.resolve(&conflict.holder, Instant::now()).await
-            {
+            let reserved = self.holds().reserve(record.clone(), devices);
+            let Err(conflict) = reserved else { return Ok(()) };
+            let mut is_resolved = false;
+            for holder in conflict.holders.iter().filter(|holder| **holder != record.claim.uid) {
+                is_resolved |= self.resolve(holder, Instant::now()).await;
+            }
+            if !is_resolved {
                 return Err(self.refusal_for(&conflict));
             }
         }
-        let conflict = self.holds().reserve(record.clone()).err();
+        let conflict = self.holds().reserve(record.clone(), devices).err();
         conflict.map_or(Ok(()), |conflict| Err(self.refusal_for(&conflict)))
     }
 
@@ -107,30 +114,46 @@ impl Inner {
             Ok(Some(object)) => object,
         };
         let here = object.allocation.iter().flat_map(plan::ours).filter(|r| r.pool == self.node);
+        let known = self.devices();
         let devices: Vec<_> = here
-            .map(|result| HeldDevice {
-                requests: vec![result.request.clone()],
-                pool: result.pool.clone(),
-                device: result.device.clone(),
-                uuid: String::new(),
-                admin_access: result.admin_access,
-                cdi_ids: Vec::new(),
+            .map(|result| {
+                let known = known.as_ref();
+                let held = known.map(|known| plan::held(&claim.uid, result, known, &self.node));
+                // What cannot be made out is taken for all of the GPU.
+                held.and_then(Result::ok).unwrap_or_else(|| HeldDevice {
+                    requests: vec![result.request.clone()],
+                    pool: result.pool.clone(),
+                    device: result.device.clone(),
+                    admin_access: result.admin_access,
+                    ..HeldDevice::default()
+                })
             })
             .collect();
-        // An allocation that was taken back and given anew elsewhere is another one.
-        let is_same = hold.record.devices.is_empty()
-            || devices
-                .iter()
-                .any(|device| hold.record.devices.iter().any(|held| held.device == device.device));
+        // An allocation that was taken back and given anew is another one.
+        let is_given = |held: &HeldDevice| {
+            devices.iter().any(|device| {
+                let is_same_share = held.share_id.is_none() || held.share_id == device.share_id;
+                held.device == device.device && is_same_share
+            })
+        };
+        let is_same = hold.record.devices.is_empty() || hold.record.devices.iter().any(is_given);
         if is_same && !devices.is_empty() { Standing::Valid(devices) } else { Standing::Gone }
     }
 
     /// What the kubelet hears of a conflict.
     fn refusal_for(&self, conflict: &Conflict) -> Refusal {
-        let Conflict { device, holder, is_possible_only } = conflict.clone();
-        let hold = self.holds().get(&holder);
-        let is_unresolved =
-            hold.as_ref().is_some_and(|hold| hold.record.state == RecordState::Unresolved);
+        let Conflict { device, holders, is_possible_only, shortage } = conflict.clone();
+        let holds = holders.into_iter().map(|holder| {
+            let hold = self.holds().get(&holder);
+            (holder, hold)
+        });
+        let holds: Vec<_> = holds.collect();
+        let is_gone = |hold: &Option<Hold>| hold.as_ref().is_some_and(|h| h.gone_since.is_some());
+        let gone = holds.iter().find(|(_, hold)| is_gone(hold)).cloned();
+        let Some((holder, hold)) = gone.or_else(|| holds.first().cloned()) else {
+            return Refusal::DeviceInUse { device, holder: "another".to_owned() };
+        };
+        let is_unresolved = hold.as_ref().is_some_and(|hold| hold.record.is_unresolved());
         if is_possible_only && is_unresolved {
             let mut file = self.store.path(&holder).display().to_string();
             let spec = self.cdi.path(&holder);
@@ -139,14 +162,31 @@ impl Inner {
             }
             return Refusal::DeviceMayBeInUse { device, holder, file };
         }
-        let is_gone = hold.as_ref().is_some_and(|hold| hold.gone_since.is_some());
-        let holder = match hold {
-            Some(hold) => format!("{} (UID {holder})", hold.record.claim),
+        let words = |holder: &str, hold: &Option<Hold>| match hold {
             None => format!("UID {holder}"),
+            Some(hold) => {
+                let claim = &hold.record.claim;
+                // What is wanted and had in the same words needs no more of them.
+                match hold.words_on_gpu(&device) {
+                    has if has == device || has.is_empty() => format!("{claim} (UID {holder})"),
+                    has => format!("{claim} (UID {holder}, has {has})"),
+                }
+            }
         };
-        if is_gone {
+        if is_gone(&hold) {
+            let holder = words(&holder, &hold);
             return Refusal::DeviceNotFreed { device, holder, seconds: GONE_PATIENCE.as_secs() };
         }
+        if let Some((wanted, free)) = shortage {
+            let holders: Vec<_> = holds.iter().map(|(holder, hold)| words(holder, hold)).collect();
+            return Refusal::ShareDoesNotFit {
+                wanted: wanted.words(),
+                free: free.words(),
+                holders: holders.join(" and "),
+                device,
+            };
+        }
+        let holder = words(&holder, &hold);
         Refusal::DeviceInUse { device, holder }
     }
 }

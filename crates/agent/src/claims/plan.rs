@@ -1,16 +1,23 @@
 //! From an allocated claim to the record of what it gets, or a refusal: no I/O.
 
+mod amounts;
+
 use octavo_api::config::{
     DecodedConfig, DeviceType, OpaqueConfig, Sharing, TimeSlice, decode_entries, for_request,
 };
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
+use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
-use super::{AllocatedClaim, AllocatedDevice, Allocation, Devices};
+pub(crate) use amounts::ALL_TIME;
+
+use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
 use crate::cdi::cdi_id;
-use crate::checkpoint::{HeldDevice, Record, RecordState};
+use crate::checkpoint::{
+    HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState, is_plain_name,
+};
 
-/// What the claim gets on this node.
+/// What the claim gets on this node. With instances to be made it is not prepared yet.
 pub(super) fn plan(
     claim: &AllocatedClaim,
     devices: &Devices,
@@ -36,31 +43,136 @@ pub(super) fn plan(
                 node: node.to_owned(),
             });
         }
-        let device = devices.by_name.get(&result.device).ok_or_else(|| Refusal::UnknownDevice {
-            device: result.device.clone(),
-            node: node.to_owned(),
-        })?;
-        check_config(&configs, result)?;
-        Ok(HeldDevice {
-            requests: vec![parent_request(&result.request).to_owned()],
-            pool: result.pool.clone(),
-            device: result.device.clone(),
-            uuid: device.uuid.clone(),
-            admin_access: result.admin_access,
-            cdi_ids: vec![cdi_id(&claim.claim.uid, &result.device)],
-        })
+        let device = held(&claim.claim.uid, result, devices, node)?;
+        let device_type = match device.kind {
+            HeldKind::Mig(_) => DeviceType::Mig,
+            HeldKind::Whole | HeldKind::Share(_) => DeviceType::Gpu,
+        };
+        check_config(&configs, result, device_type)?;
+        Ok(device)
     });
-    Ok(Record {
+    let record = Record {
         claim: claim.claim.clone(),
         boot_id: boot_id.to_owned(),
         state: RecordState::Prepared,
+        prepared_at: None,
         devices: held.collect::<Result<_, _>>()?,
-    })
+    };
+    let is_preparing = record.dynamic_mig().next().is_some();
+    let state = if is_preparing { RecordState::Preparing } else { RecordState::Prepared };
+    Ok(Record { state, ..record })
 }
 
 /// The allocation's devices of this driver.
 pub(super) fn ours(allocation: &Allocation) -> impl Iterator<Item = &AllocatedDevice> {
     allocation.results.iter().filter(|result| result.driver == names::DRIVER)
+}
+
+/// What a result of an allocation gives a claim.
+pub(super) fn held(
+    uid: &str,
+    result: &AllocatedDevice,
+    devices: &Devices,
+    node: &str,
+) -> Result<HeldDevice, Refusal> {
+    let device = devices.by_name.get(&result.device).ok_or_else(|| Refusal::UnknownDevice {
+        device: result.device.clone(),
+        node: node.to_owned(),
+    })?;
+    let invalid = |problem: &str| Refusal::InvalidShare {
+        request: result.request.clone(),
+        device: result.device.clone(),
+        problem: problem.to_owned(),
+    };
+    // It becomes a part of a path.
+    if result.share_id.as_deref().is_some_and(|id| !is_plain_name(id)) {
+        return Err(invalid("its id is not made of letters, digits and dashes"));
+    }
+    let kind = match &device.kind {
+        // An administrator looks at the GPU, not at a part of it.
+        DeviceKind::Gpu { .. } if result.admin_access => HeldKind::Whole,
+        DeviceKind::Gpu { memory_bytes } => match (&result.share_id, result.consumed.is_empty()) {
+            (None, true) => HeldKind::Whole,
+            (Some(_), false) => {
+                amounts::kind(&result.consumed, *memory_bytes).map_err(|error| invalid(&error))?
+            }
+            (Some(_), true) => {
+                return Err(invalid("the allocation does not say how much of the device it is"));
+            }
+            (None, false) => {
+                return Err(invalid("the allocation gives a part of the device without an id"));
+            }
+        },
+        DeviceKind::MigPlacement { .. } | DeviceKind::MigInstance { .. }
+            if result.share_id.is_some() =>
+        {
+            return Err(invalid("a MIG instance is given to one claim alone"));
+        }
+        DeviceKind::MigPlacement { .. } if result.admin_access => {
+            return Err(Refusal::NotYetSupported {
+                request: result.request.clone(),
+                what: "administrators' access to a MIG instance that a claim makes (adminAccess)"
+                    .to_owned(),
+            });
+        }
+        DeviceKind::MigPlacement { profile, placement } => {
+            HeldKind::Mig(mig(profile, *placement, true, None))
+        }
+        DeviceKind::MigInstance { profile, instance } => {
+            let Some(made) = whole_instance(instance) else {
+                return Err(Refusal::MigNotUsable {
+                    device: result.device.clone(),
+                    problem: format!(
+                        "it has {} compute instances where one should fill it",
+                        instance.compute_instances.len()
+                    ),
+                    node: node.to_owned(),
+                });
+            };
+            HeldKind::Mig(mig(profile, instance.placement, false, Some(made)))
+        }
+    };
+    let share = match kind {
+        HeldKind::Share(_) => result.share_id.as_deref(),
+        HeldKind::Whole | HeldKind::Mig(_) => None,
+    };
+    Ok(HeldDevice {
+        requests: vec![parent_request(&result.request).to_owned()],
+        pool: result.pool.clone(),
+        device: result.device.clone(),
+        uuid: device.uuid.clone(),
+        admin_access: result.admin_access,
+        cdi_ids: vec![cdi_id(uid, &result.device, share)],
+        share_id: result.share_id.clone(),
+        kind,
+    })
+}
+
+/// What is held of a GPU that is cut.
+pub(super) fn mig(
+    profile: &MigProfile,
+    placement: MigPlacement,
+    is_dynamic: bool,
+    made: Option<MadeMig>,
+) -> HeldMig {
+    HeldMig {
+        profile: profile.name.clone(),
+        profile_id: profile.id,
+        start: placement.start,
+        size: placement.size,
+        is_dynamic,
+        made,
+    }
+}
+
+/// An instance that one compute instance fills: what a container can be given.
+pub(super) fn whole_instance(instance: &MigInstance) -> Option<MadeMig> {
+    let [compute] = instance.compute_instances.as_slice() else { return None };
+    Some(MadeMig {
+        gpu_instance: instance.gpu_instance,
+        compute_instance: compute.id,
+        uuid: compute.uuid.clone(),
+    })
 }
 
 /// A request without its subrequest: the kubelet goes by it.
@@ -69,22 +181,27 @@ fn parent_request(request: &str) -> &str {
 }
 
 /// Refuses what cannot be acted on: a wish that is silently dropped is worse than a "no".
-fn check_config(configs: &[DecodedConfig], result: &AllocatedDevice) -> Result<(), Refusal> {
+fn check_config(
+    configs: &[DecodedConfig],
+    result: &AllocatedDevice,
+    device_type: DeviceType,
+) -> Result<(), Refusal> {
     let unsupported = |what: &str| {
         Err(Refusal::NotYetSupported { request: result.request.clone(), what: what.to_owned() })
     };
-    if result.share_id.is_some() {
-        return unsupported("a share of a GPU");
-    }
-    let config = for_request(configs, &result.request, DeviceType::Gpu).map_err(|mismatch| {
+    let config = for_request(configs, &result.request, device_type).map_err(|mismatch| {
         Refusal::ConfigMismatch {
             request: mismatch.request,
             kind: mismatch.kind,
             device_type: mismatch.device_type,
         }
     })?;
-    let Some(OpaqueConfig::Gpu(config)) = config else { return Ok(()) };
-    match &config.sharing {
+    let sharing = match config {
+        Some(OpaqueConfig::Gpu(config)) => &config.sharing,
+        Some(OpaqueConfig::MigDevice(config)) => &config.sharing,
+        _ => return Ok(()),
+    };
+    match sharing {
         None | Some(Sharing::TimeSlicing(TimeSlice::Default)) => Ok(()),
         Some(Sharing::TimeSlicing(_)) => {
             unsupported("a time slice other than Default (sharing.timeSlicingConfig.interval)")

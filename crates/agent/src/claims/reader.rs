@@ -1,6 +1,7 @@
 //! Reads the one claim that the kubelet names, when it names it. The agent never lists or watches
 //! claims: ten thousand agents that did would drown the API server.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -62,6 +63,9 @@ pub struct AllocatedDevice {
     pub device: String,
     /// Share of the device, where it is given in parts.
     pub share_id: Option<String>,
+    /// What the claim takes of the device's capacities, as quantities by name; empty where the device is
+    /// given whole, and where the server is of before shares.
+    pub consumed: BTreeMap<String, String>,
     /// Whether it is for administration, beside the claim that has it.
     pub admin_access: bool,
 }
@@ -130,6 +134,12 @@ fn device_of(result: DeviceRequestAllocationResult) -> AllocatedDevice {
         pool: result.pool,
         device: result.device,
         share_id: result.share_id,
+        consumed: result
+            .consumed_capacity
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(name, amount)| (name, amount.0))
+            .collect(),
         admin_access: result.admin_access.unwrap_or_default(),
     }
 }

@@ -11,7 +11,8 @@
 //! | none | whole, earlier boot | removed |
 //! | none | names devices, damaged | as if the checkpoint were damaged |
 //!
-//! When an earlier boot used the folder last, what is damaged protects nothing: no container outlives a
+//! A claim whose instances were being made is held as it is found, and what was made is taken back as soon as
+//! the driver is there (`settle`). When an earlier boot used the folder last, what is damaged protects nothing: no container outlives a
 //! boot. An unresolved claim is resolved by preparing or unpreparing it, or when its object is gone.
 
 use std::collections::BTreeSet;
@@ -113,12 +114,9 @@ fn damaged_record(
 /// A record of what a claim may hold; no devices means any.
 fn unresolved(store: &Store, uid: &str, claim: Option<ClaimRef>, devices: &[String]) -> Record {
     let held = devices.iter().map(|device| HeldDevice {
-        requests: Vec::new(),
-        pool: String::new(),
         device: device.clone(),
-        uuid: String::new(),
-        admin_access: false,
-        cdi_ids: vec![cdi_id(uid, device)],
+        cdi_ids: vec![cdi_id(uid, device, None)],
+        ..HeldDevice::default()
     });
     let unnamed =
         || ClaimRef { namespace: String::new(), name: String::new(), uid: uid.to_owned() };
@@ -126,6 +124,7 @@ fn unresolved(store: &Store, uid: &str, claim: Option<ClaimRef>, devices: &[Stri
         claim: claim.unwrap_or_else(unnamed),
         boot_id: store.boot_id().to_owned(),
         state: RecordState::Unresolved,
+        prepared_at: None,
         devices: held.collect(),
     }
 }
@@ -135,6 +134,9 @@ fn consequence(record: &Record) -> String {
     let devices: Vec<_> = record.devices.iter().map(|device| device.device.as_str()).collect();
     let devices = devices.join(", ");
     match record.state {
+        RecordState::Preparing => {
+            format!("the making of {devices} was begun and is taken back")
+        }
         RecordState::Prepared => format!("restored, the claim holds {devices}"),
         RecordState::Unresolved if devices.is_empty() => {
             "no GPU is given to other claims until the kubelet prepares or unprepares it".to_owned()

@@ -1,24 +1,30 @@
-//! Tells people why a claim was refused: a condition on the claim's device and an event. Never in the
-//! way of a prepare: reports go to a worker, and one that cannot be sent is dropped.
+//! Tells people why a claim was refused: a condition on the claim's device and an event; and of claims for
+//! parts of GPUs what they got. Never in the way of a prepare: reports go to a worker. A refusal that cannot
+//! be sent is dropped, for the kubelet repeats it; what a claim got is sent until it arrives or the claim is
+//! given back.
 
+mod facts;
+mod status;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use octavo_api::{Refusal, names};
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::AllocatedDevice;
-use crate::checkpoint::HeldDevice;
+use crate::checkpoint::{Record, RecordState};
 use crate::node::ClaimRef;
+use facts::Pending;
+pub use facts::{Fact, MigFact};
+use status::{event_of, status_of};
 
 /// The same refusal of the same claim is reported once in this time, however often the kubelet tries.
 const REPEAT_AFTER: Duration = Duration::from_mins(10);
@@ -26,8 +32,6 @@ const REPEAT_AFTER: Duration = Duration::from_mins(10);
 const QUEUE: usize = 64;
 /// Refusals that are remembered against repetition.
 const REMEMBERED: usize = 1024;
-/// Longest note of an event that the API takes.
-const NOTE_LIMIT: usize = 1024;
 /// How long the API server may take for one report.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -36,8 +40,11 @@ pub trait Reporter: Send + Sync {
     /// A claim was refused; the devices are those that it was allocated, where that is known.
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal);
 
-    /// A claim that was reported as refused is prepared now.
+    /// A claim that was reported as refused is prepared now, or a claim got what its devices' facts say.
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]);
+
+    /// A claim was given back: nobody needs to know what it got.
+    fn released(&self, uid: &str);
 }
 
 /// A device that a report is about.
@@ -49,6 +56,8 @@ pub struct ReportedDevice {
     pub device: String,
     /// Share of the device, where it is given in parts.
     pub share_id: Option<String>,
+    /// What the claim got, where the allocation does not say it.
+    pub fact: Option<Fact>,
 }
 
 /// Reports to nobody.
@@ -59,6 +68,7 @@ pub struct SilentReporter;
 #[derive(Clone, Debug)]
 pub struct KubeReporter {
     queue: mpsc::Sender<Report>,
+    pending: Arc<Pending>,
 }
 
 /// Sends the reports of a [`KubeReporter`]; ends when the last of its clones is dropped.
@@ -66,15 +76,16 @@ pub struct ReportWorker {
     client: kube::Client,
     node: String,
     queue: mpsc::Receiver<Report>,
+    pending: Arc<Pending>,
     told: Told,
 }
 
 /// A report on its way.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Report {
     claim: ClaimRef,
     devices: Vec<ReportedDevice>,
-    /// Reason and message of a refusal; `None` takes earlier reports back.
+    /// Reason and message of a refusal; `None` takes earlier reports back and tells the devices' facts.
     refusal: Option<(&'static str, String)>,
 }
 
@@ -88,12 +99,30 @@ impl ReportedDevice {
     /// The device of an allocation's result.
     pub(super) fn of(result: &AllocatedDevice) -> Self {
         let AllocatedDevice { pool, device, share_id, .. } = result.clone();
-        Self { pool, device, share_id }
+        Self { pool, device, share_id, fact: None }
     }
 
-    /// A device that a claim holds.
-    pub(super) fn held(held: &HeldDevice) -> Self {
-        Self { pool: held.pool.clone(), device: held.device.clone(), share_id: None }
+    /// The devices that a claim holds, with what it got of them; instances of those in `missing` are gone.
+    pub(super) fn held(record: &Record, missing: &BTreeSet<String>) -> Vec<Self> {
+        let devices = record.devices.iter().map(|held| Self {
+            pool: held.pool.clone(),
+            device: held.device.clone(),
+            share_id: held.share_id.clone(),
+            fact: Fact::of(held, record.prepared_at, missing.contains(&held.device)),
+        });
+        devices.collect()
+    }
+
+    /// Whether two are one entry of a claim's status.
+    fn is_same(&self, other: &Self) -> bool {
+        self.pool == other.pool && self.device == other.device && self.share_id == other.share_id
+    }
+}
+
+/// Reports what a prepared claim got, where there is something that its allocation does not say.
+pub(super) fn tell_facts(reporter: &dyn Reporter, record: &Record, missing: &BTreeSet<String>) {
+    if record.state == RecordState::Prepared && record.has_facts() {
+        reporter.prepared(&record.claim, &ReportedDevice::held(record, missing));
     }
 }
 
@@ -113,13 +142,17 @@ impl Reporter for SilentReporter {
     fn refused(&self, _: &ClaimRef, _: &[ReportedDevice], _: &Refusal) {}
 
     fn prepared(&self, _: &ClaimRef, _: &[ReportedDevice]) {}
+
+    fn released(&self, _: &str) {}
 }
 
 impl KubeReporter {
     /// A reporter and the worker that somebody must run.
     pub fn new(client: kube::Client, node: String) -> (Self, ReportWorker) {
         let (sender, queue) = mpsc::channel(QUEUE);
-        (Self { queue: sender }, ReportWorker { client, node, queue, told: Told::default() })
+        let pending = Arc::new(Pending::default());
+        let reporter = Self { queue: sender, pending: Arc::clone(&pending) };
+        (reporter, ReportWorker { client, node, queue, pending, told: Told::default() })
     }
 
     /// Hands a report to the worker.
@@ -133,38 +166,97 @@ impl KubeReporter {
 impl Reporter for KubeReporter {
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal) {
         if is_told(refusal) {
+            // What it got before is not what it has now.
+            self.pending.remove(&claim.uid);
             let refusal = Some((refusal.reason(), refusal.to_string()));
             self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal });
         }
     }
 
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]) {
-        self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal: None });
+        let report = Report { claim: claim.clone(), devices: devices.to_vec(), refusal: None };
+        if devices.iter().any(|device| device.fact.is_some()) {
+            self.pending.put(report);
+        } else {
+            self.send(report);
+        }
+    }
+
+    fn released(&self, uid: &str) {
+        self.pending.remove(uid);
     }
 }
 
 impl ReportWorker {
-    /// Sends reports until all reporters are gone.
+    /// Sends reports until all reporters are gone and what they left was tried.
     pub async fn run(mut self) {
-        while let Some(report) = self.queue.recv().await {
-            if !self.told.is_news(&report, Instant::now()) {
+        loop {
+            // What waits in the queue is older than what is due, and may be of the same claim.
+            let is_closed = match self.queue.try_recv() {
+                Ok(report) => {
+                    self.take(report).await;
+                    continue;
+                }
+                Err(error) => error == TryRecvError::Disconnected,
+            };
+            if let Some((report, turn)) = self.pending.due() {
+                let is_done = self.tell(&report).await;
+                self.pending.answered(&report.claim.uid, turn, is_done);
                 continue;
             }
-            let claim = report.claim.to_string();
-            match tokio::time::timeout(DEADLINE, self.send(&report)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::warn!(claim, %error, "could not report on a claim");
-                    // A server that says no says it again; one that was not reached is tried with the
-                    // kubelet's next attempt.
-                    if !is_final(&error) {
-                        self.told.forget(&report);
+            if is_closed {
+                return;
+            }
+            let pending = Arc::clone(&self.pending);
+            tokio::select! {
+                report = self.queue.recv() => {
+                    if let Some(report) = report {
+                        self.take(report).await;
                     }
                 }
-                Err(_) => {
-                    tracing::warn!(claim, "reporting on a claim took too long");
+                () = pending.wait() => {}
+            }
+        }
+    }
+
+    /// Sends a report of the queue, if it says anything new.
+    async fn take(&mut self, report: Report) {
+        if !self.told.is_news(&report, Instant::now()) {
+            return;
+        }
+        let claim = report.claim.to_string();
+        match tokio::time::timeout(DEADLINE, self.send(&report)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(claim, %error, "could not report on a claim");
+                // A server that says no says it again; one that was not reached is tried with the
+                // kubelet's next attempt.
+                if !is_final(&error) {
                     self.told.forget(&report);
                 }
+            }
+            Err(_) => {
+                tracing::warn!(claim, "reporting on a claim took too long");
+                self.told.forget(&report);
+            }
+        }
+    }
+
+    /// Tells what a claim got; says whether that need not be tried again.
+    async fn tell(&mut self, report: &Report) -> bool {
+        self.told.forget(report);
+        let claim = report.claim.to_string();
+        match tokio::time::timeout(DEADLINE, self.send_condition(report)).await {
+            Ok(Ok(())) => true,
+            // The claim is gone, and with it who would read it.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => true,
+            Ok(Err(error)) => {
+                tracing::warn!(claim, %error, "could not tell what a claim got; trying again");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(claim, "telling what a claim got took too long; trying again");
+                false
             }
         }
     }
@@ -181,7 +273,7 @@ impl ReportWorker {
         let claim = &report.claim;
         if !report.devices.is_empty() {
             let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
-            let status = status_of(report, &jiff::Timestamp::now().strftime("%FT%TZ").to_string());
+            let status = status_of(report, jiff::Timestamp::now());
             let params = PatchParams::apply(names::AGENT).force();
             api.patch_status(&claim.name, &params, &Patch::Apply(status)).await?;
         }
@@ -228,73 +320,4 @@ impl Told {
 /// Whether the server understood and said no.
 fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
-}
-
-/// The part of the claim's status that is ours: one entry a device, none where all is well. The UID
-/// keeps it from another claim of the same name.
-fn status_of(report: &Report, now: &str) -> Value {
-    let condition = report.refusal.as_ref().map(|(reason, message)| {
-        json!({
-            "type": names::CONDITION_READY,
-            "status": "False",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": now,
-        })
-    });
-    // A claim may have a device twice, once for administration: two entries of one key are refused.
-    let mut devices: Vec<&ReportedDevice> = Vec::new();
-    for device in &report.devices {
-        if !devices.contains(&device) {
-            devices.push(device);
-        }
-    }
-    let entries = condition.iter().flat_map(|condition| {
-        devices.iter().map(move |device| {
-            let mut entry = json!({
-                "driver": names::DRIVER,
-                "pool": device.pool,
-                "device": device.device,
-                "conditions": [condition],
-            });
-            if let (Some(share_id), Some(entry)) = (&device.share_id, entry.as_object_mut()) {
-                entry.insert("shareID".to_owned(), json!(share_id));
-            }
-            entry
-        })
-    });
-    json!({
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": report.claim.name, "uid": report.claim.uid},
-        "status": {"devices": entries.collect::<Vec<_>>()},
-    })
-}
-
-/// A warning about a claim.
-fn event_of(claim: &ClaimRef, node: &str, reason: &str, message: &str) -> Event {
-    let note = message.char_indices().take_while(|(at, c)| at + c.len_utf8() <= NOTE_LIMIT);
-    Event {
-        metadata: ObjectMeta {
-            generate_name: Some(format!("{}-", claim.name.chars().take(200).collect::<String>())),
-            namespace: Some(claim.namespace.clone()),
-            ..ObjectMeta::default()
-        },
-        action: Some("Prepare".to_owned()),
-        event_time: Some(MicroTime(jiff::Timestamp::now())),
-        note: Some(note.map(|(_, c)| c).collect()),
-        reason: Some(reason.to_owned()),
-        regarding: Some(ObjectReference {
-            api_version: Some("resource.k8s.io/v1".to_owned()),
-            kind: Some("ResourceClaim".to_owned()),
-            name: Some(claim.name.clone()),
-            namespace: Some(claim.namespace.clone()),
-            uid: Some(claim.uid.clone()),
-            ..ObjectReference::default()
-        }),
-        reporting_controller: Some(names::AGENT_CONTROLLER.to_owned()),
-        reporting_instance: Some(node.to_owned()),
-        type_: Some("Warning".to_owned()),
-        ..Event::default()
-    }
 }

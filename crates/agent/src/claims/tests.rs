@@ -1,7 +1,12 @@
 mod damage;
+mod driver;
 mod fixture;
+mod mig;
+mod mig_faults;
+mod parts;
 mod random;
 mod refusals;
+mod shares;
 
 use std::time::{Duration, Instant};
 

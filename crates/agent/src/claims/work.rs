@@ -1,15 +1,15 @@
-//! The steps of prepare and unprepare.
+//! The steps of prepare.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_api::Refusal;
 
 use super::holds::Hold;
 use super::report::is_told;
-use super::{Devices, Inner, ReportedDevice, plan};
+use super::{Inner, ReportedDevice, plan, shares};
 use crate::cdi::spec_for;
-use crate::checkpoint::{HeldDevice, Record, StorageError, is_plain_name};
-use crate::claims::KnownDevice;
+use crate::checkpoint::{HeldDevice, Record, RecordState, StorageError, is_plain_name};
 use crate::crash;
 use crate::node::{ClaimRef, PreparedDevice};
 
@@ -38,17 +38,19 @@ impl Inner {
     ) -> Result<Vec<PreparedDevice>, Refusal> {
         let mut devices = Vec::new();
         let hold = self.holds().get(&claim.uid).filter(Hold::is_prepared);
+        let mut is_news = hold.is_none();
         let result = match hold {
             Some(hold) => {
-                devices.extend(hold.record.devices.iter().map(ReportedDevice::held));
-                let written = self.write(hold.record.clone(), !hold.is_written).await;
-                written.map(|()| answer(&hold.record))
+                devices = ReportedDevice::held(&hold.record, &BTreeSet::new());
+                self.prepare_again(hold, &mut is_news).await
             }
             None => self.prepare_new(claim, &mut devices).await,
         };
         match &result {
-            Ok(_) => {
-                if self.refused().remove(&claim.uid) {
+            Ok(record) => {
+                let was_refused = self.refused().remove(&claim.uid);
+                if was_refused || (is_news && record.has_facts()) {
+                    let devices = ReportedDevice::held(record, &BTreeSet::new());
                     self.reporter.prepared(claim, &devices);
                 }
             }
@@ -59,7 +61,24 @@ impl Inner {
                 self.reporter.refused(claim, &devices, refusal);
             }
         }
-        result
+        result.map(|record| answer(&record))
+    }
+
+    /// Makes the devices of a claim ready that was prepared before: files that are missing are written, and
+    /// instances that are gone are made anew in their places.
+    async fn prepare_again(
+        self: &Arc<Self>,
+        hold: Hold,
+        is_news: &mut bool,
+    ) -> Result<Record, Refusal> {
+        let Hold { mut record, mut is_written, .. } = hold;
+        let missing = self.missing(&record).await?;
+        if !missing.is_empty() {
+            record = self.make_again(record, &missing).await?;
+            (*is_news, is_written) = (true, false);
+        }
+        self.write(record.clone(), !is_written).await?;
+        Ok(record)
     }
 
     /// Remembers that a claim has a condition that says no. The report may still be on its way when the
@@ -77,7 +96,7 @@ impl Inner {
         self: &Arc<Self>,
         claim: &ClaimRef,
         allocated: &mut Vec<ReportedDevice>,
-    ) -> Result<Vec<PreparedDevice>, Refusal> {
+    ) -> Result<Record, Refusal> {
         let name = claim.to_string();
         let Some(devices) = self.devices() else {
             return Err(Refusal::NotReady { claim: name, node: self.node.clone() });
@@ -92,15 +111,28 @@ impl Inner {
         }
         let results = object.allocation.iter().flat_map(plan::ours);
         allocated.extend(results.map(ReportedDevice::of));
-        let record = plan::plan(&object, &devices, &self.node, self.store.boot_id())?;
-        self.reserve(&record).await?;
+        let mut record = plan::plan(&object, &devices, &self.node, self.store.boot_id())?;
+        record.prepared_at = record.has_facts().then(now);
+        let is_cut = |held: &HeldDevice| devices.dynamic.contains(&held.uuid);
+        if record.devices.iter().any(is_cut) {
+            self.settle().await;
+        }
+        let before = self.holds().get(&claim.uid);
+        self.reserve(&record, &devices).await?;
         crash::point("prepare.reserved");
+        if let Err(refusal) = self.end_modes(&record, &devices).await {
+            self.holds().restore(&claim.uid, before);
+            return Err(refusal);
+        }
+        if record.state == RecordState::Preparing {
+            record = self.make_new(record, before, &devices).await?;
+        }
         self.write(record.clone(), true).await?;
         if object.is_reported_not_ready {
             // By an agent before this one.
             self.note_refused(&claim.uid);
         }
-        Ok(answer(&record))
+        Ok(record)
     }
 
     /// Writes a claim's record and then its spec, where they are not there already. A claim that was
@@ -112,25 +144,24 @@ impl Inner {
         let task = tokio::task::spawn_blocking(move || {
             inner.write_files(&record, is_new).map_err(|error| refusal(&error))?;
             let is_there = inner.cdi.path(&record.claim.uid).is_file();
-            if is_there { Ok(()) } else { Err(inner.without_spec(&record)) }
+            // A spec of before may name nodes of an instance that is gone.
+            let is_needed = !is_there || record.dynamic_mig().next().is_some();
+            if is_needed { inner.check_spec(&record, is_there) } else { Ok(()) }
         });
         task.await.unwrap_or_else(|error| Err(interrupted(&name, &error)))
     }
 
-    /// Why a claim has no spec: one of its GPUs is not there, or none is known yet.
-    fn without_spec(&self, record: &Record) -> Refusal {
-        let node = self.node.clone();
-        let is_missing = |devices: &Arc<Devices>, held: &HeldDevice| {
-            devices.by_name.get(&held.device).is_none_or(|device| device.uuid != held.uuid)
-        };
+    /// Why a claim has no spec, or none that is good: one of its GPUs or instances is not there, or none is
+    /// known yet.
+    fn check_spec(&self, record: &Record, is_there: bool) -> Result<(), Refusal> {
         let devices = self.devices();
-        let missing = devices
-            .as_ref()
-            .and_then(|devices| record.devices.iter().find(|held| is_missing(devices, held)));
-        match missing {
-            Some(held) => Refusal::UnknownDevice { device: held.device.clone(), node },
-            None => Refusal::NotReady { claim: record.claim.to_string(), node },
+        if let Some(devices) = &devices {
+            self.parts(devices, record)?;
         }
+        if is_there {
+            return Ok(());
+        }
+        Err(Refusal::NotReady { claim: record.claim.to_string(), node: self.node.clone() })
     }
 
     /// The same, blocking; says whether anything had to be written. Without `is_new` the files are
@@ -146,9 +177,10 @@ impl Inner {
         let mut has_spec = self.cdi.path(&record.claim.uid).is_file();
         // A GPU that the driver lost has no node to name; its spec stays as it was.
         if let Some(devices) = &devices
-            && let Some(known) = known(devices, record)
+            && let Ok(parts) = self.parts(devices, record)
         {
-            let spec = spec_for(&self.paths, &devices.files, &record.claim.uid, &known);
+            is_written |= shares::write(&self.paths.run_root, record, &parts)?;
+            let spec = spec_for(&self.paths, &devices.files, &record.claim.uid, &parts);
             if is_new || !self.cdi.is_intact(record, &spec) {
                 self.cdi.write(record, &spec)?;
                 crash::point("prepare.cdi-written");
@@ -165,7 +197,9 @@ impl Inner {
     /// Writes the files of a claim again where they are missing or changed; says which claim had to be
     /// helped. The claim's turn is held.
     pub(super) fn repair(&self, uid: &str) -> Result<Option<ClaimRef>, StorageError> {
-        let Some(hold) = self.holds().get(uid) else { return Ok(None) };
+        let Some(hold) = self.holds().get(uid).filter(|hold| !hold.is_releasing) else {
+            return Ok(None);
+        };
         if !hold.is_prepared() {
             // What an unresolved record says is only a guess: no spec is made of it.
             let is_intact = self.store.is_intact(&hold.record);
@@ -177,25 +211,6 @@ impl Inner {
         let is_written = self.write_files(&hold.record, !hold.is_written)?;
         Ok(is_written.then_some(hold.record.claim))
     }
-
-    /// Takes a claim's devices back: spec, record, memory, in this order. The claim's turn is held.
-    pub(super) async fn release(self: &Arc<Self>, uid: &str) -> Result<(), Refusal> {
-        let (inner, released) = (Arc::clone(self), uid.to_owned());
-        let task = tokio::task::spawn_blocking(move || {
-            crash::point("unprepare.begun");
-            inner.cdi.remove(&released)?;
-            crash::point("unprepare.cdi-removed");
-            inner.store.remove(&released)?;
-            crash::point("unprepare.checkpoint-removed");
-            inner.holds().remove(&released);
-            inner.refused().remove(&released);
-            Ok(())
-        });
-        let removed: Result<(), StorageError> = task.await.map_err(|error| {
-            Refusal::Interrupted { claim: uid.to_owned(), error: error.to_string() }
-        })?;
-        removed.map_err(|error| refusal(&error))
-    }
 }
 
 /// What the kubelet is told.
@@ -203,20 +218,13 @@ fn answer(record: &Record) -> Vec<PreparedDevice> {
     record.devices.iter().map(crate::checkpoint::HeldDevice::prepared).collect()
 }
 
-/// The GPUs of a record, each once; `None` where one is not there or is another than before.
-fn known<'a>(devices: &'a Devices, record: &Record) -> Option<Vec<&'a KnownDevice>> {
-    let mut known: Vec<&KnownDevice> = Vec::new();
-    for held in &record.devices {
-        let device = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid)?;
-        if !known.contains(&device) {
-            known.push(device);
-        }
-    }
-    Some(known)
+/// Seconds since 1970.
+pub(super) fn now() -> i64 {
+    jiff::Timestamp::now().as_second()
 }
 
 /// A failed file operation as a refusal.
-fn refusal(error: &StorageError) -> Refusal {
+pub(super) fn refusal(error: &StorageError) -> Refusal {
     Refusal::Storage {
         action: error.action,
         path: error.path.display().to_string(),

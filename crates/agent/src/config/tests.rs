@@ -22,6 +22,7 @@ fn an_empty_file_means_the_defaults_of_a_real_node() {
     assert_eq!(paths.driver_root_seen, Path::new("/"));
     assert_eq!(paths.proc_root, Path::new("/proc"));
     assert_eq!(paths.cdi_root, Path::new("/var/run/cdi"));
+    assert_eq!(paths.run_root, Path::new("/run"));
     assert_eq!(paths.hook_path, std::env::current_exe().unwrap());
     assert_eq!(config.plugin_folder(), Path::new("/var/lib/kubelet/plugins/gpu.nvidia.com"));
     assert_eq!(config.registry_folder(), Path::new("/var/lib/kubelet/plugins_registry"));
@@ -64,4 +65,18 @@ fn every_folder_with_an_agent_file_is_a_node() {
     }
     let nodes = read_nodes(folder.path()).unwrap();
     assert_eq!(nodes.iter().map(|node| node.node_name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn an_instance_id_that_would_lead_a_socket_elsewhere_is_refused() {
+    let named = |id: &str| NodeFile {
+        node_name: Some("a".to_owned()),
+        instance_id: Some(id.to_owned()),
+        ..NodeFile::default()
+    };
+    let error = named("../other").complete().unwrap_err().to_string();
+    assert!(error.contains("../other") && error.contains("POD_UID"), "{error}");
+    assert_eq!(named("").complete().unwrap().instance_id, None);
+    let uid = "0b8a2e5c-9d7b-4f0e-8a65-3f1d2c4b5a69";
+    assert_eq!(named(uid).complete().unwrap().instance_id.as_deref(), Some(uid));
 }

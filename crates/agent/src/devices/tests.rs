@@ -1,10 +1,35 @@
+use std::collections::BTreeMap;
+
+use octavo_dra::{AllowedAmounts, AttributeValue, Quantity, TaintEffect};
 use octavo_gpu::Mig;
 
 use super::*;
+use crate::health::GpuState;
 use crate::testing;
 
-fn one(health: &BTreeMap<String, GpuState>) -> Device {
+mod cut;
+mod instances;
+
+/// What a node of which no GPU is cut offers.
+fn devices(inventory: &Inventory, health: &Health) -> Vec<Device> {
+    let (dynamic, made) = (DynamicMig::None, BTreeSet::new());
+    let offered = offered(&Node { inventory, health, dynamic: &dynamic, made: &made });
+    assert_eq!((offered.counters.len(), offered.plain.len()), (0, 0));
+    offered.devices
+}
+
+fn one(health: &Health) -> Device {
     devices(&testing::inventory(1), health).remove(0)
+}
+
+fn names(devices: &[Device]) -> Vec<&str> {
+    devices.iter().map(|device| device.name.as_str()).collect()
+}
+
+fn amounts<'a>(
+    amounts: impl IntoIterator<Item = (&'a String, &'a Quantity)>,
+) -> BTreeMap<String, String> {
+    amounts.into_iter().map(|(name, amount)| (name.clone(), amount.to_string())).collect()
 }
 
 fn state() -> GpuState {
@@ -36,9 +61,40 @@ fn names_attributes_and_capacity_are_those_of_nvidia_s_driver() {
     .map(|(name, value)| (name.to_owned(), value))
     .into();
     assert_eq!(device.attributes, expected);
-    assert_eq!(device.capacity.len(), 1);
     assert_eq!(device.capacity["memory"].value.to_string(), "81559Mi");
-    assert!(device.taints.is_empty());
+    assert!(device.taints.is_empty() && device.consumes.is_empty());
+}
+
+#[test]
+fn a_claim_takes_all_memory_and_no_time_unless_it_says() {
+    let device = one(&BTreeMap::new());
+    assert!(device.allow_multiple);
+    assert_eq!(device.capacity.keys().collect::<Vec<_>>(), ["compute", "memory"]);
+    let policy = |name: &str| device.capacity[name].policy.clone().unwrap();
+    let text = |amount: Option<Quantity>| amount.map(|amount| amount.to_string());
+    let range = |name: &str| match policy(name).allowed {
+        AllowedAmounts::Range { min, max, step } => (min.to_string(), text(max), text(step)),
+        other => panic!("{other:?}"),
+    };
+    let all = Some("81559Mi".to_owned());
+    assert_eq!(text(policy("memory").default), all);
+    assert_eq!(range("memory"), ("1Mi".to_owned(), all, Some("1Mi".to_owned())));
+    assert_eq!(device.capacity["compute"].value, Quantity::decimal(100));
+    assert_eq!(text(policy("compute").default).as_deref(), Some("0"));
+    assert_eq!(range("compute"), ("0".to_owned(), Some("100".to_owned()), None));
+}
+
+#[test]
+fn shares_of_a_memory_that_is_no_whole_number_of_mebibytes_end_at_the_last_whole_one() {
+    let mut inventory = testing::inventory(1);
+    inventory.gpus[0].memory_bytes = (100 << 20) + 4096;
+    let memory = devices(&inventory, &BTreeMap::new()).remove(0).capacity["memory"].clone();
+    assert_eq!(memory.value, Quantity::binary((100 << 20) + 4096));
+    assert_eq!(memory.policy.unwrap().default, Some(Quantity::binary(100 << 20)));
+    // Less than a step is not shared.
+    inventory.gpus[0].memory_bytes = 4096;
+    let memory = devices(&inventory, &BTreeMap::new()).remove(0).capacity["memory"].clone();
+    assert_eq!(memory.policy, None);
 }
 
 #[test]

@@ -4,23 +4,49 @@ use super::*;
 use crate::health::GpuState;
 use crate::testing;
 
+/// A channel on which nothing comes.
+fn never() -> watch::Receiver<()> {
+    watch::channel(()).1
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_idle_stream_repeats_itself_before_the_kubelet_loses_trust() {
     let snapshot =
         Snapshot { inventory: Some(Arc::new(testing::inventory(1))), ..Snapshot::default() };
     let (_sender, receiver) = watch::channel(snapshot);
-    let service = HealthService::new("node", receiver, CancellationToken::new());
+    let service = HealthService::new("node", receiver, never(), CancellationToken::new());
     let mut states = service.states();
+    for _ in 0..FIRST_REPEATS.len() + 2 {
+        let before = tokio::time::Instant::now();
+        assert_eq!(states.next().await.unwrap().len(), 1);
+        assert!(before.elapsed() < TRUSTED_FOR / 2, "{:?}", before.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_told_soon_again_when_another_agent_s_stream_may_have_ended() {
+    let snapshot =
+        Snapshot { inventory: Some(Arc::new(testing::inventory(1))), ..Snapshot::default() };
+    let (_sender, receiver) = watch::channel(snapshot);
+    let (again, listener) = watch::channel(());
+    let service = HealthService::new("node", receiver, listener, CancellationToken::new());
+    let mut states = service.states();
+    for _ in 0..=FIRST_REPEATS.len() {
+        states.next().await.unwrap();
+    }
+    let settled = tokio::time::Instant::now();
+    again.send_replace(());
     assert_eq!(states.next().await.unwrap().len(), 1);
-    let started = tokio::time::Instant::now();
+    assert_eq!(settled.elapsed(), Duration::ZERO);
     assert_eq!(states.next().await.unwrap().len(), 1);
-    assert!(started.elapsed() < TRUSTED_FOR / 2, "{:?}", started.elapsed());
+    assert_eq!(settled.elapsed(), FIRST_REPEATS[0]);
 }
 
 #[tokio::test]
 async fn nothing_is_told_of_gpus_that_were_not_read_yet() {
     let (sender, receiver) = watch::channel(Snapshot::default());
-    let mut states = HealthService::new("node", receiver, CancellationToken::new()).states();
+    let mut states =
+        HealthService::new("node", receiver, never(), CancellationToken::new()).states();
     assert_eq!(states.next().await.unwrap().len(), 0);
     sender.send_modify(|snapshot| snapshot.inventory = Some(Arc::new(testing::inventory(2))));
     assert_eq!(states.next().await.unwrap().len(), 2);

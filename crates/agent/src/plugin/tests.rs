@@ -17,6 +17,7 @@ use crate::config::{NodeConfig, NodeFile};
 use crate::endpoint::{Endpoint, Parts};
 use crate::health::GpuState;
 use crate::monitor::Snapshot;
+use crate::registration::Verdict;
 use crate::testing;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -78,7 +79,10 @@ fn serve(together: usize) -> Served {
         preparer: Arc::clone(&preparer),
         snapshots,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
-        check: Arc::new(Arc::new(Readiness::default()).check("kubelet", "not registered")),
+        verdict: Arc::new(Verdict::new(
+            Arc::new(Readiness::default()).check("kubelet", "not registered"),
+        )),
+        again: watch::channel(()).1,
     };
     let endpoint = Endpoint::bind(&config).unwrap();
     assert!(config.registry_folder().join("gpu.nvidia.com@reg.sock").exists());

@@ -29,11 +29,11 @@ struct Served {
 
 fn serve() -> Served {
     let folder = tempfile::tempdir().unwrap();
-    let socket = socket_path(folder.path());
+    let socket = socket_path(folder.path(), None);
     let readiness = Arc::new(Readiness::default());
-    let check = Arc::new(readiness.check("kubelet", "not registered"));
+    let verdict = Arc::new(Verdict::new(readiness.check("kubelet", "not registered")));
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-    let registrar = Registrar::new("node", Path::new("/plugins/dra.sock"), check, metrics);
+    let registrar = Registrar::new("node", Path::new("/plugins/dra.sock"), verdict, metrics);
     let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
     let server = Server::builder().add_service(RegistrationServer::new(registrar));
     tokio::spawn(server.serve_with_incoming(incoming));
@@ -78,10 +78,24 @@ async fn the_kubelet_s_verdict_decides_readiness() {
 
 #[test]
 fn the_socket_s_name_has_its_at_sign_and_plain_characters_after_it() {
-    let (before, after) = REGISTRATION_SOCKET.split_once('@').unwrap();
-    assert!(!before.is_empty());
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~-".contains(c);
-    assert!(!after.is_empty() && after.chars().all(is_plain), "{after}");
+    let uid = "0b8a2e5c-9d7b-4f0e-8a65-3f1d2c4b5a69";
+    for instance in [None, Some(uid)] {
+        let path = socket_path(Path::new("/r"), instance);
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let (before, after) = name.split_once('@').unwrap();
+        assert!(!before.is_empty());
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._~-".contains(c);
+        assert!(!after.is_empty() && after.chars().all(is_plain), "{after}");
+        assert!(is_socket_name(name), "{name}");
+    }
+    assert_eq!(socket_path(Path::new("/r"), None), Path::new("/r").join(REGISTRATION_SOCKET));
+    for other in [
+        "gpu.nvidia.com-reg.sock",
+        "compute-domain.nvidia.com@reg.sock",
+        "gpu.nvidia.comx@reg.sock",
+    ] {
+        assert!(!is_socket_name(other), "{other}");
+    }
 }
 
 /// If this test fails because the request is answered, h2 accepts a plain name and the `@` can go.

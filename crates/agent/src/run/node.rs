@@ -1,8 +1,14 @@
 //! One node's agent: its parts and the order in which they start.
 //!
-//! The driver's thread, the API client and the checkpoints start side by side, since each waits for
-//! something else; slices are written as soon as the first two are there. Whatever cannot start is
-//! tried again while the rest works, and the readiness report says what is missing.
+//! ```text
+//! newcomer --- the lock is free, or handed over ---> active --- another agent asks ---> stands by
+//!                                                      ^                                    |
+//!                                                      +------ the other agent is gone -----+
+//! ```
+//!
+//! A node has one active agent, which holds the lock of the checkpoint folder; see [`crate::handover`]. The
+//! driver's thread and the API client start in any case. Whatever cannot start is tried again while the rest
+//! works, and the readiness report says what is missing.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -10,209 +16,202 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
-use octavo_api::{Refusal, names};
 use octavo_gpu::nvml::{Nvml, find_library};
 use octavo_gpu::{Driver, DriverError};
 use octavo_kube_io::Backoff;
 use octavo_kube_io::admin::Check;
 use octavo_kube_io::client::{self, ClientOptions};
-use octavo_kube_io::events::Events;
-use octavo_kube_io::slices::{Pool, PublishState, Publisher};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
-use super::{Shared, pool};
-use crate::claims::{Claims, KubeReader, KubeReporter};
+use super::Shared;
+use super::sockets::Sockets;
+use crate::checkpoint::Lock;
 use crate::config::NodeConfig;
-use crate::endpoint::{Endpoint, Parts};
-use crate::metrics::Metrics;
+use crate::crash;
+use crate::endpoint::Endpoint;
+use crate::handover::{HANDOVER_SOCKET, HandoverError, Offer};
 use crate::monitor::{self, Opener, Snapshot};
-use crate::node::{ClaimRef, DRIVER_NAME, PreparedDevice};
-use crate::plugin::Preparer;
 
-/// How often claims are looked at whose objects went without a call of the kubelet.
-const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
-/// When a claim that was found gone is looked at again.
-const SECOND_LOOK: Duration = Duration::from_secs(35);
-/// Over how long the looks of a cluster's agents are spread, in seconds.
-const SPREAD_SECONDS: u64 = 60;
+/// How often an agent that has not the node looks whether it is free.
+const LOOK: Duration = Duration::from_millis(500);
+/// How long the kubelet is given to register a newcomer before it has the node.
+const REGISTERED_AHEAD: Duration = Duration::from_secs(5);
+/// How long a newcomer asks in vain before it says that it is ready to stand by: only then does a rolling
+/// update end the agent that does not answer.
+const ASKED_IN_VAIN: Duration = Duration::from_secs(20);
 
 /// One node's agent.
 pub(super) struct NodeAgent {
-    config: Arc<NodeConfig>,
-    shared: Shared,
-    snapshots: watch::Receiver<Snapshot>,
+    pub(super) config: Arc<NodeConfig>,
+    pub(super) shared: Shared,
+    pub(super) snapshots: watch::Receiver<Snapshot>,
+    /// How long it asks for the node in vain before it passes as standing by.
+    pub(super) patience: Duration,
+}
+
+/// What an agent does that has not the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It asks for the node.
+    Newcomer,
+    /// It has given the node away, and waits for it to be free.
+    Standby,
 }
 
 impl NodeAgent {
     /// Starts the node's tasks under the process' tracker. Fails only if the system gives no thread.
     pub(super) fn start(config: NodeConfig, shared: Shared) -> anyhow::Result<()> {
-        let node = config.node_name.clone();
-        let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
-        let snapshots = monitor::start(&node, opener(&config), metrics, stop)
-            .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
-        let agent = Self { config: Arc::new(config), shared, snapshots };
-        let tasks = agent.shared.tasks.clone();
-        let stop = agent.shared.stop.clone();
+        let opener = opener(&config);
+        let agent = Self::new(config, shared, opener)?;
+        let (tasks, stop) = (agent.shared.tasks.clone(), agent.shared.stop.clone());
         tasks.spawn(agent.follow_driver());
         tasks.spawn(async move {
-            stop.run_until_cancelled(Box::pin(agent.run())).await;
+            let client = stop.run_until_cancelled(Box::pin(agent.connect())).await;
+            if let Some(client) = client {
+                Box::pin(agent.run(client)).await;
+            }
         });
         Ok(())
     }
 
-    /// Starts what needs the API; every part then runs in a task of its own.
-    async fn run(self) {
-        let api = self.check("api", "the client is being made");
+    /// An agent whose driver's thread runs.
+    pub(super) fn new(config: NodeConfig, shared: Shared, open: Opener) -> anyhow::Result<Self> {
+        let node = config.node_name.clone();
+        let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
+        let snapshots = monitor::start(&node, open, metrics, stop)
+            .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
+        Ok(Self { config: Arc::new(config), shared, snapshots, patience: ASKED_IN_VAIN })
+    }
+
+    /// Serves the node whenever it is this agent's, until the process stops.
+    pub(super) async fn run(self, client: Client) {
+        let stop = self.shared.stop.clone();
+        let mut role = Role::Newcomer;
+        let mut kept = None;
+        loop {
+            let (lock, sockets) = match kept.take() {
+                Some(lock) => (lock, None),
+                None => match stop.run_until_cancelled(Box::pin(self.obtain(role))).await {
+                    Some(obtained) => obtained,
+                    None => return,
+                },
+            };
+            let node = &self.config.node_name;
+            tracing::info!(%node, instance = self.instance(), "this agent has the node");
+            let asker = Box::pin(self.serve(sockets, &client)).await;
+            // Nothing but the lock is held of the node now: it goes to whoever asked, or free.
+            let Some(asker) = asker else { return drop(lock) };
+            let instance = asker.instance.clone();
+            match asker.give(lock).await {
+                Ok(()) => {
+                    crash::point("handover.given");
+                    tracing::info!(%node, to = %instance, "the node is handed over; standing by");
+                    role = Role::Standby;
+                }
+                Err((lock, error)) => {
+                    tracing::warn!(%node, to = %instance, %error, "the node could not be handed over");
+                    kept = Some(lock);
+                }
+            }
+        }
+    }
+
+    async fn connect(&self) -> Client {
+        let check = self.check("api", "the client is being made");
         let options = ClientOptions {
             kubeconfig: self.config.kubeconfig.clone(),
             context: None,
             user_agent: concat!("octavo-agent/", env!("CARGO_PKG_VERSION")).to_owned(),
         };
-        let client = self.until_ok(&api, || client::connect(&options)).await;
-        drop(api);
-        let events = Events::new(client.clone(), names::AGENT_CONTROLLER, &self.config.node_name);
-        let wanted = self.start_publisher(client.clone());
-        let claims = self.open_claims(client).await;
-        self.shared.tasks.spawn(self.sweep(claims.clone()));
-        self.start_endpoint(claims.clone());
-        self.shared.tasks.spawn(self.tell(events));
-        self.follow_gpus(claims, wanted).await;
+        self.until_ok(&check, || client::connect(&options)).await
     }
 
-    /// Publishes whatever the returned sender is given.
-    fn start_publisher(&self, client: Client) -> watch::Sender<Option<Pool>> {
-        let node = &self.config.node_name;
-        let (wanted, receiver) = watch::channel(pool::pool(node, &self.snapshots.borrow()));
-        let (state, mut states) = watch::channel(PublishState::Waiting);
-        let check = self.check("slices", "nothing is published yet");
-        self.shared.tasks.spawn(async move {
-            while states.changed().await.is_ok() {
-                match &*states.borrow_and_update() {
-                    PublishState::Waiting => check.fail("nothing is published yet"),
-                    PublishState::Published { .. } => check.pass(),
-                    PublishState::Failing { reason } => check.fail(reason),
+    /// Waits until the node is this agent's. Sockets that are there already come with it.
+    async fn obtain(&self, role: Role) -> (Lock, Option<Sockets>) {
+        let folder = self.config.checkpoint_folder();
+        let is_newcomer = role == Role::Newcomer;
+        let mut check = match role {
+            Role::Newcomer => self.check("node", "it is not known who serves it"),
+            Role::Standby => self.standby(),
+        };
+        let mut is_waited_for = is_newcomer;
+        let mut since = None;
+        let mut told = None;
+        loop {
+            let mut problem = None;
+            match Lock::take(&folder) {
+                Ok(Some(lock)) => return (lock, None),
+                Ok(None) if !is_newcomer => {}
+                // The agent that has the node can use its driver; this one may never.
+                Ok(None) if self.snapshots.borrow().inventory.is_none() => {
+                    problem = Some("another agent serves it; the GPUs are not read yet".to_owned());
                 }
-            }
-        });
-        let publisher = Publisher::new(client, DRIVER_NAME, node);
-        // The first pool may be there already: the publisher looks when its list has come.
-        let stop = self.shared.stop.clone();
-        self.shared.tasks.spawn(Box::pin(publisher.run(receiver, state, stop)));
-        wanted
-    }
-
-    async fn open_claims(&self, client: Client) -> Claims {
-        let check = self.check("claims", "the checkpoints are being read");
-        let node = &self.config.node_name;
-        let (reporter, worker) = KubeReporter::new(client.clone(), node.clone());
-        let stop = self.shared.stop.clone();
-        self.shared.tasks.spawn(async move {
-            stop.run_until_cancelled(Box::pin(worker.run())).await;
-        });
-        let (claims, opened) = self
-            .until_ok(&check, || {
-                let (config, client) = (Arc::clone(&self.config), client.clone());
-                let reporter = Arc::new(reporter.clone());
-                let task = tokio::task::spawn_blocking(move || {
-                    let reader = Arc::new(KubeReader::new(client));
-                    Claims::open(config.paths.clone(), config.node_name.clone(), reader, reporter)
-                });
-                async move {
-                    let opened = task.await.map_err(|error| error.to_string())?;
-                    opened.map_err(|error| error.to_string())
-                }
-            })
-            .await;
-        for damage in &opened.damage {
-            tracing::error!(%node, "{damage}");
-        }
-        tracing::info!(%node, held = opened.held, forgotten = opened.forgotten, "claims are known");
-        claims
-    }
-
-    /// Serves the sockets, again if they fail.
-    fn start_endpoint(&self, claims: Claims) {
-        let check = self.check("sockets", "the sockets are not bound yet");
-        let kubelet =
-            Arc::new(self.check("kubelet", "the kubelet has not registered the driver yet"));
-        let preparer = Arc::new(Served {
-            claims,
-            node: self.config.node_name.clone(),
-            metrics: Arc::clone(&self.shared.metrics),
-        });
-        preparer.count();
-        let (config, shared) = (Arc::clone(&self.config), self.shared.clone());
-        let snapshots = self.snapshots.clone();
-        self.shared.tasks.spawn(async move {
-            let mut backoff = retry_delays();
-            while !shared.stop.is_cancelled() {
-                let error = match Endpoint::bind(&config) {
-                    Err(error) => error.to_string(),
-                    Ok(endpoint) => {
-                        check.pass();
-                        backoff.reset();
-                        let parts = Parts {
-                            preparer: Arc::clone(&preparer),
-                            snapshots: snapshots.clone(),
-                            metrics: Arc::clone(&shared.metrics),
-                            check: Arc::clone(&kubelet),
-                        };
-                        match Box::pin(endpoint.serve(parts, shared.stop.clone())).await {
-                            Ok(()) => return,
-                            Err(error) => format!("the sockets are not served any more: {error}"),
+                Ok(None) => {
+                    let since = *since.get_or_insert_with(Instant::now);
+                    match self.ask().await {
+                        Ok(obtained) => return obtained,
+                        Err(error) => {
+                            problem = Some(format!(
+                                "another agent serves it: {error}; its end is waited for"
+                            ));
                         }
                     }
-                };
-                tracing::error!(node = %config.node_name, %error, "the kubelet cannot reach the agent");
-                check.fail(error);
-                let delay = sleep(backoff.next_delay());
-                shared.stop.run_until_cancelled(delay).await;
+                    if is_waited_for && since.elapsed() > self.patience {
+                        check = self.standby();
+                        is_waited_for = false;
+                    }
+                }
+                Err(error) => problem = Some(error.to_string()),
             }
-        });
-    }
-
-    /// Passes on what the driver's thread finds, as long as it lives.
-    async fn follow_gpus(self, claims: Claims, wanted: watch::Sender<Option<Pool>>) {
-        let node = &self.config.node_name;
-        let mut snapshots = self.snapshots.clone();
-        let mut old = Snapshot::default();
-        snapshots.mark_changed();
-        while snapshots.changed().await.is_ok() {
-            let new = snapshots.borrow_and_update().clone();
-            let pool = pool::pool(node, &new);
-            wanted.send_if_modified(|old| {
-                let is_changed = *old != pool;
-                *old = pool;
-                is_changed
-            });
-            if let Some(inventory) = &new.inventory
-                && old.inventory.as_ref().is_none_or(|old| !Arc::ptr_eq(old, inventory))
-            {
-                let known = pool::known_devices(inventory);
-                claims.set_devices(&inventory.versions.driver, known).await;
+            if let Some(problem) = problem.filter(|problem| told.as_ref() != Some(problem)) {
+                tracing::warn!(node = %self.config.node_name, %problem, "this agent has not the node");
+                if is_waited_for {
+                    check.fail(&problem);
+                }
+                told = Some(problem);
             }
-            old = new;
+            sleep(LOOK).await;
         }
     }
 
-    /// Tells people what the driver's thread finds; apart from what matters, for an API server that
-    /// is away makes every event take its time.
-    fn tell(&self, events: Events) -> impl Future<Output = ()> + use<> {
-        let (node, stop) = (self.config.node_name.clone(), self.shared.stop.clone());
-        let mut snapshots = self.snapshots.clone();
-        snapshots.mark_changed();
-        let tell = async move {
-            let mut old = Snapshot::default();
-            while snapshots.changed().await.is_ok() {
-                let new = snapshots.borrow_and_update().clone();
-                pool::tell(&node, &events, &old, &new).await;
-                old = new;
-            }
-        };
-        async move {
-            stop.run_until_cancelled(Box::pin(tell)).await;
+    /// Asks the active agent for the node. So that no call of the kubelet is lost in between, this agent's
+    /// sockets are registered before: the kubelet prefers them then, and calls wait there.
+    async fn ask(&self) -> Result<(Lock, Option<Sockets>), HandoverError> {
+        let path = self.config.plugin_folder().join(HANDOVER_SOCKET);
+        let offer = Offer::find(&path, self.instance()).await?;
+        crash::point("handover.found");
+        // Without an instance id both agents have the same sockets.
+        let sockets =
+            Endpoint::bind(&self.config).ok().map(|bound| Sockets::start(self, Some(bound)));
+        if let Some(sockets) = &sockets {
+            // A kubelet that is away or slow is not waited for: what it asks meanwhile it asks again.
+            let _ = timeout(REGISTERED_AHEAD, sockets.registered()).await;
         }
+        crash::point("handover.registered");
+        match offer.accept(&self.config.checkpoint_folder()).await {
+            Ok(lock) => {
+                crash::point("handover.taken");
+                Ok((lock, sockets))
+            }
+            Err(error) => {
+                if let Some(sockets) = sockets {
+                    sockets.end().await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The check of an agent that is well and has not the node.
+    fn standby(&self) -> Check {
+        let check = self.check("standby", "");
+        check.pass();
+        check
+    }
+
+    fn instance(&self) -> &str {
+        self.config.instance_id.as_deref().unwrap_or("unnamed")
     }
 
     /// Says in the readiness report whether the driver can be used.
@@ -232,27 +231,8 @@ impl NodeAgent {
         }
     }
 
-    fn sweep(&self, claims: Claims) -> impl Future<Output = ()> + use<> {
-        let (node, stop) = (self.config.node_name.clone(), self.shared.stop.clone());
-        let metrics = Arc::clone(&self.shared.metrics);
-        let served = Served { claims: claims.clone(), node: node.clone(), metrics };
-        // Agents that start together, after an upgrade say, do not ask the API server together.
-        let spread = Duration::from_secs(spread(&node));
-        let mut pause = spread;
-        async move {
-            while stop.run_until_cancelled(sleep(pause)).await.is_some() {
-                let swept = claims.sweep().await;
-                served.count();
-                pause = if claims.has_gone() { SECOND_LOOK } else { SWEEP_INTERVAL + spread };
-                for claim in swept.released {
-                    tracing::info!(%node, %claim, "a claim was gone; its devices are free again");
-                }
-            }
-        }
-    }
-
     /// Tries until it works; says in `check` and in the log why it does not.
-    async fn until_ok<T, E, F>(&self, check: &Check, attempt: impl Fn() -> F) -> T
+    pub(super) async fn until_ok<T, E, F>(&self, check: &Check, attempt: impl Fn() -> F) -> T
     where
         E: Display,
         F: Future<Output = Result<T, E>>,
@@ -274,7 +254,7 @@ impl NodeAgent {
         }
     }
 
-    fn check(&self, name: &str, reason: &str) -> Check {
+    pub(super) fn check(&self, name: &str, reason: &str) -> Check {
         let name = if self.shared.is_many {
             format!("{}/{name}", self.config.node_name)
         } else {
@@ -282,40 +262,6 @@ impl NodeAgent {
         };
         self.shared.readiness.check(name, reason)
     }
-}
-
-/// Claims with their count kept in the metrics.
-struct Served {
-    claims: Claims,
-    node: String,
-    metrics: Arc<Metrics>,
-}
-
-impl Served {
-    fn count(&self) {
-        let held = self.claims.holdings().iter().map(|holding| holding.devices.len()).sum();
-        self.metrics.prepared(&self.node, held);
-    }
-}
-
-impl Preparer for Served {
-    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
-        let outcome = self.claims.prepare(claim).await;
-        self.count();
-        outcome
-    }
-
-    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
-        let outcome = self.claims.unprepare(claim).await;
-        self.count();
-        outcome
-    }
-}
-
-/// Seconds by which a node's looks are put off: the same for a node every time, evenly over nodes.
-fn spread(node: &str) -> u64 {
-    let hash = |hash: u64, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
-    node.bytes().fold(7, hash) % SPREAD_SECONDS
 }
 
 /// Opens the node's management library.
@@ -333,6 +279,7 @@ fn opener(config: &NodeConfig) -> Opener {
     })
 }
 
-fn retry_delays() -> Backoff {
+/// Pauses between attempts at what must work some time.
+pub(super) fn retry_delays() -> Backoff {
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30))
 }

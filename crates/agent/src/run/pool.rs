@@ -1,32 +1,63 @@
 //! What follows from what is known of a node's GPUs: the pool to publish, the devices that claims can
 //! be given, and what people should hear.
 
-use octavo_gpu::Inventory;
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_gpu::Gpu;
 use octavo_kube_io::events::{Events, Tone, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
 use crate::claims::{DeviceKind, KnownDevice};
-use crate::devices::{device_name, devices, is_offered};
+use crate::devices::{self, Note, Offer, device_name, mig_name, offered};
 use crate::monitor::Snapshot;
 
-/// The pool that a node should publish; `None` until its GPUs were read.
-pub(super) fn pool(node: &str, snapshot: &Snapshot) -> Option<Pool> {
-    let inventory = snapshot.inventory.as_ref()?;
-    let devices = devices(inventory, &snapshot.health);
-    Some(Pool { name: node.to_owned(), counters: Vec::new(), devices })
+/// The pool that a node should publish.
+pub(super) fn pool(name: &str, node: &devices::Node<'_>) -> Pool {
+    let devices::Offered { counters, devices, plain } = offered(node);
+    Pool { name: name.to_owned(), counters, devices, plain }
 }
 
 /// The devices that claims can be given. A GPU that is not well is among them: its claims were there
-/// before.
-pub(super) fn known_devices(inventory: &Inventory) -> Vec<KnownDevice> {
-    let device = |gpu: &octavo_gpu::Gpu| KnownDevice {
-        name: device_name(gpu),
+/// before. So are the places of what the agent made on a GPU that it should no more cut.
+pub(super) fn known_devices(node: &devices::Node<'_>) -> Vec<KnownDevice> {
+    let gpus = node.inventory.gpus.iter();
+    gpus.flat_map(|gpu| known_parts(node, gpu).into_values()).collect()
+}
+
+fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDevice> {
+    let known = |name: String, kind| KnownDevice {
+        name,
         uuid: gpu.uuid.clone(),
         minor: gpu.minor,
         pci: gpu.pci.to_string(),
-        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes },
+        kind,
     };
-    inventory.gpus.iter().map(device).collect()
+    let whole = known(device_name(gpu), DeviceKind::Gpu { memory_bytes: gpu.memory_bytes });
+    let mut parts = BTreeMap::from([(whole.name.clone(), whole)]);
+    let offer = Offer::of(node, gpu);
+    if offer == Offer::Instances {
+        for instance in &gpu.mig_instances {
+            let profile = gpu.mig_profiles.iter().find(|profile| profile.id == instance.profile_id);
+            let Some(profile) = profile else { continue };
+            let kind =
+                DeviceKind::MigInstance { profile: profile.clone(), instance: instance.clone() };
+            let part = known(mig_name(gpu.minor, profile, instance.placement), kind);
+            parts.insert(part.name.clone(), part);
+        }
+    }
+    let is_cut = matches!(offer, Offer::WholeOrCut | Offer::Cut);
+    for profile in &gpu.mig_profiles {
+        for placement in &profile.placements {
+            let made = (gpu.uuid.clone(), placement.start, placement.size);
+            if is_cut || node.made.contains(&made) {
+                let (profile, placement) = (profile.clone(), *placement);
+                let name = mig_name(gpu.minor, &profile, placement);
+                let part = known(name, DeviceKind::MigPlacement { profile, placement });
+                parts.insert(part.name.clone(), part);
+            }
+        }
+    }
+    parts
 }
 
 /// Tells of GPUs whose health changed, in the log and as events of the node.
@@ -58,18 +89,20 @@ pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snap
         let note = format!("GPU {} cannot be read and is not offered: {}", gpu.index, gpu.error);
         events.record(&node_reference(node), Tone::Warning, "GpuUnreadable", "Read", &note).await;
     }
-    let was_in_mig_mode = |uuid: &str| {
-        let old = old.inventory.as_ref();
-        old.is_some_and(|old| old.gpus.iter().any(|gpu| gpu.uuid == uuid && !is_offered(gpu)))
-    };
-    for gpu in inventory.gpus.iter().filter(|gpu| !is_offered(gpu) && !was_in_mig_mode(&gpu.uuid)) {
-        let name = device_name(gpu);
-        tracing::warn!(node, device = name, uuid = %gpu.uuid, "a GPU in MIG mode is not offered");
-        let note = format!(
-            "{name} ({}) is in MIG mode and not offered: it serves no container whole; turn the mode \
-             off to offer it",
-            gpu.uuid
-        );
-        events.record(&node_reference(node), Tone::Warning, "GpuInMigMode", "Read", &note).await;
+}
+
+/// Tells of what is new in the way in which GPUs are offered.
+pub(super) async fn tell_notes(
+    node: &str,
+    events: &Events,
+    old: &BTreeSet<Note>,
+    new: &BTreeSet<Note>,
+) {
+    for Note { reason, text } in new.difference(old) {
+        tracing::warn!(node, reason, "{text}");
+        events.record(&node_reference(node), Tone::Warning, reason, "Offer", text).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
 
+use super::status::NOTE_LIMIT;
 use super::{
-    KubeReporter, NOTE_LIMIT, REPEAT_AFTER, Report, ReportedDevice, Reporter, Told, event_of,
+    Fact, KubeReporter, MigFact, REPEAT_AFTER, Report, ReportedDevice, Reporter, Told, event_of,
     status_of,
 };
 use crate::node::ClaimRef;
@@ -21,7 +22,12 @@ fn claim() -> ClaimRef {
 }
 
 fn device() -> ReportedDevice {
-    ReportedDevice { pool: "node-a".to_owned(), device: "gpu-0".to_owned(), share_id: None }
+    ReportedDevice {
+        pool: "node-a".to_owned(),
+        device: "gpu-0".to_owned(),
+        share_id: None,
+        fact: None,
+    }
 }
 
 fn report(message: Option<&str>) -> Report {
@@ -48,7 +54,7 @@ fn the_same_refusal_is_news_once_in_ten_minutes() {
 #[test]
 fn a_status_names_the_device_and_the_claims_uid() {
     let twice = Report { devices: vec![device(), device()], ..report(Some("taken")) };
-    let status = status_of(&twice, "2026-01-01T00:00:00Z");
+    let status = status_of(&twice, "2026-01-01T00:00:00Z".parse().expect("is a time"));
     assert_eq!(
         status,
         json!({
@@ -64,7 +70,7 @@ fn a_status_names_the_device_and_the_claims_uid() {
             }]},
         })
     );
-    let cleared = status_of(&report(None), "");
+    let cleared = status_of(&report(None), jiff::Timestamp::UNIX_EPOCH);
     assert_eq!(cleared["status"]["devices"], json!([]));
 }
 
@@ -177,6 +183,164 @@ async fn a_condition_that_is_not_allowed_does_not_cost_the_event() {
     let requests = server.0.0.lock().expect("not poisoned");
     assert_eq!(requests.len(), 1, "one event, and not one for each attempt: {requests:?}");
     assert_eq!(requests[0].2["reason"], "DeviceInUse");
+}
+
+/// What a claim got: a share of one GPU, an instance of another, and a whole one.
+fn got() -> Vec<ReportedDevice> {
+    let instance = MigFact {
+        uuid: "MIG-1".to_owned(),
+        gpu_instance: 7,
+        compute_instance: 0,
+        profile: "1g.10gb".to_owned(),
+        parent_uuid: "GPU-1".to_owned(),
+    };
+    let prepared_at = Some(1_767_225_600);
+    let named = |name: &str, share: Option<&str>, fact| ReportedDevice {
+        pool: "node-a".to_owned(),
+        device: name.to_owned(),
+        share_id: share.map(str::to_owned),
+        fact,
+    };
+    vec![
+        named("gpu-0", Some("s1"), Some(Fact::Share { prepared_at })),
+        named("gpu-1-mig-1g10gb-19-0", None, Some(Fact::Mig { prepared_at, instance })),
+        named("gpu-2", Some("s2"), None),
+    ]
+}
+
+#[test]
+fn what_a_claim_got_is_told_of_each_part_and_of_no_whole_gpu() {
+    let report = Report { devices: got(), ..report(None) };
+    let at = "2026-01-01T00:00:00Z";
+    let share_text =
+        "nothing holds the containers to the share's limits yet: they can use more of the GPU";
+    let expected = json!([
+        {
+            "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0", "shareID": "s1",
+            "conditions": [{"type": "Enforced", "status": "False", "reason": "NoGuard",
+                "message": share_text, "lastTransitionTime": at}],
+        },
+        {
+            "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-1-mig-1g10gb-19-0",
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Prepared",
+                "message": "MIG instance MIG-1 is ready for the claim's containers",
+                "lastTransitionTime": at}],
+            "data": {"uuid": "MIG-1", "gpuInstance": 7, "computeInstance": 0,
+                "profile": "1g.10gb", "parentUUID": "GPU-1"},
+        },
+    ]);
+    // The time is that of the preparing: told again it is the same to the byte.
+    for now in [jiff::Timestamp::UNIX_EPOCH, jiff::Timestamp::now()] {
+        assert_eq!(status_of(&report, now)["status"]["devices"], expected);
+    }
+    let gone = |device: ReportedDevice| {
+        let Some(Fact::Mig { instance, .. }) = device.fact.clone() else { return device };
+        ReportedDevice { fact: Some(Fact::MigGone { instance }), ..device }
+    };
+    let report = Report { devices: got().into_iter().map(gone).collect(), ..report };
+    let status = status_of(&report, jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!(status["status"]["devices"][1]["conditions"][0]["reason"], "MigInstanceGone");
+    assert_eq!(status["status"]["devices"][1]["data"], Value::Null);
+}
+
+/// An API server that answers with these codes, one after the other, and then takes everything.
+#[derive(Clone, Default)]
+struct Moody(Server, Arc<Mutex<Vec<u16>>>);
+
+impl Service<Request<Body>> for Moody {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <Server as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let taken = self.0.call(request);
+        let mut codes = self.1.lock().expect("not poisoned");
+        if codes.is_empty() {
+            return taken;
+        }
+        let code = codes.remove(0);
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+            "code": code, "message": "no", "reason": "Unknown"});
+        Box::pin(async move {
+            taken.await?;
+            let body = Body::from(status.to_string().into_bytes());
+            Ok(Response::builder().status(code).body(body).expect("is a response"))
+        })
+    }
+}
+
+impl Moody {
+    fn requests(&self) -> usize {
+        self.0.0.lock().expect("not poisoned").len()
+    }
+
+    /// Lets other tasks run until this many requests have come.
+    async fn wait_for(&self, requests: usize) {
+        while self.requests() < requests {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_claim_got_is_told_until_it_arrives() {
+    let server = Moody::default();
+    *server.1.lock().expect("not poisoned") = vec![500, 403, 503, 422, 429];
+    let client = kube::Client::new(server.clone(), "default");
+    let (reporter, worker) = KubeReporter::new(client, "node-a".to_owned());
+    let task = tokio::spawn(worker.run());
+    reporter.prepared(&claim(), &got());
+    server.wait_for(6).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(server.requests(), 6, "it has arrived");
+    drop(reporter);
+    task.await.expect("ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_given_back_or_gone_is_told_of_no_more() {
+    for is_gone in [true, false] {
+        let server = Moody::default();
+        let code = if is_gone { 404 } else { 500 };
+        *server.1.lock().expect("not poisoned") = vec![code; 100];
+        let client = kube::Client::new(server.clone(), "default");
+        let (reporter, worker) = KubeReporter::new(client, "node-a".to_owned());
+        let task = tokio::spawn(worker.run());
+        reporter.prepared(&claim(), &got());
+        server.wait_for(1).await;
+        if !is_gone {
+            server.wait_for(3).await;
+            reporter.released("uid-1");
+        }
+        let before = server.requests();
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert!(server.requests() <= before + 1, "one may have been on its way");
+        drop(reporter);
+        task.await.expect("ends");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_takes_the_place_of_what_a_claim_got_and_the_other_way_round() {
+    let server = Moody::default();
+    let client = kube::Client::new(server.clone(), "default");
+    let (reporter, worker) = KubeReporter::new(client, "node-a".to_owned());
+    reporter.prepared(&claim(), &got());
+    reporter.refused(&claim(), &got(), &in_use());
+    reporter.prepared(&claim(), &got());
+    drop(reporter);
+    worker.run().await;
+    let requests = server.0.0.lock().expect("not poisoned");
+    let reasons: Vec<_> = requests
+        .iter()
+        .filter(|(method, _, _)| method == "PATCH")
+        .map(|(_, _, body)| body["status"]["devices"][0]["conditions"][0]["reason"].clone())
+        .collect();
+    assert_eq!(reasons, ["DeviceInUse", "NoGuard"]);
 }
 
 #[tokio::test]

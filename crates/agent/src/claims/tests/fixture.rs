@@ -7,19 +7,22 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use octavo_api::Refusal;
+use octavo_gpu::Driver;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
+use super::driver::{MigDriver, placements};
 use crate::claims::{
-    AllocatedClaim, ClaimReader, Claims, KnownDevice, Opened, ReadError, ReportedDevice, Reporter,
-    claim_of,
+    AllocatedClaim, ClaimReader, Claims, Fact, KnownDevice, Opened, ReadError, ReportedDevice,
+    Reporter, claim_of,
 };
 use crate::node::{ClaimRef, NodePaths};
 
 /// A node with GPUs `gpu-0` to `gpu-7`.
 pub(super) struct Node {
     folder: TempDir,
+    pub(super) driver: Arc<MigDriver>,
     server: Arc<Server>,
 }
 
@@ -38,14 +41,14 @@ struct State {
     is_away: bool,
     reported: Vec<(String, &'static str)>,
     cleared: Vec<String>,
+    facts: BTreeMap<String, Vec<Fact>>,
 }
 
 impl Node {
     pub(super) fn new() -> Self {
-        let node = Self {
-            folder: tempfile::tempdir().expect("a temporary folder"),
-            server: Arc::default(),
-        };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let driver = Arc::new(MigDriver::new(folder.path().join("proc")));
+        let node = Self { folder, driver, server: Arc::default() };
         for folder in ["proc/sys/kernel/random", "driver/usr/lib64", "dev", "cdi"] {
             fs::create_dir_all(node.path(folder)).expect("makes a folder");
         }
@@ -64,6 +67,7 @@ impl Node {
             sys_root: self.path("sys"),
             kubelet_root: self.path("kubelet"),
             cdi_root: self.path("cdi"),
+            run_root: self.path("run"),
             hook_path: "/usr/local/bin/octavo".into(),
         }
     }
@@ -82,6 +86,19 @@ impl Node {
         let (claims, opened) = self.open();
         claims.set_devices("580.95.05", known()).await;
         (claims, opened)
+    }
+
+    /// Starts the claims with the driver, and with GPUs that Octavo cuts.
+    pub(super) async fn start_mig(&self) -> Claims {
+        let (claims, _) = self.open();
+        self.give_driver(&claims).await;
+        claims.set_devices("580.95.05", known_mig()).await;
+        claims
+    }
+
+    pub(super) async fn give_driver(&self, claims: &Claims) {
+        let driver: Arc<dyn Driver> = self.driver.clone();
+        claims.set_driver(Some(&driver)).await;
     }
 
     /// Opens the claims without any devices. The claims of before end first: their folder is locked.
@@ -123,6 +140,19 @@ impl Node {
         change(&mut object);
         state.objects.insert(name.to_owned(), object);
         ClaimRef { namespace: "ns".to_owned(), name: name.to_owned(), uid }
+    }
+
+    /// Makes a claim with shares: device, memory and percent of the time of each.
+    pub(super) fn allocate_shares(&self, name: &str, shares: &[(&str, &str, &str)]) -> ClaimRef {
+        let devices: Vec<_> = shares.iter().map(|(device, _, _)| *device).collect();
+        self.allocate_with(name, &devices, |claim| {
+            let results = &mut claim["status"]["allocation"]["devices"]["results"];
+            for (index, (_, memory, compute)) in shares.iter().enumerate() {
+                results[index]["shareID"] = share_id(name, index).into();
+                results[index]["consumedCapacity"] =
+                    json!({"memory": memory, "gpu.nvidia.com/compute": compute});
+            }
+        })
     }
 
     /// Removes a claim's object and returns it; it may be gone already.
@@ -168,6 +198,12 @@ impl Node {
         self.server.state.lock().expect("not poisoned").cleared.clone()
     }
 
+    /// What was last told of what a claim got; nothing once it was given back.
+    pub(super) fn facts(&self, claim: &ClaimRef) -> Vec<Fact> {
+        let state = self.server.state.lock().expect("not poisoned");
+        state.facts.get(&claim.uid).cloned().unwrap_or_default()
+    }
+
     pub(super) fn reboot(&self) {
         let path = self.path("proc/sys/kernel/random/boot_id");
         let boot = fs::read_to_string(&path).expect("reads");
@@ -185,9 +221,10 @@ impl Node {
     /// Every file that claims left, checkpoints first; what was kept aside is not counted.
     pub(super) fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
-        for folder in ["kubelet/plugins/gpu.nvidia.com/checkpoint", "cdi"] {
+        for folder in ["kubelet/plugins/gpu.nvidia.com/checkpoint", "cdi", "run/octavo/shares"] {
             let mut names: Vec<_> = fs::read_dir(self.path(folder))
-                .expect("reads")
+                .into_iter()
+                .flatten()
                 .map(|entry| entry.expect("reads").file_name().into_string().expect("text"))
                 .filter(|name| !matches!(name.as_str(), "lock" | "boot" | "kept"))
                 .collect();
@@ -215,6 +252,26 @@ pub(super) fn known() -> Vec<KnownDevice> {
         kind: crate::claims::DeviceKind::Gpu { memory_bytes: 80 << 30 },
     };
     (0..8).map(device).collect()
+}
+
+/// The node's GPUs, of which Octavo cuts the first two.
+pub(super) fn known_mig() -> Vec<KnownDevice> {
+    let mut known = known();
+    let mut cut = Vec::new();
+    for gpu in &known[..2] {
+        cut.extend(placements().into_iter().map(|(name, kind)| KnownDevice {
+            name: format!("{}-mig-{name}", gpu.name),
+            kind,
+            ..gpu.clone()
+        }));
+    }
+    known.append(&mut cut);
+    known
+}
+
+/// The id of a claim's share.
+pub(super) fn share_id(name: &str, index: usize) -> String {
+    format!("{name}-share-{index}")
 }
 
 impl Server {
@@ -255,7 +312,17 @@ impl Reporter for Server {
         state.reported.push((claim.name.clone(), refusal.reason()));
     }
 
-    fn prepared(&self, claim: &ClaimRef, _: &[ReportedDevice]) {
-        self.state.lock().expect("not poisoned").cleared.push(claim.name.clone());
+    fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]) {
+        let mut state = self.state.lock().expect("not poisoned");
+        let facts: Vec<_> = devices.iter().filter_map(|device| device.fact.clone()).collect();
+        if facts.is_empty() {
+            state.cleared.push(claim.name.clone());
+        } else {
+            state.facts.insert(claim.uid.clone(), facts);
+        }
+    }
+
+    fn released(&self, uid: &str) {
+        self.state.lock().expect("not poisoned").facts.remove(uid);
     }
 }

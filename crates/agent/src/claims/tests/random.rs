@@ -141,7 +141,7 @@ impl Model {
             Damage::Truncate => fs::write(&path, &text[..text.len() / 3]).expect("writes"),
             Damage::Empty => fs::write(&path, "").expect("writes"),
             Damage::FutureVersion => {
-                fs::write(&path, text.replace("\"version\":1", "\"version\":2")).expect("writes");
+                fs::write(&path, text.replace("\"version\":1", "\"version\":9")).expect("writes");
             }
             // Names of devices outside of the checksum's reach would be a lie and not damage.
             Damage::OtherDevice if file.starts_with("cdi/") => {}

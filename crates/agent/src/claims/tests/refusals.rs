@@ -47,7 +47,7 @@ async fn what_is_not_allocated_here_is_refused() {
     assert_eq!(reason, "UnknownDevice");
     assert!(text.contains("gpu-9"), "{text}");
     let (reason, _) = refused(|claim| result(claim, "shareID", json!("s"))).await;
-    assert_eq!(reason, "NotYetSupported");
+    assert_eq!(reason, "InvalidShare");
 }
 
 #[tokio::test]

@@ -1,0 +1,60 @@
+//! From a record to what its containers need to know of the GPUs now.
+
+use octavo_api::Refusal;
+
+use super::{Devices, Inner, KnownDevice};
+use crate::cdi::Part;
+use crate::checkpoint::{HeldDevice, HeldKind, Record};
+
+impl Inner {
+    /// The parts of a claim's spec. Blocks on files of the driver. Where a GPU is not there or is another
+    /// than before, or an instance is not there, nothing can be written for now: the refusal says why.
+    pub(super) fn parts<'a>(
+        &self,
+        devices: &'a Devices,
+        record: &'a Record,
+    ) -> Result<Vec<Part<'a>>, Refusal> {
+        let parts = record.devices.iter().map(|held| {
+            let gpu = gpu_of(devices, held).ok_or_else(|| Refusal::UnknownDevice {
+                device: held.device.clone(),
+                node: self.node.clone(),
+            })?;
+            let caps = match &held.kind {
+                HeldKind::Mig(mig) => Some(self.caps(held, mig.made.as_ref(), gpu.minor)?),
+                HeldKind::Whole | HeldKind::Share(_) => None,
+            };
+            Ok(Part { held, gpu, caps })
+        });
+        parts.collect()
+    }
+
+    /// The minor numbers of an instance's capability nodes.
+    fn caps(
+        &self,
+        held: &HeldDevice,
+        made: Option<&crate::checkpoint::MadeMig>,
+        minor: u32,
+    ) -> Result<[u32; 2], Refusal> {
+        let unusable = |problem: String| Refusal::MigNotUsable {
+            device: held.device.clone(),
+            problem,
+            node: self.node.clone(),
+        };
+        let made = made.ok_or_else(|| unusable("it is not made yet".to_owned()))?;
+        let (gpu, compute) = (made.gpu_instance, made.compute_instance);
+        let caps = octavo_gpu::mig::caps(&self.paths.proc_root, minor, gpu, compute);
+        let caps = caps
+            .map_err(|error| unusable(format!("its capability files cannot be read: {error}")))?;
+        Ok([caps.gi_minor, caps.ci_minor])
+    }
+}
+
+/// The GPU of a held device. A whole one must be there under its name; an instance stays where it is though
+/// the GPU is no more to be cut, and its placement no device.
+fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
+    let named = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
+    if named.is_some() || !matches!(held.kind, HeldKind::Mig(_)) {
+        return named;
+    }
+    devices.by_name.values().find(|device| device.uuid == held.uuid)
+}

@@ -1,0 +1,245 @@
+//! Makes and destroys the MIG instances of claims, and owns the mode of the GPUs that Octavo cuts.
+//!
+//! The mode is turned on for the first instance of a GPU and off after the last: without instances a GPU in
+//! MIG mode serves nobody, and what keeps the mode from changing is better found when no claim waits. A claim
+//! for the whole GPU or a share of it looks again.
+
+mod steps;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use octavo_api::Refusal;
+use octavo_gpu::Driver;
+use octavo_gpu::mig::MigProfile;
+
+use super::{DeviceKind, Devices, Inner};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState};
+use crate::crash;
+use crate::metrics::MigOperation;
+use crate::node::ClaimRef;
+pub(super) use steps::Outcome;
+use steps::is_there;
+
+/// Instances that a claim may have had, by device.
+pub(super) type Own = BTreeMap<String, HeldMig>;
+
+/// How far the making of a claim's instances came.
+#[derive(Debug)]
+pub(super) struct Making {
+    /// The record, with the instances that were made.
+    pub(super) record: Record,
+    /// Positions of the devices for which the driver was asked to make an instance: it may be there.
+    pub(super) asked: BTreeSet<usize>,
+}
+
+impl Inner {
+    /// Makes the instances of a claim that are not there. `own` is what it may have had of its devices before:
+    /// an instance that fits is not in the way.
+    pub(super) async fn make(
+        self: &Arc<Self>,
+        making: &mut Making,
+        own: &Own,
+        devices: &Arc<Devices>,
+    ) -> Result<(), Refusal> {
+        for index in 0..making.record.devices.len() {
+            let held = making.record.devices[index].clone();
+            let HeldKind::Mig(mig) = &held.kind else { continue };
+            if !mig.is_dynamic || mig.made.is_some() {
+                continue;
+            }
+            let own = own.get(&held.device).cloned();
+            let (outcome, was_asked) =
+                self.make_one(&making.record.claim, &held, mig, own, devices).await?;
+            if was_asked {
+                making.asked.insert(index);
+            }
+            let made = outcome?;
+            if let HeldKind::Mig(mig) = &mut making.record.devices[index].kind {
+                mig.made = Some(made);
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for one device; also says whether the driver was asked to make it.
+    async fn make_one(
+        self: &Arc<Self>,
+        claim: &ClaimRef,
+        held: &HeldDevice,
+        mig: &HeldMig,
+        own: Option<HeldMig>,
+        devices: &Devices,
+    ) -> Result<(Result<MadeMig, Refusal>, bool), Refusal> {
+        let profile = profile_of(devices, held).ok_or_else(|| Refusal::UnknownDevice {
+            device: held.device.clone(),
+            node: self.node.clone(),
+        })?;
+        let turn = self.gpu_turns.take(&held.uuid).await;
+        let driver = self.driver(claim)?;
+        let (inner, held, placement) = (Arc::clone(self), held.clone(), mig.placement());
+        self.blocking(claim, move || {
+            let _turn = turn;
+            let started = Instant::now();
+            let mut was_asked = false;
+            let made =
+                steps::make(&*driver, &held, &profile, placement, own.as_ref(), &mut was_asked);
+            inner.count(MigOperation::Create, started, made.is_ok());
+            (made, was_asked)
+        })
+        .await
+    }
+
+    /// Destroys instances that a claim has, and turns the mode off where none is left.
+    pub(super) async fn destroy(
+        self: &Arc<Self>,
+        claim: &ClaimRef,
+        instances: Vec<(HeldDevice, HeldMig)>,
+    ) -> Result<(), Refusal> {
+        for (held, mig) in instances {
+            let turn = self.gpu_turns.take(&held.uuid).await;
+            let driver = self.driver(claim)?;
+            let (inner, uid) = (Arc::clone(self), claim.uid.clone());
+            let destroyed = self.blocking(claim, move || {
+                let _turn = turn;
+                let started = Instant::now();
+                let outcome = steps::destroy(&*driver, &held, &mig);
+                inner.count(MigOperation::Destroy, started, outcome.is_ok());
+                let outcome = outcome?;
+                crash::point("mig.destroyed");
+                if outcome != Outcome::Lost && !inner.is_cut_for_others(&held.uuid, &uid) {
+                    inner.end_mode(&*driver, &held);
+                    crash::point("mig.mode-off");
+                }
+                Ok(())
+            });
+            destroyed.await??;
+        }
+        Ok(())
+    }
+
+    /// Whether the instances that a claim has are there; those that are not.
+    pub(super) async fn missing(
+        self: &Arc<Self>,
+        record: &Record,
+    ) -> Result<BTreeSet<String>, Refusal> {
+        let mut missing = BTreeSet::new();
+        for (held, mig) in record.dynamic_mig() {
+            let turn = self.gpu_turns.take(&held.uuid).await;
+            let driver = self.driver(&record.claim)?;
+            let (asked, mig) = (held.clone(), mig.clone());
+            let is_there = self.blocking(&record.claim, move || {
+                let _turn = turn;
+                is_there(&*driver, &asked, &mig)
+            });
+            if !is_there.await?? {
+                missing.insert(held.device.clone());
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Sees to it that the GPUs which a claim has without MIG are not in MIG mode. Asks the driver only for
+    /// GPUs that Octavo cuts, and not where another claim runs already.
+    pub(super) async fn end_modes(
+        self: &Arc<Self>,
+        record: &Record,
+        devices: &Devices,
+    ) -> Result<(), Refusal> {
+        let plain = record.devices.iter().filter(|held| {
+            let is_plain = !matches!(held.kind, HeldKind::Mig(_)) && !held.admin_access;
+            is_plain && devices.dynamic.contains(&held.uuid)
+        });
+        let mut seen = BTreeSet::new();
+        for held in plain.filter(|held| seen.insert(held.uuid.clone())) {
+            let turn = self.gpu_turns.take(&held.uuid).await;
+            if self.holds().has_plain(held, &record.claim.uid) {
+                continue;
+            }
+            let driver = self.driver(&record.claim)?;
+            let held = held.clone();
+            let ended = self.blocking(&record.claim, move || {
+                let _turn = turn;
+                steps::end_mode(&*driver, &held)
+            });
+            ended.await??;
+        }
+        Ok(())
+    }
+
+    /// Turns a GPU's mode off after its last instance. When it stays on nothing is lost: the next claim for
+    /// the GPU without MIG tries again and says what is in the way.
+    pub(super) fn end_mode(&self, driver: &dyn Driver, held: &HeldDevice) {
+        match steps::end_mode(driver, held) {
+            // Somebody's instances keep it.
+            Ok(()) | Err(Refusal::MigInstancesInTheWay { .. }) => {}
+            Err(refusal) => {
+                tracing::info!(node = %self.node, gpu = %held.uuid, %refusal, "MIG mode stays on");
+            }
+        }
+    }
+
+    /// Whether another claim has or gets an instance on a GPU.
+    fn is_cut_for_others(&self, uuid: &str, uid: &str) -> bool {
+        let others = self.holds().slices(|hold, _| hold.record.claim.uid != uid);
+        others.iter().any(|(gpu, _, _)| gpu == uuid)
+    }
+
+    /// The driver; a refusal while it is closed.
+    pub(super) fn driver(&self, claim: &ClaimRef) -> Result<Arc<dyn Driver>, Refusal> {
+        let open = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        open.get().ok_or_else(|| Refusal::DriverClosed {
+            claim: claim.to_string(),
+            node: self.node.clone(),
+        })
+    }
+
+    /// Does what blocks, to its end.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        claim: &ClaimRef,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let task = tokio::task::spawn_blocking(work).await;
+        task.map_err(|error| super::work::interrupted(claim, &error))
+    }
+
+    /// Counts what the driver was asked.
+    fn count(&self, operation: MigOperation, started: Instant, is_ok: bool) {
+        if let Some(metrics) = self.metrics.get() {
+            metrics.mig(&self.node, operation, started.elapsed(), is_ok);
+        }
+    }
+}
+
+impl Making {
+    /// Begins with what is to be made; some of it may be there already.
+    pub(super) fn of(record: Record, own: &Own) -> Self {
+        let devices = record.devices.iter().enumerate();
+        let own = devices.filter(|(_, held)| own.contains_key(&held.device));
+        let asked = own.map(|(index, _)| index).collect();
+        Self { record, asked }
+    }
+
+    /// What may be there after all of it failed: only this is taken back, for what the driver was not asked
+    /// for is somebody else's.
+    pub(super) fn leftovers(self) -> Record {
+        let Self { mut record, asked } = self;
+        let mut index = 0;
+        record.devices.retain(|_| {
+            index += 1;
+            asked.contains(&(index - 1))
+        });
+        record.state = RecordState::Preparing;
+        record
+    }
+}
+
+/// The profile of a placement.
+fn profile_of(devices: &Devices, held: &HeldDevice) -> Option<MigProfile> {
+    match &devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid)?.kind {
+        DeviceKind::MigPlacement { profile, .. } => Some(profile.clone()),
+        DeviceKind::Gpu { .. } | DeviceKind::MigInstance { .. } => None,
+    }
+}

@@ -1,0 +1,169 @@
+//! Single steps with the driver, each under its GPU's turn. All block.
+
+use octavo_api::Refusal;
+use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
+use octavo_gpu::{Driver, DriverError};
+
+use crate::checkpoint::{HeldDevice, HeldMig, MadeMig};
+use crate::claims::plan::whole_instance;
+use crate::crash;
+
+/// What became of an instance that was to be destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::claims) enum Outcome {
+    /// It is destroyed.
+    Destroyed,
+    /// It was not there.
+    Absent,
+    /// Its GPU is not there.
+    Lost,
+}
+
+/// Makes an instance where none is; says in `was_asked` whether the driver was asked to. One that is there may
+/// be the claim's `own`, made by a process that died or left half-destroyed.
+pub(super) fn make(
+    driver: &dyn Driver,
+    held: &HeldDevice,
+    profile: &MigProfile,
+    placement: MigPlacement,
+    own: Option<&HeldMig>,
+    was_asked: &mut bool,
+) -> Result<MadeMig, Refusal> {
+    let not_created = |error: &DriverError| match error.cause() {
+        DriverError::NotSupported { .. } => Refusal::MigProfileMissing {
+            device: held.device.clone(),
+            profile: profile.name.clone(),
+            start: placement.start,
+        },
+        _ => Refusal::MigNotCreated { device: held.device.clone(), error: error.to_string() },
+    };
+    let mut instances = driver.mig_instances(&held.uuid).map_err(|error| {
+        Refusal::MigNotCreated { device: held.device.clone(), error: error.to_string() }
+    })?;
+    let is_own = |found: &MigInstance| own.is_some_and(|own| is_it(found, own));
+    if let Some(own) = instances.iter().position(is_own) {
+        *was_asked = true;
+        if let Some(made) = whole_instance(&instances[own]) {
+            return Ok(made);
+        }
+        // Its compute instance is missing.
+        driver
+            .destroy_mig(&held.uuid, instances[own].gpu_instance)
+            .map_err(|error| not_created(&error))?;
+        instances.remove(own);
+    }
+    if let Some(found) = instances.iter().find(|found| found.placement.overlaps(placement)) {
+        return Err(Refusal::MigPlacementTaken {
+            device: held.device.clone(),
+            gpu_instance: found.gpu_instance,
+            profile_id: found.profile_id,
+            start: found.placement.start,
+            end: (found.placement.start + found.placement.size).saturating_sub(1),
+        });
+    }
+    if instances.is_empty() {
+        set_mode(driver, held, true)?;
+        crash::point("mig.mode-on");
+    }
+    *was_asked = true;
+    let instance =
+        driver.create_mig(&held.uuid, profile, placement).map_err(|error| not_created(&error))?;
+    crash::point("mig.created");
+    whole_instance(&instance).ok_or_else(|| Refusal::MigNotCreated {
+        device: held.device.clone(),
+        error: format!(
+            "the driver made {} compute instances where one was to fill it",
+            instance.compute_instances.len()
+        ),
+    })
+}
+
+/// Destroys an instance; one that is not there, or is another's by now, is done already.
+pub(super) fn destroy(
+    driver: &dyn Driver,
+    held: &HeldDevice,
+    mig: &HeldMig,
+) -> Result<Outcome, Refusal> {
+    let refused = |error: &DriverError| Refusal::MigNotDestroyed {
+        device: held.device.clone(),
+        error: error.to_string(),
+    };
+    let instances = match driver.mig_instances(&held.uuid) {
+        // A lost GPU comes back by a reset, which leaves no instance.
+        Err(DriverError::NotFound { .. } | DriverError::GpuLost { .. }) => {
+            return Ok(Outcome::Lost);
+        }
+        instances => instances.map_err(|error| refused(&error))?,
+    };
+    let Some(found) = instances.iter().find(|found| is_it(found, mig)) else {
+        return Ok(Outcome::Absent);
+    };
+    match driver.destroy_mig(&held.uuid, found.gpu_instance) {
+        Ok(()) => Ok(Outcome::Destroyed),
+        Err(error) => match error.cause() {
+            DriverError::NotFound { .. } => Ok(Outcome::Absent),
+            DriverError::GpuLost { .. } => Ok(Outcome::Lost),
+            _ => Err(refused(&error)),
+        },
+    }
+}
+
+/// Whether an instance that was made is still there.
+pub(super) fn is_there(
+    driver: &dyn Driver,
+    held: &HeldDevice,
+    mig: &HeldMig,
+) -> Result<bool, Refusal> {
+    match driver.mig_instances(&held.uuid) {
+        Ok(instances) => Ok(mig.made.as_ref().is_some_and(|made| {
+            let found = instances.iter().find(|found| found.placement == mig.placement());
+            found.and_then(whole_instance).as_ref() == Some(made)
+        })),
+        Err(error) => {
+            Err(Refusal::MigNotCreated { device: held.device.clone(), error: error.to_string() })
+        }
+    }
+}
+
+/// Turns the mode of a GPU off that has no instances.
+pub(super) fn end_mode(driver: &dyn Driver, held: &HeldDevice) -> Result<(), Refusal> {
+    let device = held.device.clone();
+    match driver.mig_instances(&held.uuid) {
+        Ok(instances) if instances.is_empty() => set_mode(driver, held, false),
+        Ok(instances) => Err(Refusal::MigInstancesInTheWay { device, instances: instances.len() }),
+        Err(error) => {
+            Err(Refusal::MigModeNotChanged { device, mode: "off", error: error.to_string() })
+        }
+    }
+}
+
+/// Turns the mode of a GPU on or off. Where it would need a reset nothing is left to happen at one.
+fn set_mode(driver: &dyn Driver, held: &HeldDevice, is_on: bool) -> Result<(), Refusal> {
+    let (device, mode) = (held.device.clone(), if is_on { "on" } else { "off" });
+    match driver.set_mig_mode(&held.uuid, is_on) {
+        Ok(now) if now.enabled == is_on => Ok(()),
+        Ok(now) => {
+            if now.pending == is_on
+                && let Err(error) = driver.set_mig_mode(&held.uuid, !is_on)
+            {
+                tracing::warn!(gpu = %held.uuid, %error, "a change of MIG mode waits for a reset");
+            }
+            Err(Refusal::MigModeNeedsReset { device, mode, switch: u8::from(is_on) })
+        }
+        Err(error) => Err(Refusal::MigModeNotChanged { device, mode, error: error.to_string() }),
+    }
+}
+
+/// Whether an instance is that of a record. Ids come back for other instances: once it was made its UUID
+/// tells, before that its place, which nobody else is given.
+fn is_it(found: &MigInstance, mig: &HeldMig) -> bool {
+    let is_made = |made: &MadeMig| match found.compute_instances.as_slice() {
+        [] => found.gpu_instance == made.gpu_instance,
+        computes => computes.iter().any(|compute| compute.uuid == made.uuid),
+    };
+    found.placement == mig.placement()
+        && match &mig.made {
+            Some(made) => is_made(made),
+            None => found.profile_id == mig.profile_id,
+        }
+}

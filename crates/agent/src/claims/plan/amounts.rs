@@ -1,0 +1,55 @@
+//! How much of a GPU an allocation gives.
+
+use std::collections::BTreeMap;
+
+use octavo_api::names::{CAPACITY_COMPUTE, CAPACITY_MEMORY, DRIVER};
+use octavo_dra::Quantity;
+
+use crate::checkpoint::{HeldKind, HeldShare};
+
+/// A share's memory is counted in these.
+const MEBIBYTE: u64 = 1 << 20;
+/// All of a GPU's time, in thousandths of a percent.
+pub(crate) const ALL_TIME: u32 = 100_000;
+
+/// What amounts by capacity come to on a GPU with this much memory, or what is wrong with them. Who has
+/// all memory has the GPU: nothing is left to run anybody else.
+pub(super) fn kind(
+    consumed: &BTreeMap<String, String>,
+    memory_bytes: u64,
+) -> Result<HeldKind, String> {
+    let mut memory = None;
+    let mut compute = None;
+    for (name, text) in consumed {
+        let amount: Quantity =
+            text.parse().map_err(|error| format!("its {name} {text:?} is no quantity: {error}"))?;
+        let plain = name.strip_prefix(DRIVER).and_then(|rest| rest.strip_prefix('/'));
+        let place = match plain.unwrap_or(name) {
+            CAPACITY_MEMORY => &mut memory,
+            CAPACITY_COMPUTE => &mut compute,
+            _ => return Err(format!("it is also of the capacity {name}, which no GPU here has")),
+        };
+        if place.replace(amount).is_some() {
+            return Err(format!("it gives {name} twice, with and without the driver's domain"));
+        }
+    }
+    let memory = memory.ok_or("it gives no memory")?;
+    let all = memory_bytes / MEBIBYTE * MEBIBYTE;
+    let bytes = u64::try_from(memory.value()).ok().filter(|_| memory.is_whole());
+    let memory_bytes =
+        bytes.filter(|bytes| (1..=memory_bytes).contains(bytes)).ok_or_else(|| {
+            format!(
+                "its memory is {memory} and the GPU gives from 1 byte to {} MiB",
+                all / MEBIBYTE
+            )
+        })?;
+    let compute = compute.unwrap_or(Quantity::ZERO);
+    let compute_milli_percent = u32::try_from(compute.milli_value())
+        .ok()
+        .filter(|milli| *milli <= ALL_TIME)
+        .ok_or_else(|| format!("its compute is {compute} and the GPU gives 0 to 100 percent"))?;
+    if memory_bytes >= all {
+        return Ok(HeldKind::Whole);
+    }
+    Ok(HeldKind::Share(HeldShare { memory_bytes, compute_milli_percent }))
+}

@@ -1,0 +1,67 @@
+//! The steps of unprepare.
+
+use std::sync::Arc;
+
+use octavo_api::Refusal;
+
+use super::extent::instances_of;
+use super::work::refusal;
+use super::{Inner, shares};
+use crate::checkpoint::StorageError;
+use crate::crash;
+
+impl Inner {
+    /// Takes a claim's devices back: spec, limits, instances, record, memory, in this order. When an
+    /// instance cannot be destroyed the record stays, and with it what the claim holds. The claim's turn is
+    /// held.
+    pub(super) async fn release(self: &Arc<Self>, uid: &str) -> Result<(), Refusal> {
+        let record = self.holds().get(uid).map(|hold| hold.record);
+        let devices = self.devices();
+        let instances = record.as_ref().map(|record| instances_of(record, devices.as_deref()));
+        let instances = instances.unwrap_or_default();
+        let is_last = instances.is_empty();
+        let (inner, released) = (Arc::clone(self), uid.to_owned());
+        self.files(uid, move || {
+            inner.remove_spec(&released)?;
+            if is_last { inner.remove_record(&released) } else { Ok(()) }
+        })
+        .await?;
+        let Some(record) = record.filter(|_| !is_last) else { return Ok(()) };
+        self.destroy(&record.claim, instances).await?;
+        let (inner, released) = (Arc::clone(self), uid.to_owned());
+        self.files(uid, move || inner.remove_record(&released)).await
+    }
+
+    /// Takes away what containers are made from.
+    fn remove_spec(&self, uid: &str) -> Result<(), StorageError> {
+        crash::point("unprepare.begun");
+        self.holds().set_releasing(uid);
+        self.cdi.remove(uid)?;
+        crash::point("unprepare.cdi-removed");
+        shares::remove(&self.paths.run_root, uid)?;
+        crash::point("unprepare.shares-removed");
+        Ok(())
+    }
+
+    /// Forgets a claim.
+    fn remove_record(&self, uid: &str) -> Result<(), StorageError> {
+        self.store.remove(uid)?;
+        crash::point("unprepare.checkpoint-removed");
+        self.holds().remove(uid);
+        self.refused().remove(uid);
+        self.reporter.released(uid);
+        Ok(())
+    }
+
+    /// Does work on files, to its end.
+    async fn files(
+        &self,
+        uid: &str,
+        work: impl FnOnce() -> Result<(), StorageError> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let done = tokio::task::spawn_blocking(work).await.map_err(|error| {
+            Refusal::Interrupted { claim: uid.to_owned(), error: error.to_string() }
+        })?;
+        done.map_err(|error| refusal(&error))
+    }
+}

@@ -1,0 +1,155 @@
+//! What claims got and their allocations do not say, on its way to the API server.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use octavo_kube_io::Backoff;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::Report;
+use crate::checkpoint::{HeldDevice, HeldKind};
+
+/// How soon after a failure, and how seldom at most, it is tried again.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const SLOWEST_RETRY: Duration = Duration::from_mins(5);
+
+/// What a claim got of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A share that nothing enforces.
+    Share {
+        /// When, in seconds since 1970.
+        prepared_at: Option<i64>,
+    },
+    /// A MIG instance.
+    Mig {
+        /// When, in seconds since 1970.
+        prepared_at: Option<i64>,
+        /// The instance.
+        instance: MigFact,
+    },
+    /// A MIG instance that is gone.
+    MigGone {
+        /// The instance as it was.
+        instance: MigFact,
+    },
+}
+
+/// Which MIG instance a claim got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigFact {
+    /// `MIG-...`.
+    pub uuid: String,
+    /// Id of the GPU instance on its GPU.
+    pub gpu_instance: u32,
+    /// Id of the compute instance in it.
+    pub compute_instance: u32,
+    /// Name of the profile.
+    pub profile: String,
+    /// `GPU-...` of the GPU.
+    pub parent_uuid: String,
+}
+
+/// Reports that are to arrive, one a claim.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    state: Mutex<State>,
+    /// Something was put in.
+    is_new: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_claim: BTreeMap<String, Waiting>,
+    turns: u64,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    report: Report,
+    /// Tells this report from a later one of the same claim.
+    turn: u64,
+    due: Instant,
+    retry: Backoff,
+}
+
+impl Fact {
+    /// What there is to say of a held device, if anything.
+    pub(super) fn of(held: &HeldDevice, prepared_at: Option<i64>, is_gone: bool) -> Option<Self> {
+        match &held.kind {
+            HeldKind::Whole => None,
+            HeldKind::Share(_) => Some(Self::Share { prepared_at }),
+            HeldKind::Mig(mig) => {
+                let made = mig.made.as_ref()?;
+                let instance = MigFact {
+                    uuid: made.uuid.clone(),
+                    gpu_instance: made.gpu_instance,
+                    compute_instance: made.compute_instance,
+                    profile: mig.profile.clone(),
+                    parent_uuid: held.uuid.clone(),
+                };
+                Some(if is_gone {
+                    Self::MigGone { instance }
+                } else {
+                    Self::Mig { prepared_at, instance }
+                })
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Takes a report in place of an earlier one of the claim.
+    pub(super) fn put(&self, report: Report) {
+        let mut state = self.state();
+        state.turns += 1;
+        let (uid, turn) = (report.claim.uid.clone(), state.turns);
+        let retry = Backoff::new(FIRST_RETRY, SLOWEST_RETRY);
+        state.by_claim.insert(uid, Waiting { report, turn, due: Instant::now(), retry });
+        drop(state);
+        self.is_new.notify_one();
+    }
+
+    /// Forgets a claim's report.
+    pub(super) fn remove(&self, uid: &str) {
+        self.state().by_claim.remove(uid);
+    }
+
+    /// A report whose time has come, and its turn.
+    pub(super) fn due(&self) -> Option<(Report, u64)> {
+        let now = Instant::now();
+        let state = self.state();
+        let waiting = state.by_claim.values().find(|waiting| waiting.due <= now)?;
+        Some((waiting.report.clone(), waiting.turn))
+    }
+
+    /// Takes the answer to a report: forgets it, or sets the time of the next attempt.
+    pub(super) fn answered(&self, uid: &str, turn: u64, is_done: bool) {
+        let mut state = self.state();
+        let Some(waiting) = state.by_claim.get_mut(uid).filter(|w| w.turn == turn) else { return };
+        if is_done {
+            state.by_claim.remove(uid);
+        } else {
+            waiting.due = Instant::now() + waiting.retry.next_delay();
+        }
+    }
+
+    /// Waits until a report is put in or due.
+    pub(super) async fn wait(&self) {
+        let next = self.state().by_claim.values().map(|waiting| waiting.due).min();
+        match next {
+            None => self.is_new.notified().await,
+            Some(next) => tokio::select! {
+                () = self.is_new.notified() => {}
+                () = sleep_until(next) => {}
+            },
+        }
+    }
+
+    /// The state, locked; never across an await.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

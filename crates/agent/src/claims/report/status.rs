@@ -1,0 +1,149 @@
+//! What is written to the API server.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use octavo_api::names;
+use serde_json::{Value, json};
+
+use super::{Fact, Report, ReportedDevice};
+use crate::node::ClaimRef;
+
+/// Longest note of an event that the API takes.
+pub(super) const NOTE_LIMIT: usize = 1024;
+
+/// The part of the claim's status that is ours: one entry a device that there is something to say of. The UID
+/// keeps it from another claim of the same name.
+pub(super) fn status_of(report: &Report, now: jiff::Timestamp) -> Value {
+    // A claim may have a device twice, once for administration: two entries of one key are refused.
+    let mut devices: Vec<&ReportedDevice> = Vec::new();
+    for device in &report.devices {
+        match devices.iter().position(|known| known.is_same(device)) {
+            None => devices.push(device),
+            Some(known) if devices[known].fact.is_none() => devices[known] = device,
+            Some(_) => {}
+        }
+    }
+    let entries = devices.into_iter().filter_map(|device| match (&report.refusal, &device.fact) {
+        (Some((reason, message)), _) => {
+            let no = condition(names::CONDITION_READY, false, reason, message, now);
+            Some(entry(device, &no, None))
+        }
+        (None, Some(fact)) => Some(entry(device, &fact.condition(now), fact.data())),
+        (None, None) => None,
+    });
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": report.claim.name, "uid": report.claim.uid},
+        "status": {"devices": entries.collect::<Vec<_>>()},
+    })
+}
+
+/// A condition of a device.
+fn condition(
+    kind: &str,
+    is_true: bool,
+    reason: &str,
+    message: &str,
+    since: jiff::Timestamp,
+) -> Value {
+    json!({
+        "type": kind,
+        "status": if is_true { "True" } else { "False" },
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since.strftime("%FT%TZ").to_string(),
+    })
+}
+
+/// A device's entry.
+fn entry(device: &ReportedDevice, condition: &Value, data: Option<Value>) -> Value {
+    let mut entry = json!({
+        "driver": names::DRIVER,
+        "pool": device.pool,
+        "device": device.device,
+        "conditions": [condition],
+    });
+    if let Some(entry) = entry.as_object_mut() {
+        entry.extend(device.share_id.iter().map(|id| ("shareID".to_owned(), json!(id))));
+        entry.extend(data.map(|data| ("data".to_owned(), data)));
+    }
+    entry
+}
+
+impl Fact {
+    /// The condition that says it.
+    fn condition(&self, now: jiff::Timestamp) -> Value {
+        let since = |since: &Option<i64>| {
+            since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
+        };
+        match self {
+            Self::Share { prepared_at } => condition(
+                names::CONDITION_ENFORCED,
+                false,
+                "NoGuard",
+                "nothing holds the containers to the share's limits yet: they can use more of the GPU",
+                since(prepared_at),
+            ),
+            Self::Mig { prepared_at, instance } => condition(
+                names::CONDITION_READY,
+                true,
+                "Prepared",
+                &format!("MIG instance {} is ready for the claim's containers", instance.uuid),
+                since(prepared_at),
+            ),
+            Self::MigGone { instance } => condition(
+                names::CONDITION_READY,
+                false,
+                "MigInstanceGone",
+                &format!(
+                    "MIG instance {} is gone, as after a reset of its GPU; delete the pod so that another \
+                     is made",
+                    instance.uuid
+                ),
+                now,
+            ),
+        }
+    }
+
+    /// What programs want to know of it.
+    fn data(&self) -> Option<Value> {
+        let Self::Mig { instance, .. } = self else { return None };
+        Some(json!({
+            "uuid": instance.uuid,
+            "gpuInstance": instance.gpu_instance,
+            "computeInstance": instance.compute_instance,
+            "profile": instance.profile,
+            "parentUUID": instance.parent_uuid,
+        }))
+    }
+}
+
+/// A warning about a claim.
+pub(super) fn event_of(claim: &ClaimRef, node: &str, reason: &str, message: &str) -> Event {
+    let note = message.char_indices().take_while(|(at, c)| at + c.len_utf8() <= NOTE_LIMIT);
+    Event {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}-", claim.name.chars().take(200).collect::<String>())),
+            namespace: Some(claim.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        action: Some("Prepare".to_owned()),
+        event_time: Some(MicroTime(jiff::Timestamp::now())),
+        note: Some(note.map(|(_, c)| c).collect()),
+        reason: Some(reason.to_owned()),
+        regarding: Some(ObjectReference {
+            api_version: Some("resource.k8s.io/v1".to_owned()),
+            kind: Some("ResourceClaim".to_owned()),
+            name: Some(claim.name.clone()),
+            namespace: Some(claim.namespace.clone()),
+            uid: Some(claim.uid.clone()),
+            ..ObjectReference::default()
+        }),
+        reporting_controller: Some(names::AGENT_CONTROLLER.to_owned()),
+        reporting_instance: Some(node.to_owned()),
+        type_: Some("Warning".to_owned()),
+        ..Event::default()
+    }
+}

@@ -1,0 +1,117 @@
+//! What earlier processes left on the GPUs, dealt with once: as soon as the driver and the devices are there.
+//!
+//! - An instance that was being made when a process died is destroyed, and its record goes.
+//! - Instances of GPUs that Octavo cuts which no record knows are destroyed where the driver lets it. While
+//!   the agent runs it destroys none that it did not make: one that appears is somebody's at work.
+//! - Prepared claims whose instances are gone, as after a reset, keep their records: they are told of, and
+//!   preparing them again makes new instances.
+
+use std::sync::{Arc, PoisonError};
+
+use octavo_gpu::{Driver, DriverError};
+
+use super::{Devices, Inner, report};
+use crate::checkpoint::HeldDevice;
+use crate::claims::holds::Hold;
+use crate::crash;
+
+impl Inner {
+    /// Does all of it, the first time that it can be done.
+    pub(super) async fn settle(self: &Arc<Self>) {
+        let mut is_settled = self.is_settled.lock().await;
+        let open = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(devices) = self.devices() else { return };
+        if *is_settled || open.get().is_none() {
+            return;
+        }
+        self.take_back().await;
+        for uuid in &devices.dynamic {
+            let turn = self.gpu_turns.take(uuid).await;
+            let Some(driver) = open.get() else { return };
+            let (inner, uuid, devices) = (Arc::clone(self), uuid.clone(), Arc::clone(&devices));
+            let task = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                inner.destroy_unknown(&*driver, &uuid, &devices);
+            });
+            if let Err(error) = task.await {
+                tracing::error!(node = %self.node, %error, "looking for instances was cut short");
+            }
+        }
+        self.tell_of_missing().await;
+        *is_settled = true;
+    }
+
+    /// Takes back what was half-made and could not be taken back at once.
+    pub(super) async fn take_back(self: &Arc<Self>) {
+        let uids = self.holds().uids();
+        for uid in uids {
+            let is_preparing = |hold: &Hold| hold.is_preparing();
+            // A claim that is being worked on is made whole by that work.
+            let Some(_turn) = self.turns.try_take(&uid) else { continue };
+            if !self.holds().get(&uid).as_ref().is_some_and(is_preparing) {
+                continue;
+            }
+            match self.release(&uid).await {
+                Ok(()) => tracing::info!(node = %self.node, uid, "took a half-made claim back"),
+                Err(refusal) => {
+                    tracing::warn!(node = %self.node, uid, %refusal, "a half-made claim stays");
+                }
+            }
+        }
+    }
+
+    /// Destroys the instances of a GPU that no claim has.
+    fn destroy_unknown(&self, driver: &dyn Driver, uuid: &str, devices: &Devices) {
+        if self.holds().may_hold_unknown(uuid, devices) {
+            tracing::warn!(node = %self.node, gpu = uuid, "a damaged record may have instances of this GPU: none is destroyed");
+            return;
+        }
+        let instances = match driver.mig_instances(uuid) {
+            Ok(instances) => instances,
+            Err(error) => {
+                tracing::warn!(node = %self.node, gpu = uuid, %error, "could not look for instances that no claim has");
+                return;
+            }
+        };
+        let known = self.holds().slices(|_, _| true);
+        let is_known = |start, size| known.contains(&(uuid.to_owned(), start, size));
+        let mut has_destroyed = false;
+        for found in instances.iter().filter(|i| !is_known(i.placement.start, i.placement.size)) {
+            let (id, start) = (found.gpu_instance, found.placement.start);
+            match driver.destroy_mig(uuid, id) {
+                Ok(()) | Err(DriverError::NotFound { .. }) => {
+                    tracing::info!(node = %self.node, gpu = uuid, gpu_instance = id, start, "destroyed an instance that no claim has");
+                    crash::point("start.instance-destroyed");
+                    has_destroyed = true;
+                }
+                Err(error) => {
+                    tracing::warn!(node = %self.node, gpu = uuid, gpu_instance = id, start, %error, "an instance that no claim has stays");
+                }
+            }
+        }
+        if has_destroyed {
+            let held = HeldDevice {
+                device: format!("GPU {uuid}"),
+                uuid: uuid.to_owned(),
+                ..HeldDevice::default()
+            };
+            self.end_mode(driver, &held);
+        }
+    }
+
+    /// Says of prepared claims which of their instances are gone.
+    async fn tell_of_missing(self: &Arc<Self>) {
+        let uids = self.holds().uids();
+        for uid in uids {
+            let Some(_turn) = self.turns.try_take(&uid) else { continue };
+            let Some(hold) = self.holds().get(&uid).filter(Hold::is_prepared) else { continue };
+            // A GPU that does not answer is told of elsewhere.
+            let missing = self.missing(&hold.record).await.unwrap_or_default();
+            if !missing.is_empty() {
+                let (claim, devices) = (&hold.record.claim, &missing);
+                tracing::warn!(node = %self.node, %claim, ?devices, "MIG instances of a claim are gone");
+                report::tell_facts(&*self.reporter, &hold.record, &missing);
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The folders in which the limits of shares lie, on the host and in containers.
+//!
+//! ```text
+//! <run root>/octavo/shares/<claim uid>_<share id>/limits.json
+//! ```
+//!
+//! They are of one boot, as `/run` is: nothing is flushed, and what is missing is written again from the
+//! claim's record. A container sees the folder of its share alone, at the path of the usual run root.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use octavo_api::names::SHARES_FOLDER;
+use serde::Serialize;
+
+use super::holds::Holds;
+use crate::cdi::Part;
+use crate::checkpoint::{HeldKind, Record, StorageError, write_atomically};
+
+/// Version of the form of `limits.json`.
+const VERSION: u32 = 1;
+/// The file in a share's folder.
+const FILE: &str = "limits.json";
+
+/// The folder of one share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareFolder {
+    name: String,
+}
+
+/// The limits of a share, as the part in the container reads them.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limits<'a> {
+    version: u32,
+    claim: LimitedClaim<'a>,
+    #[serde(rename = "shareId")]
+    share_id: &'a str,
+    device: &'a str,
+    pool: &'a str,
+    gpu: LimitedGpu<'a>,
+    memory_bytes: u64,
+    compute_milli_percent: u32,
+}
+
+/// Whose share it is.
+#[derive(Serialize)]
+struct LimitedClaim<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+}
+
+/// Of which GPU it is.
+#[derive(Serialize)]
+struct LimitedGpu<'a> {
+    uuid: &'a str,
+    minor: u32,
+}
+
+/// The folder of a claim's share; both are plain names.
+pub(crate) fn share_folder(uid: &str, share_id: &str) -> ShareFolder {
+    ShareFolder { name: format!("{uid}_{share_id}") }
+}
+
+impl ShareFolder {
+    /// Where it lies on the host.
+    pub(crate) fn on_host(&self, run_root: &Path) -> PathBuf {
+        parent(run_root).join(&self.name)
+    }
+
+    /// Where a container sees it.
+    pub(crate) fn in_container(&self) -> PathBuf {
+        Path::new(SHARES_FOLDER).join(&self.name)
+    }
+}
+
+/// Writes the limits of a claim's shares where they are missing or changed; says whether any were.
+pub(super) fn write(
+    run_root: &Path,
+    record: &Record,
+    parts: &[Part<'_>],
+) -> Result<bool, StorageError> {
+    let mut is_written = false;
+    for part in parts {
+        let HeldKind::Share(share) = part.held.kind else { continue };
+        let Some(share_id) = part.held.share_id.as_deref() else { continue };
+        let limits = Limits {
+            version: VERSION,
+            claim: LimitedClaim {
+                namespace: &record.claim.namespace,
+                name: &record.claim.name,
+                uid: &record.claim.uid,
+            },
+            share_id,
+            device: &part.held.device,
+            pool: &part.held.pool,
+            gpu: LimitedGpu { uuid: &part.gpu.uuid, minor: part.gpu.minor },
+            memory_bytes: share.memory_bytes,
+            compute_milli_percent: share.compute_milli_percent,
+        };
+        // Strings and numbers alone: nothing in it can fail to become JSON.
+        let text = serde_json::to_vec(&limits).unwrap_or_default();
+        let path = share_folder(&record.claim.uid, share_id).on_host(run_root).join(FILE);
+        if fs::read(&path).is_ok_and(|found| found == text) {
+            continue;
+        }
+        write_atomically(&path, &text, false)?;
+        crate::crash::point("share.written");
+        is_written = true;
+    }
+    Ok(is_written)
+}
+
+/// Removes the folders of a claim's shares, whatever its record says of them.
+pub(super) fn remove(run_root: &Path, uid: &str) -> Result<(), StorageError> {
+    remove_where(run_root, |name| is_of(name, uid))
+}
+
+/// Removes the folders of shares that no claim holds; one that may hold anything keeps its own.
+pub(super) fn remove_leftovers(run_root: &Path, holds: &Holds) -> Result<(), StorageError> {
+    let records = holds.records();
+    let is_held = |name: &str| {
+        records.iter().any(|record| {
+            let mut shares = record.shares();
+            let is_named = shares.any(|(held, _)| {
+                let id = held.share_id.as_deref();
+                id.is_some_and(|id| share_folder(&record.claim.uid, id).name == name)
+            });
+            is_named || (record.is_unresolved() && is_of(name, &record.claim.uid))
+        })
+    };
+    remove_where(run_root, |name| !is_held(name))
+}
+
+/// Whether a folder is of a claim's share.
+fn is_of(name: &str, uid: &str) -> bool {
+    name.strip_prefix(uid).is_some_and(|rest| rest.starts_with('_'))
+}
+
+/// Removes the folders with names of a kind; a missing parent has none.
+fn remove_where(run_root: &Path, is_meant: impl Fn(&str) -> bool) -> Result<(), StorageError> {
+    let parent = parent(run_root);
+    let entries = match fs::read_dir(&parent) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(StorageError::of("read", &parent))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(StorageError::of("read", &parent))?;
+        let is_meant = entry.file_name().to_str().is_some_and(&is_meant);
+        if !is_meant {
+            continue;
+        }
+        let path = entry.path();
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            removed => removed.map_err(StorageError::of("remove", &path))?,
+        }
+    }
+    Ok(())
+}
+
+/// The folder of all shares on the host.
+fn parent(run_root: &Path) -> PathBuf {
+    run_root.join(Path::new(SHARES_FOLDER).strip_prefix("/run").unwrap_or(Path::new("shares")))
+}

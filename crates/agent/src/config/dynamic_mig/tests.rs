@@ -1,0 +1,41 @@
+use super::*;
+use crate::config::NodeFile;
+
+fn minors(numbers: &[u32]) -> DynamicMig {
+    DynamicMig::Minors(numbers.iter().copied().collect())
+}
+
+#[test]
+fn it_is_all_none_or_minor_numbers_in_each_place_s_own_way() {
+    assert_eq!("all".parse(), Ok(DynamicMig::All));
+    assert_eq!("none".parse(), Ok(DynamicMig::None));
+    assert_eq!("3,0".parse(), Ok(minors(&[0, 3])));
+    assert_eq!(DynamicMig::from_label("0_3"), Ok(minors(&[0, 3])));
+    assert_eq!(DynamicMig::from_label("7"), Ok(minors(&[7])));
+    let file = |text: &str| serde_saphyr::from_str::<NodeFile>(text).unwrap().dynamic_mig;
+    assert_eq!(file("dynamicMig: all"), Some(DynamicMig::All));
+    assert_eq!(file("dynamicMig: none"), Some(DynamicMig::None));
+    assert_eq!(file("dynamicMig: [0, 3]"), Some(minors(&[0, 3])));
+    assert_eq!(file("dynamicMig: 3"), Some(minors(&[3])));
+    assert_eq!(file("dynamicMig: \"0,3\""), Some(minors(&[0, 3])));
+    assert_eq!(file("nodeName: a"), None);
+}
+
+#[test]
+fn what_says_nothing_is_refused_with_what_would() {
+    for text in ["", "some", "0_3", "-1", "0,,3", "0-3"] {
+        let error = text.parse::<DynamicMig>().unwrap_err().to_string();
+        assert!(error.contains("`all`") && error.contains("`0,3`"), "{error}");
+    }
+    let error = DynamicMig::from_label("0,3").unwrap_err().to_string();
+    assert!(error.contains("`0_3`"), "{error}");
+    for text in ["dynamicMig: some", "dynamicMig: [a]", "dynamicMig: -1", "dynamicMig: {}"] {
+        assert!(serde_saphyr::from_str::<NodeFile>(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_gpu_is_cut_if_its_minor_number_is_named() {
+    assert!(DynamicMig::All.has(5) && !DynamicMig::None.has(0));
+    assert!(minors(&[0, 3]).has(3) && !minors(&[0, 3]).has(1));
+}

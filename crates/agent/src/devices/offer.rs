@@ -1,0 +1,104 @@
+//! As what a GPU is offered.
+
+use octavo_gpu::Gpu;
+use octavo_gpu::mig::{MigInstance, MigProfile};
+
+use super::Node;
+
+/// As what a GPU is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offer {
+    /// As a whole, of which claims may have shares.
+    Whole,
+    /// As a whole, or in MIG instances that are made as claims ask for them.
+    WholeOrCut,
+    /// In MIG instances that are made as claims ask for them.
+    Cut,
+    /// As the MIG instances that are there.
+    Instances,
+    /// Not at all: what the agent made is still held, and goes with its claims.
+    Nothing,
+}
+
+impl Offer {
+    /// What holds for a GPU of a node.
+    pub fn of(node: &Node<'_>, gpu: &Gpu) -> Self {
+        if node.dynamic.has(gpu.minor) && can_be_cut(gpu) {
+            return match (needs_reset(gpu), is_on(gpu)) {
+                (false, _) => Self::WholeOrCut,
+                (true, true) => Self::Cut,
+                (true, false) => Self::Whole,
+            };
+        }
+        if is_on(gpu) {
+            return Self::Instances;
+        }
+        // What was read of it may be older than the instances.
+        if has_made(node, gpu) { Self::Nothing } else { Self::Whole }
+    }
+
+    /// What holds where the API server keeps no counters: alternatives would not exclude one
+    /// another, so nothing is cut.
+    pub(super) fn without_counters(node: &Node<'_>, gpu: &Gpu) -> Self {
+        match Self::of(node, gpu) {
+            Self::WholeOrCut if gpu.mig_instances.is_empty() && !has_made(node, gpu) => Self::Whole,
+            Self::WholeOrCut | Self::Cut => Self::Instances,
+            offer => offer,
+        }
+    }
+}
+
+/// Whether something is on a GPU that does not agree with what is known of it: what was read may be
+/// old, and should be read again before it is told.
+pub fn is_unsettled(node: &Node<'_>) -> bool {
+    node.inventory.gpus.iter().any(|gpu| match Offer::of(node, gpu) {
+        Offer::WholeOrCut | Offer::Cut => foreign(node, gpu).next().is_some(),
+        Offer::Whole | Offer::Instances | Offer::Nothing => has_made(node, gpu),
+    })
+}
+
+/// Whether a GPU can be used whole as it was read: one in MIG mode serves no process that is not in
+/// an instance.
+pub fn is_offered(gpu: &Gpu) -> bool {
+    !is_on(gpu)
+}
+
+/// Whether a change of a GPU's MIG mode takes effect with a reset only: nothing can do that while
+/// containers use its neighbours on NVLink, so such a GPU stays in the mode that it is in.
+pub(super) fn needs_reset(gpu: &Gpu) -> bool {
+    gpu.architecture == "Ampere"
+}
+
+/// Whether MIG can cut a GPU.
+pub(super) fn can_be_cut(gpu: &Gpu) -> bool {
+    gpu.mig.is_some() && gpu.mig_profiles.iter().any(|profile| !profile.placements.is_empty())
+}
+
+/// Whether a GPU was in MIG mode when it was read.
+pub(super) fn is_on(gpu: &Gpu) -> bool {
+    gpu.mig.is_some_and(|mig| mig.enabled)
+}
+
+/// Whether the agent made an instance on a GPU that is still there.
+pub(super) fn has_made(node: &Node<'_>, gpu: &Gpu) -> bool {
+    node.made.iter().any(|(uuid, ..)| *uuid == gpu.uuid)
+}
+
+/// Whether an instance is one that the agent made.
+pub(super) fn is_made(node: &Node<'_>, gpu: &Gpu, instance: &MigInstance) -> bool {
+    let placement = instance.placement;
+    node.made.contains(&(gpu.uuid.clone(), placement.start, placement.size))
+}
+
+/// The instances of a GPU that the agent did not make.
+pub(super) fn foreign<'a>(
+    node: &'a Node<'_>,
+    gpu: &'a Gpu,
+) -> impl Iterator<Item = &'a MigInstance> {
+    gpu.mig_instances.iter().filter(move |instance| !is_made(node, gpu, instance))
+}
+
+/// The profile of an instance.
+pub(super) fn profile_of<'a>(gpu: &'a Gpu, instance: &MigInstance) -> Option<&'a MigProfile> {
+    gpu.mig_profiles.iter().find(|profile| profile.id == instance.profile_id)
+}

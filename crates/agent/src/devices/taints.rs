@@ -1,0 +1,44 @@
+//! Taints that keep claims from devices.
+
+use octavo_api::names::{TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_XID};
+use octavo_dra::{DeviceTaint, TaintEffect};
+
+use crate::health::GpuState;
+
+/// Taint on a device for which the driver advises an action; the value is the action.
+pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
+/// Taint on a MIG instance that Octavo made on a GPU that it should no more cut: it goes when its
+/// claim does.
+pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
+
+/// The taints of a GPU in a state, and of all its parts: none unless something must be done about
+/// it.
+pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
+    let mut taints = Vec::new();
+    if state.is_lost {
+        taints.push(taint(TAINT_GPU_LOST, String::new()));
+    }
+    if let Some(xid) = state.xid {
+        taints.push(taint(TAINT_XID, xid.to_string()));
+    }
+    // Without an XID or a loss it is the driver's advice alone that keeps pods away, as after a
+    // restart of the agent.
+    if let (Some(advice), []) = (state.advice, taints.as_slice()) {
+        taints.push(taint(TAINT_RECOVERY_ACTION, advice.to_owned()));
+    }
+    taints
+}
+
+/// An instance that Octavo did not make is in the way.
+pub(super) fn foreign() -> DeviceTaint {
+    taint(TAINT_FOREIGN_MIG, String::new())
+}
+
+/// The device goes when its claim does.
+pub(super) fn withdrawn() -> DeviceTaint {
+    taint(TAINT_WITHDRAWN, String::new())
+}
+
+fn taint(key: &str, value: String) -> DeviceTaint {
+    DeviceTaint { key: key.to_owned(), value, effect: TaintEffect::NoSchedule }
+}

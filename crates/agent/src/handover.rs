@@ -1,0 +1,164 @@
+//! How a node passes from one agent to the next without a moment in which it has none or two.
+//!
+//! ```text
+//! newcomer                                      the node's active agent, on handover.sock
+//!   "octavo handover 1 <instance>"  ------->
+//!                                   <-------    "here 1"
+//!   makes and registers its own sockets,
+//!   on which calls wait
+//!   "give"                          ------->
+//!                                               refuses new calls, ends those under way,
+//!                                               closes its sockets, publishes no more
+//!                                   <-------    the lock of the checkpoint folder
+//!   reads the checkpoints, answers              waits for the lock
+//! ```
+//!
+//! The lock travels as the file descriptor that holds it, so it is never free for a third agent to take. Whoever
+//! dies, at whatever step, leaves it to the other: a newcomer before it has the lock changes nothing, and after
+//! that the kernel frees it for the one that gave it and waits. Lines end with a line feed; a newcomer names the
+//! newest form of this conversation that it knows, the active agent the one that is spoken.
+
+mod listener;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::checkpoint::{Lock, StorageError};
+
+pub(crate) use listener::{Asker, listen};
+
+/// File name of the socket on which the node's active agent is asked for the node.
+pub(crate) const HANDOVER_SOCKET: &str = "handover.sock";
+/// The form of the conversation.
+const VERSION: u32 = 1;
+/// Longest line.
+const LONGEST_LINE: usize = 256;
+/// How long the other side may take to say the next thing that is in its memory.
+const ANSWER: Duration = Duration::from_secs(5);
+/// How long the active agent may take to end what it does: longer than the kubelet waits for a call.
+const GIVING: Duration = Duration::from_mins(1);
+
+/// Why a node was not handed over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandoverError {
+    /// Nobody listens: an agent of a version without hand-over, or one that hangs or just ends.
+    #[error("nobody answers on {path}: {source}")]
+    NobodyListens {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The conversation broke off.
+    #[error("the agent that has the node ended the conversation while it was to {0}")]
+    Ended(&'static str),
+    /// Nothing came.
+    #[error("the agent that has the node did not {step} within {seconds} s")]
+    Silent {
+        /// What it was to do.
+        step: &'static str,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// What came is not understood.
+    #[error("the agent that has the node said {0:?}, which this version does not understand")]
+    Unknown(String),
+    /// What was handed over is not the lock.
+    #[error(transparent)]
+    Lock(#[from] StorageError),
+}
+
+/// An active agent that is ready to hand its node over.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    stream: UnixStream,
+}
+
+impl Offer {
+    /// Finds the active agent behind the socket at `path` and tells it who asks.
+    pub(crate) async fn find(path: &Path, instance: &str) -> Result<Self, HandoverError> {
+        const STEP: &str = "say that it is there";
+        let found = within(ANSWER, STEP, UnixStream::connect(path)).await?;
+        let nobody = |source| HandoverError::NobodyListens { path: path.to_owned(), source };
+        let mut stream = found.map_err(nobody)?;
+        let hello = format!("octavo handover {VERSION} {instance}\n");
+        stream.write_all(hello.as_bytes()).await.map_err(|_| HandoverError::Ended(STEP))?;
+        let line = within(ANSWER, STEP, line(&mut stream)).await?;
+        let line = line.map_err(|_| HandoverError::Ended(STEP))?;
+        if line == format!("here {VERSION}") {
+            Ok(Self { stream })
+        } else {
+            Err(HandoverError::Unknown(line))
+        }
+    }
+
+    /// Takes the lock of the checkpoint folder. The other agent holds nothing of the node any more when this
+    /// succeeds; when it fails, the node is still the other's, or will be.
+    pub(crate) async fn accept(mut self, folder: &Path) -> Result<Lock, HandoverError> {
+        const STEP: &str = "hand the node over";
+        let ended = |_| HandoverError::Ended(STEP);
+        self.stream.write_all(b"give\n").await.map_err(ended)?;
+        let receive = self.stream.async_io(Interest::READABLE, || receive(&self.stream));
+        let file = within(GIVING, STEP, receive).await?.map_err(ended)?;
+        Ok(Lock::adopt(folder, file)?)
+    }
+}
+
+/// Reads a line and not one byte more: what follows may carry a file descriptor, which a plain read would lose.
+async fn line(stream: &mut UnixStream) -> io::Result<String> {
+    let mut line = Vec::new();
+    while line.len() < LONGEST_LINE {
+        match stream.read_u8().await? {
+            b'\n' => return Ok(String::from_utf8_lossy(&line).into_owned()),
+            byte => line.push(byte),
+        }
+    }
+    Err(io::Error::other("the line is too long"))
+}
+
+/// Sends a file descriptor with one byte, for a message without any is none.
+fn send(stream: impl AsFd, file: &impl AsFd) -> io::Result<()> {
+    let files = [file.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(io::Error::other("no room for a file descriptor"));
+    }
+    sendmsg(stream, &[IoSlice::new(b"L")], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a file descriptor; an error also where something came without one.
+fn receive(stream: impl AsFd) -> io::Result<OwnedFd> {
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(stream, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let files = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    files.flatten().next().ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+}
+
+async fn within<T>(
+    limit: Duration,
+    step: &'static str,
+    work: impl Future<Output = T>,
+) -> Result<T, HandoverError> {
+    let silent = |_| HandoverError::Silent { step, seconds: limit.as_secs() };
+    timeout(limit, work).await.map_err(silent)
+}

@@ -1,0 +1,200 @@
+//! Keeps what a node offers in step with its GPUs, its setting and its claims.
+//!
+//! What was read of the GPUs is older than what claims did to them since, and only the driver knows
+//! whether an instance that no claim has is somebody's. So where the two do not agree the GPUs are
+//! read anew before anything is said of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_gpu::Inventory;
+use octavo_kube_io::slices::Pool;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::pool;
+use super::setting::Setting;
+use crate::claims::{Claims, KnownDevice};
+use crate::config::DynamicMig;
+use crate::devices::{MadeInstance, Node, Note, is_unsettled, notes};
+use crate::health::Health;
+use crate::monitor::{OpenDriver, Snapshot};
+
+/// How often a GPU is looked at on which something is left that should not be there.
+const LOOK: Duration = Duration::from_mins(1);
+
+/// Where what is decided goes.
+pub(super) struct Outlets {
+    /// The pool to publish.
+    pub(super) pool: watch::Sender<Option<Pool>>,
+    /// What people should hear.
+    pub(super) notes: watch::Sender<BTreeSet<Note>>,
+}
+
+/// Decides what a node offers.
+#[derive(Default)]
+pub(super) struct Offering {
+    /// What was read of the GPUs, and the same as it was read anew.
+    read: Option<(Arc<Inventory>, Arc<Inventory>)>,
+    /// Whether something was left the last time.
+    is_unsettled: bool,
+    dynamic: Option<DynamicMig>,
+}
+
+/// What is known of a node at one moment.
+struct State {
+    inventory: Arc<Inventory>,
+    health: Health,
+    dynamic: DynamicMig,
+    made: BTreeSet<MadeInstance>,
+}
+
+impl State {
+    fn node(&self) -> Node<'_> {
+        Node {
+            inventory: &self.inventory,
+            health: &self.health,
+            dynamic: &self.dynamic,
+            made: &self.made,
+        }
+    }
+}
+
+/// Passes on what the driver's thread finds and what the setting says.
+pub(super) struct Follower {
+    name: String,
+    claims: Claims,
+    snapshots: watch::Receiver<Snapshot>,
+    setting: watch::Receiver<Option<Setting>>,
+    outlets: Outlets,
+    offering: Offering,
+    /// What the claims were told: the driver's version and the devices.
+    told: Option<(String, Vec<KnownDevice>)>,
+}
+
+impl Follower {
+    /// A follower for the node of this name; it does nothing until it runs.
+    pub(super) fn new(
+        name: &str,
+        claims: Claims,
+        mut snapshots: watch::Receiver<Snapshot>,
+        setting: watch::Receiver<Option<Setting>>,
+        outlets: Outlets,
+    ) -> Self {
+        snapshots.mark_changed();
+        let (offering, told) = (Offering::default(), None);
+        Self { name: name.to_owned(), claims, snapshots, setting, outlets, offering, told }
+    }
+
+    /// Runs until the claims know their devices.
+    pub(super) async fn begin(&mut self) {
+        while self.told.is_none() && self.step().await {}
+    }
+
+    /// Runs as long as the driver's thread lives.
+    pub(super) async fn run(mut self) {
+        while self.step().await {}
+    }
+
+    /// Waits for news and passes it on; `false` when there will be none.
+    async fn step(&mut self) -> bool {
+        let is_unsettled = self.offering.is_unsettled;
+        let look =
+            async { if is_unsettled { sleep(LOOK).await } else { std::future::pending().await } };
+        tokio::select! {
+            changed = self.snapshots.changed() => if changed.is_err() { return false },
+            Ok(()) = self.setting.changed() => {}
+            () = look => {}
+        }
+        let snapshot = self.snapshots.borrow_and_update().clone();
+        self.claims.set_driver(snapshot.driver.get().as_ref()).await;
+        let setting = self.setting.borrow_and_update().clone();
+        let Some(Setting { dynamic, problem, is_read }) = setting else { return true };
+        let Some(state) = self.offering.state(&self.claims, &snapshot, dynamic).await else {
+            return true;
+        };
+        let node = state.node();
+        let told = (state.inventory.versions.driver.clone(), pool::known_devices(&node));
+        if self.told.as_ref() != Some(&told) {
+            self.claims.set_devices(&told.0, told.1.clone()).await;
+            self.told = Some(told);
+        }
+        if is_read {
+            set(&self.outlets.pool, Some(pool::pool(&self.name, &node)));
+        }
+        set(&self.outlets.notes, notes(&node).into_iter().chain(problem).collect());
+        true
+    }
+}
+
+impl Offering {
+    /// What is known now; `None` until the GPUs were read once.
+    async fn state(
+        &mut self,
+        claims: &Claims,
+        snapshot: &Snapshot,
+        dynamic: DynamicMig,
+    ) -> Option<State> {
+        let found = snapshot.inventory.clone()?;
+        let inventory = match &self.read {
+            Some((old, anew)) if Arc::ptr_eq(old, &found) => Arc::clone(anew),
+            _ => Arc::clone(&found),
+        };
+        let made = claims.mig_in_use();
+        let health = snapshot.health.clone();
+        let mut state = State { inventory, health, dynamic, made };
+        let has_new_setting = self.dynamic.as_ref().is_some_and(|old| *old != state.dynamic);
+        let was_unsettled = self.is_unsettled;
+        if was_unsettled || has_new_setting || is_unsettled(&state.node()) {
+            if let Some(anew) = read(&snapshot.driver, &state.inventory).await {
+                state.inventory = Arc::new(anew);
+            }
+            // An instance that was there when it was read was a claim's before or is after.
+            state.made.extend(claims.mig_in_use());
+            self.read = Some((found, Arc::clone(&state.inventory)));
+        }
+        self.is_unsettled = is_unsettled(&state.node());
+        self.dynamic = Some(state.dynamic.clone());
+        Some(state)
+    }
+}
+
+/// The GPUs with their MIG mode and instances as they are now; `None` if the driver does not tell.
+async fn read(driver: &OpenDriver, known: &Arc<Inventory>) -> Option<Inventory> {
+    let (driver, known) = (driver.get()?, Arc::clone(known));
+    let read = move || {
+        let now = Inventory::read(&*driver)?;
+        let mut known = Inventory::clone(&known);
+        for gpu in &mut known.gpus {
+            if let Some(now) = now.gpus.iter().find(|now| now.uuid == gpu.uuid) {
+                gpu.mig = now.mig;
+                gpu.mig_instances.clone_from(&now.mig_instances);
+            }
+        }
+        Ok::<_, octavo_gpu::DriverError>(known)
+    };
+    match tokio::task::spawn_blocking(read).await {
+        Ok(Ok(inventory)) => Some(inventory),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the GPUs cannot be read at the moment");
+            None
+        }
+        Err(error) => {
+            tracing::error!(%error, "reading the GPUs was cut short");
+            None
+        }
+    }
+}
+
+/// Tells only of changes.
+fn set<T: PartialEq>(outlet: &watch::Sender<T>, new: T) {
+    outlet.send_if_modified(|old| {
+        let is_changed = *old != new;
+        *old = new;
+        is_changed
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use std::sync::Mutex;
+
+use futures::future::BoxFuture;
+use octavo_api::names::TAINT_FOREIGN_MIG;
+use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
+use tempfile::TempDir;
+
+use super::*;
+use crate::claims::{AllocatedClaim, ClaimReader, ReadError, SilentReporter};
+use crate::node::{ClaimRef, NodePaths};
+use crate::testing::{self, mig};
+
+/// A driver with the GPUs that a test gives it.
+struct Cards(Mutex<Vec<Gpu>>);
+
+impl Driver for Cards {
+    fn versions(&self) -> Result<DriverVersions, DriverError> {
+        Ok(testing::inventory(0).versions)
+    }
+
+    fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
+        Ok(self.0.lock().unwrap().iter().cloned().map(Ok).collect())
+    }
+
+    fn health(&self, _: &str) -> Result<GpuHealth, DriverError> {
+        Ok(testing::well())
+    }
+
+    fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
+        Err(DriverError::NotSupported { call: "nvmlEventSetCreate" })
+    }
+}
+
+struct NoClaims;
+
+impl ClaimReader for NoClaims {
+    fn read<'a>(
+        &'a self,
+        _: &'a ClaimRef,
+    ) -> BoxFuture<'a, Result<Option<AllocatedClaim>, ReadError>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+/// A node whose driver says one thing, and whose monitor may have read another before.
+struct Stage {
+    _folder: TempDir,
+    cards: Arc<Cards>,
+    driver: Arc<dyn Driver>,
+    follower: Follower,
+    snapshots: watch::Sender<Snapshot>,
+    setting: watch::Sender<Option<Setting>>,
+    pool: watch::Receiver<Option<Pool>>,
+    notes: watch::Receiver<BTreeSet<Note>>,
+}
+
+impl Stage {
+    /// Has the monitor read `read` while the driver by now says `now`.
+    fn new(read: Gpu, now: Gpu) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        std::fs::create_dir_all(at("proc/sys/kernel/random")).unwrap();
+        std::fs::write(at("proc/sys/kernel/random/boot_id"), "boot-1").unwrap();
+        let paths = NodePaths {
+            driver_root: at("driver"),
+            driver_root_seen: at("driver"),
+            dev_root: at(""),
+            dev_root_seen: at(""),
+            proc_root: at("proc"),
+            sys_root: at("sys"),
+            kubelet_root: at("kubelet"),
+            cdi_root: at("cdi"),
+            run_root: at("run"),
+            hook_path: "/octavo".into(),
+        };
+        let (reader, reporter) = (Arc::new(NoClaims), Arc::new(SilentReporter));
+        let (claims, _) = Claims::open(paths, "node".to_owned(), reader, reporter).unwrap();
+        let cards = Arc::new(Cards(Mutex::new(vec![now])));
+        let driver: Arc<dyn Driver> = cards.clone();
+        let inventory = Inventory { gpus: vec![read], ..testing::inventory(0) };
+        let snapshot = Snapshot {
+            inventory: Some(Arc::new(inventory)),
+            driver: OpenDriver::of(&driver),
+            ..Snapshot::default()
+        };
+        let (snapshots, read) = watch::channel(snapshot);
+        let (setting, said) = watch::channel(None);
+        let (pool_sender, pool) = watch::channel(None);
+        let (notes_sender, notes) = watch::channel(BTreeSet::new());
+        let outlets = Outlets { pool: pool_sender, notes: notes_sender };
+        let follower = Follower::new("node", claims, read, said, outlets);
+        Self { _folder: folder, cards, driver, follower, snapshots, setting, pool, notes }
+    }
+
+    async fn say(&mut self, dynamic: DynamicMig) {
+        self.setting.send_replace(Some(Setting { dynamic, problem: None, is_read: true }));
+        assert!(self.follower.step().await);
+    }
+
+    fn tainted(&self) -> usize {
+        let pool = self.pool.borrow();
+        let devices = pool.iter().flat_map(|pool| &pool.devices);
+        let is_foreign = |device: &&octavo_dra::Device| {
+            device.taints.iter().any(|taint| taint.key == TAINT_FOREIGN_MIG)
+        };
+        devices.filter(is_foreign).count()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let pool = self.pool.borrow();
+        pool.iter().flat_map(|pool| &pool.devices).map(|device| device.name.clone()).collect()
+    }
+}
+
+/// A GPU in MIG mode with an instance.
+fn cut() -> Gpu {
+    Gpu { mig_instances: vec![mig::instance(3, 9, 4)], ..mig::gpu(0, true) }
+}
+
+#[tokio::test]
+async fn nothing_is_published_before_the_node_s_label_was_read() {
+    let mut stage = Stage::new(mig::gpu(0, false), mig::gpu(0, false));
+    assert!(stage.follower.step().await);
+    assert!(stage.pool.borrow().is_none() && stage.follower.told.is_none());
+    let own = Setting { dynamic: DynamicMig::All, ..Setting::default() };
+    stage.setting.send_replace(Some(own));
+    assert!(stage.follower.step().await);
+    assert!(stage.pool.borrow().is_none());
+    assert_eq!(stage.follower.told.as_ref().unwrap().1.len(), 26, "claims are served all the same");
+    stage.say(DynamicMig::All).await;
+    assert_eq!(stage.names().len(), 26);
+    stage.say(DynamicMig::None).await;
+    assert_eq!(stage.names(), ["gpu-0"]);
+}
+
+#[tokio::test]
+async fn an_instance_that_is_gone_since_it_was_read_is_nobody_s() {
+    let mut stage = Stage::new(cut(), mig::gpu(0, true));
+    stage.say(DynamicMig::All).await;
+    assert_eq!((stage.names().len(), stage.tainted()), (26, 0));
+    assert!(stage.notes.borrow().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_instance_is_told_for_as_long_as_it_is_there() {
+    let mut stage = Stage::new(cut(), cut());
+    stage.say(DynamicMig::All).await;
+    assert!(stage.tainted() > 0 && stage.tainted() < 26);
+    assert_eq!(stage.notes.borrow().first().unwrap().reason, "ForeignMigInstance");
+    // It is looked at again though nothing is told.
+    stage.cards.0.lock().unwrap()[0].mig_instances.clear();
+    assert!(stage.follower.step().await);
+    assert_eq!((stage.tainted(), stage.notes.borrow().len()), (0, 0));
+    // And is not made foreign again by what was read before.
+    stage.snapshots.send_modify(|snapshot| snapshot.error = None);
+    assert!(stage.follower.step().await);
+    assert_eq!(stage.tainted(), 0);
+}
+
+#[tokio::test]
+async fn a_gpu_that_is_opted_out_is_read_anew() {
+    let mut stage = Stage::new(cut(), mig::gpu(0, false));
+    stage.say(DynamicMig::All).await;
+    stage.say(DynamicMig::None).await;
+    assert_eq!(stage.names(), ["gpu-0"]);
+}
+
+#[tokio::test]
+async fn without_a_driver_what_was_read_stands() {
+    let stage = Stage::new(cut(), mig::gpu(0, true));
+    let Stage { driver, cards, mut follower, setting, pool, .. } = stage;
+    drop((driver, cards));
+    let said = Setting { dynamic: DynamicMig::All, problem: None, is_read: true };
+    setting.send_replace(Some(said));
+    assert!(follower.step().await);
+    let is_tainted = |device: &octavo_dra::Device| !device.taints.is_empty();
+    assert!(pool.borrow().as_ref().unwrap().devices.iter().any(is_tainted));
+}

@@ -1,0 +1,224 @@
+//! What an agent does while it is the active one of its node.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use octavo_api::names;
+use octavo_kube_io::events::Events;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::door::count;
+use super::node::NodeAgent;
+use super::offer::{Follower, Outlets};
+use super::sockets::Sockets;
+use super::{pool, publish, setting};
+use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
+use crate::crash;
+use crate::devices::Note;
+use crate::handover::{self, Asker};
+use crate::monitor::Snapshot;
+use crate::socket::leftovers;
+
+/// How often claims are looked at whose objects went without a call of the kubelet.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+/// When a claim that was found gone is looked at again.
+const SECOND_LOOK: Duration = Duration::from_secs(35);
+/// Over how long the looks of a cluster's agents are spread, in seconds.
+const SPREAD_SECONDS: u64 = 60;
+/// How long the first look at the devices may take before a node that was handed over is served.
+const DEVICES_AHEAD: Duration = Duration::from_secs(2);
+/// How long reports on claims may take that are not sent when the agent ends.
+const LAST_REPORTS: Duration = Duration::from_secs(2);
+
+/// The time in which an agent is the active one: its tasks, and the word that ends them.
+#[derive(Clone)]
+struct Period {
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl NodeAgent {
+    /// Serves the node until the agent is to stop or another one asks for it; when this returns, nothing of the
+    /// node is used any more. The caller holds the lock all the while.
+    pub(super) async fn serve(&self, ahead: Option<Sockets>, client: &Client) -> Option<Asker> {
+        let stop = self.shared.stop.child_token();
+        let period = Period { stop, tasks: TaskTracker::new() };
+        let (sender, mut askers) = mpsc::channel(1);
+        let listen = handover::listen(Arc::clone(&self.config), sender, period.stop.clone());
+        period.tasks.spawn(listen);
+        let mut served = None;
+        let asker = tokio::select! {
+            () = self.shared.stop.cancelled() => None,
+            asker = askers.recv() => asker,
+            () = self.begin(ahead, client, &period, &mut served) => None,
+        };
+        crash::point("handover.leaving");
+        if let Some((sockets, claims)) = served {
+            sockets.shut();
+            claims.close().await;
+            crash::point("handover.closed");
+            sockets.end().await;
+        }
+        period.stop.cancel();
+        period.tasks.close();
+        period.tasks.wait().await;
+        let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
+        metrics.prepared(node, HeldCounts::default());
+        metrics.registered(node, false);
+        asker
+    }
+
+    /// Starts everything, and then follows the GPUs for ever. `served` is what must be closed afterwards.
+    async fn begin(
+        &self,
+        ahead: Option<Sockets>,
+        client: &Client,
+        period: &Period,
+        served: &mut Option<(Sockets, Claims)>,
+    ) {
+        let node = &self.config.node_name;
+        let events = Events::new(client.clone(), names::AGENT_CONTROLLER, node);
+        let (stop, tasks) = (&period.stop, &period.tasks);
+        let wanted = publish::start(self, client.clone(), events.clone(), stop, tasks);
+        let setting = self.follow_setting(client.clone(), period);
+        let claims = self.open_claims(client, period).await;
+        claims.set_metrics(Arc::clone(&self.shared.metrics));
+        count(&claims, node, &self.shared.metrics);
+        crash::point("handover.opened");
+        let is_taken_over = ahead.is_some();
+        let sockets = ahead.unwrap_or_else(|| Sockets::start(self, None));
+        let (sockets, _) = served.insert((sockets, claims.clone()));
+        let (notes, told_notes) = watch::channel(BTreeSet::new());
+        let outlets = Outlets { pool: wanted, notes };
+        let snapshots = self.snapshots.clone();
+        let mut follower = Follower::new(node, claims.clone(), snapshots, setting, outlets);
+        if is_taken_over {
+            // The kubelet's calls wait already: they must not be refused for want of devices.
+            if timeout(DEVICES_AHEAD, Box::pin(follower.begin())).await.is_err() {
+                tracing::warn!(%node, "the devices are not known yet; claims are refused until they are");
+            }
+        }
+        sockets.open(claims.clone());
+        period.tasks.spawn(self.tell(events, told_notes, period));
+        period.tasks.spawn(self.sweep(claims.clone(), period));
+        let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
+        period.tasks.spawn(async move {
+            stop.run_until_cancelled(leftovers::remove(&config)).await;
+        });
+        Box::pin(follower.run()).await;
+        // The driver's thread ends with the agent only.
+        self.shared.stop.cancelled().await;
+    }
+
+    /// Follows which GPUs are cut by MIG.
+    fn follow_setting(
+        &self,
+        client: Client,
+        period: &Period,
+    ) -> watch::Receiver<Option<setting::Setting>> {
+        let (sender, receiver) = watch::channel(None);
+        let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
+        period.tasks.spawn(async move {
+            let follow = setting::follow(client, config, sender);
+            stop.run_until_cancelled(Box::pin(follow)).await;
+        });
+        receiver
+    }
+
+    async fn open_claims(&self, client: &Client, period: &Period) -> Claims {
+        let check = self.check("claims", "the checkpoints are being read");
+        let node = &self.config.node_name;
+        let (reporter, worker) = KubeReporter::new(client.clone(), node.clone());
+        let stop = period.stop.clone();
+        period.tasks.spawn(async move {
+            tokio::select! {
+                // Ends by itself when the claims are done with.
+                () = Box::pin(worker.run()) => {}
+                () = async { stop.cancelled().await; sleep(LAST_REPORTS).await } => {}
+            }
+        });
+        let (claims, opened) = self
+            .until_ok(&check, || {
+                let (config, client) = (Arc::clone(&self.config), client.clone());
+                let reporter = Arc::new(reporter.clone());
+                // One of the period's tasks: it writes files, so the node is nobody else's before it ends.
+                let task = period.tasks.spawn_blocking(move || {
+                    let (paths, node) = (config.paths.clone(), config.node_name.clone());
+                    Claims::open_locked(paths, node, Arc::new(KubeReader::new(client)), reporter)
+                });
+                async move {
+                    let opened = task.await.map_err(|error| error.to_string())?;
+                    opened.map_err(|error| error.to_string())
+                }
+            })
+            .await;
+        for damage in &opened.damage {
+            tracing::error!(%node, "{damage}");
+        }
+        tracing::info!(%node, held = opened.held, forgotten = opened.forgotten, "claims are known");
+        claims
+    }
+
+    /// Tells people what the driver's thread finds and how GPUs are offered; apart from what matters,
+    /// for an API server that is away makes every event take its time.
+    fn tell(
+        &self,
+        events: Events,
+        mut notes: watch::Receiver<BTreeSet<Note>>,
+        period: &Period,
+    ) -> impl Future<Output = ()> + use<> {
+        let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
+        let mut snapshots = self.snapshots.clone();
+        snapshots.mark_changed();
+        let tell = async move {
+            let (mut old, mut told) = (Snapshot::default(), BTreeSet::new());
+            loop {
+                tokio::select! {
+                    Ok(()) = snapshots.changed() => {
+                        let new = snapshots.borrow_and_update().clone();
+                        pool::tell(&node, &events, &old, &new).await;
+                        old = new;
+                    }
+                    Ok(()) = notes.changed() => {
+                        let new = notes.borrow_and_update().clone();
+                        pool::tell_notes(&node, &events, &told, &new).await;
+                        told = new;
+                    }
+                    else => return,
+                }
+            }
+        };
+        async move {
+            stop.run_until_cancelled(Box::pin(tell)).await;
+        }
+    }
+
+    fn sweep(&self, claims: Claims, period: &Period) -> impl Future<Output = ()> + use<> {
+        let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
+        let metrics = Arc::clone(&self.shared.metrics);
+        // Agents that start together, after an upgrade say, do not ask the API server together.
+        let spread = Duration::from_secs(spread(&node));
+        let mut pause = spread;
+        async move {
+            while stop.run_until_cancelled(sleep(pause)).await.is_some() {
+                let swept = claims.sweep().await;
+                count(&claims, &node, &metrics);
+                pause = if claims.has_gone() { SECOND_LOOK } else { SWEEP_INTERVAL + spread };
+                for claim in swept.released {
+                    tracing::info!(%node, %claim, "a claim was gone; its devices are free again");
+                }
+            }
+        }
+    }
+}
+
+/// Seconds by which a node's looks are put off: the same for a node every time, evenly over nodes.
+fn spread(node: &str) -> u64 {
+    let hash = |hash: u64, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
+    node.bytes().fold(7, hash) % SPREAD_SECONDS
+}

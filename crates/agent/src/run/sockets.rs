@@ -1,0 +1,105 @@
+//! A node's sockets, served in the background.
+
+use std::sync::Arc;
+
+use octavo_kube_io::admin::Check;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::door::{Door, Porter};
+use super::node::{NodeAgent, retry_delays};
+use crate::claims::Claims;
+use crate::endpoint::{Endpoint, Parts};
+use crate::registration::Verdict;
+
+/// Sockets on which the kubelet's calls come; they go when this is dropped.
+pub(super) struct Sockets {
+    door: watch::Sender<Door>,
+    again: watch::Sender<()>,
+    verdict: Arc<Verdict>,
+    stop: DropGuard,
+    task: JoinHandle<()>,
+}
+
+impl Sockets {
+    /// Serves the node's sockets, again if they fail; calls wait at the door. `bound` are those to begin
+    /// with, where they are there already.
+    pub(super) fn start(agent: &NodeAgent, bound: Option<Endpoint>) -> Self {
+        let check = agent.check("sockets", "the sockets are not bound yet");
+        let kubelet = agent.check("kubelet", "the kubelet has not registered the driver yet");
+        let verdict = Arc::new(Verdict::new(kubelet));
+        let (door, _) = watch::channel(Door::Held);
+        let (again, _) = watch::channel(());
+        let stop = agent.shared.stop.child_token();
+        let (node, metrics) = (agent.config.node_name.clone(), Arc::clone(&agent.shared.metrics));
+        let porter = Porter::new(door.subscribe(), node, Arc::clone(&metrics), stop.clone());
+        let porter = Arc::new(porter);
+        let (snapshots, listener, told) =
+            (agent.snapshots.clone(), again.subscribe(), Arc::clone(&verdict));
+        let parts = move || Parts {
+            preparer: Arc::clone(&porter),
+            snapshots: snapshots.clone(),
+            metrics: Arc::clone(&metrics),
+            verdict: Arc::clone(&told),
+            again: listener.clone(),
+        };
+        let serve = serve(Arc::clone(&agent.config), bound, check, parts, stop.clone());
+        let task = agent.shared.tasks.spawn(serve);
+        Self { door, again, verdict, stop: stop.drop_guard(), task }
+    }
+
+    /// Waits until the kubelet has registered the driver through these sockets.
+    pub(super) async fn registered(&self) {
+        self.verdict.registered().await;
+    }
+
+    /// Lets calls through to the claims. The end of the sockets that another agent had is near: what the
+    /// kubelet knows of the GPUs' health is told again.
+    pub(super) fn open(&self, claims: Claims) {
+        self.door.send_replace(Door::Open(claims));
+        self.again.send_replace(());
+    }
+
+    /// Refuses calls, also those that wait.
+    pub(super) fn shut(&self) {
+        self.door.send_replace(Door::Shut);
+    }
+
+    /// Closes the sockets; calls under way are answered.
+    pub(super) async fn end(self) {
+        self.shut();
+        drop(self.stop);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "serving the sockets was cut short");
+        }
+    }
+}
+
+async fn serve(
+    config: Arc<crate::config::NodeConfig>,
+    mut bound: Option<Endpoint>,
+    check: Check,
+    parts: impl Fn() -> Parts<Porter>,
+    stop: CancellationToken,
+) {
+    let mut backoff = retry_delays();
+    while !stop.is_cancelled() {
+        let endpoint = bound.take().map_or_else(|| Endpoint::bind(&config), Ok);
+        let error = match endpoint {
+            Err(error) => error.to_string(),
+            Ok(endpoint) => {
+                check.pass();
+                backoff.reset();
+                match Box::pin(endpoint.serve(parts(), stop.clone())).await {
+                    Ok(()) => return,
+                    Err(error) => format!("the sockets are not served any more: {error}"),
+                }
+            }
+        };
+        tracing::error!(node = %config.node_name, %error, "the kubelet cannot reach the agent");
+        check.fail(error);
+        stop.run_until_cancelled(sleep(backoff.next_delay())).await;
+    }
+}

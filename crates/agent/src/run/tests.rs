@@ -1,0 +1,190 @@
+//! Two agents on one node: whole agents, a kubelet's part played, an API server in memory.
+
+mod crashes;
+mod stage;
+
+use std::time::Duration;
+
+use stage::{DEADLINE, Kubelet, Node, eventually};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::door::{Door, Porter};
+use crate::checkpoint::Lock;
+use crate::node::ClaimRef;
+use crate::plugin::Preparer;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(Some("a"));
+    first.says("ready: kubelet").await;
+    let held = node.allocate("held", "gpu-0");
+    let devices = kubelet.prepare(&held).await;
+
+    // Calls without a pause, also while the node passes on.
+    let busy = {
+        let (kubelet, claim) = (kubelet.clone(), node.allocate("busy", "gpu-1"));
+        tokio::spawn(async move {
+            while !kubelet.is_told_to_rest() {
+                kubelet.prepare(&claim).await;
+                kubelet.unprepare(&claim).await;
+            }
+        })
+    };
+    let second = node.start(Some("b"));
+    first.says("ready: standby").await;
+    second.says("ready: kubelet").await;
+    assert!(!first.report().contains("kubelet"), "{}", first.report());
+    kubelet.rest();
+    timeout(DEADLINE, busy).await.unwrap().unwrap();
+    assert_eq!(kubelet.endpoint().await, node.folder("kubelet/plugins/gpu.nvidia.com/dra-b.sock"));
+    assert_eq!(kubelet.prepare(&held).await, devices, "what the first gave the second knows");
+    let other = node.allocate("other", "gpu-0");
+    let refusal = kubelet.try_prepare(&other).await.unwrap_err();
+    assert!(refusal.contains("ns/held"), "{refusal}");
+    kubelet.unprepare(&held).await;
+    assert_eq!(node.files(), [""; 0]);
+
+    // The first is told to end, as a rolling update does: nothing changes.
+    first.end().await;
+    kubelet.prepare(&other).await;
+    assert_eq!(node.sockets(), ["dra-b.sock", "gpu.nvidia.com-b@reg.sock", "handover.sock"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_handed_the_node_over_takes_it_back_when_the_other_is_gone() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(Some("a"));
+    first.says("ready: kubelet").await;
+    let second = node.start(Some("b"));
+    first.says("ready: standby").await;
+    let held = node.allocate("held", "gpu-0");
+    let devices = kubelet.prepare(&held).await;
+    second.end().await;
+    first.says("ready: kubelet").await;
+    assert_eq!(kubelet.prepare(&held).await, devices);
+    // And gives it away again.
+    let third = node.start(Some("c"));
+    first.says("ready: standby").await;
+    third.says("ready: kubelet").await;
+    kubelet.unprepare(&held).await;
+    assert_eq!(node.files(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_newcomers_at_once_one_has_the_node_in_the_end() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(Some("a"));
+    first.says("ready: kubelet").await;
+    let held = node.allocate("held", "gpu-0");
+    let devices = kubelet.prepare(&held).await;
+    let newcomers = [node.start(Some("b")), node.start(Some("c")), node.start(Some("d"))];
+    first.says("ready: standby").await;
+    eventually("all but one stand by", async || {
+        let reports = newcomers.iter().map(stage::Agent::report);
+        let (active, others): (Vec<_>, Vec<_>) =
+            reports.partition(|report| report.contains("ready: kubelet\n"));
+        let are_waiting = others.iter().all(|report| report.contains("ready: standby\n"));
+        active.len() == 1 && are_waiting
+    })
+    .await;
+    assert_eq!(kubelet.prepare(&held).await, devices);
+    kubelet.unprepare(&held).await;
+    assert_eq!(node.files(), [""; 0]);
+    assert_eq!(node.sockets().len(), 3, "{:?}", node.sockets());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_without_instance_ids_hand_the_node_over_too() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(None);
+    first.says("ready: kubelet").await;
+    let held = node.allocate("held", "gpu-0");
+    let devices = kubelet.prepare(&held).await;
+    let second = node.start(None);
+    first.says("ready: standby").await;
+    second.says("ready: kubelet").await;
+    assert_eq!(kubelet.prepare(&held).await, devices);
+    assert_eq!(node.sockets(), ["dra.sock", "gpu.nvidia.com@reg.sock", "handover.sock"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_cannot_be_asked_is_waited_for() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    // An agent of a version without hand-over holds the lock, and listens nowhere.
+    let lock = Lock::take(&node.folder("kubelet/plugins/gpu.nvidia.com/checkpoint"));
+    let lock = lock.unwrap().unwrap();
+    let newcomer = node.start_patient(Some("b"), Duration::from_hours(1));
+    newcomer.says("not ready: node: another agent serves it: nobody answers").await;
+    assert_eq!(node.sockets(), [""; 0], "the kubelet must not call an agent without the node");
+    drop(lock);
+    newcomer.says("ready: kubelet").await;
+    kubelet.prepare(&node.allocate("a", "gpu-0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_that_asks_in_vain_stands_by_so_that_a_rolling_update_goes_on() {
+    let node = Node::new();
+    let lock = Lock::take(&node.folder("kubelet/plugins/gpu.nvidia.com/checkpoint"));
+    let _lock = lock.unwrap().unwrap();
+    let newcomer = node.start_patient(Some("b"), Duration::ZERO);
+    newcomer.says("ready: standby").await;
+    assert!(!newcomer.report().contains("not ready"), "{}", newcomer.report());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_whose_gpus_cannot_be_read_leaves_the_node_where_it_is() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(Some("a"));
+    first.says("ready: kubelet").await;
+    let broken = node.start_without_driver(Some("b"));
+    broken.says("not ready: node: another agent serves it; the GPUs are not read yet").await;
+    kubelet.prepare(&node.allocate("a", "gpu-0")).await;
+    first.says("ready: kubelet").await;
+    // With nobody else it has the node all the same: claims must be unprepared.
+    first.end().await;
+    broken.says("ready: kubelet").await;
+    kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
+    assert_eq!(node.files(), [""; 0]);
+}
+
+fn claim() -> ClaimRef {
+    ClaimRef { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "uid".to_owned() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_came_too_early_waits_less_long_than_the_kubelet() {
+    let (_door, watched) = tokio::sync::watch::channel(Door::Held);
+    let porter =
+        Porter::new(watched, "node".to_owned(), stage::metrics(), CancellationToken::default());
+    let started = tokio::time::Instant::now();
+    let refusal = porter.prepare(&claim()).await.unwrap_err();
+    assert_eq!(refusal.reason(), "HandedOver");
+    assert!(started.elapsed() < Duration::from_secs(45), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_refused_when_the_node_stays_with_the_other_agent_or_this_one_ends() {
+    let (door, watched) = tokio::sync::watch::channel(Door::Held);
+    let stop = CancellationToken::new();
+    let porter = Porter::new(watched, "node".to_owned(), stage::metrics(), stop.clone());
+    let claim = claim();
+    let (refusal, ()) = tokio::join!(porter.unprepare(&claim), async { stop.cancel() });
+    assert_eq!(refusal.unwrap_err().reason(), "HandedOver");
+    let porter = Porter::new(
+        door.subscribe(),
+        "node".to_owned(),
+        stage::metrics(),
+        CancellationToken::default(),
+    );
+    let (refusal, _) =
+        tokio::join!(porter.unprepare(&claim), async { door.send_replace(Door::Shut) });
+    assert_eq!(refusal.unwrap_err().reason(), "HandedOver");
+}

@@ -1,0 +1,440 @@
+//! SIGKILL at every step with shares and MIG instances, over the simulated driver: nothing is lost, given twice
+//! or left behind, on disk or on the GPU.
+//!
+//! As in `crash`, the test starts itself again as a child that works on the same node and dies at a named point.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use octavo_agent::claims::{
+    AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
+    claim_of,
+};
+use octavo_agent::{ClaimRef, NodePaths};
+use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
+use octavo_gpu::{Driver, Gpu, Inventory};
+use octavo_machine::Machine;
+use serde_json::{Value, json};
+
+/// Steps of preparing a share.
+const SHARE: [&str; 7] = [
+    "prepare.reserved",
+    "file.written",
+    "file.flushed",
+    "file.renamed",
+    "prepare.checkpoint-written",
+    "share.written",
+    "prepare.cdi-written",
+];
+
+/// Steps of preparing a MIG instance.
+const MIG: [&str; 10] = [
+    "prepare.reserved",
+    "file.written",
+    "file.flushed",
+    "file.renamed",
+    "mig.intended",
+    "mig.mode-on",
+    "mig.created",
+    "mig.made",
+    "prepare.checkpoint-written",
+    "prepare.cdi-written",
+];
+
+/// Steps of making an instance anew that is gone.
+const AGAIN: [&str; 6] = [
+    "mig.intended",
+    "mig.mode-on",
+    "mig.created",
+    "mig.made",
+    "prepare.checkpoint-written",
+    "prepare.cdi-written",
+];
+
+/// Steps of an unprepare, those with instances alone included.
+const UNPREPARE: [&str; 6] = [
+    "unprepare.begun",
+    "unprepare.cdi-removed",
+    "unprepare.shares-removed",
+    "mig.destroyed",
+    "mig.mode-off",
+    "unprepare.checkpoint-removed",
+];
+
+/// What the claims of a test ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Share,
+    Mig,
+}
+
+/// Claims as files, one a name, for parent and child alike.
+struct Folder(PathBuf);
+
+impl ClaimReader for Folder {
+    fn read<'a>(
+        &'a self,
+        claim: &'a ClaimRef,
+    ) -> BoxFuture<'a, Result<Option<AllocatedClaim>, ReadError>> {
+        Box::pin(async move {
+            let Ok(text) = fs::read(self.0.join(&claim.name)) else { return Ok(None) };
+            let object = serde_json::from_slice(&text).map_err(|e| ReadError(e.to_string()))?;
+            Ok(Some(claim_of(object)))
+        })
+    }
+}
+
+/// A simulated node's folder.
+struct Node(PathBuf);
+
+/// The node's agent, with the driver that it must keep open.
+struct Agent {
+    claims: Claims,
+    driver: Arc<dyn Driver>,
+}
+
+impl Node {
+    fn new(folder: &Path) -> Self {
+        for part in ["driver/usr/lib64", "proc/sys/kernel/random", "claims", "sys", "dev"] {
+            fs::create_dir_all(folder.join(part)).unwrap();
+        }
+        fs::create_dir_all(folder.join("proc/driver/nvidia/capabilities/mig")).unwrap();
+        fs::write(folder.join("proc/sys/kernel/random/boot_id"), "boot-1").unwrap();
+        let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+        let mut machine = Machine::read(&machines.join("dgx-h100.yaml")).unwrap();
+        machine.gpus.truncate(1);
+        machine.instantiate("node");
+        let driver = folder.join("driver/usr/lib64");
+        fs::write(driver.join("machine.yaml"), machine.to_yaml().unwrap()).unwrap();
+        fs::copy(simulated_library(), driver.join(LIBRARY_NAME)).unwrap();
+        Self(folder.to_owned())
+    }
+
+    async fn start(&self) -> Agent {
+        let at = |path: &str| self.0.join(path);
+        let library = at("driver/usr/lib64").join(LIBRARY_NAME);
+        let driver: Arc<dyn Driver> = Arc::new(Nvml::open(&library, &at("sys")).unwrap());
+        let paths = NodePaths {
+            driver_root: "/".into(),
+            driver_root_seen: at("driver"),
+            dev_root: "/".into(),
+            dev_root_seen: self.0.clone(),
+            proc_root: at("proc"),
+            sys_root: at("sys"),
+            kubelet_root: at("kubelet"),
+            cdi_root: at("cdi"),
+            run_root: at("run"),
+            hook_path: "/octavo".into(),
+        };
+        let reader = Arc::new(Folder(at("claims")));
+        let (claims, _) =
+            Claims::open(paths, "node".to_owned(), reader, Arc::new(SilentReporter)).unwrap();
+        claims.set_driver(Some(&driver)).await;
+        let known = Inventory::read(&*driver).unwrap().gpus.iter().flat_map(known).collect();
+        claims.set_devices("580.95.05", known).await;
+        Agent { claims, driver }
+    }
+
+    fn allocate(&self, name: &str, wish: Wish) -> ClaimRef {
+        let result = match wish {
+            Wish::Share => json!({
+                "device": "gpu-0", "shareID": format!("share-of-{name}"),
+                "consumedCapacity": {"memory": "50Gi", "compute": "25"},
+            }),
+            Wish::Mig => json!({"device": "gpu-0-mig-3g40gb-9-4"}),
+        };
+        let mut object = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-of-{name}")},
+            "spec": {}, "status": {"allocation": {"devices": {"results": [result]}}},
+        });
+        let result = &mut object["status"]["allocation"]["devices"]["results"][0];
+        for (field, value) in [("request", "gpu"), ("driver", "gpu.nvidia.com"), ("pool", "node")] {
+            result[field] = Value::from(value);
+        }
+        fs::write(self.0.join("claims").join(name), object.to_string()).unwrap();
+        claim(name)
+    }
+
+    fn delete(&self, claim: &ClaimRef) {
+        fs::remove_file(self.0.join("claims").join(&claim.name)).unwrap();
+    }
+
+    /// Everything that claims left, half-written files included.
+    fn files(&self) -> Vec<String> {
+        let folders = ["kubelet/plugins/gpu.nvidia.com/checkpoint", "cdi", "run/octavo/shares"];
+        let entries = folders.iter().filter_map(|folder| fs::read_dir(self.0.join(folder)).ok());
+        let mut names: Vec<_> = entries
+            .flatten()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| !matches!(name.as_str(), "lock" | "boot"))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs an action in a child of this test that dies at a point.
+    fn kill_at(&self, test: &str, action: &str, point: &str) {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([test, "--exact", "--nocapture", "--test-threads=1"])
+            .env("OCTAVO_CRASH_AT", point)
+            .env("OCTAVO_TEST_ACTION", action)
+            .env("OCTAVO_TEST_NODE", &self.0)
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&status.stdout).into_owned();
+        assert_eq!(status.status.signal(), Some(9), "{point} was not reached: {output}");
+    }
+}
+
+impl Agent {
+    fn uuid(&self) -> String {
+        Inventory::read(&*self.driver).unwrap().gpus[0].uuid.clone()
+    }
+
+    /// First memory slices of the GPU's instances.
+    fn slices(&self) -> Vec<u32> {
+        let instances = self.driver.mig_instances(&self.uuid()).unwrap();
+        instances.iter().map(|instance| instance.placement.start).collect()
+    }
+
+    fn is_on(&self) -> bool {
+        let inventory = Inventory::read(&*self.driver).unwrap();
+        inventory.gpus[0].mig.is_some_and(|mig| mig.enabled)
+    }
+}
+
+fn claim(name: &str) -> ClaimRef {
+    let owned = str::to_owned;
+    ClaimRef { namespace: owned("ns"), name: owned(name), uid: format!("uid-of-{name}") }
+}
+
+/// What a GPU can be given as.
+fn known(gpu: &Gpu) -> Vec<KnownDevice> {
+    let whole = KnownDevice {
+        name: format!("gpu-{}", gpu.minor),
+        uuid: gpu.uuid.clone(),
+        minor: gpu.minor,
+        pci: gpu.pci.to_string(),
+        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes },
+    };
+    let places = gpu.mig_profiles.iter().flat_map(|profile| {
+        profile.placements.iter().map(|placement| KnownDevice {
+            name: format!(
+                "gpu-{}-mig-{}-{}-{}",
+                gpu.minor,
+                profile.name.replace('.', "").replace('+', "-"),
+                profile.id,
+                placement.start
+            ),
+            kind: DeviceKind::MigPlacement { profile: profile.clone(), placement: *placement },
+            ..whole.clone()
+        })
+    });
+    let places: Vec<_> = places.collect();
+    [vec![whole], places].concat()
+}
+
+/// The simulated library, which cargo puts beside the test or one folder above it.
+fn simulated_library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut folders = test.ancestors().skip(1).take(2);
+    let found = folders.find_map(|folder| {
+        let path = folder.join("liboctavo_fake_driver.so");
+        path.is_file().then_some(path)
+    });
+    found.unwrap_or_else(|| panic!("no simulated driver beside {}", test.display()))
+}
+
+/// Does a child's work where this process is one.
+async fn is_child() -> bool {
+    let Some(folder) = std::env::var_os("OCTAVO_TEST_NODE") else { return false };
+    let agent = Node(folder.into()).start().await;
+    match std::env::var("OCTAVO_TEST_ACTION").as_deref() {
+        Ok("prepare") => drop(agent.claims.prepare(&claim("a")).await.unwrap()),
+        Ok("unprepare") => agent.claims.unprepare(&claim("a")).await.unwrap(),
+        _ => {}
+    }
+    true
+}
+
+/// Nothing is left on disk or on the GPU.
+fn check_empty(node: &Node, agent: &Agent, point: &str) {
+    assert_eq!(node.files(), [""; 0], "{point}");
+    assert_eq!(agent.slices(), [0; 0], "{point}");
+    assert!(!agent.is_on(), "{point}");
+}
+
+/// A claim that was prepared or not is prepared now, beside no other of its kind, and leaves nothing when it goes.
+async fn check_whole(node: &Node, wish: Wish, point: &str) {
+    let (first, second) = (claim("a"), node.allocate("b", wish));
+    let agent = node.start().await;
+    let claims = &agent.claims;
+    claims.prepare(&first).await.unwrap();
+    let mut files = vec!["k8s.gpu.nvidia.com-claim_uid-of-a.yaml", "uid-of-a.json"];
+    match wish {
+        Wish::Share => files.push("uid-of-a_share-of-a"),
+        Wish::Mig => assert_eq!(agent.slices(), [4], "{point}"),
+    }
+    assert_eq!(node.files(), files, "{point}");
+    let refusal = claims.prepare(&second).await.expect_err(point);
+    let reason = if wish == Wish::Share { "ShareDoesNotFit" } else { "DeviceInUse" };
+    assert_eq!(refusal.reason(), reason, "{point}");
+    claims.unprepare(&first).await.unwrap();
+    check_empty(node, &agent, point);
+    claims.prepare(&second).await.unwrap();
+    claims.unprepare(&second).await.unwrap();
+    check_empty(node, &agent, point);
+}
+
+/// Kills a prepare at each step, and goes on in each way in which life does.
+async fn kill_prepares(test: &str, wish: Wish, points: &[&str]) {
+    for point in points {
+        // The kubelet tries again.
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::new(folder.path());
+        node.allocate("a", wish);
+        node.kill_at(test, "prepare", point);
+        check_whole(&node, wish, point).await;
+
+        // The pod is gone: the kubelet only unprepares.
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::new(folder.path());
+        let first = node.allocate("a", wish);
+        node.kill_at(test, "prepare", point);
+        let agent = node.start().await;
+        agent.claims.unprepare(&first).await.unwrap();
+        check_empty(&node, &agent, point);
+        drop(agent);
+
+        // The claim is gone and nobody calls.
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::new(folder.path());
+        let first = node.allocate("a", wish);
+        node.kill_at(test, "prepare", point);
+        node.delete(&first);
+        let agent = node.start().await;
+        agent.claims.sweep().await;
+        agent.claims.sweep_at(Instant::now() + Duration::from_secs(30)).await;
+        check_empty(&node, &agent, point);
+    }
+}
+
+#[tokio::test]
+async fn a_kill_while_a_share_is_prepared_loses_doubles_and_leaves_nothing() {
+    if is_child().await {
+        return;
+    }
+    let test = "a_kill_while_a_share_is_prepared_loses_doubles_and_leaves_nothing";
+    kill_prepares(test, Wish::Share, &SHARE).await;
+}
+
+#[tokio::test]
+async fn a_kill_while_an_instance_is_made_loses_doubles_and_leaves_nothing() {
+    if is_child().await {
+        return;
+    }
+    let test = "a_kill_while_an_instance_is_made_loses_doubles_and_leaves_nothing";
+    kill_prepares(test, Wish::Mig, &MIG).await;
+}
+
+#[tokio::test]
+async fn a_kill_during_unprepare_loses_doubles_and_leaves_nothing() {
+    if is_child().await {
+        return;
+    }
+    let test = "a_kill_during_unprepare_loses_doubles_and_leaves_nothing";
+    for wish in [Wish::Share, Wish::Mig] {
+        let has_driver = |point: &&str| wish == Wish::Mig || !point.starts_with("mig.");
+        for point in UNPREPARE.into_iter().filter(has_driver) {
+            let folder = tempfile::tempdir().unwrap();
+            let node = Node::new(folder.path());
+            let first = node.allocate("a", wish);
+            let agent = node.start().await;
+            agent.claims.prepare(&first).await.unwrap();
+            drop(agent);
+            node.kill_at(test, "unprepare", point);
+
+            let second = node.allocate("b", wish);
+            let agent = node.start().await;
+            if point == "unprepare.checkpoint-removed" {
+                agent.claims.prepare(&second).await.expect("nothing is held any more");
+                agent.claims.unprepare(&second).await.unwrap();
+            } else {
+                agent.claims.prepare(&second).await.expect_err("is held until it is unprepared");
+            }
+            agent.claims.unprepare(&first).await.unwrap();
+            check_empty(&node, &agent, point);
+            drop(agent);
+            check_whole(&node, wish, point).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing() {
+    if is_child().await {
+        return;
+    }
+    let test = "a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing";
+    for point in AGAIN {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::new(folder.path());
+        let first = node.allocate("a", Wish::Mig);
+        let agent = node.start().await;
+        agent.claims.prepare(&first).await.unwrap();
+        let uuid = agent.uuid();
+        let found = agent.driver.mig_instances(&uuid).unwrap();
+        agent.driver.destroy_mig(&uuid, found[0].gpu_instance).unwrap();
+        drop(agent);
+        node.kill_at(test, "prepare", point);
+        check_whole(&node, Wish::Mig, point).await;
+    }
+}
+
+#[tokio::test]
+async fn a_kill_while_a_start_takes_back_leaves_the_rest_to_the_next() {
+    if is_child().await {
+        return;
+    }
+    let test = "a_kill_while_a_start_takes_back_leaves_the_rest_to_the_next";
+    for point in UNPREPARE {
+        let folder = tempfile::tempdir().unwrap();
+        let node = Node::new(folder.path());
+        node.allocate("a", Wish::Mig);
+        node.kill_at(test, "prepare", "mig.created");
+        node.kill_at(test, "start", point);
+        let agent = node.start().await;
+        check_empty(&node, &agent, point);
+        drop(agent);
+        check_whole(&node, Wish::Mig, point).await;
+    }
+    // Instances that no record knows, as of an earlier boot's claims.
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::new(folder.path());
+    let agent = node.start().await;
+    for (name, device) in [("x", "gpu-0-mig-1g10gb-19-0"), ("y", "gpu-0-mig-1g10gb-19-1")] {
+        let claim = node.allocate(name, Wish::Mig);
+        let file = folder.path().join("claims").join(name);
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text.replace("gpu-0-mig-3g40gb-9-4", device)).unwrap();
+        agent.claims.prepare(&claim).await.unwrap();
+    }
+    drop(agent);
+    fs::write(folder.path().join("proc/sys/kernel/random/boot_id"), "boot-2").unwrap();
+    node.kill_at(test, "start", "start.instance-destroyed");
+    let agent = node.start().await;
+    check_empty(&node, &agent, "start.instance-destroyed");
+}
