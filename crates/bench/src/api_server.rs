@@ -28,6 +28,31 @@ pub(crate) async fn claim_requests(client: &Client) -> anyhow::Result<ClaimReque
     Ok(requests)
 }
 
+/// Writes that only agents make.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AgentWrites {
+    /// To slices, by any verb.
+    pub(crate) slices: f64,
+    /// To the device status of claims: schedulers and controllers update a claim's status, agents
+    /// apply theirs.
+    pub(crate) statuses: f64,
+}
+
+/// Counts the writes of all agents so far.
+pub(crate) async fn agent_writes(client: &Client) -> anyhow::Result<AgentWrites> {
+    let text = metrics(client).await?;
+    let mut writes = AgentWrites::default();
+    for (labels, value) in samples(&text, "apiserver_request_total") {
+        let verb = label(labels, "verb");
+        match label(labels, "resource") {
+            "resourceslices" if !matches!(verb, "GET" | "LIST" | "WATCH") => writes.slices += value,
+            "resourceclaims" if matches!(verb, "APPLY" | "PATCH") => writes.statuses += value,
+            _ => {}
+        }
+    }
+    Ok(writes)
+}
+
 /// Watches over claims that are open now, whoever holds them.
 pub(crate) async fn claim_watches(client: &Client) -> anyhow::Result<f64> {
     let text = metrics(client).await?;

@@ -5,7 +5,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use octavo_kubelet_api::dra::v1;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Namespace of the benchmark's claims.
 const NAMESPACE: &str = "default";
@@ -17,6 +17,23 @@ pub(crate) async fn allocated(
     node: &str,
     device: &str,
 ) -> anyhow::Result<v1::Claim> {
+    allocated_with(client, name, node, device, &json!({})).await
+}
+
+/// The same with more fields in the allocation's result, as a share has them.
+pub(crate) async fn allocated_with(
+    client: &Client,
+    name: &str,
+    node: &str,
+    device: &str,
+    more: &Value,
+) -> anyhow::Result<v1::Claim> {
+    let mut result = json!({
+        "request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": device,
+    });
+    if let (Some(result), Some(more)) = (result.as_object_mut(), more.as_object()) {
+        result.extend(more.clone());
+    }
     let claims: Api<ResourceClaim> = Api::namespaced(client.clone(), NAMESPACE);
     let claim: ResourceClaim = serde_json::from_value(json!({
         "apiVersion": "resource.k8s.io/v1",
@@ -33,9 +50,7 @@ pub(crate) async fn allocated(
     let uid = claim.uid().context("the API server gave the claim no UID")?;
     claim.status = Some(serde_json::from_value(json!({
         "allocation": {
-            "devices": {"results": [
-                {"request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": device},
-            ]},
+            "devices": {"results": [result]},
             "nodeSelector": {"nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
             ]},

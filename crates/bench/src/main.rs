@@ -1,4 +1,4 @@
-//! Benchmarks of the programs, each against a real control plane.
+//! Benchmarks of the programs, those that need one against a real control plane.
 //!
 //! Started by `cargo xtask bench NAME`, which builds what is measured first.
 
@@ -19,9 +19,12 @@ mod claims;
 mod figure;
 mod kubelet;
 mod lab;
+mod mig;
+mod mig_order;
 mod place;
 mod process;
 mod program;
+mod slices;
 
 /// Benchmarks of Octavo.
 #[derive(Debug, Parser)]
@@ -44,6 +47,12 @@ enum Name {
     Agent,
     /// Time to a running lab with 5 and with 500 nodes.
     Lab,
+    /// MIG devices and shares on an 8-GPU node of which every placement is published.
+    Mig,
+    /// What publishing costs with 500 nodes, and what agents write per allocation.
+    Slices,
+    /// How often large MIG profiles still fit, by the order in which placements are listed.
+    MigOrder,
     /// All of them, one after the other.
     All,
 }
@@ -76,17 +85,29 @@ async fn main() -> ExitCode {
 async fn run(args: &Args) -> anyhow::Result<bool> {
     // kube has two providers to choose from in some builds: say which.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let octavo = args.octavo.canonicalize().with_context(|| {
-        format!("{} is not there: run `cargo build --release` first", args.octavo.display())
-    })?;
+    let octavo = || {
+        args.octavo.canonicalize().with_context(|| {
+            format!("{} is not there: run `cargo build --release` first", args.octavo.display())
+        })
+    };
     let mut met = true;
-    for (name, wanted) in [(Name::Agent, "agent"), (Name::Lab, "lab")] {
+    let all = [
+        (Name::Agent, "agent"),
+        (Name::Lab, "lab"),
+        (Name::Mig, "mig"),
+        (Name::Slices, "slices"),
+        (Name::MigOrder, "mig-order"),
+    ];
+    for (name, wanted) in all {
         if args.name != name && args.name != Name::All {
             continue;
         }
         let figures = match name {
-            Name::Agent => Box::pin(measure_agent(&octavo)).await?,
-            Name::Lab | Name::All => lab::run(&octavo)?,
+            Name::Agent => Box::pin(measure_agent(&octavo()?)).await?,
+            Name::Lab | Name::All => lab::run(&octavo()?)?,
+            Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
+            Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
+            Name::MigOrder => mig_order::run()?,
         };
         met &= figures.iter().all(|figure| figure.met != Some(false));
         let report = Report {

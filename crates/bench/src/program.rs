@@ -1,6 +1,6 @@
 //! The agent as a process of its own.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -45,14 +45,31 @@ impl Agent {
         Ok(())
     }
 
+    /// How long the driver has taken so far to make and destroy MIG instances, in milliseconds, as
+    /// the agent counts it.
+    pub(crate) fn driver_milliseconds(&self) -> anyhow::Result<f64> {
+        let mut text = String::new();
+        self.ask("/metrics")?.read_to_string(&mut text).context("read the agent's metrics")?;
+        let sums = text.lines().filter_map(|line| {
+            let (_, value) =
+                line.strip_prefix("octavo_agent_mig_duration_seconds_sum")?.rsplit_once(' ')?;
+            value.parse::<f64>().ok()
+        });
+        Ok(sums.sum::<f64>() * 1_000.0)
+    }
+
     fn answers(&self, path: &str) -> std::io::Result<bool> {
+        let mut line = String::new();
+        self.ask(path)?.read_line(&mut line)?;
+        Ok(line.split(' ').nth(1) == Some("200"))
+    }
+
+    fn ask(&self, path: &str) -> std::io::Result<BufReader<std::net::TcpStream>> {
         let mut stream = std::net::TcpStream::connect(&self.admin)?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n");
         std::io::Write::write_all(&mut stream, request.as_bytes())?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        Ok(line.split(' ').nth(1) == Some("200"))
+        Ok(BufReader::new(stream))
     }
 
     /// Ends the agent as the kubelet would end its pod.

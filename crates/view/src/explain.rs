@@ -6,6 +6,7 @@
 
 mod advice;
 mod claims;
+mod devices;
 mod text;
 
 use jiff::Timestamp;
@@ -13,9 +14,12 @@ use serde::Serialize;
 
 pub use advice::{Advice, WaitReason};
 pub use claims::{ClaimView, GivenDevice};
+pub use devices::{
+    AllocatorInput, ClashVerdict, DeviceReport, DeviceView, NodeVerdict, RequestVerdict,
+};
 pub use text::{TextOptions, render};
 
-use crate::snapshot::{ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
+use crate::snapshot::{ClaimSource, ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
 use crate::usage::{self, GpuUse};
 
 /// Where a pod stands, and why it waits if it does.
@@ -50,6 +54,9 @@ pub struct PodExplanation {
     /// GPUs that it competes for; only while a known request waits for an allocation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<GpuUse>,
+    /// What an allocator makes of its open claims on each node; only while it waits for a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceReport>,
     /// Why it waits and what would help, most certain first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
@@ -126,9 +133,24 @@ pub fn explain_pod(
         claims,
         events,
         candidates,
+        devices: None,
         advice: Vec::new(),
         gaps: snapshot.gaps.clone(),
     };
+    if stage == Stage::Unscheduled
+        && let Some(input) = &snapshot.allocator
+    {
+        let named = explanation.claims.iter().filter(|claim| !claim.allocated);
+        let is_extended =
+            |claim: &&ClaimView| matches!(claim.source, ClaimSource::ExtendedResource(_));
+        let has_extended = named.clone().any(|claim| is_extended(&claim) && !claim.exists);
+        let open: Option<Vec<&str>> = named
+            .filter(|claim| !is_extended(claim) || claim.exists)
+            .map(|claim| claim.claim.as_deref())
+            .collect();
+        explanation.devices =
+            open.and_then(|open| devices::report(input, &name.namespace, &open, has_extended));
+    }
     if explanation.waits {
         explanation.advice = advice::of(snapshot, pod, &explanation);
     }

@@ -1,5 +1,6 @@
 //! Reading a [`ClusterSnapshot`] from the API server: a few paged lists, no watch.
 
+mod allocator;
 mod convert;
 
 use k8s_openapi::api::core::v1::{Event as KubeEvent, Node, Pod};
@@ -11,7 +12,7 @@ use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 
 use crate::error::ViewError;
-use crate::explain::Event;
+use crate::explain::{AllocatorInput, Event};
 use crate::snapshot::{ClaimSource, ClusterSnapshot, DRIVER, Gap, GapKind, ObjectName};
 
 /// Objects in one answer of the API server; bounds its memory and ours in a large cluster.
@@ -46,11 +47,15 @@ pub async fn for_pod(
         Err(error) => return Err(ViewError::api("pods", error)),
     };
     let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let containers = allocator::containers(&pod);
     let pod = convert::pod(pod);
     // A pod without claims needs nothing of this, and only one that waits for a node has rivals: in a
     // large cluster reading is most of the time.
     if !pod.claims.is_empty() || !pod.extended.is_empty() {
         let competes = pod.node.is_none() && pod.phase == "Pending";
+        if competes {
+            snapshot.allocator = Some(AllocatorInput { containers, ..AllocatorInput::default() });
+        }
         read_templates(client, namespace, &pod.claims, &mut snapshot).await?;
         read_devices(client, namespace, competes, &mut snapshot).await?;
     }
@@ -82,24 +87,31 @@ async fn read_devices(
     }
     if let Err(error) = read_slices(client, into).await {
         note(into, GapKind::Slices, error)?;
+        into.allocator = None;
     }
     if let Err(error) = read_classes(client, into).await {
         note(into, GapKind::Classes, error)?;
+        into.allocator = None;
     }
     if competes && let Err(error) = read_nodes(client, into).await {
         note(into, GapKind::Nodes, error)?;
+        // Without labels of nodes little can be said, but which devices there are can.
+        allocator::nodes_of_slices(into);
     }
     Ok(())
 }
 
 async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
-    // The API server selects by driver, so that other drivers' devices never travel.
-    let params = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
+    // An allocator needs all; else the API server selects, so that other drivers' devices never travel.
+    let params = match into.allocator {
+        Some(_) => ListParams::default(),
+        None => ListParams::default().fields(&format!("spec.driver={DRIVER}")),
+    };
     let mut slices: Vec<ResourceSlice> =
         list("resourceslices", &Api::all(client.clone()), params).await?;
     slices.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-    let readable =
-        slices.iter().filter_map(|slice| match octavo_kube_io::slices::from_api(slice) {
+    let readable = slices.iter().filter_map(|slice| {
+        match octavo_kube_io::slices::from_api(slice) {
             Ok(slice) => Some(slice),
             Err(error) => {
                 // Its pool then lacks a slice and is shown as incomplete.
@@ -107,8 +119,14 @@ async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), 
                 tracing::warn!(%error, slice = name, "a ResourceSlice is passed over");
                 None
             }
-        });
-    into.pools = crate::snapshot::newest_generations(readable);
+        }
+    });
+    let readable: Vec<_> = readable.collect();
+    let ours = readable.iter().filter(|slice| slice.driver == DRIVER).cloned();
+    into.pools = crate::snapshot::newest_generations(ours);
+    if let Some(input) = &mut into.allocator {
+        input.slices = readable;
+    }
     Ok(())
 }
 
@@ -117,12 +135,18 @@ async fn read_claims(
     into: &mut ClusterSnapshot,
 ) -> Result<(), ViewError> {
     let claims = list("resourceclaims", api, ListParams::default()).await?;
+    if let Some(input) = &mut into.allocator {
+        allocator::take_claims(input, &claims);
+    }
     into.claims = claims.into_iter().map(convert::claim).collect();
     Ok(())
 }
 
 async fn read_nodes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
     let nodes: Vec<Node> = list("nodes", &Api::all(client.clone()), ListParams::default()).await?;
+    if let Some(input) = &mut into.allocator {
+        allocator::take_nodes(input, &nodes);
+    }
     into.nodes = nodes.into_iter().map(convert::node).collect();
     Ok(())
 }
@@ -130,6 +154,9 @@ async fn read_nodes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), V
 async fn read_classes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
     let classes: Vec<DeviceClass> =
         list("deviceclasses", &Api::all(client.clone()), ListParams::default()).await?;
+    if let Some(input) = &mut into.allocator {
+        allocator::take_classes(input, &classes);
+    }
     into.classes = classes.into_iter().map(convert::class).collect();
     Ok(())
 }

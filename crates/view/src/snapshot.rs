@@ -14,6 +14,8 @@ use octavo_dra::Quantity;
 use octavo_dra::slice::Device;
 use serde::Serialize;
 
+use crate::explain::AllocatorInput;
+
 pub use holders::{Holder, Holders, Share};
 pub use pools::{Pool, newest_generations};
 
@@ -35,6 +37,8 @@ pub struct ClusterSnapshot {
     pub classes: BTreeMap<String, Class>,
     /// Claim templates that are known to exist; only those that were asked for.
     pub templates: BTreeSet<ObjectName>,
+    /// The same objects as an allocator takes them; only for a pod that waits for a node.
+    pub allocator: Option<AllocatorInput>,
     /// What could not be read, so that no answer claims more than was seen.
     pub gaps: Vec<Gap>,
 }

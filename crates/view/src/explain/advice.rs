@@ -110,6 +110,23 @@ pub enum WaitReason {
         /// Whether selectors are written in the claims.
         selectors: bool,
     },
+    /// Devices would serve the pod, so that something else narrows the choice.
+    DevicesFit {
+        /// Nodes with such devices.
+        nodes: Vec<String>,
+    },
+    /// No node has devices that serve all of the pod's claims.
+    DevicesDoNotFit {
+        /// Node that comes nearest.
+        node: String,
+        /// What it cannot serve: requests, as `claim/request`.
+        lacking: Vec<String>,
+    },
+    /// A claim or class is wrong in itself.
+    ClaimDefect {
+        /// What is wrong.
+        defect: String,
+    },
     /// The node could not prepare the claims.
     PrepareFailed {
         /// Node.
@@ -141,6 +158,7 @@ pub(super) fn of(
             // Until its objects are there, neither counts nor the scheduler's silence say anything.
             if reasons.is_empty() {
                 counts::judge(snapshot, explanation, &mut reasons);
+                judge_devices(snapshot, explanation, &mut reasons);
                 if explanation.scheduled.is_none() {
                     let scheduler = pod.scheduler.clone();
                     reasons.push(WaitReason::NotYetConsidered { scheduler });
@@ -150,6 +168,46 @@ pub(super) fn of(
         Stage::Running | Stage::Finished | Stage::Deleting | Stage::Unknown => {}
     }
     reasons.into_iter().map(|reason| Advice { message: reason.to_string(), reason }).collect()
+}
+
+/// What the allocator's answer adds to the counts, or shows to be beside the point.
+fn judge_devices(
+    snapshot: &ClusterSnapshot,
+    explanation: &PodExplanation,
+    reasons: &mut Vec<WaitReason>,
+) {
+    let Some(report) = &explanation.devices else { return };
+    // It has evaluated the selectors that the counts could only show.
+    reasons.retain(|reason| !matches!(reason, WaitReason::EnoughFree { .. }));
+    if let Some(defect) = &report.defect {
+        reasons.push(WaitReason::ClaimDefect { defect: defect.clone() });
+    } else if !report.fits.is_empty() {
+        reasons.retain(|reason| !matches!(reason, WaitReason::NotEnoughFree { .. }));
+        // A device that looks free may be held by a claim that cannot be read.
+        if !snapshot.lacks(GapKind::ClaimsElsewhere) {
+            reasons.push(WaitReason::DevicesFit { nodes: report.fits.clone() });
+        }
+    } else if let Some(nearest) = report.nodes.first() {
+        let is_told = reasons.iter().any(|reason| {
+            matches!(
+                reason,
+                WaitReason::NotEnoughFree { .. } | WaitReason::LargerThanAnyNode { .. }
+            )
+        });
+        if !is_told {
+            let mut lacking: Vec<String> = nearest
+                .requests
+                .iter()
+                .filter(|request| !request.enough)
+                .map(|request| format!("{}/{}", request.claim, request.request))
+                .collect();
+            if let (true, Some(clash)) = (lacking.is_empty(), &nearest.clash) {
+                lacking.push(format!("{}/{}", clash.request.claim, clash.request.request));
+            }
+            let node = nearest.node.clone();
+            reasons.push(WaitReason::DevicesDoNotFit { node, lacking });
+        }
+    }
 }
 
 /// Objects that the pod needs and that are not there.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{ClaimView, Event, PodExplanation, Stage};
+use super::{ClaimView, Event, PodExplanation, Stage, devices};
 use crate::grid::{Grid, Tone, age, paint};
 use crate::snapshot::{Ask, ClaimSource, Request};
 use crate::usage::{GpuState, GpuUse, holder_names, natural};
@@ -55,6 +55,11 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
         let heading =
             format!("GPUs of driver {}, whatever the selectors say", crate::usage::driver());
         parts.push(section(&heading, candidates(explanation, options)));
+    }
+    let devices = explanation.devices.as_ref();
+    let devices = devices.map(|report| devices::render(report, options.wide)).unwrap_or_default();
+    if !devices.is_empty() {
+        parts.push(section("Devices that an allocator finds", devices));
     }
     if !explanation.advice.is_empty() {
         let lines: String = explanation

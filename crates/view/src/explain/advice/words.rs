@@ -118,6 +118,24 @@ impl fmt::Display for WaitReason {
                 write!(out, "What else narrows it are the pod's node selector, affinity and ")?;
                 write!(out, "tolerations, and its CPU and memory: the scheduler's words say which.")
             }
+            Self::DevicesFit { nodes } => write!(
+                out,
+                "Devices would serve the pod on {}, so it is not devices that are lacking. What \
+                 else narrows the choice are the pod's node selector, affinity and tolerations, and \
+                 its CPU and memory: the scheduler's words say which.",
+                listed(nodes)
+            ),
+            Self::DevicesDoNotFit { node, lacking } => write!(
+                out,
+                "No node has devices that serve all claims of the pod. Nearest is {node}, which \
+                 lacks devices for {}; what rules each device out is listed above.",
+                listed(lacking)
+            ),
+            Self::ClaimDefect { defect } => write!(
+                out,
+                "No node can serve the claims as they are written: {defect}. Correct the claim, its \
+                 template or its class."
+            ),
             Self::PrepareFailed { node, words } => write!(
                 out,
                 "Node {node} could not prepare the pod's claims and keeps trying. It said: {words}"

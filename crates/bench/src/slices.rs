@@ -1,0 +1,174 @@
+//! What publishing costs the API server with 500 nodes of eight GPUs, in both shapes: GPUs that are
+//! not cut, and GPUs of which every MIG placement is published.
+
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use octavo_lab::{DynamicMig, Lab, UpOptions};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::api_server;
+use crate::figure::{Figure, Goal};
+
+/// Nodes of the cluster.
+const NODES: usize = 500;
+/// Claims that are allocated and prepared in it.
+const CLAIMS: u32 = 50;
+
+/// Measures both shapes, one after the other.
+pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (shape, dynamic_mig) in [("not cut", DynamicMig::None), ("all opted in", DynamicMig::All)] {
+        let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
+        let mut options = UpOptions::new(folder.path().join("lab"), octavo);
+        options.nodes = Some(format!("dgx-h100={NODES}").parse()?);
+        options.dynamic_mig = Some(dynamic_mig);
+        options.patience = Duration::from_mins(10);
+        let started = Instant::now();
+        let lab = Box::pin(Lab::up(options)).await?;
+        let up = started.elapsed().as_secs_f64();
+        let measured = Box::pin(shape_figures(&lab, shape, up)).await;
+        lab.down().await?;
+        figures.extend(measured?);
+    }
+    Ok(figures)
+}
+
+async fn shape_figures(lab: &Lab, shape: &str, up: f64) -> anyhow::Result<Vec<Figure>> {
+    let client = lab.client().await?;
+    let nodes = per_node(&client).await?;
+    ensure!(nodes.len() == NODES, "{} nodes publish slices, not {NODES}", nodes.len());
+    let all = |value: fn(&Published) -> f64| nodes.values().map(value).collect::<Vec<_>>();
+    let name = |what: &str| format!("{what}, {shape}");
+    let mut figures = vec![
+        Figure::new(name("lab up until all is published"), "s", &[up], Goal::None)?,
+        Figure::new(name("slices of a node"), "slices", &all(|n| n.slices), Goal::None)?,
+        Figure::new(name("devices of a node"), "devices", &all(|n| n.devices), Goal::None)?,
+        Figure::new(name("JSON of a node's slices"), "kB", &all(|n| n.bytes / 1e3), Goal::None)?,
+    ];
+    let kinds: &[(&str, Value)] = if shape == "not cut" {
+        &[("whole GPU", exactly("gpu.nvidia.com", &json!({}))), ("share", share())]
+    } else {
+        &[("MIG device", mig())]
+    };
+    for (kind, request) in kinds {
+        figures.extend(allocations(&client, &name(kind), request).await?);
+    }
+    Ok(figures)
+}
+
+/// What a node has published.
+#[derive(Default)]
+struct Published {
+    slices: f64,
+    devices: f64,
+    bytes: f64,
+}
+
+async fn per_node(client: &Client) -> anyhow::Result<BTreeMap<String, Published>> {
+    let api: Api<ResourceSlice> = Api::all(client.clone());
+    let mut nodes: BTreeMap<String, Published> = BTreeMap::new();
+    for slice in api.list(&ListParams::default()).await?.items {
+        let text = serde_json::to_vec(&slice)?;
+        let node = nodes.entry(slice.spec.node_name.unwrap_or_default()).or_default();
+        node.slices += 1.0;
+        node.devices += f64::from(u32::try_from(slice.spec.devices.unwrap_or_default().len())?);
+        node.bytes += f64::from(u32::try_from(text.len())?);
+    }
+    Ok(nodes)
+}
+
+fn exactly(class: &str, more: &Value) -> Value {
+    let mut request = json!({"deviceClassName": class});
+    if let (Some(request), Some(more)) = (request.as_object_mut(), more.as_object()) {
+        request.extend(more.clone());
+    }
+    request
+}
+
+fn share() -> Value {
+    let amounts = json!({"memory": "20Gi", "compute": "25"});
+    exactly("gpu.nvidia.com", &json!({"capacity": {"requests": amounts}}))
+}
+
+fn mig() -> Value {
+    let expression = "device.attributes['gpu.nvidia.com'].profile == '1g.10gb'";
+    exactly("mig.nvidia.com", &json!({"selectors": [{"cel": {"expression": expression}}]}))
+}
+
+/// Pods with claims from creation to running: what the agents wrote for them, and how long all took.
+async fn allocations(client: &Client, kind: &str, request: &Value) -> anyhow::Result<Vec<Figure>> {
+    let claims: Api<ResourceClaim> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let before = api_server::agent_writes(client).await?;
+    let label = kind.replace([' ', ','], "-").to_lowercase();
+    let started = Instant::now();
+    for number in 0..CLAIMS {
+        let name = format!("{label}-{number}");
+        let claim = serde_json::from_value(json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": name},
+            "spec": {"devices": {"requests": [{"name": "gpu", "exactly": request}]}},
+        }))?;
+        claims.create(&PostParams::default(), &claim).await?;
+        let pod = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": {"bench": label}},
+            "spec": {
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+                "containers": [{
+                    "name": "main", "image": "bench",
+                    "resources": {"claims": [{"name": "gpu"}]},
+                }],
+            },
+        }))?;
+        pods.create(&PostParams::default(), &pod).await?;
+    }
+    let selected = ListParams::default().labels(&format!("bench={label}"));
+    let deadline = Instant::now() + Duration::from_mins(5);
+    loop {
+        let found = pods.list(&selected).await?.items;
+        let runs = |pod: &&Pod| {
+            pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running")
+        };
+        if found.iter().filter(runs).count() == usize::try_from(CLAIMS)? {
+            break;
+        }
+        if Instant::now() > deadline {
+            let waiting = found.iter().find(|pod| !runs(pod)).map(kube::ResourceExt::name_any);
+            anyhow::bail!("pod {} does not run", waiting.unwrap_or_default());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let took = started.elapsed().as_secs_f64();
+    // A share's or MIG device's status is written beside the pod's way.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let after = api_server::agent_writes(client).await?;
+    let count = f64::from(CLAIMS);
+    Ok(vec![
+        Figure::new(
+            format!("claim status writes by the agent per allocation: {kind}"),
+            "writes",
+            &[(after.statuses - before.statuses) / count],
+            Goal::None,
+        )?,
+        Figure::new(
+            format!("slice writes per allocation: {kind}"),
+            "writes",
+            &[(after.slices - before.slices) / count],
+            Goal::Exactly(0.0),
+        )?,
+        Figure::new(
+            format!("{CLAIMS} pods from the first create to all running: {kind}"),
+            "s",
+            &[took],
+            Goal::None,
+        )?,
+    ])
+}

@@ -1,0 +1,100 @@
+//! The cluster's objects as an allocator takes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container as KubeContainer, Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use octavo_dra::{Container, NodeScope, Quantity, Stage};
+use octavo_kube_io::claims;
+
+use crate::explain::AllocatorInput;
+use crate::snapshot::ClusterSnapshot;
+
+/// The containers of a pod with all that they ask for, init containers first.
+pub(super) fn containers(pod: &Pod) -> Vec<Container> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let init = spec.init_containers.iter().flatten().map(|container| {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        one(container, if is_sidecar { Stage::Sidecar } else { Stage::Init })
+    });
+    init.chain(spec.containers.iter().map(|container| one(container, Stage::Main))).collect()
+}
+
+fn one(container: &KubeContainer, stage: Stage) -> Container {
+    let resources = container.resources.as_ref();
+    let amounts = |amounts: Option<&BTreeMap<_, _>>| -> BTreeMap<String, Quantity> {
+        let amounts = amounts.into_iter().flatten();
+        // The API server takes nothing but quantities.
+        amounts
+            .filter_map(|(name, amount): (&String, &ApiQuantity)| {
+                Some((name.clone(), amount.0.parse().ok()?))
+            })
+            .collect()
+    };
+    // Without a request its limit is one.
+    let mut requests = amounts(resources.and_then(|resources| resources.limits.as_ref()));
+    requests.extend(amounts(resources.and_then(|resources| resources.requests.as_ref())));
+    Container { name: container.name.clone(), stage, requests }
+}
+
+/// Adds claims; one that has no meaning for this version is noted.
+pub(super) fn take_claims(input: &mut AllocatorInput, found: &[ResourceClaim]) {
+    for claim in found {
+        match claims::claim_from_api(claim) {
+            Ok(claim) => input.claims.push(claim),
+            Err(error) => {
+                let name = claim.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(%error, claim = name, "a ResourceClaim is passed over");
+            }
+        }
+    }
+}
+
+/// Adds classes.
+pub(super) fn take_classes(input: &mut AllocatorInput, found: &[DeviceClass]) {
+    for class in found {
+        let created = class.metadata.creation_timestamp.as_ref();
+        let created = created.map_or(0, |time| time.0.as_second());
+        match claims::class_from_api(class) {
+            Ok(class) => input.classes.push((class, created)),
+            Err(error) => {
+                let name = class.metadata.name.as_deref().unwrap_or_default();
+                tracing::warn!(%error, class = name, "a DeviceClass is passed over");
+            }
+        }
+    }
+}
+
+/// Adds nodes with what device plugins serve there.
+pub(super) fn take_nodes(input: &mut AllocatorInput, found: &[Node]) {
+    for node in found {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        let allocatable = allocatable.into_iter().flatten();
+        let allocatable = allocatable
+            .filter_map(|(name, amount)| {
+                let amount: Quantity = amount.0.parse().ok()?;
+                Some((name.clone(), i64::try_from(amount.value()).ok()?))
+            })
+            .collect();
+        input.nodes.push((claims::node_from_api(node), allocatable));
+    }
+}
+
+/// Adds the nodes that slices name, where nodes themselves may not be read.
+pub(super) fn nodes_of_slices(into: &mut ClusterSnapshot) {
+    let Some(input) = &mut into.allocator else { return };
+    let names: BTreeSet<&String> = input
+        .slices
+        .iter()
+        .filter_map(|slice| match &slice.nodes {
+            NodeScope::Node(name) => Some(name),
+            _ => None,
+        })
+        .collect();
+    let node = |name: &&String| octavo_dra::Node {
+        name: (*name).clone(),
+        labels: [("kubernetes.io/hostname".to_owned(), (*name).clone())].into(),
+    };
+    input.nodes = names.iter().map(|name| (node(name), BTreeMap::new())).collect();
+}
