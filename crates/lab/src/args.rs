@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::component::Component;
+use crate::dynamic_mig::DynamicMig;
 use crate::gpu::GpuAction;
 use crate::nodeset::NodeSet;
+use crate::real_node::RealProgram;
+use crate::real_node::set::RealNodeSet;
 
 /// A real Kubernetes control plane with simulated GPU nodes, on this machine.
 #[derive(Debug, Args)]
@@ -43,6 +46,9 @@ pub(crate) enum LabCommand {
     /// Run the simulated kubelets of all nodes. Started by `up`.
     #[command(hide = true)]
     Kubelets,
+    /// Run a real node, as process 1 of namespaces of its own. Started by `up`.
+    #[command(hide = true)]
+    RealNode(RealNodeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -51,15 +57,30 @@ pub(crate) struct UpArgs {
     /// dgx-h100=2,dgx-a100-80=1,gb200-tray=2]
     #[arg(long, value_name = "MACHINE=COUNT,...")]
     pub(crate) nodes: Option<NodeSet>,
+    /// GPUs that are cut by MIG as claims ask for it: `all`, `none`, or minor numbers by node
+    /// [default: none; the node label octavo.dev/dynamic-mig goes before it]
+    #[arg(long, value_name = "all|none|NODE:GPU,...")]
+    pub(crate) dynamic_mig: Option<DynamicMig>,
+    /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
+    /// COUNT or COUNT:MACHINE [default: 0; the machine: dgx-h100]. Needs root, and runc, CNI
+    /// plugins, iproute2, iptables and busybox-static on this machine
+    #[arg(long, value_name = "COUNT[:MACHINE],...")]
+    pub(crate) real_node: Option<RealNodeSet>,
     /// The simulated driver library [default: the one beside this binary]
     #[arg(long, env = "OCTAVO_FAKE_DRIVER", value_name = "FILE")]
     pub(crate) fake_driver: Option<PathBuf>,
     /// Give up when the nodes are not ready after this time
     #[arg(long, default_value_t = 180, value_name = "SECONDS")]
     pub(crate) timeout: u64,
-    /// Start the control plane alone: no nodes, kubelets and agents
-    #[arg(long, conflicts_with_all = ["nodes", "fake_driver"])]
+    /// Start the control plane without simulated nodes, their kubelets and agents
+    #[arg(long, conflicts_with = "nodes")]
     pub(crate) control_plane_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RealNodeArgs {
+    /// Name of the node
+    pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
@@ -111,15 +132,16 @@ pub(crate) struct NodeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeAction {
-    /// Give the node a new boot id and empty what a reboot empties. Its kubelet and agent run on.
+    /// Give the node a new boot id and empty what a reboot empties. The kubelet and the agent of a
+    /// simulated node run on; a real node is killed and started again.
     Reboot,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The process
-    #[arg(value_enum)]
-    pub(crate) component: Component,
+    /// The process: one of the control plane, kubelets or agents of the simulated nodes, or a part
+    /// of a real node as real-0/kubelet (kubelet, containerd, agent, node)
+    pub(crate) process: LogSource,
     /// Print this many lines from the end only
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
@@ -128,9 +150,53 @@ pub(crate) struct LogsArgs {
     pub(crate) follow: bool,
 }
 
+/// A process that writes a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogSource {
+    Component(Component),
+    /// A real node and one of its parts.
+    Real(String, String),
+}
+
+impl std::str::FromStr for LogSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let programs = || RealProgram::ALL.into_iter().map(RealProgram::name).chain(["node"]);
+        if let Some((node, program)) = text.split_once('/') {
+            return if programs().any(|known| known == program) {
+                Ok(Self::Real(node.to_owned(), program.to_owned()))
+            } else {
+                let known: Vec<&str> = programs().collect();
+                Err(format!("a real node has no {program}: write one of {}", known.join(", ")))
+            };
+        }
+        let known = Component::ALL.into_iter().find(|component| component.name() == text);
+        known.map(Self::Component).ok_or_else(|| {
+            let known: Vec<&str> = Component::ALL.into_iter().map(Component::name).collect();
+            format!("write one of {}, or NODE/PROGRAM of a real node", known.join(", "))
+        })
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct TourArgs {
     /// Folder of the example manifests
     #[arg(long, default_value = "examples", value_name = "DIR")]
     pub(crate) examples: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_one_of_a_component_or_of_a_part_of_a_real_node() {
+        let parse = |text: &str| text.parse::<LogSource>();
+        assert_eq!(parse("etcd"), Ok(LogSource::Component(Component::Etcd)));
+        let kubelet = LogSource::Real("real-0".into(), "kubelet".into());
+        assert_eq!(parse("real-0/kubelet"), Ok(kubelet));
+        assert!(parse("real-0/etcd").unwrap_err().contains("containerd, kubelet, agent, node"));
+        assert!(parse("real-0").unwrap_err().contains("kube-apiserver"));
+    }
 }

@@ -8,17 +8,22 @@ use anyhow::{Context as _, bail};
 
 use crate::component::{self, Component};
 use crate::driver_library;
+use crate::dynamic_mig::DynamicMig;
 use crate::kubeconfig;
 use crate::layout::Layout;
 use crate::lock::Lock;
+use crate::nodes::Kind;
 use crate::nodeset::NodeSet;
 use crate::ports::Ports;
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::ready::{self, Wanted};
-use crate::settings::Settings;
+use crate::real_node::set::RealNodeSet;
+use crate::settings::{Node, Settings};
 use crate::stop;
 use crate::{binaries, manifests, nodes, pki, start};
+
+mod real;
 
 /// What `up` is to do.
 #[derive(Debug)]
@@ -27,6 +32,10 @@ pub struct UpOptions {
     pub state_dir: PathBuf,
     /// The nodes to have. None: the default, or those of the lab that is up already.
     pub nodes: Option<NodeSet>,
+    /// The real nodes to have besides. None: none, or those of the lab that is up already.
+    pub real_nodes: Option<RealNodeSet>,
+    /// GPUs that are opted in to dynamic MIG. None: the default, or those of the lab that is up.
+    pub dynamic_mig: Option<DynamicMig>,
     /// The `octavo` binary that runs agents and kubelets.
     pub octavo: PathBuf,
     /// The simulated driver library. None: looked for beside `octavo`.
@@ -47,6 +56,8 @@ impl UpOptions {
         Self {
             state_dir: state_dir.into(),
             nodes: None,
+            real_nodes: None,
+            dynamic_mig: None,
             octavo: octavo.into(),
             fake_driver: None,
             agents: true,
@@ -56,7 +67,7 @@ impl UpOptions {
         }
     }
 
-    /// The control plane and Octavo's objects alone: no nodes, no agents, no kubelets.
+    /// The control plane and Octavo's objects alone: no simulated nodes, no agents, no kubelets.
     pub fn control_plane_only(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
         Self {
             nodes: Some(NodeSet::none()),
@@ -66,10 +77,11 @@ impl UpOptions {
         }
     }
 
-    fn components(&self) -> Vec<Component> {
+    /// The processes to start; those of simulated nodes only where there are such nodes.
+    fn components(&self, has_nodes: bool) -> Vec<Component> {
         let wanted = |component: &Component| match component {
             Component::Kubelets => self.kubelets,
-            Component::Agents => self.agents,
+            Component::Agents => self.agents && has_nodes,
             _ => true,
         };
         Component::ALL.into_iter().filter(wanted).collect()
@@ -178,15 +190,22 @@ impl Lab {
 
     async fn fresh(options: &UpOptions, layout: &Layout) -> anyhow::Result<Self> {
         let progress = &options.progress;
-        let nodes = options.nodes.clone().unwrap_or_default().nodes();
+        let mut nodes = options.nodes.clone().unwrap_or_default().nodes();
+        let mut real_nodes = real::asked(options, &nodes)?;
+        let dynamic_mig = options.dynamic_mig.clone().unwrap_or_default();
+        dynamic_mig.check(&[&nodes[..], &real_nodes].concat())?;
+        for node in nodes.iter_mut().chain(&mut real_nodes) {
+            node.dynamic_mig = dynamic_mig.of(&node.name);
+        }
         layout.check_sockets(nodes.iter().map(|node| node.name.as_str()))?;
-        let machines = nodes::load_machines(&nodes)?;
-        let driver_library = if nodes.is_empty() {
+        let machines = nodes::load_machines(nodes.iter().chain(&real_nodes))?;
+        let driver_library = if machines.is_empty() {
             None
         } else {
             Some(driver_library::find(options.fake_driver.as_deref(), &options.octavo)?)
         };
-        let binaries = Box::pin(binaries::find(progress)).await?;
+        let binaries = Box::pin(binaries::find(!real_nodes.is_empty(), progress)).await?;
+        let real = Box::pin(real::plan(layout, options, &binaries, real_nodes)).await?;
 
         progress.step("making keys and certificates");
         for folder in [layout.logs(), layout.pids(), layout.nodes(), layout.etcd()] {
@@ -199,7 +218,7 @@ impl Lab {
             std::os::unix::fs::PermissionsExt::from_mode(0o700),
         )
         .context("close etcd's folder to others")?;
-        pki::create(&layout.pki())?;
+        pki::create(&layout.pki(), real.as_ref())?;
         let settings = Settings {
             complete: false,
             started: jiff::Timestamp::now().to_string(),
@@ -207,11 +226,12 @@ impl Lab {
             ports: Ports::pick()?,
             control_plane: binaries.tools,
             octavo: options.octavo.clone(),
-            components: options.components(),
+            components: options.components(!nodes.is_empty()),
             nodes,
+            real,
         };
         settings.write(layout)?;
-        kubeconfig::write_all(layout, settings.ports.apiserver)?;
+        kubeconfig::write_all(layout, settings.apiserver())?;
         let scheduler = serde_saphyr::to_string(&component::scheduler_config(layout))
             .context("write the scheduler's configuration as YAML")?;
         std::fs::write(layout.scheduler_config(), scheduler)
@@ -223,9 +243,15 @@ impl Lab {
         progress.step("applying Octavo's objects");
         manifests::apply(&client).await?;
         if let Some(library) = driver_library {
-            progress.step(&format!("making {} nodes", lab.settings.nodes.len()));
-            Box::pin(nodes::create(&client, layout, &lab.settings, &machines, &library, progress))
-                .await?;
+            progress.step(&format!("making {} nodes", lab.settings.all_nodes().count()));
+            let settings = &lab.settings;
+            let real = settings.real.as_ref().map_or(&[][..], |real| &real.nodes);
+            for group in [(&settings.nodes[..], Kind::Simulated), (real, Kind::Real)] {
+                let made =
+                    nodes::create(&client, layout, settings, group, &machines, &library, progress);
+                Box::pin(made).await?;
+            }
+            lab.equip_real_nodes(&library).await?;
         }
         lab.start_node_programs(progress).await?;
         Box::pin(lab.wait(&client, options)).await?;
@@ -235,12 +261,33 @@ impl Lab {
     }
 
     async fn resume(self, options: &UpOptions) -> anyhow::Result<Self> {
+        let names = |nodes: &[Node]| -> Vec<(String, String)> {
+            nodes.iter().map(|node| (node.name.clone(), node.machine.clone())).collect()
+        };
+        if let Some(asked) = &options.dynamic_mig
+            && self.settings.all_nodes().any(|node| asked.of(&node.name) != node.dynamic_mig)
+        {
+            bail!(
+                "a lab with another --dynamic-mig is up in {}: run `octavo lab down` first, or \
+                 change it with the node label {}",
+                self.layout.root().display(),
+                octavo_api::names::LABEL_DYNAMIC_MIG
+            );
+        }
         if let Some(asked) = &options.nodes
-            && asked.nodes() != self.settings.nodes
+            && names(&asked.nodes()) != names(&self.settings.nodes)
         {
             bail!(
                 "a lab with other nodes is up in {}: run `octavo lab down` first, or leave \
                  --nodes out to keep it",
+                self.layout.root().display()
+            );
+        }
+        if let Some(asked) = &options.real_nodes
+            && names(&asked.nodes()) != names(self.real_nodes())
+        {
+            bail!(
+                "a lab with other real nodes is up in {}: run `octavo lab down` first, or leave                  --real-node out to keep it",
                 self.layout.root().display()
             );
         }
@@ -252,10 +299,12 @@ impl Lab {
             .iter()
             .filter(dead)
             .map(|component| component.name())
+            .chain(self.dead_real_nodes())
             .collect();
         if !dead.is_empty() {
             progress.line(&format!("starting again what had ended: {}", dead.join(", ")));
             self.start_control_plane(progress).await?;
+            self.mark_dead_real_nodes(&self.client().await?).await?;
             self.start_node_programs(progress).await?;
         }
         let client = self.client().await?;
@@ -265,6 +314,8 @@ impl Lab {
     }
 
     async fn start_control_plane(&self, progress: &Progress) -> anyhow::Result<()> {
+        // The API server listens on it.
+        self.ensure_bridge()?;
         progress.step("starting etcd and the API server");
         for component in [
             Component::Etcd,
@@ -284,27 +335,28 @@ impl Lab {
                 self.start(component).await?;
             }
         }
-        Ok(())
+        self.start_real_nodes(progress).await
     }
 
     async fn wait(&self, client: &kube::Client, options: &UpOptions) -> anyhow::Result<()> {
         options.progress.step("waiting until the lab serves");
         let runs = |component: Component| self.settings.components.contains(&component);
-        let names = self.settings.nodes.iter().map(|node| node.name.clone());
+        let names = |nodes: &[Node]| -> Vec<String> {
+            nodes.iter().map(|node| node.name.clone()).collect()
+        };
+        let simulated = if runs(Component::Kubelets) { &self.settings.nodes[..] } else { &[] };
+        let agentless = runs(Component::Kubelets) && !runs(Component::Agents);
         let wanted = Wanted {
-            nodes: if runs(Component::Kubelets) {
-                names.collect()
-            } else {
-                names.take(0).collect()
-            },
-            slices: runs(Component::Agents),
+            nodes: names(simulated).into_iter().chain(names(self.real_nodes())).collect(),
+            slices: runs(Component::Agents) || (!agentless && !self.real_nodes().is_empty()),
             patience: options.patience,
         };
         ready::wait(client, &wanted, &options.progress, || {
             self.settings
                 .components
                 .iter()
-                .try_for_each(|&component| start::check_alive(component, &self.layout))
+                .try_for_each(|&component| start::check_alive(component, &self.layout))?;
+            self.check_real_nodes()
         })
         .await
     }

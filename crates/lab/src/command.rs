@@ -14,7 +14,7 @@ use crate::cluster::{Lab, UpOptions};
 use crate::layout::Layout;
 use crate::output::{self, print};
 use crate::progress::Progress;
-use crate::{gpu, kubelet, logs, nodes, status, stop, tour};
+use crate::{gpu, kubelet, logs, nodes, real_node, status, stop, tour};
 
 /// Runs one `octavo lab` command to its end.
 ///
@@ -34,10 +34,11 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
         LabCommand::Gpu(args) => {
             print(&gpu::act(&layout, &open(&layout)?, &args.node, args.index, &args.action)?)
         }
-        LabCommand::Node(args) => node(&layout, &open(&layout)?, &args),
+        LabCommand::Node(args) => node(&layout, &open(&layout)?, &args).await,
         LabCommand::Logs(args) => Box::pin(logs::show(&layout, &args)).await,
         LabCommand::Tour(args) => Box::pin(run_tour(&open(&layout)?, &args)).await,
         LabCommand::Kubelets => Box::pin(run_kubelets(&layout)).await,
+        LabCommand::RealNode(args) => Box::pin(real_node::init::run(&layout, &args.name)).await,
     }
 }
 
@@ -50,6 +51,8 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
         UpOptions { nodes: args.nodes, ..UpOptions::new(layout.root(), octavo) }
     };
     let options = UpOptions {
+        real_nodes: args.real_node,
+        dynamic_mig: args.dynamic_mig,
         fake_driver: args.fake_driver,
         patience: Duration::from_secs(args.timeout),
         progress: Progress::to_stderr(),
@@ -107,9 +110,13 @@ fn kubectl(lab: &Lab, args: &KubectlArgs) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("run {}", tool.program.display()))
 }
 
-fn node(layout: &Layout, lab: &Lab, args: &NodeArgs) -> anyhow::Result<()> {
+async fn node(layout: &Layout, lab: &Lab, args: &NodeArgs) -> anyhow::Result<()> {
     let folder = gpu::node_folder(layout, lab, &args.node)?;
     match args.action {
+        NodeAction::Reboot if lab.real_nodes().iter().any(|node| node.name == args.node) => {
+            lab.reboot_real_node(&args.node).await?;
+            print(&format!("{} starts anew\n", args.node))
+        }
         NodeAction::Reboot => {
             let boot_id =
                 nodes::reboot(&folder).with_context(|| format!("reboot {}", args.node))?;

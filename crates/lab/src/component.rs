@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
+use crate::pki::KUBELET_CLIENT;
 use crate::process::CommandLine;
 use crate::settings::Settings;
 
@@ -109,8 +110,8 @@ fn etcd(layout: &Layout, settings: &Settings) -> Vec<String> {
 
 fn apiserver(layout: &Layout, settings: &Settings) -> Vec<String> {
     let pki = |name: &str| layout.pki_file(name);
-    vec![
-        "--bind-address=127.0.0.1".into(),
+    let mut flags = vec![
+        format!("--bind-address={}", settings.apiserver().ip()),
         // Else it looks for the address of a default route, which a machine need not have.
         "--advertise-address=127.0.0.1".into(),
         "--endpoint-reconciler-type=none".into(),
@@ -140,7 +141,15 @@ fn apiserver(layout: &Layout, settings: &Settings) -> Vec<String> {
         "--max-requests-inflight=2000".into(),
         "--max-mutating-requests-inflight=1000".into(),
         "--profiling=false".into(),
-    ]
+    ];
+    if settings.real.is_some() {
+        flags.extend([
+            flag("kubelet-certificate-authority", &pki("ca.crt")),
+            flag("kubelet-client-certificate", &pki(&format!("{KUBELET_CLIENT}.crt"))),
+            flag("kubelet-client-key", &pki(&format!("{KUBELET_CLIENT}.key"))),
+        ]);
+    }
+    flags
 }
 
 fn controller_manager(layout: &Layout, settings: &Settings) -> Vec<String> {

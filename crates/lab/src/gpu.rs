@@ -1,16 +1,16 @@
 //! `octavo lab gpu`: what happens to simulated GPUs.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_machine::{Event, EventKind, GpuState, Machine, RecoveryAction, State};
-use rustix::fs::FlockOperation;
 
 use crate::cluster::Lab;
 use crate::layout::Layout;
+
+mod mig;
 
 /// Folder of the driver library within a node's folder; the machine and its state lie there.
 const DRIVER_FOLDER: &str = "driver/usr/lib64";
@@ -21,10 +21,14 @@ pub(crate) enum GpuAction {
     Fail(Fail),
     /// Let it fall off the bus: every call answers "GPU is lost".
     Lost,
-    /// Clear all faults and values that were set.
+    /// Clear all faults and values that were set; MIG mode and instances stay.
     Heal,
+    /// Reset it: processes and MIG instances are gone, and a MIG mode that waited for this holds.
+    Reset,
     /// Set what it reports.
-    Set(Set),
+    Set(Box<Set>),
+    /// Change its MIG mode and instances behind the agent's back.
+    Mig(mig::MigArgs),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Args)]
@@ -59,6 +63,15 @@ pub(crate) struct Set {
     /// Frame buffer in use, in MiB
     #[arg(long, value_name = "MIB")]
     memory_used: Option<u64>,
+    /// Processes that use the GPU as a whole; while there are any its MIG mode stays
+    #[arg(long, value_name = "COUNT")]
+    processes: Option<u32>,
+    /// How long making a MIG instance takes, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_create: Option<u64>,
+    /// How long destroying a MIG instance takes, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_destroy: Option<u64>,
     /// Whether a row remap waits for a reset
     #[arg(long, value_name = "BOOL")]
     remap_pending: Option<bool>,
@@ -112,20 +125,26 @@ pub(crate) fn act(
     if usize::try_from(index).is_ok_and(|index| index >= count) {
         bail!("{node} has {count} GPUs, 0 to {}: there is no GPU {index}", count - 1);
     }
-    edit(&folder, |state| apply(state, index, action))
-        .with_context(|| format!("change the state of {node}"))?;
-    let done = match action {
-        GpuAction::Fail(_) => "has failed",
-        GpuAction::Lost => "is lost",
-        GpuAction::Heal => "is well",
-        GpuAction::Set(_) => "is set",
-    };
-    Ok(format!("GPU {index} of {node} {done}\n"))
+    let done = edit(&folder, &machine, |state| apply(&machine, state, index, action))
+        .with_context(|| format!("change GPU {index} of {node}"))?;
+    Ok(match done {
+        Done::Told(text) => text,
+        Done::Changed(what) => format!("GPU {index} of {node} {what}\n"),
+    })
+}
+
+/// What came of an action.
+#[derive(Debug, PartialEq, Eq)]
+enum Done {
+    /// The GPU changed: a predicate.
+    Changed(String),
+    /// Nothing did; this was asked for.
+    Told(String),
 }
 
 /// The folder of a node of the lab.
 pub(crate) fn node_folder(layout: &Layout, lab: &Lab, node: &str) -> anyhow::Result<PathBuf> {
-    if lab.settings().nodes.iter().any(|known| known.name == node) {
+    if lab.settings().all_nodes().any(|known| known.name == node) {
         return Ok(layout.node(node));
     }
     bail!("the lab has no node {node}: `octavo lab status` lists its nodes")
@@ -136,26 +155,77 @@ pub(crate) fn machine_file(folder: &Path) -> PathBuf {
     folder.join(DRIVER_FOLDER).join("machine.yaml")
 }
 
-/// Changes a node's state, one writer at a time.
-pub(crate) fn edit(folder: &Path, change: impl FnOnce(&mut State)) -> anyhow::Result<()> {
-    let folder = folder.join(DRIVER_FOLDER);
-    let lock = File::create(folder.join("state.lock")).context("open the lock of the state")?;
-    rustix::fs::flock(&lock, FlockOperation::LockExclusive).context("lock the state")?;
-    let path = folder.join("state.json");
-    let mut state = State::read(&path)?;
-    change(&mut state);
-    state.write(&path)?;
-    Ok(())
+/// Changes the state of the node in `folder`, one writer at a time.
+fn edit<T>(
+    folder: &Path,
+    machine: &Machine,
+    change: impl FnOnce(&mut State) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    octavo_machine::change(&folder.join(DRIVER_FOLDER), machine, change)
 }
 
-fn apply(state: &mut State, index: u32, action: &GpuAction) {
-    match action {
-        GpuAction::Fail(fault) => fail(state, index, fault),
-        GpuAction::Lost => state.gpus.entry(index).or_default().lost = true,
-        GpuAction::Heal => {
-            state.gpus.remove(&index);
+/// Does to the GPUs of the node in `folder` what a reboot does.
+pub(crate) fn reboot(folder: &Path) -> anyhow::Result<()> {
+    let machine = Machine::read(&machine_file(folder)).context("read the node's machine")?;
+    edit(folder, &machine, |state| {
+        state.reboot(&machine);
+        Ok(())
+    })
+}
+
+fn apply(
+    machine: &Machine,
+    state: &mut State,
+    index: u32,
+    action: &GpuAction,
+) -> anyhow::Result<Done> {
+    let done = match action {
+        GpuAction::Fail(fault) => {
+            fail(state, index, fault);
+            "has failed"
         }
-        GpuAction::Set(values) => set(state.gpus.entry(index).or_default(), values),
+        GpuAction::Lost => {
+            state.gpus.entry(index).or_default().lost = true;
+            "is lost"
+        }
+        GpuAction::Heal => {
+            heal(state, index);
+            "is well"
+        }
+        GpuAction::Reset => {
+            reset(machine, state.gpus.entry(index).or_default());
+            "is reset"
+        }
+        GpuAction::Set(values) => {
+            set(state, index, values);
+            "is set"
+        }
+        GpuAction::Mig(args) => return mig::apply(machine, state, index, args),
+    };
+    Ok(Done::Changed(done.to_owned()))
+}
+
+/// Everything of a GPU becomes as it was at first, but its MIG mode and instances, which are no
+/// fault.
+fn heal(state: &mut State, index: u32) {
+    let Some(gpu) = state.gpus.remove(&index) else { return };
+    let mut mig = gpu.mig;
+    for instance in mig.instances.values_mut() {
+        for inner in instance.compute_instances.values_mut() {
+            inner.processes = 0;
+        }
+    }
+    if mig != octavo_machine::MigState::default() {
+        state.gpus.insert(index, GpuState { mig, ..GpuState::default() });
+    }
+}
+
+fn reset(machine: &Machine, gpu: &mut GpuState) {
+    gpu.processes = 0;
+    gpu.ecc.volatile_corrected = 0;
+    gpu.ecc.volatile_uncorrected = 0;
+    if let Some(mig) = &machine.model.mig {
+        gpu.mig.reset(mig);
     }
 }
 
@@ -207,7 +277,11 @@ fn graver(one: RecoveryAction, other: RecoveryAction) -> RecoveryAction {
     if weight(other) > weight(one) { other } else { one }
 }
 
-fn set(gpu: &mut GpuState, values: &Set) {
+fn set(state: &mut State, index: u32, values: &Set) {
+    state.mig_create_millis = values.mig_create.unwrap_or(state.mig_create_millis);
+    state.mig_destroy_millis = values.mig_destroy.unwrap_or(state.mig_destroy_millis);
+    let gpu = state.gpus.entry(index).or_default();
+    gpu.processes = values.processes.unwrap_or(gpu.processes);
     gpu.temperature_celsius = values.temperature.or(gpu.temperature_celsius);
     gpu.power_milliwatts =
         values.power.map(|watts| watts.saturating_mul(1000)).or(gpu.power_milliwatts);

@@ -3,11 +3,11 @@
 //! ```text
 //!  <node>/driver/   the driver's root: libraries, binaries, firmware; machine.yaml, state.json
 //!  <node>/dev/      device nodes
-//!  <node>/proc/     what the kernel tells of the driver
+//!  <node>/proc/     what the kernel tells of the driver; files of MIG instances come and go
 //!  <node>/sys/      where the GPUs sit in the `PCIe` tree
 //! ```
 //!
-//! `dev` and `sys` say nothing of a single node: each is a link to a folder that all nodes of a
+//! `dev`, `sys` and the numbers of capabilities say nothing of a single node: each is a link to a folder that all nodes of a
 //! machine share. With hundreds of nodes these are most of the files, and removing them would take
 //! longer than all else.
 //!
@@ -35,10 +35,17 @@ const TRAYS_PER_RACK: u32 = 18;
 /// Parts that all nodes of a machine share.
 const SHARED: [&str; 2] = ["dev", "sys"];
 
+/// Numbers of capabilities in the folder that nodes of a machine share.
+const CAPABILITIES: &str = "nvidia-caps";
+
 /// Builds what all nodes of a machine share in `shared_dir`.
 pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
     let tree = Tree::new(shared_dir);
     device_nodes::write(&tree, machine)?;
+    if machine.model.mig.is_some() {
+        let table = proc_files::mig_minors(machine);
+        tree.file(Path::new(CAPABILITIES).join("mig-minors"), &table)?;
+    }
     sys_files::write(&tree, machine)
 }
 
@@ -69,6 +76,9 @@ pub(crate) fn build(
     proc_files::write(&tree, &machine, boot_id)?;
     for part in SHARED {
         tree.link(part, shared_dir.join(part))?;
+    }
+    if machine.model.mig.is_some() {
+        tree.link(proc_files::MIG_TABLE, shared_dir.join(CAPABILITIES))?;
     }
     tree.replace(&Path::new(driver_root::LIBRARIES).join("machine.yaml"), &description)
 }

@@ -1,5 +1,6 @@
 //! Kubeconfig files of the lab's clients.
 
+use std::net::SocketAddrV4;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -20,13 +21,13 @@ pub(crate) enum Credential<'a> {
 
 /// Writes the kubeconfig of every client with a certificate; the administrator's is the one
 /// that people use.
-pub(crate) fn write_all(layout: &Layout, apiserver_port: u16) -> anyhow::Result<()> {
+pub(crate) fn write_all(layout: &Layout, apiserver: SocketAddrV4) -> anyhow::Result<()> {
     for client in CLIENTS {
         let path = match client.stem {
             "admin" => layout.kubeconfig(),
             stem => layout.client_kubeconfig(stem),
         };
-        write(&path, layout, apiserver_port, &Credential::Certificate(client.stem))?;
+        write(&path, layout, apiserver, &Credential::Certificate(client.stem))?;
     }
     Ok(())
 }
@@ -35,7 +36,7 @@ pub(crate) fn write_all(layout: &Layout, apiserver_port: u16) -> anyhow::Result<
 pub(crate) fn write(
     path: &Path,
     layout: &Layout,
-    apiserver_port: u16,
+    apiserver: SocketAddrV4,
     credential: &Credential<'_>,
 ) -> anyhow::Result<()> {
     let user = match credential {
@@ -49,7 +50,7 @@ pub(crate) fn write(
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{ "name": "octavo-lab", "cluster": {
-            "server": format!("https://127.0.0.1:{apiserver_port}"),
+            "server": format!("https://{apiserver}"),
             "certificate-authority-data": inline(layout, "ca.crt")?,
         }}],
         "users": [{ "name": "octavo-lab", "user": user }],
@@ -89,14 +90,18 @@ fn inline(layout: &Layout, name: &str) -> anyhow::Result<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    const APISERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 20123);
 
     #[test]
     fn every_client_gets_a_kubeconfig_that_carries_all_it_needs() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(folder.path()).unwrap();
-        pki::create(&layout.pki()).unwrap();
-        write_all(&layout, 20123).unwrap();
+        pki::create(&layout.pki(), None).unwrap();
+        write_all(&layout, APISERVER).unwrap();
         for path in [layout.kubeconfig(), layout.client_kubeconfig("scheduler")] {
             let config = Kubeconfig::read_from(&path).unwrap();
             let cluster = config.clusters[0].cluster.as_ref().unwrap();
@@ -113,9 +118,9 @@ mod tests {
     fn a_node_s_kubeconfig_names_its_token_file_and_no_certificate() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(folder.path()).unwrap();
-        pki::create(&layout.pki()).unwrap();
+        pki::create(&layout.pki(), None).unwrap();
         let (path, token) = (folder.path().join("config"), folder.path().join("token"));
-        write(&path, &layout, 20123, &Credential::TokenFile(&token)).unwrap();
+        write(&path, &layout, APISERVER, &Credential::TokenFile(&token)).unwrap();
         let config = Kubeconfig::read_from(&path).unwrap();
         let user = config.auth_infos[0].auth_info.as_ref().unwrap();
         assert_eq!(user.token_file.as_deref(), token.to_str());
@@ -126,8 +131,8 @@ mod tests {
     async fn no_client_of_the_lab_goes_through_a_proxy() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(folder.path()).unwrap();
-        pki::create(&layout.pki()).unwrap();
-        write_all(&layout, 20123).unwrap();
+        pki::create(&layout.pki(), None).unwrap();
+        write_all(&layout, APISERVER).unwrap();
         let path = layout.kubeconfig();
         // What `HTTPS_PROXY` does to a client, without a change of this process's environment.
         let text = std::fs::read_to_string(&path).unwrap();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use crate::component::Component;
+use crate::real_node::RealProgram;
 
 /// Longest path that a Unix socket address holds, in bytes (`sockaddr_un`, less the final zero).
 const LONGEST_SOCKET: usize = 107;
@@ -14,13 +15,14 @@ const LONGEST_SOCKET: usize = 107;
 const DEEPEST_SOCKET: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
 
 /// Everything that may lie in a state folder. `down` removes these and nothing else.
-const PARTS: [&str; 12] = [
+const PARTS: [&str; 13] = [
     "pki",
     "etcd",
     "logs",
     "pids",
     "nodes",
     "machines",
+    "real",
     "kubeconfig",
     "lab.json",
     "scheduler.yaml",
@@ -100,6 +102,37 @@ impl Layout {
     /// Log of a component: its standard output and error.
     pub fn log(&self, component: Component) -> PathBuf {
         self.root.join("logs").join(format!("{}.log", component.name()))
+    }
+
+    /// Folder of what real nodes have beyond what simulated ones have.
+    pub(crate) fn real(&self) -> PathBuf {
+        self.root.join("real")
+    }
+
+    /// A real node's own part of it: its kubelet's and containerd's files below `lib`, its logs of
+    /// pods below `log`.
+    pub fn real_node(&self, name: &str) -> PathBuf {
+        self.real().join(name)
+    }
+
+    /// The archive of the images that real nodes get.
+    pub(crate) fn images(&self) -> PathBuf {
+        self.real().join("images.tar")
+    }
+
+    /// Log of a program of a real node, or of the node itself (`node`).
+    pub(crate) fn real_log(&self, name: &str, program: &str) -> PathBuf {
+        self.logs().join(format!("{name}.{program}.log"))
+    }
+
+    /// Pid file of the process whose end is a real node's.
+    pub(crate) fn real_pid(&self, name: &str) -> PathBuf {
+        self.pids().join(name)
+    }
+
+    /// The id of a program of a real node, as the node counts processes.
+    pub(crate) fn real_pid_file(&self, name: &str, program: RealProgram) -> PathBuf {
+        self.real_node(name).join(format!("{}.pid", program.name()))
     }
 
     pub(crate) fn pki(&self) -> PathBuf {

@@ -12,6 +12,7 @@
 //!            │  ├───> start ────> component (command lines) ──> process (pid files)
 //!            │  ├───> manifests   the chart's objects
 //!            │  ├───> nodes ────> hardware (folders of simulated hardware)
+//!            │  ├───> real_node   namespaces with a kubelet, containerd and an agent
 //!            │  └───> ready       waits for nodes and slices
 //!  down ──> stop ───> process
 //! ```
@@ -27,6 +28,7 @@ mod cluster;
 mod command;
 mod component;
 mod driver_library;
+mod dynamic_mig;
 mod gpu;
 mod hardware;
 mod kubeconfig;
@@ -43,6 +45,7 @@ mod ports;
 mod process;
 mod progress;
 mod ready;
+mod real_node;
 mod settings;
 mod start;
 mod status;
@@ -50,12 +53,18 @@ mod stop;
 mod tour;
 
 pub use args::LabArgs;
+pub use binaries::control_plane;
 pub use cluster::{Lab, UpOptions};
 pub use command::run;
 pub use component::Component;
+pub use dynamic_mig::{DynamicMig, DynamicMigError, Extent, NodeDynamicMig};
 pub use layout::Layout;
 pub use nodeset::{NodeSet, NodeSetError};
 pub use ports::Ports;
 pub use process::Process;
 pub use progress::Progress;
-pub use settings::{Node, Settings, Tool};
+pub use real_node::RealProgram;
+pub use real_node::images::TOOLS_IMAGE;
+pub use real_node::requirements::real_node_obstacle;
+pub use real_node::set::{RealNodeSet, RealNodeSetError};
+pub use settings::{Node, RealNodes, Settings, Tool};

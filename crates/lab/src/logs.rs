@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::args::LogsArgs;
+use crate::args::{LogSource, LogsArgs};
 use crate::layout::Layout;
 use crate::output::print;
 
@@ -14,10 +14,12 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// Prints the log, and with `--follow` what is added to it.
 pub(crate) async fn show(layout: &Layout, args: &LogsArgs) -> anyhow::Result<()> {
-    let path = layout.log(args.component);
-    let mut file = std::fs::File::open(&path).with_context(|| {
-        format!("{} has no log in {}: is a lab up there?", args.component.name(), path.display())
-    })?;
+    let path = match &args.process {
+        LogSource::Component(component) => layout.log(*component),
+        LogSource::Real(node, program) => layout.real_log(node, program),
+    };
+    let mut file = std::fs::File::open(&path)
+        .with_context(|| format!("there is no log {}: is a lab up there?", path.display()))?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).with_context(|| format!("read {}", path.display()))?;
     let text = String::from_utf8_lossy(&bytes);

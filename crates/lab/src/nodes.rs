@@ -16,11 +16,13 @@ use octavo_machine::Machine;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::dynamic_mig::NodeDynamicMig;
 use crate::gpu;
 use crate::hardware;
 use crate::kubeconfig::{self, Credential};
 use crate::layout::Layout;
 use crate::manifests;
+use crate::nodeset;
 use crate::pki;
 use crate::progress::Progress;
 use crate::settings::{Node, Settings};
@@ -36,7 +38,7 @@ const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 pub(crate) type Machines = BTreeMap<String, Machine>;
 
 /// Reads the description of every machine that the nodes are of.
-pub(crate) fn load_machines(nodes: &[Node]) -> anyhow::Result<Machines> {
+pub(crate) fn load_machines<'a>(nodes: impl Iterator<Item = &'a Node>) -> anyhow::Result<Machines> {
     let mut machines = Machines::new();
     for node in nodes {
         if let Entry::Vacant(vacant) = machines.entry(node.machine.clone()) {
@@ -48,21 +50,41 @@ pub(crate) fn load_machines(nodes: &[Node]) -> anyhow::Result<Machines> {
     Ok(machines)
 }
 
-/// Makes every node. The service account of the agents must be there.
+/// What runs a node's agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The process of all agents, which takes a config file from the node's folder.
+    Simulated,
+    /// The node itself, which has its files elsewhere.
+    Real,
+}
+
+impl Kind {
+    /// Value of the label by which pods choose nodes of a kind.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Simulated => "true",
+            Self::Real => "real",
+        }
+    }
+}
+
+/// Makes every one of these nodes. The service account of the agents must be there.
 pub(crate) async fn create(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
+    (nodes, kind): (&[Node], Kind),
     machines: &Machines,
     driver_library: &Path,
     progress: &Progress,
 ) -> anyhow::Result<()> {
     let builds = Arc::new(Builds::default());
     let _ended = EndBuilds(Arc::clone(&builds));
-    let maker = Maker { client, layout, settings, driver_library, builds };
-    maker.make_shared(machines).await?;
-    let total = settings.nodes.len();
-    let made = stream::iter(settings.nodes.iter().filter_map(|node| {
+    let maker = Maker { client, layout, settings, kind, driver_library, builds };
+    maker.make_shared(nodes, machines).await?;
+    let total = nodes.len();
+    let made = stream::iter(nodes.iter().filter_map(|node| {
         let machine = machines.get(&node.machine)?.clone();
         Some(Box::pin(maker.make(node, machine)))
     }))
@@ -82,9 +104,11 @@ pub(crate) fn boot_id() -> anyhow::Result<String> {
     Ok(id.trim().to_owned())
 }
 
-/// Does to a node's folder what a reboot does: a new boot id, an empty `/run`, counters that
-/// begin anew with the driver. Returns the boot id.
+/// Does to a node's folder what a reboot does: a new boot id, an empty `/run`, GPUs without MIG
+/// instances, counters that begin anew with the driver. Returns the boot id.
 pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
+    // First: whoever sees the new boot id must find the GPUs as they are after it.
+    gpu::reboot(folder)?;
     let boot_id = boot_id()?;
     let path = folder.join("proc/sys/kernel/random/boot_id");
     let next = path.with_extension("next");
@@ -101,12 +125,11 @@ pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
             }
         }
     }
-    gpu::edit(folder, |state| {
-        for gpu in state.gpus.values_mut() {
-            gpu.ecc.volatile_corrected = 0;
-            gpu.ecc.volatile_uncorrected = 0;
-        }
-    })?;
+    // Limits of shares; the folder itself stays, as `/run` does.
+    match std::fs::remove_dir_all(folder.join("run/octavo")) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        removed => removed.with_context(|| format!("empty {}/run", folder.display()))?,
+    }
     Ok(boot_id)
 }
 
@@ -114,6 +137,7 @@ struct Maker<'a> {
     client: &'a kube::Client,
     layout: &'a Layout,
     settings: &'a Settings,
+    kind: Kind,
     driver_library: &'a Path,
     builds: Arc<Builds>,
 }
@@ -150,17 +174,13 @@ impl Drop for EndBuilds {
 
 impl Maker<'_> {
     /// Builds what the nodes of each machine share.
-    async fn make_shared(&self, machines: &Machines) -> anyhow::Result<()> {
+    async fn make_shared(&self, nodes: &[Node], machines: &Machines) -> anyhow::Result<()> {
         // Nodes of one machine have one stem, and no other machine has it.
-        let stems: BTreeMap<&str, &str> = self
-            .settings
-            .nodes
-            .iter()
-            .map(|node| (node.machine.as_str(), stem(&node.name)))
-            .collect();
+        let stems: BTreeMap<&str, String> =
+            nodes.iter().map(|node| (node.machine.as_str(), stem(node))).collect();
         for (name, stem) in stems {
             let Some(machine) = machines.get(name).cloned() else { continue };
-            let (folder, builds) = (self.layout.machine(stem), Arc::clone(&self.builds));
+            let (folder, builds) = (self.layout.machine(&stem), Arc::clone(&self.builds));
             let build = move || builds.run(|| hardware::build_shared(&folder, &machine));
             tokio::task::spawn_blocking(build)
                 .await
@@ -175,7 +195,7 @@ impl Maker<'_> {
         let built = tokio::task::spawn_blocking({
             let (folder, name, index) = (folder.clone(), node.name.clone(), node.index);
             let library = self.driver_library.to_owned();
-            let shared = self.layout.machine(stem(&node.name));
+            let shared = self.layout.machine(&stem(node));
             let (builds, boot_id) = (Arc::clone(&self.builds), boot_id()?);
             move || {
                 hardware::place_in_fabric(&mut machine, index);
@@ -196,7 +216,8 @@ impl Maker<'_> {
 
     /// Creates the Node object; its status and lease are its kubelet's. Returns its UID.
     async fn create_object(&self, node: &Node) -> anyhow::Result<String> {
-        let object: NodeObject = serde_json::from_value(object(node)).context("make a node")?;
+        let object: NodeObject =
+            serde_json::from_value(object(node, self.kind)).context("make a node")?;
         let nodes: Api<NodeObject> = Api::all(self.client.clone());
         let created = nodes
             .create(&PostParams::default(), &object)
@@ -238,27 +259,32 @@ impl Maker<'_> {
         pki::write_secret(&token_file, token)?;
         let kubeconfig = folder.join("kubeconfig");
         let credential = Credential::TokenFile(&token_file);
-        kubeconfig::write(&kubeconfig, self.layout, self.settings.ports.apiserver, &credential)?;
-        let config = AgentConfig::new(&node.name, folder, kubeconfig);
+        kubeconfig::write(&kubeconfig, self.layout, self.settings.apiserver(), &credential)?;
+        if self.kind == Kind::Real {
+            return Ok(());
+        }
+        let config = AgentConfig::new(node, folder, kubeconfig);
+        std::fs::create_dir_all(&config.run_root)
+            .with_context(|| format!("create {}", config.run_root.display()))?;
         let text = serde_saphyr::to_string(&config).context("write an agent's config as YAML")?;
         let path = folder.join("agent.yaml");
         std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     }
 }
 
-/// What the names of a machine's nodes have in common.
-fn stem(node: &str) -> &str {
-    node.rsplit_once('-').map_or(node, |(stem, _)| stem)
+/// What nodes of one machine have in common: a name made of the machine's.
+fn stem(node: &Node) -> String {
+    nodeset::stem(&node.machine).unwrap_or_else(|| "node".to_owned())
 }
 
-fn object(node: &Node) -> serde_json::Value {
+fn object(node: &Node, kind: Kind) -> serde_json::Value {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
     };
-    // A path is no label value; its nodes' common name is.
-    let machine = stem(&node.name);
+    // A path is no label value; what is made of it for names is.
+    let machine = stem(node);
     json!({
         "apiVersion": "v1",
         "kind": "Node",
@@ -267,7 +293,7 @@ fn object(node: &Node) -> serde_json::Value {
             "kubernetes.io/arch": arch,
             "kubernetes.io/os": "linux",
             "node.kubernetes.io/instance-type": machine,
-            "octavo.dev/lab": "true",
+            "octavo.dev/lab": kind.label(),
             "nvidia.com/gpu.present": "true",
         }},
     })
@@ -285,12 +311,14 @@ struct AgentConfig<'a> {
     sys_root: PathBuf,
     kubelet_root: PathBuf,
     cdi_root: PathBuf,
+    run_root: PathBuf,
+    dynamic_mig: &'a NodeDynamicMig,
 }
 
 impl<'a> AgentConfig<'a> {
-    fn new(node_name: &'a str, folder: &'a Path, kubeconfig: PathBuf) -> Self {
+    fn new(node: &'a Node, folder: &'a Path, kubeconfig: PathBuf) -> Self {
         Self {
-            node_name,
+            node_name: &node.name,
             kubeconfig,
             driver_root: folder.join("driver"),
             // The parent of `dev`.
@@ -299,6 +327,8 @@ impl<'a> AgentConfig<'a> {
             sys_root: folder.join("sys"),
             kubelet_root: folder.join("kubelet"),
             cdi_root: folder.join("cdi"),
+            run_root: folder.join("run"),
+            dynamic_mig: &node.dynamic_mig,
         }
     }
 }
@@ -309,8 +339,13 @@ mod tests {
 
     #[test]
     fn a_node_object_has_its_labels_and_a_machine_that_is_no_path() {
-        let node = Node { name: "my-box-3".into(), machine: "/m/my_box.yaml".into(), index: 3 };
-        let object: NodeObject = serde_json::from_value(object(&node)).unwrap();
+        let node = Node {
+            name: "my-box-3".into(),
+            machine: "/m/my_box.yaml".into(),
+            index: 3,
+            dynamic_mig: NodeDynamicMig::default(),
+        };
+        let object: NodeObject = serde_json::from_value(object(&node, Kind::Simulated)).unwrap();
         let labels = object.metadata.labels.unwrap();
         assert_eq!(labels["node.kubernetes.io/instance-type"], "my-box");
         assert_eq!(labels["kubernetes.io/hostname"], "my-box-3");
@@ -321,13 +356,21 @@ mod tests {
     #[test]
     fn an_agent_s_config_names_the_parts_of_its_node() {
         let folder = Path::new("/s/nodes/n");
-        let config = AgentConfig::new("n", folder, folder.join("kubeconfig"));
+        let node = Node {
+            name: "n".into(),
+            machine: "t4".into(),
+            index: 0,
+            dynamic_mig: NodeDynamicMig::Some([1, 3].into()),
+        };
+        let config = AgentConfig::new(&node, folder, folder.join("kubeconfig"));
         let text = serde_saphyr::to_string(&config).unwrap();
-        let read: BTreeMap<String, String> = serde_saphyr::from_str(&text).unwrap();
+        let read: BTreeMap<String, serde_json::Value> = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read["nodeName"], "n");
         assert_eq!(read["driverRoot"], "/s/nodes/n/driver");
         assert_eq!(read["devRoot"], "/s/nodes/n");
         assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
+        assert_eq!(read["runRoot"], "/s/nodes/n/run");
+        assert_eq!(read["dynamicMig"], serde_json::json!([1, 3]));
     }
 
     #[test]

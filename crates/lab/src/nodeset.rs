@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use crate::dynamic_mig::NodeDynamicMig;
 use crate::settings::Node;
 
 /// Machines and how many nodes there are to be of each, in the order given.
@@ -53,6 +54,7 @@ impl NodeSet {
                 name: name(machine, index),
                 machine: machine.clone(),
                 index,
+                dynamic_mig: NodeDynamicMig::default(),
             })
             .collect()
     }
@@ -106,7 +108,7 @@ impl fmt::Display for NodeSet {
 }
 
 /// What a machine gives to its nodes' names: a DNS label made of its file's stem.
-fn stem(machine: &str) -> Option<String> {
+pub(crate) fn stem(machine: &str) -> Option<String> {
     let name = Path::new(machine).file_name()?.to_str()?;
     let name = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).unwrap_or(name);
     let label: String = name

@@ -34,14 +34,14 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 pub(crate) fn welcome(lab: &Lab, state: &str, took: Duration) -> String {
     let settings = lab.settings();
     let mut machines: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in &settings.nodes {
+    for node in settings.all_nodes() {
         *machines.entry(node.machine.as_str()).or_default() += 1;
     }
     let kubernetes = settings.kubernetes.as_deref().unwrap_or("from KUBEBUILDER_ASSETS");
     let mut text = format!(
         "The lab {state} after {:.1} s: Kubernetes {kubernetes}, {} nodes, in {}\n",
         took.as_secs_f64(),
-        settings.nodes.len(),
+        settings.all_nodes().count(),
         lab.state_dir().display()
     );
     if !machines.is_empty() {
@@ -99,7 +99,7 @@ fn status_table(status: &Status) -> String {
             .resident_bytes
             .map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
         components.add_row([
-            component.name.to_owned(),
+            component.name.clone(),
             pid,
             component.state.to_owned(),
             memory,
@@ -199,7 +199,7 @@ mod tests {
             kubernetes: Some("v1.36.3".to_owned()),
             started: None,
             components: vec![ComponentStatus {
-                name: "etcd",
+                name: "etcd".to_owned(),
                 pid: None,
                 state: "ended",
                 resident_bytes: None,

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -14,6 +15,9 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
+
+use crate::real_node::config::identities;
+use crate::settings::RealNodes;
 
 /// A client of the API server: file stem, common name (the user), organisations (the groups).
 pub(crate) struct ClientIdentity {
@@ -36,6 +40,22 @@ pub(crate) const CLIENTS: [ClientIdentity; 4] = [
     ClientIdentity { stem: "scheduler", user: "system:kube-scheduler", groups: &[] },
 ];
 
+/// A real node's kubelet as a client of the API server.
+pub(crate) struct NodeClient {
+    pub(crate) stem: String,
+    pub(crate) user: String,
+}
+
+/// A real node's kubelet as the server that the API server asks for logs.
+pub(crate) struct NodeServer {
+    pub(crate) stem: String,
+    pub(crate) name: String,
+    pub(crate) address: Ipv4Addr,
+}
+
+/// File stem of the API server as a client of kubelets.
+pub(crate) const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
+
 /// Names and addresses by which the API server is called: from outside, and from pods by the
 /// service `kubernetes`, which has the first address of the service range.
 const APISERVER_NAMES: [&str; 7] = [
@@ -49,12 +69,24 @@ const APISERVER_NAMES: [&str; 7] = [
 ];
 
 /// Makes every key and certificate in `folder`, which is created.
-pub(crate) fn create(folder: &Path) -> anyhow::Result<()> {
+pub(crate) fn create(folder: &Path, real: Option<&RealNodes>) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let cluster = Authority::create(folder, "ca", "octavo-lab")?;
-    cluster.server(folder, "apiserver", "kube-apiserver", &APISERVER_NAMES)?;
+    let gateway = real.map(|real| real.gateway().to_string());
+    let names: Vec<&str> = APISERVER_NAMES.into_iter().chain(gateway.as_deref()).collect();
+    cluster.server(folder, "apiserver", "kube-apiserver", &names)?;
     for client in CLIENTS {
         cluster.client(folder, client.stem, client.user, client.groups)?;
+    }
+    if let Some(real) = real {
+        // The group may do everything, as kubeadm has it, logs and exec of kubelets included.
+        let groups = ["system:masters"];
+        cluster.client(folder, KUBELET_CLIENT, "kube-apiserver-kubelet-client", &groups)?;
+        for (client, server) in identities(real) {
+            cluster.client(folder, &client.stem, &client.user, &["system:nodes"])?;
+            let hosts = [server.name.as_str(), &server.address.to_string()];
+            cluster.server(folder, &server.stem, &server.name, &hosts)?;
+        }
     }
     let etcd = Authority::create(folder, "etcd-ca", "octavo-lab-etcd")?;
     etcd.peer(folder, "etcd", "etcd", &["127.0.0.1", "localhost"])?;

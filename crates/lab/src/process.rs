@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// Names, in the environment of every process of a lab, the state folder that it belongs to:
 /// what is found by it is stopped even where no pid file names it.
-const MARK: &str = "OCTAVO_LAB_OF";
+pub(crate) const MARK: &str = "OCTAVO_LAB_OF";
 
 /// Would lead clients of the lab, which is on loopback, through a proxy.
 const PROXIES: [&str; 6] =

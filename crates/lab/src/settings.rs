@@ -1,12 +1,14 @@
 //! What a lab is made of, as `lab.json` keeps it from `up` to `down`.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use crate::component::Component;
+use crate::dynamic_mig::NodeDynamicMig;
 use crate::layout::Layout;
 use crate::ports::Ports;
 
@@ -28,7 +30,22 @@ pub struct Settings {
     pub octavo: PathBuf,
     /// Which processes belong to the lab.
     pub components: Vec<Component>,
-    /// The nodes, as they were asked for.
+    /// The simulated nodes, as they were asked for.
+    pub nodes: Vec<Node>,
+    /// The real nodes; absent where there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real: Option<RealNodes>,
+}
+
+/// The real nodes of a lab.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RealNodes {
+    /// Folder with containerd, its shim and ctr.
+    pub containerd: PathBuf,
+    /// Which network of 256 addresses in 198.18.0.0/15 the nodes and the API server have, from 0.
+    pub network: u16,
+    /// The nodes. The place in this list is a node's number.
     pub nodes: Vec<Node>,
 }
 
@@ -42,7 +59,7 @@ pub struct Tool {
     pub args: Vec<String>,
 }
 
-/// A simulated node.
+/// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Node {
@@ -52,9 +69,24 @@ pub struct Node {
     pub machine: String,
     /// Which of the machines of its kind it is, from 0.
     pub index: u32,
+    /// Which of its GPUs are opted in to dynamic MIG.
+    #[serde(default)]
+    pub dynamic_mig: NodeDynamicMig,
 }
 
 impl Settings {
+    /// Where the API server listens: on loopback, unless nodes must reach it from namespaces of
+    /// their own.
+    pub fn apiserver(&self) -> SocketAddrV4 {
+        let address = self.real.as_ref().map_or(Ipv4Addr::LOCALHOST, RealNodes::gateway);
+        SocketAddrV4::new(address, self.ports.apiserver)
+    }
+
+    /// The names of all nodes, the simulated ones first.
+    pub(crate) fn all_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().chain(self.real.iter().flat_map(|real| &real.nodes))
+    }
+
     /// Reads a lab's settings; none where there is no lab.
     pub fn read(layout: &Layout) -> anyhow::Result<Option<Self>> {
         let path = layout.settings();

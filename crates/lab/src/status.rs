@@ -16,6 +16,7 @@ use crate::kubeconfig;
 use crate::layout::Layout;
 use crate::process::Process;
 use crate::ready;
+use crate::real_node::{RealProgram, holder, places};
 use crate::settings::{Node, Settings};
 
 /// How long the API server may take to answer.
@@ -41,7 +42,7 @@ pub(crate) struct Status {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ComponentStatus {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) pid: Option<i32>,
     /// `running` or `ended`.
     pub(crate) state: &'static str,
@@ -74,13 +75,18 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
             problem: None,
         });
     };
-    let components: Vec<ComponentStatus> =
-        settings.components.iter().map(|&component| look_at(component, layout)).collect();
+    let real = places(layout, &settings).flat_map(|place| real_programs(layout, &place.node.name));
+    let components: Vec<ComponentStatus> = settings
+        .components
+        .iter()
+        .map(|&component| look_at(component, layout))
+        .chain(real)
+        .collect();
     let seen = match tokio::time::timeout(PATIENCE, Box::pin(ask(layout))).await {
         Ok(Ok(seen)) => Some(seen),
         _ => None,
     };
-    let nodes = nodes(layout, &settings.nodes, seen.as_ref());
+    let nodes = nodes(layout, settings.all_nodes(), seen.as_ref());
     let problem = problem(&settings, &components, &nodes, seen.is_some());
     Ok(Status {
         state: if problem.is_none() { "up" } else { "degraded" },
@@ -94,14 +100,27 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
     })
 }
 
+/// The processes of a real node. Those of one that has ended have, too.
+fn real_programs(layout: &Layout, node: &str) -> impl Iterator<Item = ComponentStatus> {
+    RealProgram::ALL.into_iter().map(move |program| {
+        let process = holder::program(layout, node, program);
+        let log = layout.real_log(node, program.name());
+        told(format!("{node}/{}", program.name()), process, log)
+    })
+}
+
 fn look_at(component: Component, layout: &Layout) -> ComponentStatus {
     let process = Process::read(&layout.pid_file(component)).filter(|process| process.is_alive());
+    told(component.name().to_owned(), process, layout.log(component))
+}
+
+fn told(name: String, process: Option<Process>, log: PathBuf) -> ComponentStatus {
     ComponentStatus {
-        name: component.name(),
+        name,
         pid: process.map(|process| process.pid),
         state: if process.is_some() { "running" } else { "ended" },
         resident_bytes: process.and_then(Process::resident),
-        log: layout.log(component),
+        log,
     }
 }
 
@@ -129,11 +148,14 @@ async fn ask(layout: &Layout) -> anyhow::Result<Seen> {
     Ok(Seen { ready, slices })
 }
 
-fn nodes(layout: &Layout, nodes: &[Node], seen: Option<&Seen>) -> Vec<NodeStatus> {
+fn nodes<'a>(
+    layout: &Layout,
+    nodes: impl Iterator<Item = &'a Node>,
+    seen: Option<&Seen>,
+) -> Vec<NodeStatus> {
     // Machines of one name have as many GPUs as one another.
     let mut gpus: BTreeMap<&str, Option<usize>> = BTreeMap::new();
     nodes
-        .iter()
         .map(|node| NodeStatus {
             name: node.name.clone(),
             machine: node.machine.clone(),
@@ -156,7 +178,7 @@ fn problem(
     let ended: Vec<&str> = components
         .iter()
         .filter(|component| component.state == "ended")
-        .map(|component| component.name)
+        .map(|component| component.name.as_str())
         .collect();
     if !settings.complete {
         return Some(
@@ -173,11 +195,15 @@ fn problem(
         return Some("the API server does not answer: see `octavo lab logs kube-apiserver`".into());
     }
     let runs = |component| settings.components.contains(&component);
+    let is_real = |node: &NodeStatus| {
+        settings.real.iter().flat_map(|real| &real.nodes).any(|real| real.name == node.name)
+    };
     let waiting = nodes
         .iter()
         .filter(|node| {
-            (runs(Component::Kubelets) && node.ready != Some(true))
-                || (runs(Component::Agents) && node.slices == Some(0))
+            let real = is_real(node);
+            ((real || runs(Component::Kubelets)) && node.ready != Some(true))
+                || ((real || runs(Component::Agents)) && node.slices == Some(0))
         })
         .count();
     (waiting > 0).then(|| {

@@ -8,6 +8,7 @@ use crate::component::Component;
 use crate::layout::Layout;
 use crate::lock::Lock;
 use crate::process::{self, Process};
+use crate::real_node;
 
 /// How long agents and kubelets may take to end when asked to.
 const GRACE: Duration = Duration::from_secs(3);
@@ -22,7 +23,8 @@ const CONTROL_PLANE_GRACE: Duration = Duration::from_millis(300);
 /// Works on whatever a crash has left: processes without pid files, pid files without
 /// processes, half a state folder.
 pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Option<usize>> {
-    if !layout.has_lab() && process::strays(layout.root()).is_empty() {
+    let nothing = !layout.has_lab() && process::strays(layout.root()).is_empty();
+    if nothing && !real_node::has_leftovers(layout) {
         // An `up` that ended while it was building Kubernetes has left no more than its lock.
         if layout.lock().exists() {
             Lock::take(layout)?.remove()?;
@@ -36,7 +38,8 @@ pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Opt
     Ok(Some(stopped))
 }
 
-/// Stops every process of the lab, the control plane last, and says how many there were.
+/// Stops every process of the lab, the control plane last, and says how many there were. What real
+/// nodes have made outside of their namespaces goes with them.
 pub(crate) async fn all(layout: &Layout) -> anyhow::Result<usize> {
     let known = |component: Component| {
         Process::read(&layout.pid_file(component)).filter(|process| process.is_alive())
@@ -48,6 +51,9 @@ pub(crate) async fn all(layout: &Layout) -> anyhow::Result<usize> {
     all.sort_unstable();
     all.dedup();
     let count = all.len();
+    // Real nodes end at once, with all that runs in them: nothing of them is kept.
+    let real: Vec<Process> = real_node::holder::all(layout);
+    process::stop(&real, Duration::ZERO).await;
     process::stop(&on_nodes, GRACE).await;
     process::stop(&all, CONTROL_PLANE_GRACE).await;
     // What a component started in its last moments.
@@ -57,6 +63,7 @@ pub(crate) async fn all(layout: &Layout) -> anyhow::Result<usize> {
     if let Some(process) = all.iter().find(|process| process.is_alive()) {
         bail!("process {} of the lab does not end: end it, then try again", process.pid);
     }
+    real_node::remove(layout).await.context("take away what real nodes have left")?;
     Ok(count)
 }
 

@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
-use octavo_machine::{Machine, Model};
 
-use crate::gpu;
-
+mod checks;
 mod container;
 mod leftovers;
 mod objects;
+mod opt_in;
 
 use container::Container;
+use opt_in::OptIn;
 
 /// How long a pod may take to run; on a real cluster image pulls are most of it.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -44,11 +44,17 @@ enum Shows {
     Selected,
     /// As above with one GPU, and all containers of the manifest see the same one.
     OneSharedGpu,
-    /// The pod waits, and `octavo explain pod` says why.
-    Waits,
+    /// Every container has at least one share with its limits; together they fit their GPUs.
+    Shares,
+    /// As above, and the manifest's shares are this many, all of one GPU.
+    SharesOfOneGpu(usize),
+    /// Containers have this many MIG devices together, all of one GPU. A node is opted in for it.
+    MigOfOneGpu(usize),
+    /// The pod waits, and `octavo explain pod` says why, in these words among others.
+    Waits(&'static str),
 }
 
-const STOPS: [Stop; 6] = [
+const STOPS: [Stop; 11] = [
     Stop {
         file: "extended-resource.yaml",
         title: "a pod with limits nvidia.com/gpu: 1",
@@ -74,7 +80,36 @@ const STOPS: [Stop; 6] = [
         title: "CEL selectors on product and memory",
         shows: Shows::Selected,
     },
-    Stop { file: "waits.yaml", title: "a pod that must wait, and why", shows: Shows::Waits },
+    Stop {
+        file: "shares.yaml",
+        title: "shares of memory and time, two in one container",
+        shows: Shows::Shares,
+    },
+    Stop {
+        file: "shared-share.yaml",
+        title: "two pods with one share",
+        shows: Shows::SharesOfOneGpu(1),
+    },
+    Stop {
+        file: "eight-shares.yaml",
+        title: "eight containers with an eighth of one GPU each",
+        shows: Shows::SharesOfOneGpu(8),
+    },
+    Stop {
+        file: "ninth-share.yaml",
+        title: "a ninth eighth must wait, and why",
+        shows: Shows::Waits("compute"),
+    },
+    Stop {
+        file: "mig.yaml",
+        title: "four MIG devices of one GPU, made for the pod",
+        shows: Shows::MigOfOneGpu(4),
+    },
+    Stop {
+        file: "waits.yaml",
+        title: "a pod that must wait, and why",
+        shows: Shows::Waits("9 GPUs"),
+    },
 ];
 
 /// Runs the tour over the manifests in `examples` against the lab in `state_dir`.
@@ -99,101 +134,88 @@ pub(crate) async fn tour(
     let before = leftovers::find(client, state_dir, NAMESPACE).await?;
     objects::apply_file(client, &examples.join("namespace.yaml")).await?;
     let mut given = Given::default();
+    let mut opted_in = None;
     for (number, stop) in STOPS.iter().enumerate() {
         let started = Instant::now();
         say(&format!("{}. {}  ({})", number + 1, stop.title, stop.file));
+        if matches!(stop.shows, Shows::MigOfOneGpu(_)) {
+            opted_in = OptIn::somewhere(client, PATIENCE, &mut say).await?;
+        }
         let applied = objects::apply_file(client, &examples.join(stop.file)).await?;
         let pods = objects::pods_of(&applied);
         ensure!(!pods.is_empty(), "{} holds no pod", stop.file);
-        if stop.shows == Shows::Waits {
-            show_waiting(client, state_dir, octavo, &pods, &mut say).await?;
+        if let Shows::Waits(why) = stop.shows {
+            show_waiting(client, state_dir, octavo, &pods, why, &mut say).await?;
         } else {
-            let gpus = show_running(client, state_dir, &pods, stop, &mut say).await?;
-            // All pods of the tour run side by side, so no two of its claims have the same GPU.
-            given.add(stop.file, gpus)?;
+            let seen = show_running(client, state_dir, &pods, &mut say).await?;
+            // All pods of the tour run side by side, so no two of its claims have the same GPU,
+            // but for shares.
+            given.add(stop, checks::check(state_dir, stop, &seen)?)?;
         }
         say(&format!("   took {} ms", started.elapsed().as_millis()));
     }
     say("Deleting everything, then looking for what was left behind.");
     objects::delete_namespace(client, NAMESPACE, PATIENCE).await?;
     leftovers::check(client, state_dir, &before).await?;
-    say("Nothing is left: no CDI file, no checkpoint, no allocation.");
+    if let Some(opted_in) = opted_in {
+        opted_in.undo(client, PATIENCE).await?;
+    }
+    say("Nothing is left: no CDI file, no checkpoint, no share, no MIG device, no allocation.");
     Ok(())
 }
 
 /// The GPUs of running pods, as `node device`, and the manifest that got each.
 #[derive(Default)]
 struct Given {
-    gpus: BTreeMap<String, &'static str>,
+    gpus: BTreeMap<String, &'static Stop>,
 }
 
 impl Given {
-    fn add(&mut self, file: &'static str, gpus: Vec<String>) -> anyhow::Result<()> {
+    fn add(&mut self, stop: &'static Stop, gpus: BTreeSet<String>) -> anyhow::Result<()> {
         for gpu in gpus {
-            if let Some(other) = self.gpus.insert(gpu.clone(), file) {
-                bail!("{gpu} was given twice, to claims of {other} and of {file}");
+            if let Some(other) = self.gpus.insert(gpu.clone(), stop)
+                && !(other.is_of_shares() && stop.is_of_shares())
+            {
+                bail!("{gpu} was given twice, to claims of {} and of {}", other.file, stop.file);
             }
         }
         Ok(())
     }
 }
 
-/// Whether a GPU is what the pod of that name in `selectors.yaml` asks for; none for other pods.
-fn is_selected(pod: &str, model: &Model) -> Option<bool> {
-    match pod {
-        "selects-product" => Some(model.name.to_ascii_lowercase().contains("h100")),
-        "selects-memory" => Some(model.memory_mib >= 80 * 1024),
-        _ => None,
+impl Stop {
+    /// Whether it may have a GPU together with others.
+    fn is_of_shares(&self) -> bool {
+        matches!(self.shows, Shows::Shares | Shows::SharesOfOneGpu(_))
     }
 }
 
-/// Shows what the pods of a stop got, and returns the GPUs of its claims as `node device`.
+/// A container of a running pod.
+struct Seen {
+    pod: String,
+    node: String,
+    container: Container,
+}
+
+/// Waits until the pods run, and tells what their containers got.
 async fn show_running(
     client: &Client,
     state_dir: &Path,
     names: &[String],
-    stop: &Stop,
     say: &mut impl FnMut(&str),
-) -> anyhow::Result<Vec<String>> {
+) -> anyhow::Result<Vec<Seen>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let mut seen = Vec::new();
     for name in names {
         let pod = objects::wait_for_phase(&pods, name, "Running", PATIENCE).await?;
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         for container in Container::all_of(state_dir, &node, &pod)? {
-            let gpus = container.gpus();
-            say(&format!("   {name}/{} on {node} sees {}", container.name(), gpus.join(", ")));
-            let wanted = match stop.shows {
-                Shows::GpusPerContainer(n) => n,
-                Shows::Selected | Shows::OneSharedGpu | Shows::Waits => 1,
-            };
-            ensure!(
-                gpus.len() == wanted,
-                "{name}/{} sees {} GPUs, not {wanted}: {gpus:?}",
-                container.name(),
-                gpus.len()
-            );
-            ensure!(
-                container.variable("NVIDIA_VISIBLE_DEVICES") == Some("void"),
-                "{name}/{} lacks NVIDIA_VISIBLE_DEVICES=void: a legacy runtime hook would add GPUs",
-                container.name()
-            );
-            seen.extend(gpus.iter().map(|gpu| format!("{node} {gpu}")));
+            let parts = container.parts();
+            let of = if parts.is_empty() { String::new() } else { format!(" ({parts})") };
+            let gpus = container.gpus().join(", ");
+            say(&format!("   {name}/{} on {node} sees {gpus}{of}", container.name()));
+            seen.push(Seen { pod: name.clone(), node: node.clone(), container });
         }
-        if stop.shows == Shows::Selected {
-            let path = gpu::machine_file(&state_dir.join("nodes").join(&node));
-            let model = Machine::read(&path).with_context(|| format!("read what {node} is"))?.model;
-            let selected = is_selected(name, &model).with_context(|| {
-                format!("{name} of {} is no pod that the tour knows", stop.file)
-            })?;
-            ensure!(selected, "{name} got a {} with {} MiB", model.name, model.memory_mib);
-        }
-    }
-    if stop.shows == Shows::OneSharedGpu {
-        ensure!(seen.len() > 1, "{}: only {} container was seen", stop.file, seen.len());
-        let shared: BTreeSet<String> = seen.into_iter().collect();
-        ensure!(shared.len() == 1, "{}: containers do not share one GPU: {shared:?}", stop.file);
-        return Ok(shared.into_iter().collect());
     }
     Ok(seen)
 }
@@ -203,6 +225,7 @@ async fn show_waiting(
     state_dir: &Path,
     octavo: &Path,
     names: &[String],
+    why: &str,
     say: &mut impl FnMut(&str),
 ) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
@@ -224,7 +247,7 @@ async fn show_waiting(
             );
         }
         ensure!(text.contains(name.as_str()), "octavo explain does not name {name}: {text}");
-        ensure!(text.contains("9 GPUs"), "octavo explain does not say why {name} waits: {text}");
+        ensure!(text.contains(why), "octavo explain does not say why {name} waits: {text}");
         for line in text.lines() {
             say(&format!("   | {line}"));
         }
@@ -238,21 +261,15 @@ mod tests {
 
     #[test]
     fn a_gpu_that_two_claims_have_is_noticed() {
+        let stop = |file| STOPS.iter().find(|stop| stop.file == file).unwrap();
+        let gpus = |gpus: &[&str]| gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
         let mut given = Given::default();
-        given.add("one.yaml", vec!["a /dev/nvidia0".into(), "a /dev/nvidia1".into()]).unwrap();
-        given.add("two.yaml", vec!["b /dev/nvidia0".into()]).unwrap();
-        let error = given.add("three.yaml", vec!["a /dev/nvidia1".into()]).unwrap_err().to_string();
-        assert!(error.contains("one.yaml") && error.contains("three.yaml"), "{error}");
-        assert!(given.add("four.yaml", vec!["c d".into(), "c d".into()]).is_err());
-    }
-
-    #[test]
-    fn a_gpu_is_what_its_pod_selects_or_not() {
-        let model = |name| crate::hardware::catalogue::load(name).unwrap().model;
-        assert_eq!(is_selected("selects-product", &model("dgx-h100")), Some(true));
-        assert_eq!(is_selected("selects-product", &model("dgx-a100-80")), Some(false));
-        assert_eq!(is_selected("selects-memory", &model("dgx-a100-80")), Some(true));
-        assert_eq!(is_selected("selects-memory", &model("dgx-h100")), Some(false));
-        assert_eq!(is_selected("another", &model("t4")), None);
+        given.add(stop("selectors.yaml"), gpus(&["a /dev/nvidia0", "a /dev/nvidia1"])).unwrap();
+        given.add(stop("shares.yaml"), gpus(&["b /dev/nvidia0"])).unwrap();
+        given.add(stop("shared-share.yaml"), gpus(&["b /dev/nvidia0"])).unwrap();
+        let error = given.add(stop("shares.yaml"), gpus(&["a /dev/nvidia1"])).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("selectors.yaml") && error.contains("shares.yaml"), "{error}");
+        assert!(given.add(stop("claim-template.yaml"), gpus(&["b /dev/nvidia0"])).is_err());
     }
 }

@@ -1,6 +1,7 @@
 use clap::Parser;
 
 use super::*;
+use crate::hardware::catalogue;
 
 #[derive(Debug, Parser)]
 struct Line {
@@ -14,9 +15,10 @@ fn parse(line: &str) -> Result<GpuAction, clap::Error> {
 }
 
 fn after(lines: &[&str]) -> State {
+    let machine = catalogue::load("dgx-h100").unwrap();
     let mut state = State::default();
     for line in lines {
-        apply(&mut state, 3, &parse(line).unwrap());
+        apply(&machine, &mut state, 3, &parse(line).unwrap()).unwrap();
     }
     state
 }
@@ -70,11 +72,39 @@ fn a_fault_without_a_kind_and_nonsense_are_refused() {
 
 #[test]
 fn the_state_on_disk_is_changed_in_place() {
+    let machine = catalogue::load("l4").unwrap();
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(folder.path().join(DRIVER_FOLDER)).unwrap();
     for index in 0..2 {
-        edit(folder.path(), |state| apply(state, index, &GpuAction::Lost)).unwrap();
+        let lose = |state: &mut State| apply(&machine, state, index, &GpuAction::Lost);
+        let done = edit(folder.path(), &machine, lose).unwrap();
+        assert_eq!(done, Done::Changed("is lost".to_owned()));
     }
     let state = State::read(&folder.path().join(DRIVER_FOLDER).join("state.json")).unwrap();
     assert_eq!(state.gpus.len(), 2);
+}
+
+#[test]
+fn a_rebooted_node_has_neither_instances_nor_their_capabilities() {
+    let machine = catalogue::load("dgx-a100-80").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let capabilities = folder.path().join("proc/driver/nvidia/capabilities");
+    std::fs::create_dir_all(&capabilities).unwrap();
+    std::fs::create_dir_all(folder.path().join(DRIVER_FOLDER)).unwrap();
+    std::fs::write(machine_file(folder.path()), machine.to_yaml().unwrap()).unwrap();
+    let act = |line: &str| {
+        let action = parse(line).unwrap();
+        edit(folder.path(), &machine, |state| apply(&machine, state, 0, &action)).unwrap();
+    };
+    for line in ["mig mode on", "reset", "mig create 1g.10gb@6", "fail --ecc uncorrected=3"] {
+        act(line);
+    }
+    assert!(capabilities.join("gpu0/mig/gi13/ci0/access").exists());
+    reboot(folder.path()).unwrap();
+    assert!(!capabilities.join("gpu0/mig/gi13").exists());
+    let state = State::read(&folder.path().join(DRIVER_FOLDER).join("state.json")).unwrap();
+    let gpu = &state.gpus[&0];
+    assert!(gpu.mig.instances.is_empty());
+    assert_eq!(gpu.mig.enabled, Some(true), "the board remembers the mode");
+    assert_eq!((gpu.ecc.volatile_uncorrected, gpu.ecc.aggregate_uncorrected), (0, 3));
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use octavo_machine::{Gpu, Machine};
 
+use super::proc_files;
 use super::tree::Tree;
 
 /// Nodes that all GPUs share.
@@ -31,11 +32,10 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
         tree.link(by_path.join(format!("pci-{}-card", gpu.pci)), format!("../{card}"))?;
         tree.link(by_path.join(format!("pci-{}-render", gpu.pci)), format!("../{render}"))?;
     }
-    if machine.model.mig.is_some() {
-        // The two that are always there: configuring and monitoring instances.
-        for minor in [1, 2] {
-            tree.file(dev.join(format!("nvidia-caps/nvidia-cap{minor}")), "")?;
-        }
+    // On a real node those of instances come when somebody first wants one. All nodes of a machine
+    // share these files, and no two instances share a number.
+    for minor in proc_files::capability_minors(machine) {
+        tree.file(dev.join(format!("nvidia-caps/nvidia-cap{minor}")), "")?;
     }
     if has_channels(machine) {
         tree.file(dev.join("nvidia-caps-imex-channels/channel0"), "")?;

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use octavo_machine::{AddressingMode, Gpu, Machine};
+use octavo_machine::{
+    AddressingMode, Gpu, Machine, MigCapability, capability_text, mig_capabilities,
+};
 
 use super::device_nodes::has_channels;
 use super::tree::Tree;
@@ -35,6 +37,19 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("ImexChannelCount", "2048"),
 ];
 
+/// Numbers of the capabilities to configure and to monitor MIG, the first there are.
+const MIG: [(&str, u32); 2] = [("config", 1), ("monitor", 2)];
+
+/// Number of the capability to manage channels: the first after those of all MIG instances that
+/// 32 GPUs could have.
+const CHANNELS: u32 = 4323;
+
+/// Mode of the nodes of these capabilities: for root alone.
+const READ_BY_ROOT: u32 = 0o400;
+
+/// Where the table of MIG capabilities is, in the node's folder.
+pub(super) const MIG_TABLE: &str = "proc/driver/nvidia-caps";
+
 pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow::Result<()> {
     tree.file("proc/sys/kernel/random/boot_id", &format!("{boot_id}\n"))?;
     tree.file("proc/devices", &devices())?;
@@ -46,11 +61,14 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow
     }
     let capabilities = driver.join("capabilities");
     if machine.model.mig.is_some() {
-        tree.file(capabilities.join("mig/config"), &capability(1))?;
-        tree.file(capabilities.join("mig/monitor"), &capability(2))?;
+        for (name, minor) in MIG {
+            let text = capability_text(minor, READ_BY_ROOT);
+            tree.file(capabilities.join("mig").join(name), &text)?;
+        }
     }
     if has_channels(machine) {
-        tree.file(capabilities.join("fabric-imex-mgmt"), &capability(3))?;
+        let text = capability_text(CHANNELS, READ_BY_ROOT);
+        tree.file(capabilities.join("fabric-imex-mgmt"), &text)?;
     }
     Ok(())
 }
@@ -97,7 +115,17 @@ fn gpu_of(machine: &Machine, gpu: &Gpu) -> String {
     )
 }
 
-/// How the driver tells which node under `/dev/nvidia-caps` stands for a capability.
-fn capability(minor: u32) -> String {
-    format!("DeviceFileMinor: {minor}\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
+/// Numbers of the nodes under `/dev/nvidia-caps`: of all instances that there could be.
+pub(super) fn capability_minors(machine: &Machine) -> Vec<u32> {
+    let fixed = MIG.iter().filter(|_| machine.model.mig.is_some()).map(|(_, minor)| *minor);
+    fixed.chain(mig_capabilities(machine).iter().map(MigCapability::minor)).collect()
+}
+
+/// The table of MIG capabilities, the same for all nodes of a machine.
+pub(super) fn mig_minors(machine: &Machine) -> String {
+    let fixed = MIG.iter().map(|(name, minor)| format!("{name} {minor}\n"));
+    let of_instances = mig_capabilities(machine);
+    let of_instances =
+        of_instances.iter().map(|right| format!("{} {}\n", right.name(), right.minor()));
+    fixed.chain(of_instances).collect()
 }

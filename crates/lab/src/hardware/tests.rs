@@ -91,6 +91,29 @@ fn a_node_has_what_an_agent_looks_for() {
 }
 
 #[test]
+fn every_instance_that_there_could_be_has_a_number_and_a_node() {
+    let node = Node::new();
+    node.build(&catalogue::load("dgx-h100").unwrap());
+    let table = node.read("proc/driver/nvidia-caps/mig-minors");
+    assert!(table.starts_with("config 1\nmonitor 2\ngpu0/gi0/access 3\ngpu0/gi0/ci0/access 4\n"));
+    // 14 places of GPU instances a GPU and 28 of compute instances, on eight GPUs.
+    assert_eq!(table.lines().count(), 2 + 8 * (14 + 28));
+    for line in table.lines() {
+        let (_, minor) = line.split_once(' ').unwrap();
+        let device = node.dir().join(format!("dev/nvidia-caps/nvidia-cap{minor}"));
+        assert!(device.exists(), "{line}");
+    }
+}
+
+#[test]
+fn a_machine_without_mig_has_no_numbers_of_instances() {
+    let node = Node::new();
+    node.build(&catalogue::load("t4").unwrap());
+    assert!(!node.dir().join("proc/driver/nvidia-caps").exists());
+    assert!(!node.dir().join("dev/nvidia-caps").exists());
+}
+
+#[test]
 fn a_node_has_few_files_of_its_own() {
     let node = Node::new();
     node.build(&catalogue::load("dgx-h100").unwrap());
@@ -120,7 +143,7 @@ fn a_tray_of_a_rack_has_channels_to_the_others() {
     let node = Node::new();
     node.build(&catalogue::load("gb200-tray").unwrap());
     let capability = node.read("proc/driver/nvidia/capabilities/fabric-imex-mgmt");
-    assert!(capability.starts_with("DeviceFileMinor: 3\n"), "{capability}");
+    assert!(capability.starts_with("DeviceFileMinor: 4323\n"), "{capability}");
     assert!(node.dir().join("dev/nvidia-caps-imex-channels/channel0").exists());
     assert!(node.dir().join("driver/usr/bin/nvidia-imex").exists());
     assert!(node.read("proc/driver/nvidia/version").contains("aarch64"));

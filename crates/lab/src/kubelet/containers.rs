@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt as _;
 use serde::Serialize;
 
-use super::cdi::{Catalogue, Edits};
+use super::cdi::{Catalogue, Edits, Mount};
 use super::claims::requests_of;
+use super::ledger::ClaimResources;
 use super::node::Node;
 
 /// What a container would get, as `<container>.json` in its pod's folder tells it.
@@ -19,6 +20,8 @@ struct Created<'a> {
     container: &'a str,
     image: Option<&'a str>,
     cdi_devices: Vec<String>,
+    /// What the kubelet's pod resources API would tell of the container.
+    dynamic_resources: Vec<ClaimResources>,
     #[serde(flatten)]
     edits: Edits,
 }
@@ -28,6 +31,8 @@ struct Created<'a> {
 pub(super) struct Failed {
     /// Name of the container.
     pub(super) container: String,
+    /// Why it waits, in the kubelet's word.
+    pub(super) reason: &'static str,
     /// What the runtime says.
     pub(super) message: String,
 }
@@ -40,8 +45,11 @@ pub(super) fn create(node: &Node, pod: &Pod) -> Result<(), Failed> {
     let containers =
         init.iter().chain(spec.map(|spec| spec.containers.as_slice()).unwrap_or_default());
     for container in containers {
-        create_one(node, pod, container, &folder)
-            .map_err(|message| Failed { container: container.name.clone(), message })?;
+        create_one(node, pod, container, &folder).map_err(|(reason, message)| Failed {
+            container: container.name.clone(),
+            reason,
+            message,
+        })?;
     }
     Ok(())
 }
@@ -56,25 +64,55 @@ pub(super) fn remove(node: &Node, uid: &str) {
     }
 }
 
-fn create_one(node: &Node, pod: &Pod, container: &Container, folder: &Path) -> Result<(), String> {
+fn create_one(
+    node: &Node,
+    pod: &Pod,
+    container: &Container,
+    folder: &Path,
+) -> Result<(), (&'static str, String)> {
+    let refused = |message: String| ("CreateContainerError", message);
     let namespace = pod.namespace().unwrap_or_default();
     let requests = requests_of(pod, container);
-    let cdi_devices = node.ledger().cdi_ids(&namespace, &requests);
+    let (cdi_devices, dynamic_resources) = {
+        let ledger = node.ledger();
+        (ledger.cdi_ids(&namespace, &requests), ledger.resources(&namespace, &requests))
+    };
     let edits = if cdi_devices.is_empty() {
         Edits::default()
     } else {
-        let catalogue = Catalogue::read(&node.cdi()).map_err(|e| format!("read CDI specs: {e}"))?;
-        catalogue.resolve(&cdi_devices).map_err(|e| e.to_string())?
+        let catalogue =
+            Catalogue::read(&node.cdi()).map_err(|e| refused(format!("read CDI specs: {e}")))?;
+        catalogue.resolve(&cdi_devices).map_err(|e| refused(e.to_string()))?
     };
+    // The runtime creates such a container; it is its first process that cannot be started.
+    edits.mounts.iter().try_for_each(mount).map_err(|message| ("RunContainerError", message))?;
     let created = Created {
         namespace,
         pod: pod.name_any(),
         container: &container.name,
         image: container.image.as_deref(),
         cdi_devices,
+        dynamic_resources,
         edits,
     };
-    write(folder, &container.name, &created).map_err(|e| format!("write the container's file: {e}"))
+    write(folder, &container.name, &created)
+        .map_err(|e| refused(format!("write the container's file: {e}")))
+}
+
+/// Whether a mount can be made; the text is runc's.
+fn mount(mount: &Mount) -> Result<(), String> {
+    let is_bind = mount.kind.as_deref().is_none_or(|kind| kind.is_empty() || kind == "bind");
+    match std::fs::metadata(&mount.host_path) {
+        Err(error) if is_bind && error.kind() == std::io::ErrorKind::NotFound => Err(format!(
+            "failed to create containerd task: failed to create shim task: OCI runtime create \
+             failed: runc create failed: unable to start container process: error during container \
+             init: error mounting {host:?} to rootfs at {inside:?}: stat {host}: no such file or \
+             directory",
+            host = mount.host_path,
+            inside = mount.container_path,
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn write(folder: &Path, name: &str, created: &Created<'_>) -> std::io::Result<()> {

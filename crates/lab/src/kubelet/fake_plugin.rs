@@ -26,6 +26,7 @@ pub(super) struct FakePlugin {
     socket: PathBuf,
     shared: Arc<Shared>,
     stop: CancellationToken,
+    is_killed: bool,
 }
 
 struct Shared {
@@ -53,7 +54,15 @@ struct Recording<S> {
 impl FakePlugin {
     /// Starts a plugin of `driver` with its socket in `folder`.
     pub(super) fn start(folder: &Path, driver: &str) -> Self {
-        let socket = folder.join(format!("{driver}@reg.sock"));
+        Self::start_at(folder.join(format!("{driver}@reg.sock")), driver)
+    }
+
+    /// Starts one more instance of `driver`, named `instance`.
+    pub(super) fn start_instance(folder: &Path, driver: &str, instance: &str) -> Self {
+        Self::start_at(folder.join(format!("{driver}-{instance}@reg.sock")), driver)
+    }
+
+    fn start_at(socket: PathBuf, driver: &str) -> Self {
         let shared = Arc::new(Shared {
             driver: driver.to_owned(),
             socket: socket.clone(),
@@ -88,7 +97,13 @@ impl FakePlugin {
         tokio::spawn(
             server.serve_with_incoming_shutdown(UnixListenerStream::new(listener), stopped),
         );
-        Self { socket, shared, stop }
+        Self { socket, shared, stop, is_killed: false }
+    }
+
+    /// Ends as a killed process does: connections break off, the socket's file stays.
+    pub(super) fn kill(mut self) {
+        self.is_killed = true;
+        self.end_streams();
     }
 
     /// The socket, which serves everything.
@@ -144,7 +159,9 @@ impl FakePlugin {
 impl Drop for FakePlugin {
     fn drop(&mut self) {
         self.stop.cancel();
-        let _ = std::fs::remove_file(&self.socket);
+        if !self.is_killed {
+            let _ = std::fs::remove_file(&self.socket);
+        }
     }
 }
 
@@ -210,7 +227,7 @@ impl dra::dra_plugin_server::DraPlugin for Served {
                 pool_name: "n".to_owned(),
                 device_name: "gpu-0".to_owned(),
                 cdi_device_ids: vec![format!("k8s.gpu.nvidia.com/claim={}-gpu-0", claim.uid)],
-                share_id: None,
+                share_id: Some("share-1".to_owned()),
             };
             let answer = match &failure {
                 Some(error) => {

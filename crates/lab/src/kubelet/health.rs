@@ -104,9 +104,7 @@ impl Reports {
 pub(super) async fn follow(plugin: &Instance, reports: &SharedReports, retry: Duration) {
     let driver = plugin.introduction.driver.as_str();
     loop {
-        let ended = plugin.gone.run_until_cancelled(stream(plugin, reports)).await;
-        reports.send_if_modified(|reports| reports.clear(driver));
-        match ended {
+        match plugin.gone.run_until_cancelled(stream(plugin, reports)).await {
             None => return,
             Some(Ok(())) => tracing::debug!(driver, "health stream ended"),
             Some(Err(status)) => tracing::debug!(driver, %status, "health stream failed"),
@@ -114,6 +112,19 @@ pub(super) async fn follow(plugin: &Instance, reports: &SharedReports, retry: Du
         if plugin.gone.run_until_cancelled(tokio::time::sleep(retry)).await.is_none() {
             return;
         }
+    }
+}
+
+/// Empties what is known of a driver when it goes. As in the kubelet all instances of a driver share
+/// that, and only the end of a stream that was opened empties it.
+struct Clearing<'a> {
+    driver: &'a str,
+    reports: &'a SharedReports,
+}
+
+impl Drop for Clearing<'_> {
+    fn drop(&mut self) {
+        self.reports.send_if_modified(|reports| reports.clear(self.driver));
     }
 }
 
@@ -129,6 +140,7 @@ async fn stream(plugin: &Instance, reports: &SharedReports) -> Result<(), tonic:
             );
             let request = v1::NodeWatchResourcesRequest {};
             let mut stream = client.node_watch_resources(request).await?.into_inner();
+            let _clearing = Clearing { driver, reports };
             while let Some(message) = stream.message().await? {
                 take(message.devices.into_iter().map(from_v1).collect());
             }
@@ -139,6 +151,7 @@ async fn stream(plugin: &Instance, reports: &SharedReports) -> Result<(), tonic:
             );
             let request = v1alpha1::NodeWatchResourcesRequest {};
             let mut stream = client.node_watch_resources(request).await?.into_inner();
+            let _clearing = Clearing { driver, reports };
             while let Some(message) = stream.message().await? {
                 take(message.devices.into_iter().map(from_v1alpha1).collect());
             }

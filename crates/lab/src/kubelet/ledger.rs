@@ -55,6 +55,29 @@ pub(super) struct Device {
     pub(super) share_id: Option<String>,
 }
 
+/// A claim of a container, as the kubelet's pod resources API tells of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct ClaimResources {
+    #[serde(rename = "claimName")]
+    name: String,
+    #[serde(rename = "claimNamespace")]
+    namespace: String,
+    #[serde(rename = "claimResources")]
+    devices: Vec<ClaimResource>,
+}
+
+/// A device of such a claim.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimResource {
+    driver_name: String,
+    pool_name: String,
+    device_name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_id: Option<String>,
+    cdi_devices: Vec<String>,
+}
+
 /// A claim of the same name and another UID is still held.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("old ResourceClaim with same name {name} and different UID {uid} still exists")]
@@ -165,6 +188,31 @@ impl Ledger {
     pub(super) fn orphans(&self, living: &BTreeSet<String>) -> BTreeSet<String> {
         let pods = self.claims.values().flat_map(|entry| entry.pods.iter().cloned());
         pods.filter(|pod| !living.contains(pod)).collect()
+    }
+
+    /// The claims behind `requests` in `namespace` with all their devices, each claim once: as in the
+    /// kubelet whatever request of it the container names.
+    pub(super) fn resources(
+        &self,
+        namespace: &str,
+        requests: &[ContainerRequest],
+    ) -> Vec<ClaimResources> {
+        let names: BTreeSet<&str> = requests.iter().map(|wanted| wanted.claim.as_str()).collect();
+        let resource = |(driver, device): (&str, &Device)| ClaimResource {
+            driver_name: driver.to_owned(),
+            pool_name: device.pool.clone(),
+            device_name: device.name.clone(),
+            share_id: device.share_id.clone(),
+            cdi_devices: device.cdi_ids.clone(),
+        };
+        let entries = names.into_iter().filter_map(|name| self.get(namespace, name));
+        entries
+            .map(|entry| ClaimResources {
+                name: entry.name.clone(),
+                namespace: entry.namespace.clone(),
+                devices: entry.devices(None).map(resource).collect(),
+            })
+            .collect()
     }
 
     /// CDI names that serve `requests` in `namespace`, in order, each once.

@@ -1,5 +1,7 @@
 //! The DRA plugins that are registered on a node.
 
+mod dialer;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
+
+use dialer::{Connections, Dialer};
 
 /// Version of the DRA service that a plugin is called by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +52,16 @@ pub(super) struct Instance {
     pub(super) introduction: Introduction,
     /// Connection to the DRA socket; connects on demand, again if need be.
     pub(super) channel: Channel,
+    /// Whether it is connected at the moment.
+    connections: Connections,
     /// Cancelled when the instance is deregistered.
     pub(super) gone: CancellationToken,
 }
 
 /// The plugins of a node. Several instances of a driver may be there at once, as during a rolling
-/// update; the last registered one is called.
+/// update; as in the kubelet, the last registered one is called to which there is a connection, or
+/// the last one where there is none to any. A killed instance leaves its registration socket, so
+/// that only its lost connection tells of its end.
 #[derive(Debug)]
 pub(super) struct Plugins {
     instances: Mutex<BTreeMap<String, Vec<Arc<Instance>>>>,
@@ -71,9 +79,6 @@ pub(super) enum AddError {
     /// Another instance has the endpoint.
     #[error("endpoint {endpoint} already registered for DRA driver plugin {driver}")]
     EndpointTaken { driver: String, endpoint: String },
-    /// The endpoint is no path that a socket can have.
-    #[error("endpoint {0}: {1}")]
-    Endpoint(String, tonic::transport::Error),
 }
 
 impl Plugins {
@@ -97,12 +102,13 @@ impl Plugins {
         if of_driver.iter().any(|old| old.introduction.endpoint == introduction.endpoint) {
             return Err(AddError::EndpointTaken { driver: introduction.driver, endpoint });
         }
-        let channel = dra_channel(&introduction.endpoint)
-            .map_err(|e| AddError::Endpoint(endpoint.clone(), e))?;
+        let connections = Connections::default();
+        let channel = dra_channel(&introduction.endpoint, connections.clone());
         let instance = Arc::new(Instance {
             socket: socket.to_owned(),
             introduction,
             channel,
+            connections,
             gone: parent.child_token(),
         });
         of_driver.push(Arc::clone(&instance));
@@ -129,12 +135,14 @@ impl Plugins {
         removed
     }
 
-    /// The instance to call for `driver`: the last registered one.
+    /// The instance to call for `driver`.
     pub(super) fn get(&self, driver: &str) -> Result<Arc<Instance>, NotRegistered> {
         let instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         let here = |instance: &&Arc<Instance>| !instance.gone.is_cancelled();
-        let last = instances.get(driver).and_then(|of_driver| of_driver.iter().rev().find(here));
-        last.cloned().ok_or_else(|| NotRegistered(driver.to_owned()))
+        let newest_first = || instances.get(driver).into_iter().flatten().rev().filter(here);
+        let connected = newest_first().find(|instance| instance.connections.any());
+        let chosen = connected.or_else(|| newest_first().next());
+        chosen.cloned().ok_or_else(|| NotRegistered(driver.to_owned()))
     }
 
     /// Tells of every registration and deregistration.
@@ -144,12 +152,11 @@ impl Plugins {
 }
 
 /// A connection to a DRA socket with the authority that the kubelet's client sends there.
-pub(super) fn dra_channel(endpoint: &Path) -> Result<Channel, tonic::transport::Error> {
-    let channel = Endpoint::from_shared(format!("unix:{}", endpoint.display()))?
-        .origin(tonic::codegen::http::Uri::from_static("http://localhost"))
+fn dra_channel(endpoint: &Path, connections: Connections) -> Channel {
+    Endpoint::from_static("http://localhost")
         // A plugin's messages are small; the defaults would reserve memory for every node.
-        .buffer_size(8);
-    Ok(channel.connect_lazy())
+        .buffer_size(8)
+        .connect_with_connector_lazy(Dialer::new(endpoint.to_owned(), connections))
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ impl Life {
                         return Some(());
                     }
                     Err(failed) => {
-                        let state = waiting("CreateContainerError", failed.message.clone());
+                        let state = waiting(failed.reason, failed.message.clone());
                         self.view.exceptions = BTreeMap::from([(failed.container, state)]);
                         self.assign_address();
                         ("Failed", format!("Error: {}", failed.message))

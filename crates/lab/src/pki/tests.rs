@@ -11,8 +11,12 @@ struct Folder(tempfile::TempDir);
 
 impl Folder {
     fn new() -> Self {
+        Self::with_nodes(None)
+    }
+
+    fn with_nodes(real: Option<&RealNodes>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        create(folder.path()).unwrap();
+        create(folder.path(), real).unwrap();
         Self(folder)
     }
 
@@ -82,6 +86,26 @@ fn users_and_groups_stand_in_the_subject() {
     let subject = |stem: &str| folder.with(stem, |certificate| certificate.subject().to_string());
     assert_eq!(subject("admin"), "CN=lab-admin, O=system:masters");
     assert_eq!(subject("scheduler"), "CN=system:kube-scheduler");
+}
+
+#[test]
+fn a_real_node_s_kubelet_is_a_client_in_its_own_name_and_a_server_by_its_address() {
+    let nodes = "1:t4".parse::<crate::RealNodeSet>().unwrap().nodes();
+    let real = RealNodes { containerd: "/c".into(), network: 7, nodes };
+    let folder = Folder::with_nodes(Some(&real));
+    for stem in ["kubelet-real-0", "kubelet-real-0-server", KUBELET_CLIENT] {
+        assert!(folder.is_signed_by(stem, "ca"), "{stem}");
+    }
+    let user = folder.with("kubelet-real-0", |certificate| certificate.subject().to_string());
+    assert_eq!(user, "CN=system:node:real-0, O=system:nodes");
+    let is_known_by = |stem: &str, address: &[u8]| {
+        folder.with(stem, |certificate| {
+            let names = certificate.subject_alternative_name().unwrap().unwrap();
+            names.value.general_names.contains(&GeneralName::IPAddress(address))
+        })
+    };
+    assert!(is_known_by("kubelet-real-0-server", &real.address(0).octets()));
+    assert!(is_known_by("apiserver", &real.gateway().octets()));
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
+use octavo_api::names::SHARES_FOLDER;
 use serde::Deserialize;
 
 /// A container's environment and devices, as its process would find them.
@@ -17,6 +18,35 @@ pub(super) struct Container {
     env: Vec<String>,
     #[serde(default)]
     device_nodes: Vec<DeviceNode>,
+    #[serde(default)]
+    mounts: Vec<Mount>,
+}
+
+/// The limits of a share, as they lie beside the container.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Limits {
+    /// Identity of the share.
+    pub(super) share_id: String,
+    /// Memory in bytes.
+    pub(super) memory_bytes: u64,
+    /// Time in thousandths of a percent; 0 is a fair part of what is idle.
+    pub(super) compute_milli_percent: u64,
+    /// The GPU that it is a part of.
+    pub(super) gpu: LimitedGpu,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LimitedGpu {
+    /// `GPU-...`.
+    pub(super) uuid: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Mount {
+    host_path: String,
+    container_path: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,6 +92,49 @@ impl Container {
             .filter(is_gpu)
             .map(str::to_owned)
             .collect()
+    }
+
+    /// Limits of its shares.
+    pub(super) fn limits(&self) -> anyhow::Result<Vec<Limits>> {
+        let folders = self
+            .mounts
+            .iter()
+            .filter(|mount| Path::new(&mount.container_path).starts_with(SHARES_FOLDER));
+        let read = |mount: &Mount| {
+            let path = Path::new(&mount.host_path).join("limits.json");
+            let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+            serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+        };
+        folders.map(read).collect()
+    }
+
+    /// Device nodes of MIG capabilities: two for each MIG device.
+    pub(super) fn capabilities(&self) -> Vec<String> {
+        let paths = self.device_nodes.iter().map(|node| node.path.as_str());
+        let capabilities = paths.filter(|path| path.starts_with("/dev/nvidia-caps/"));
+        capabilities.map(str::to_owned).collect()
+    }
+
+    /// The parts of GPUs that it has, in words; empty where it has whole ones.
+    pub(super) fn parts(&self) -> String {
+        let mut parts = Vec::new();
+        for limits in self.limits().unwrap_or_default() {
+            let mebibytes = limits.memory_bytes >> 20;
+            parts.push(match limits.compute_milli_percent {
+                0 => format!("a share: {mebibytes} MiB, idle time"),
+                milli => format!(
+                    "a share: {mebibytes} MiB, {}.{}% of time",
+                    milli / 1000,
+                    milli % 1000 / 100
+                ),
+            });
+        }
+        match self.capabilities().len() / 2 {
+            0 => {}
+            1 => parts.push("a MIG device of it".to_owned()),
+            count => parts.push(format!("{count} MIG devices of it")),
+        }
+        parts.join("; ")
     }
 
     /// Value of an environment variable; the last one wins, as in a process.

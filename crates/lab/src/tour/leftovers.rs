@@ -62,7 +62,11 @@ async fn all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
         // Beside the claims' files lie those that say which boot they are of, and whose.
         let claims =
             checkpoints.into_iter().filter(|path| path.extension() == Some("json".as_ref()));
-        let others = [folder(&node.join("cdi"))?, folder(&node.join("kubelet/pods"))?];
+        let others = [
+            folder(&node.join("cdi"))?,
+            folder(&node.join("kubelet/pods"))?,
+            folder(&node.join("run/octavo/shares"))?,
+        ];
         for file in claims.chain(others.into_iter().flatten()) {
             left.push(format!("file {}", file.display()));
         }

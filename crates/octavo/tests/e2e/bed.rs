@@ -31,13 +31,28 @@ pub(crate) struct Bed {
 impl Bed {
     /// A lab with these nodes, ready.
     pub(crate) async fn up(nodes: &str) -> Self {
+        Self::up_with(|state| UpOptions {
+            nodes: Some(nodes.parse().unwrap()),
+            ..UpOptions::new(state, OCTAVO)
+        })
+        .await
+    }
+
+    /// A lab with these real nodes and no others, ready.
+    pub(crate) async fn up_real(nodes: &str) -> Self {
+        Self::up_with(|state| UpOptions {
+            real_nodes: Some(nodes.parse().unwrap()),
+            ..UpOptions::control_plane_only(state, OCTAVO)
+        })
+        .await
+    }
+
+    async fn up_with(options: impl FnOnce(&Path) -> UpOptions) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         // Socket paths are short: the folder's name has to be, too.
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();
         let state = folder.path().join("lab");
-        let mut options = UpOptions::new(&state, OCTAVO);
-        options.nodes = Some(nodes.parse().unwrap());
-        let lab = Box::pin(Lab::up(options)).await.unwrap();
+        let lab = Box::pin(Lab::up(options(&state))).await.unwrap();
         let client = lab.client().await.unwrap();
         Self { lab, client, state, _folder: folder }
     }
@@ -110,6 +125,45 @@ impl Bed {
         .await
     }
 
+    /// Waits until the scheduler says that it cannot place the pod, and returns its words.
+    pub(crate) async fn unschedulable(&self, name: &str) -> String {
+        let pods = self.pods();
+        eventually(&format!("pod {name} cannot be scheduled"), || async {
+            let conditions = pods.get(name).await.ok()?.status?.conditions?;
+            let scheduled = conditions.into_iter().find(|found| found.type_ == "PodScheduled")?;
+            let waits = scheduled.reason.as_deref() == Some("Unschedulable");
+            waits.then(|| scheduled.message.unwrap_or_default())
+        })
+        .await
+    }
+
+    /// What a container of a simulated node got.
+    pub(crate) fn container(&self, node: &str, pod: &Pod, container: &str) -> Container {
+        let folder = self.node(node).join("kubelet/pods").join(pod.uid().unwrap());
+        let text = std::fs::read(folder.join(format!("{container}.json"))).unwrap();
+        Container(serde_json::from_slice(&text).unwrap())
+    }
+
+    /// Folders of shares on a node.
+    pub(crate) fn share_folders(&self, node: &str) -> Vec<PathBuf> {
+        let folder = self.node(node).join("run/octavo/shares");
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let mut folders: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+        folders.sort();
+        folders
+    }
+
+    /// Number of MIG instances that the simulated GPUs of a node have.
+    pub(crate) fn mig_instances(&self, node: &str) -> usize {
+        let path = self.node(node).join("driver/usr/lib64/state.json");
+        let state: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let gpus = state["gpus"].as_object().into_iter().flatten();
+        let instances = |(_, gpu): (&String, &Value)| {
+            gpu["mig"]["instances"].as_object().map(serde_json::Map::len)
+        };
+        gpus.filter_map(instances).sum()
+    }
+
     /// Deletes the pod and waits until it is gone.
     pub(crate) async fn delete_pod(&self, name: &str) {
         let pods = self.pods();
@@ -147,14 +201,82 @@ impl Bed {
     }
 }
 
+/// What a simulated container got: the file that the simulated runtime writes.
+#[derive(Debug)]
+pub(crate) struct Container(Value);
+
+/// A share's folder as a container has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShareFolder {
+    /// On the host.
+    pub(crate) host: PathBuf,
+    /// In the container.
+    pub(crate) inside: String,
+}
+
+impl Container {
+    /// How many device nodes begin with this.
+    pub(crate) fn device_nodes(&self, prefix: &str) -> usize {
+        self.paths().filter(|path| path.starts_with(prefix)).count()
+    }
+
+    /// Device nodes of GPUs.
+    pub(crate) fn gpus(&self) -> Vec<String> {
+        let is_gpu = |path: &&str| {
+            let minor = path.strip_prefix("/dev/nvidia").unwrap_or_default();
+            !minor.is_empty() && minor.bytes().all(|byte| byte.is_ascii_digit())
+        };
+        self.paths().filter(is_gpu).map(str::to_owned).collect()
+    }
+
+    /// Folders of shares that it has, in order of their place.
+    pub(crate) fn shares(&self) -> Vec<ShareFolder> {
+        let mounts = self.0["mounts"].as_array().into_iter().flatten();
+        let mut shares: Vec<_> = mounts
+            .filter_map(|mount| {
+                let inside = mount["containerPath"].as_str()?;
+                inside.starts_with("/run/octavo/shares/").then(|| ShareFolder {
+                    host: mount["hostPath"].as_str().unwrap_or_default().into(),
+                    inside: inside.to_owned(),
+                })
+            })
+            .collect();
+        shares.sort_by(|one, other| one.inside.cmp(&other.inside));
+        shares
+    }
+
+    fn paths(&self) -> impl Iterator<Item = &str> {
+        let nodes = self.0["deviceNodes"].as_array().into_iter().flatten();
+        nodes.filter_map(|node| node["path"].as_str())
+    }
+}
+
+impl ShareFolder {
+    /// The limits in it.
+    pub(crate) fn limits(&self) -> Value {
+        let text = std::fs::read(self.host.join("limits.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    }
+}
+
 impl Drop for Bed {
     fn drop(&mut self) {
-        let ended =
-            Command::new(OCTAVO).args(["lab", "--state-dir"]).arg(&self.state).arg("down").output();
-        if std::thread::panicking() {
-            for log in ["agents", "kubelets"] {
-                let path = self.state.join(format!("logs/{log}.log"));
-                println!("{log}:\n{}", std::fs::read_to_string(path).unwrap_or_default());
+        let failed = std::thread::panicking();
+        let ended = Command::new(OCTAVO)
+            .args(["lab", "--state-dir"])
+            .arg(&self.state)
+            .arg("down")
+            .args(failed.then_some("--keep-logs"))
+            .output();
+        if failed {
+            let tells = |name: &str| {
+                ["agents.", "kubelets.", "real-"].iter().any(|start| name.starts_with(start))
+            };
+            for log in files(&self.state.join("logs")) {
+                let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                if tells(&name) {
+                    println!("{name}:\n{}", std::fs::read_to_string(log).unwrap_or_default());
+                }
             }
         } else {
             assert!(ended.unwrap().status.success(), "octavo lab down failed");

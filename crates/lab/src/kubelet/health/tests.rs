@@ -82,3 +82,24 @@ async fn a_health_stream_that_ends_is_opened_again() {
 async fn a_plugin_without_version_1_is_followed_by_version_1alpha1() {
     stream_comes_back(HealthVersion::V1Alpha1).await;
 }
+
+#[tokio::test]
+async fn a_dead_instance_that_is_tried_in_vain_does_not_spoil_what_the_living_one_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (plugins, parent) = (Plugins::new(), CancellationToken::new());
+    let introduction = |endpoint| Introduction {
+        driver: "d".to_owned(),
+        endpoint,
+        dra: DraVersion::V1,
+        health: HealthVersion::V1,
+    };
+    let nobody = folder.path().join("dead.sock");
+    let dead = plugins.add(Path::new("/dead"), introduction(nobody), &parent).unwrap();
+    let reports = SharedReports::new(Reports::default());
+    let now = Instant::now();
+    reports.send_modify(|known| {
+        known.update("d", vec![report_of("gpu-0", Health::Healthy)], now);
+    });
+    assert!(stream(&dead, &reports).await.is_err());
+    assert_eq!(reports.borrow().get("d", "n", "gpu-0", now).0, Health::Healthy);
+}

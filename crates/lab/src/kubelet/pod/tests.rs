@@ -90,6 +90,16 @@ impl Stage {
         self.api.until(path, |pod| pod.is_none()).await;
     }
 
+    /// Waits until the instance with this socket is the one that is called.
+    async fn until_called_is(&self, socket: &Path) {
+        let is_called = async {
+            while self.node.plugins.get("gpu.nvidia.com").unwrap().socket != socket {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), is_called).await.unwrap();
+    }
+
     fn container(&self, pod: &str, name: &str) -> Value {
         let path = self.node.pod_folder(&format!("{pod}-uid")).join(format!("{name}.json"));
         serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -247,4 +257,74 @@ async fn after_a_restart_living_pods_are_prepared_anew_and_vanished_ones_release
     }
     assert_eq!(stage.plugin.calls().last().unwrap(), "unprepare claim-uid");
     assert!(later.ledger().keys_of("one-uid").is_empty());
+}
+
+#[tokio::test]
+async fn the_last_instance_of_a_driver_is_called_until_it_dies_and_then_the_one_before() {
+    let stage = Stage::set().await;
+    let registry = stage.node.plugins_registry();
+    let newer = FakePlugin::start_instance(&registry, "gpu.nvidia.com", "newer");
+    assert_eq!(newer.notified().await, (true, String::new()));
+    // The kubelet, too, calls an instance only once there is a connection to it.
+    stage.until_called_is(&newer.registration_socket()).await;
+    let one = stage.pod("one", "Always", &json!({}));
+    stage.phase(&one, "Running").await;
+    assert_eq!(newer.calls(), ["prepare claim-uid"]);
+    assert_eq!(stage.plugin.calls(), [""; 0]);
+
+    // Its socket's file stays, as a killed process leaves it.
+    let socket = newer.registration_socket();
+    newer.kill();
+    stage.until_called_is(&stage.plugin.registration_socket()).await;
+    assert!(socket.exists());
+    stage.delete(&one);
+    stage.gone(&one).await;
+    assert_eq!(stage.plugin.calls(), ["unprepare claim-uid"]);
+}
+
+#[tokio::test]
+async fn a_mount_whose_folder_is_missing_on_the_host_keeps_its_container_from_starting() {
+    let stage = Stage::set().await;
+    let share = stage.folder.path().join("shares/share-1");
+    let spec = json!({
+        "cdiVersion": "0.7.0", "kind": "k8s.gpu.nvidia.com/claim", "devices": [{
+            "name": "claim-uid-gpu-0", "containerEdits": {"mounts": [
+                {"hostPath": share, "containerPath": "/run/octavo/shares/share-1", "options": ["ro", "bind"]},
+                {"hostPath": "tmpfs", "containerPath": "/scratch", "type": "tmpfs"},
+            ]},
+        }],
+    });
+    std::fs::write(stage.node.cdi().join("claim.json"), spec.to_string()).unwrap();
+    let pod = stage.pod("one", "Always", &json!({}));
+    let waiting = "/status/containerStatuses/0/state/waiting";
+    stage
+        .api
+        .until(&pod, |pod| {
+            let waiting = pod.and_then(|pod| pod.pointer(waiting)).cloned().unwrap_or_default();
+            let message = waiting["message"].as_str().unwrap_or_default();
+            waiting["reason"] == "RunContainerError"
+                && message.contains("error mounting")
+                && message.contains("/shares/share-1: no such file or directory")
+        })
+        .await;
+    std::fs::create_dir_all(&share).unwrap();
+    stage.phase(&pod, "Running").await;
+    let container = stage.container("one", "main");
+    assert_eq!(container["mounts"][0]["hostPath"], json!(share));
+    assert_eq!(container["mounts"][0]["containerPath"], "/run/octavo/shares/share-1");
+}
+
+#[tokio::test]
+async fn a_container_s_devices_are_told_with_the_shares_that_they_are() {
+    let stage = Stage::set().await;
+    let pod = stage.pod("one", "Always", &json!({}));
+    stage.phase(&pod, "Running").await;
+    assert_eq!(
+        stage.container("one", "main")["dynamicResources"],
+        json!([{"claimName": "shared", "claimNamespace": "ns", "claimResources": [{
+            "driverName": "gpu.nvidia.com", "poolName": "n", "deviceName": "gpu-0",
+            "shareId": "share-1", "cdiDevices": ["k8s.gpu.nvidia.com/claim=claim-uid-gpu-0"],
+        }]}])
+    );
+    assert_eq!(stage.container("one", "side")["dynamicResources"], json!([]));
 }

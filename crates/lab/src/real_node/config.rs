@@ -1,0 +1,248 @@
+//! Files and command lines of a real node's programs.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::images::PAUSE;
+use super::mounts::{DRIVER, ETC, HARDWARE};
+use super::{Place, RealProgram, requirements};
+use crate::kubeconfig::{self, Credential};
+use crate::layout::Layout;
+use crate::pki;
+use crate::settings::RealNodes;
+
+/// containerd's socket.
+pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+
+/// `f_type` of an overlay file system.
+const OVERLAYFS: u64 = 0x794c_7630;
+
+/// Stem of the files with which a kubelet shows who it is.
+pub(crate) fn client_stem(node: &str) -> String {
+    format!("kubelet-{node}")
+}
+
+/// Stem of a kubelet's files as a server.
+pub(crate) fn server_stem(node: &str) -> String {
+    format!("kubelet-{node}-server")
+}
+
+/// Writes a node's files. Its agent's token and kubeconfig lie in its folder already.
+pub(crate) fn write(place: &Place<'_>) -> anyhow::Result<()> {
+    let name = &place.node.name;
+    let folder = place.layout.real_node(name);
+    let etc = folder.join("etc");
+    for folder in [folder.join("lib"), folder.join("log"), etc.join("cni")] {
+        fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    let stem = client_stem(name);
+    let kubeconfig = place.layout.client_kubeconfig(&stem);
+    let apiserver = place.settings.apiserver();
+    kubeconfig::write(&kubeconfig, place.layout, apiserver, &Credential::Certificate(&stem))?;
+    let cni = requirements::cni_folder().context("the CNI plugins are gone")?;
+    let files = [
+        ("containerd.toml", containerd(cni, snapshotter(&folder))),
+        ("kubelet.yaml", yaml(&kubelet(place.layout, name, &place.cgroup()))?),
+        ("agent.yaml", yaml(&agent(place))?),
+        ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(place.number))),
+        // The machine's own may be a link into `/run`, and names servers that a node cannot reach.
+        ("resolv.conf", "# A real node of the lab has no name server.\n".to_owned()),
+    ];
+    for (file, text) in files {
+        let path = etc.join(file);
+        fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// How a program of the node is started, within the node.
+pub(super) fn command(place: &Place<'_>, program: RealProgram) -> Command {
+    let etc = Path::new(ETC);
+    match program {
+        RealProgram::Containerd => {
+            let mut command = Command::new(place.real.containerd.join("containerd"));
+            command.arg("--config").arg(etc.join("containerd.toml"));
+            command
+        }
+        RealProgram::Kubelet => {
+            let tool = place.settings.control_plane.get("kubelet");
+            let (binary, args) = match tool {
+                Some(tool) => (tool.program.as_path(), tool.args.as_slice()),
+                None => (Path::new("kubelet"), [].as_slice()),
+            };
+            let stem = client_stem(&place.node.name);
+            let mut command = Command::new(binary);
+            command
+                .args(args)
+                .arg("--config")
+                .arg(etc.join("kubelet.yaml"))
+                .arg("--kubeconfig")
+                .arg(place.layout.client_kubeconfig(&stem))
+                .arg(format!("--hostname-override={}", place.node.name))
+                .arg(format!("--node-ip={}", place.address()));
+            command
+        }
+        RealProgram::Agent => {
+            let mut command = Command::new(&place.settings.octavo);
+            command.args(["agent", "--config"]).arg(etc.join("agent.yaml"));
+            command
+        }
+    }
+}
+
+/// What gives the images to containerd.
+pub(super) fn import(place: &Place<'_>) -> Command {
+    let mut command = Command::new(place.real.containerd.join("ctr"));
+    let folder = place.layout.real_node(&place.node.name);
+    command
+        .args(["--namespace", "k8s.io", "images", "import", "--snapshotter"])
+        .arg(snapshotter(&folder))
+        .arg(place.layout.images());
+    command
+}
+
+/// Overlays, unless the state folder is itself on one: the kernel does not stack them.
+fn snapshotter(folder: &Path) -> &'static str {
+    let kind = rustix::fs::statfs(folder).map(|file_system| file_system.f_type);
+    if kind.is_ok_and(|kind| u64::try_from(kind) == Ok(OVERLAYFS)) { "native" } else { "overlayfs" }
+}
+
+fn containerd(cni: &str, snapshotter: &str) -> String {
+    format!(
+        "\
+version = 4
+root = '/var/lib/containerd'
+state = '/run/containerd'
+imports = []
+disabled_plugins = ['io.containerd.nri.v1.nri']
+
+[plugins.'io.containerd.server.v1.grpc']
+  address = '{CONTAINERD_SOCKET}'
+
+[plugins.'io.containerd.internal.v1.opt']
+  path = '/var/lib/containerd/opt'
+
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = '{snapshotter}'
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = '{PAUSE}'
+
+[plugins.'io.containerd.cri.v1.runtime']
+  cdi_spec_dirs = ['/run/cdi']
+  # Its profile would be loaded into the machine's kernel, and stay there.
+  disable_apparmor = true
+  # To lower the score below one's own takes a right that root in a container often has not.
+  restrict_oom_score_adj = true
+
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ['{cni}']
+  conf_dir = '{ETC}/cni'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+  runtime_type = 'io.containerd.runc.v2'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+  SystemdCgroup = false
+"
+    )
+}
+
+fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
+    let pki = |name: String| layout.pki_file(&name);
+    json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": layout.pki_file("ca.crt") },
+        },
+        "authorization": { "mode": "Webhook" },
+        "tlsCertFile": pki(format!("{}.crt", server_stem(node))),
+        "tlsPrivateKeyFile": pki(format!("{}.key", server_stem(node))),
+        "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": cgroup,
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        "oomScoreAdj": 0,
+        "resolvConf": format!("{ETC}/resolv.conf"),
+        // By default below `/usr`.
+        "volumePluginDir": "/var/lib/kubelet/volume-plugins",
+        // The disk is the machine's, and how full it is is not the node's business.
+        "evictionHard": { "imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%" },
+        "imageGCHighThresholdPercent": 100,
+        "nodeStatusUpdateFrequency": "5s",
+        // A prepare that failed is tried again only when the pod's turn comes, by default after a
+        // minute or more.
+        "syncFrequency": "10s",
+    })
+}
+
+fn agent(place: &Place<'_>) -> Value {
+    let hardware = Path::new(HARDWARE);
+    json!({
+        "nodeName": place.node.name,
+        // Beside its token, where the node's other files of the API lie.
+        "kubeconfig": place.layout.node(&place.node.name).join("kubeconfig"),
+        "driverRoot": DRIVER,
+        "devRoot": DRIVER,
+        "procRoot": hardware.join("proc"),
+        "sysRoot": hardware.join("sys"),
+        "kubeletRoot": "/var/lib/kubelet",
+        "cdiRoot": "/run/cdi",
+        "runRoot": "/run",
+        "hookPath": place.settings.octavo,
+        "dynamicMig": place.node.dynamic_mig,
+    })
+}
+
+fn cni_network(number: u8) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "octavo",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": true,
+                "ipMasq": true,
+                "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{ "subnet": RealNodes::pods(number) }]],
+                    "routes": [{ "dst": format!("{}/0", Ipv4Addr::UNSPECIFIED) }],
+                },
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true } },
+        ],
+    })
+}
+
+/// Keys and certificates of a node's kubelet: as a client of the API server, and as its server.
+pub(crate) fn identities(
+    real: &RealNodes,
+) -> impl Iterator<Item = (pki::NodeClient, pki::NodeServer)> {
+    (0_u8..).zip(&real.nodes).map(|(number, node)| {
+        let client = pki::NodeClient {
+            stem: client_stem(&node.name),
+            user: format!("system:node:{}", node.name),
+        };
+        let server = pki::NodeServer {
+            stem: server_stem(&node.name),
+            name: node.name.clone(),
+            address: real.address(number),
+        };
+        (client, server)
+    })
+}
+
+fn yaml(value: &Value) -> anyhow::Result<String> {
+    serde_saphyr::to_string(value).context("write a node's file as YAML")
+}

@@ -1,0 +1,228 @@
+//! The images of a real node's containers, packed from programs of this machine: no registry is
+//! asked.
+//!
+//! Both are one layer: busybox with a link for each of its commands, a `cat` that is linked against
+//! this machine's C library, and the libraries that it and the simulated driver need. So a shell is
+//! there to look around with, and a program that the dynamic linker starts, with whatever CDI added
+//! to its libraries.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::{requirements, tool};
+use crate::layout::Layout;
+
+/// Image of the process that holds a pod's namespaces.
+pub(crate) const PAUSE: &str = "octavo.dev/lab/pause:1";
+
+/// Image for tests: a shell and its commands.
+pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
+
+/// Folder of programs in the image that the dynamic linker starts.
+const DYNAMIC: &str = "dynamic";
+
+/// Packs the images into the lab's archive.
+pub(crate) fn pack(layout: &Layout, driver_library: &Path) -> anyhow::Result<()> {
+    let work = layout.real().join("images");
+    let root = work.join("root");
+    fill(&root, driver_library)?;
+    let layer = work.join("layer.tar");
+    archive(&root, &layer)?;
+    let oci = work.join("oci");
+    write_layout(&oci, &layer)?;
+    archive(&oci, &layout.images())?;
+    fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
+}
+
+/// Fills the root that containers get.
+fn fill(root: &Path, driver_library: &Path) -> anyhow::Result<()> {
+    for folder in ["bin", DYNAMIC, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
+        let folder = root.join(folder);
+        fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    let folder = root.join("tmp");
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)))
+        .with_context(|| format!("make {}", folder.display()))?;
+    for (file, text) in [("passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("group", "root:x:0:\n")] {
+        fs::write(root.join("etc").join(file), text).context("write the accounts of an image")?;
+    }
+    let find = |name: &str| {
+        requirements::find(name).with_context(|| format!("there is no {name} on this machine"))
+    };
+    let (busybox, cat) = (find("busybox")?, find("cat")?);
+    copy(&busybox, &root.join("bin/busybox"))?;
+    copy(&cat, &root.join(DYNAMIC).join("cat"))?;
+    for command in tool::run(&busybox.to_string_lossy(), &["--list"])?.lines() {
+        match symlink("busybox", root.join("bin").join(command)) {
+            // busybox itself.
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            linked => linked.with_context(|| format!("link {command} in an image"))?,
+        }
+    }
+    let mut libraries = BTreeSet::new();
+    for file in [&busybox, &cat, driver_library] {
+        libraries.extend(libraries_of(file)?);
+    }
+    for library in libraries {
+        copy(&library, &root.join(library.strip_prefix("/").unwrap_or(&library)))?;
+    }
+    Ok(())
+}
+
+/// The libraries that a program or library is linked against, as the dynamic linker finds them
+/// here.
+fn libraries_of(file: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let output = tool::command("ldd").arg(file).output().context("start ldd")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && !errors.contains("not a dynamic executable") {
+        bail!("`ldd {}` failed ({}): {}", file.display(), output.status, errors.trim());
+    }
+    if let Some(line) = said.lines().find(|line| line.contains("not found")) {
+        bail!("{} needs a library that is not there: {}", file.display(), line.trim());
+    }
+    Ok(parse_ldd(&said))
+}
+
+fn parse_ldd(text: &str) -> BTreeSet<PathBuf> {
+    let paths = text.lines().filter_map(|line| {
+        let line = line.split_once("=>").map_or(line, |(_, path)| path);
+        line.split_whitespace().next().filter(|word| word.starts_with('/'))
+    });
+    paths.map(PathBuf::from).collect()
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let folder = to.parent().unwrap_or(to);
+    let copied = fs::create_dir_all(folder)
+        .and_then(|()| fs::copy(from, to))
+        .and_then(|_| fs::set_permissions(to, fs::Permissions::from_mode(0o755)));
+    copied.with_context(|| format!("copy {} to {}", from.display(), to.display()))
+}
+
+/// The same files always give the same archive.
+fn archive(folder: &Path, to: &Path) -> anyhow::Result<()> {
+    let plain = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
+    let (folder, to) = (folder.to_string_lossy(), to.to_string_lossy());
+    let args = [&plain[..], &["-C", &folder, "-cf", &to, "."]].concat();
+    tool::run("tar", &args).map(drop)
+}
+
+/// Writes an OCI image layout with both images in it.
+fn write_layout(folder: &Path, layer: &Path) -> anyhow::Result<()> {
+    let store = Store { blobs: folder.join("blobs/sha256") };
+    fs::create_dir_all(&store.blobs).context("make the folder of an image's parts")?;
+    let layer = fs::read(layer).context("read an image's layer")?;
+    let layer = store.add("application/vnd.oci.image.layer.v1.tar", &layer)?;
+    // It ends by SIGKILL only, as what holds a pod's namespaces should.
+    let sleep = json!(["/bin/busybox", "sleep", "2147483647"]);
+    let manifests = [(PAUSE, sleep), (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]))]
+        .into_iter()
+        .map(|(name, entry)| image(&store, name, &entry, &layer))
+        .collect::<anyhow::Result<Vec<Value>>>()?;
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": manifests,
+    });
+    fs::write(folder.join("index.json"), index.to_string())
+        .and_then(|()| fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#))
+        .context("write the index of the images")
+}
+
+/// Adds an image and returns its line in the index.
+fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Result<Value> {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let config = json!({
+        "architecture": architecture,
+        "os": "linux",
+        "config": { "Env": [format!("PATH=/bin:/usr/bin:/{DYNAMIC}")], "Cmd": entry },
+        "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
+    });
+    let config = store.add_json("application/vnd.oci.image.config.v1+json", &config)?;
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": config,
+        "layers": [layer],
+    });
+    let mut line = store.add_json("application/vnd.oci.image.manifest.v1+json", &manifest)?;
+    line["platform"] = json!({ "architecture": architecture, "os": "linux" });
+    line["annotations"] = json!({ "io.containerd.image.name": name });
+    Ok(line)
+}
+
+/// Parts of images, each under its checksum.
+struct Store {
+    blobs: PathBuf,
+}
+
+impl Store {
+    /// Adds a part and returns what describes it.
+    fn add(&self, media_type: &str, bytes: &[u8]) -> anyhow::Result<Value> {
+        let digest = Sha256::digest(bytes);
+        let digest = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
+        fs::write(self.blobs.join(&digest), bytes).context("write a part of an image")?;
+        Ok(json!({
+            "mediaType": media_type,
+            "digest": format!("sha256:{digest}"),
+            "size": bytes.len(),
+        }))
+    }
+
+    fn add_json(&self, media_type: &str, value: &Value) -> anyhow::Result<Value> {
+        self.add(media_type, value.to_string().as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_are_read_from_what_ldd_says() {
+        let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x7f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x7f)\n";
+        let expected = ["/lib/x/libc.so.6", "/lib64/ld-linux-x86-64.so.2"].map(PathBuf::from);
+        assert_eq!(parse_ldd(text), BTreeSet::from(expected));
+        assert!(parse_ldd("\tstatically linked\n").is_empty());
+    }
+
+    #[test]
+    fn every_part_of_a_layout_lies_under_the_checksum_by_which_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = folder.path().join("layer.tar");
+        fs::write(&layer, "a layer").unwrap();
+        write_layout(folder.path(), &layer).unwrap();
+        let read = |path: &str| -> Value {
+            serde_json::from_slice(&fs::read(folder.path().join(path)).unwrap()).unwrap()
+        };
+        let blob = |part: &Value| {
+            let digest = part["digest"].as_str().unwrap().trim_start_matches("sha256:").to_owned();
+            format!("blobs/sha256/{digest}")
+        };
+        let index = read("index.json");
+        let names: Vec<&Value> = (0..2)
+            .map(|i| &index["manifests"][i]["annotations"]["io.containerd.image.name"])
+            .collect();
+        assert_eq!(names, [PAUSE, TOOLS_IMAGE]);
+        for image in index["manifests"].as_array().unwrap() {
+            let manifest = read(&blob(image));
+            let config = read(&blob(&manifest["config"]));
+            let layer = &manifest["layers"][0];
+            assert_eq!(config["rootfs"]["diff_ids"][0], layer["digest"]);
+            assert_eq!(fs::read(folder.path().join(blob(layer))).unwrap(), b"a layer");
+        }
+    }
+}

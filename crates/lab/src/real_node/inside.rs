@@ -1,0 +1,63 @@
+//! The network of a real node, seen from the node: its own address, the way to the other nodes'
+//! pods, and the service address of the API server, which nobody else translates here.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::time::Instant;
+
+use super::{Place, places, tool};
+use crate::settings::RealNodes;
+
+/// Address of the service `kubernetes`, the first of the service range, and its port.
+const SERVICE: (&str, &str) = ("10.96.0.1/32", "443");
+
+/// How long the other end may take to plug in the cable.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sets up the network. Only to be called in a network namespace of the node's own.
+pub(super) async fn set_up(place: &Place<'_>) -> anyhow::Result<()> {
+    wait_for_cable().await?;
+    let address = format!("{}/24", place.address());
+    let gateway = place.real.gateway().to_string();
+    tool::run("ip", &["link", "set", "dev", "lo", "up"])?;
+    tool::run("ip", &["address", "add", &address, "dev", "eth0"])?;
+    tool::run("ip", &["link", "set", "dev", "eth0", "up"])?;
+    tool::run("ip", &["route", "add", "default", "via", &gateway])?;
+    for other in places(place.layout, place.settings).filter(|other| other.number != place.number) {
+        let (pods, via) = (RealNodes::pods(other.number), other.address().to_string());
+        tool::run("ip", &["route", "add", &pods, "via", &via])?;
+    }
+    // This namespace's own settings, not the machine's.
+    fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node forward packets")?;
+    translate_service(place)
+}
+
+/// Leads what pods (PREROUTING) and the node itself (OUTPUT) send to the service to the API server.
+fn translate_service(place: &Place<'_>) -> anyhow::Result<()> {
+    let (service, port) = SERVICE;
+    let apiserver = place.settings.apiserver().to_string();
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let select = ["-A", chain, "-d", service, "-p", "tcp", "--dport", port];
+        let lead = ["-j", "DNAT", "--to-destination", &apiserver];
+        let rule = [&["-w", "-t", "nat"][..], &select, &lead].concat();
+        tool::run("iptables", &rule).context("lead the service address to the API server")?;
+    }
+    Ok(())
+}
+
+async fn wait_for_cable() -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // Not `/sys/class/net`, which shows the namespace that it was mounted in.
+        let links = fs::read_to_string("/proc/self/net/dev").context("list the node's links")?;
+        if links.lines().any(|line| line.trim_start().starts_with("eth0:")) {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            bail!("nobody connected the node to the bridge: start it with `octavo lab up`");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

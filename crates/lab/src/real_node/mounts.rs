@@ -1,0 +1,123 @@
+//! The file system of a real node: the machine's, but for the folders that a node fills.
+//!
+//! | path | what lies there |
+//! |---|---|
+//! | `/run` | a file system in memory, empty at each start, as a boot finds it |
+//! | `/var/lib`, `/var/log` | the node's own, in the state folder |
+//! | `/run/nvidia` | the simulated hardware; in `driver` the driver's root, as a driver container has it |
+//! | `/run/nvidia/driver/dev` | its device nodes |
+//! | some files of `/proc/sys` | stand-ins, so that the kubelet changes nothing of the machine |
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::mount::{MountFlags, MountPropagationFlags};
+
+use super::Place;
+
+/// Folders in which a node does not see what the machine has.
+pub(super) const REPLACED: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+
+/// Where the node's programs find their files.
+pub(super) const ETC: &str = "/run/octavo-lab/etc";
+
+/// The node's folder of simulated hardware.
+pub(super) const HARDWARE: &str = "/run/nvidia";
+
+/// Root of the driver and of its device nodes.
+pub(super) const DRIVER: &str = "/run/nvidia/driver";
+
+/// What the kubelet wants of the kernel, and writes where it reads something else. These settings
+/// are the whole machine's: it reads the wanted values from files of its own instead.
+const KERNEL_SETTINGS: [(&str, &str); 6] = [
+    ("kernel/keys/root_maxbytes", "25000000"),
+    ("kernel/keys/root_maxkeys", "1000000"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+    ("vm/overcommit_memory", "1"),
+    ("vm/panic_on_oom", "0"),
+];
+
+/// Number of the device that stands in for each of the driver's: `/dev/null`. A runtime wants
+/// character devices; a number of the driver's own could be that of real hardware.
+const STAND_IN: (u32, u32) = (1, 3);
+
+/// Makes the node's file system. Only to be called in mount and process namespaces of the node's
+/// own.
+pub(super) fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
+    // Mounts of containers and volumes must reach one another, and nothing outside.
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::SHARED)
+        .context("share mounts within the node")?;
+    memory("/run")?;
+    let folder = place.layout.real_node(&place.node.name);
+    bind(&folder.join("lib"), "/var/lib")?;
+    bind(&folder.join("log"), "/var/log")?;
+    bind(&folder.join("etc"), ETC)?;
+    let hardware = place.layout.node(&place.node.name);
+    let devices = hardware.join("driver/dev");
+    fs::create_dir_all(&devices).with_context(|| format!("make {}", devices.display()))?;
+    // As a whole: the simulated driver finds what the kernel tells of it by its own place.
+    bind(&hardware, HARDWARE)?;
+    let devices = Path::new(DRIVER).join("dev");
+    memory(&devices)?;
+    copy_devices(&hardware.join("dev"), &devices)?;
+    hold_kernel_settings()
+}
+
+fn memory(path: impl AsRef<Path>) -> anyhow::Result<()> {
+    let path = path.as_ref();
+    rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::NOSUID, c"mode=755")
+        .with_context(|| format!("mount a file system in memory on {}", path.display()))
+}
+
+fn bind(from: &Path, to: &str) -> anyhow::Result<()> {
+    let bound = fs::create_dir_all(to).and_then(|()| Ok(rustix::mount::mount_bind(from, to)?));
+    bound.with_context(|| format!("mount {} on {to}", from.display()))
+}
+
+fn hold_kernel_settings() -> anyhow::Result<()> {
+    let folder = Path::new("/run/octavo-lab/sysctl");
+    fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    for (name, value) in KERNEL_SETTINGS {
+        let setting = Path::new("/proc/sys").join(name);
+        if !setting.exists() {
+            continue;
+        }
+        let stand_in = folder.join(name.replace('/', "."));
+        fs::write(&stand_in, format!("{value}\n"))
+            .and_then(|()| Ok(rustix::mount::mount_bind(&stand_in, &setting)?))
+            .with_context(|| format!("keep {} as it is", setting.display()))?;
+    }
+    Ok(())
+}
+
+/// Makes a character device for each file of a folder of simulated hardware; links stay links.
+fn copy_devices(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let (major, minor) = STAND_IN;
+    let number = rustix::fs::makedev(major, minor);
+    let entries = fs::read_dir(from).with_context(|| format!("read {}", from.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("read {}", from.display()))?;
+        let target = to.join(entry.file_name());
+        let copy = || -> std::io::Result<()> {
+            let kind = entry.file_type()?;
+            if kind.is_symlink() {
+                return std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target);
+            }
+            if kind.is_dir() {
+                return fs::create_dir(&target);
+            }
+            rustix::fs::mknodat(CWD, &target, FileType::CharacterDevice, Mode::empty(), number)?;
+            // As the driver makes them, whatever this process's mask is.
+            fs::set_permissions(&target, fs::Permissions::from_mode(0o666))
+        };
+        copy().with_context(|| format!("make the device {}", target.display()))?;
+        if target.is_dir() && !target.is_symlink() {
+            copy_devices(&entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! The network of real nodes, seen from the machine: a bridge that the API server listens on, and a
+//! cable from it to each node. Nothing else of the machine's network is touched: no route leads on,
+//! no address is translated outside of the nodes.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use super::{Place, lab_id, tool};
+use crate::layout::Layout;
+use crate::process::Process;
+use crate::settings::RealNodes;
+
+/// Networks of 256 addresses in 198.18.0.0/15, which is set aside for tests of networks (RFC 2544),
+/// so that hardly any machine has an address there.
+const NETWORKS: u16 = 512;
+
+/// Where the kernel lists the links of this namespace.
+const LINKS: &str = "/sys/class/net";
+
+/// How long a node may take until it has its namespaces.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl RealNodes {
+    /// The machine's address on the bridge, on which the API server listens.
+    pub fn gateway(&self) -> Ipv4Addr {
+        host(self.network, 1)
+    }
+
+    /// Address of a node, counted from 0.
+    pub fn address(&self, number: u8) -> Ipv4Addr {
+        host(self.network, number.saturating_add(10))
+    }
+
+    /// The network of a node's pods; the same in every lab, since no other lab can reach it.
+    pub(super) fn pods(number: u8) -> String {
+        format!("10.244.{number}.0/24")
+    }
+}
+
+/// Chooses a network that this machine has no address or route in.
+pub(crate) fn choose(layout: &Layout) -> anyhow::Result<u16> {
+    let taken = format!(
+        "{}\n{}",
+        tool::run("ip", &["-4", "-oneline", "address", "show"])?,
+        tool::run("ip", &["-4", "route", "show", "table", "all"])?
+    );
+    let digest = Sha256::digest(layout.root().as_os_str().as_encoded_bytes());
+    let first = digest.iter().take(2).fold(0_u16, |sum, byte| (sum << 8) | u16::from(*byte));
+    (0..NETWORKS)
+        .map(|step| (first % NETWORKS + step) % NETWORKS)
+        .find(|network| !is_taken(&taken, *network))
+        .context("no network in 198.18.0.0/15 is free: take down labs that are not used")
+}
+
+/// Makes the bridge, unless it is there.
+pub(crate) fn ensure_bridge(layout: &Layout, real: &RealNodes) -> anyhow::Result<()> {
+    let bridge = bridge(layout);
+    if link_exists(&bridge) {
+        return Ok(());
+    }
+    let address = format!("{}/24", real.gateway());
+    let made = (|| {
+        tool::run("ip", &["link", "add", "name", &bridge, "type", "bridge"])?;
+        tool::run("ip", &["address", "add", &address, "dev", &bridge])?;
+        tool::run("ip", &["link", "set", "dev", &bridge, "up"])
+    })();
+    made.map(drop).context("make the bridge of the real nodes")
+}
+
+/// Waits until the process has a network namespace of its own, and gives that a cable to the
+/// bridge.
+pub(super) async fn connect(place: &Place<'_>, holder: Process) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let own = fs::read_link("/proc/self/ns/net").context("read this process's namespace")?;
+    while fs::read_link(format!("/proc/{}/ns/net", holder.pid)).ok().is_none_or(|ns| ns == own) {
+        if !holder.is_alive() || Instant::now() >= deadline {
+            bail!(
+                "{} did not get namespaces of its own: see {}",
+                place.node.name,
+                place.layout.real_log(&place.node.name, "node").display()
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let cable = cable(place.layout, place.number);
+    // Of a node that was killed a moment ago.
+    delete(&cable)?;
+    let (bridge, holder) = (bridge(place.layout), holder.pid.to_string());
+    let made = (|| {
+        let peer = ["peer", "name", "eth0", "netns", &holder];
+        let add = [&["link", "add", "name", &cable, "type", "veth"][..], &peer].concat();
+        tool::run("ip", &add)?;
+        tool::run("ip", &["link", "set", "dev", &cable, "master", &bridge, "up"])
+    })();
+    made.map(drop).with_context(|| format!("connect {} to the bridge", place.node.name))
+}
+
+/// Whether a link of this lab is there.
+pub(super) fn has_leftovers(layout: &Layout) -> bool {
+    !links(layout).is_empty()
+}
+
+/// Deletes the lab's links.
+pub(super) fn remove(layout: &Layout) -> anyhow::Result<()> {
+    links(layout).iter().try_for_each(|link| delete(link))
+}
+
+/// The lab's links, the cables first.
+fn links(layout: &Layout) -> Vec<String> {
+    let (bridge, cables) = (bridge(layout), format!("ov{}-", lab_id(layout)));
+    let names = fs::read_dir(LINKS).into_iter().flatten().flatten();
+    let mut names: Vec<String> = names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| *name == bridge || name.starts_with(&cables))
+        .collect();
+    names.sort_by_key(|name| std::cmp::Reverse(name.clone()));
+    names
+}
+
+/// A name of 15 characters, the longest that a link may have.
+fn bridge(layout: &Layout) -> String {
+    format!("octavo-{}", lab_id(layout))
+}
+
+fn cable(layout: &Layout, number: u8) -> String {
+    format!("ov{}-{number}", lab_id(layout))
+}
+
+/// Deletes a link, if it is there. The kernel deletes cables of namespaces that end, too, whenever
+/// it finds the time.
+fn delete(link: &str) -> anyhow::Result<()> {
+    if !link_exists(link) {
+        return Ok(());
+    }
+    match tool::run("ip", &["link", "delete", "dev", link]) {
+        Err(_) if !link_exists(link) => Ok(()),
+        deleted => deleted.map(drop),
+    }
+}
+
+fn link_exists(link: &str) -> bool {
+    Path::new(LINKS).join(link).exists()
+}
+
+fn host(network: u16, host: u8) -> Ipv4Addr {
+    let [high, low] = (network % NETWORKS).to_be_bytes();
+    Ipv4Addr::new(198, 18 + high, low, host)
+}
+
+/// Whether a text of addresses and routes names an address of the network.
+fn is_taken(text: &str, network: u16) -> bool {
+    let [a, b, c, _] = host(network, 0).octets();
+    let prefix = format!("{a}.{b}.{c}.");
+    text.split_whitespace().any(|word| word.starts_with(&prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn real(network: u16) -> RealNodes {
+        RealNodes { containerd: "/c".into(), network, nodes: Vec::new() }
+    }
+
+    #[test]
+    fn every_network_has_addresses_of_its_own() {
+        assert_eq!(real(0).gateway(), Ipv4Addr::new(198, 18, 0, 1));
+        assert_eq!(real(511).gateway(), Ipv4Addr::new(198, 19, 255, 1));
+        assert_eq!(real(256).address(3), Ipv4Addr::new(198, 19, 0, 13));
+    }
+
+    #[test]
+    fn a_network_with_an_address_or_a_route_is_taken() {
+        let text = "7: octavo-1 inet 198.18.7.1/24 brd 198.18.7.255 scope global octavo-1\n\
+                    198.19.0.0/24 dev x proto kernel";
+        assert!(is_taken(text, 7) && is_taken(text, 256));
+        assert!(!is_taken(text, 70) && !is_taken(text, 1));
+    }
+
+    #[test]
+    fn names_of_links_follow_from_the_state_folder_and_fit() {
+        let layout = |path: &str| Layout::new(Path::new(path)).unwrap();
+        assert_eq!(bridge(&layout("/a")).len(), 15);
+        assert!(cable(&layout("/a"), 63).len() <= 15);
+        assert_ne!(bridge(&layout("/a")), bridge(&layout("/b")));
+    }
+}

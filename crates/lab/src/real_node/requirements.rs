@@ -1,0 +1,123 @@
+//! What a machine must have for real nodes, and what to do where it has not.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+use super::{mounts, tool};
+use crate::layout::Layout;
+
+/// Commands, and the Debian packages that bring them.
+const COMMANDS: [(&str, &str); 7] = [
+    ("busybox", "busybox-static"),
+    ("ip", "iproute2"),
+    ("iptables", "iptables"),
+    ("mount", "mount"),
+    ("runc", "runc"),
+    ("tar", "tar"),
+    ("unshare", "util-linux"),
+];
+
+/// Where distributions put CNI plugins.
+const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
+
+/// CNI plugins that the node's network is made with, in one package.
+const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
+const CNI_PACKAGE: &str = "containernetworking-plugins";
+
+/// Why this machine cannot have real nodes, with the remedy; none where it can.
+///
+/// Tests that need a real node ask first, and say that they are skipped where there is an answer.
+pub fn real_node_obstacle() -> Option<String> {
+    check().err().map(|error| format!("{error:#}"))
+}
+
+/// Refuses a machine that cannot have real nodes.
+pub(crate) fn check() -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("a real node needs root: it makes namespaces, mounts and cgroups; run this as root");
+    }
+    let mut missing = Vec::new();
+    let mut packages = Vec::new();
+    for (command, package) in COMMANDS {
+        if find(command).is_none() {
+            missing.push(command.to_owned());
+            packages.push(package);
+        }
+    }
+    if cni_folder().is_none() {
+        missing.push(format!("the CNI plugins {}", CNI_PLUGINS.join(", ")));
+        packages.push(CNI_PACKAGE);
+    }
+    if !missing.is_empty() {
+        bail!(
+            "a real node needs what is missing here: {}; install it with `apt-get install {}`, or \
+             your distribution's packages of it",
+            missing.join(", "),
+            packages.join(" ")
+        );
+    }
+    super::cgroups::check()?;
+    tool::run("unshare", &["--net", "--pid", "--mount", "--fork", "--mount-proc", "true"])
+        .map(drop)
+        .context(
+            "a real node needs namespaces of its own, and this machine does not let root make them",
+        )
+}
+
+/// Refuses files below folders that a node replaces by its own: it would not see them.
+pub(crate) fn check_visible<'a>(
+    layout: &'a Layout,
+    programs: impl Iterator<Item = &'a Path>,
+) -> anyhow::Result<()> {
+    for path in programs.chain([layout.root()]) {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        if let Some(hidden) = mounts::REPLACED.iter().find(|folder| real.starts_with(folder)) {
+            bail!(
+                "{} is below {hidden}, where a real node has its own files and would not see it: \
+                 use another folder for the lab (--state-dir), the cache (OCTAVO_CACHE_DIR) or the \
+                 programs",
+                path.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The folder of CNI plugins.
+pub(super) fn cni_folder() -> Option<&'static str> {
+    CNI_FOLDERS
+        .into_iter()
+        .find(|folder| CNI_PLUGINS.iter().all(|plugin| Path::new(folder).join(plugin).is_file()))
+}
+
+/// Where a command of the system is.
+pub(super) fn find(command: &str) -> Option<PathBuf> {
+    let folders = std::env::split_paths(tool::PATH);
+    folders.map(|folder| folder.join(command)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_folder_that_a_node_would_not_see_is_refused() {
+        let check = |root: &str| {
+            let layout = Layout::new(Path::new(root)).unwrap();
+            check_visible(&layout, [Path::new("/bin/sh")].into_iter())
+        };
+        assert!(check("/no/such/lab").is_ok());
+        let message = check("/var/lib/ci/lab").unwrap_err().to_string();
+        assert!(
+            message.contains("/var/lib/ci/lab") && message.contains("--state-dir"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn commands_are_found_where_systems_have_them() {
+        assert!(find("sh").is_some_and(|path| path.is_absolute()));
+        assert_eq!(find("no-such-command-anywhere"), None);
+    }
+}

@@ -1,0 +1,28 @@
+//! Running the system's own commands.
+
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+/// Where the system's commands are, whatever the user's own `PATH` says: many leave out `sbin`.
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A command of the system, with nothing of the user's environment that could change its words.
+pub(super) fn command(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.env("PATH", PATH).env("LC_ALL", "C").stdin(std::process::Stdio::null());
+    command
+}
+
+/// Runs a command to its end and returns its standard output; an error has its words.
+pub(super) fn run(program: &str, args: &[&str]) -> anyhow::Result<String> {
+    let output = command(program)
+        .args(args)
+        .output()
+        .with_context(|| format!("start {program}, which must be on {PATH}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("`{program} {}` failed ({}): {}", args.join(" "), output.status, said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,160 @@
+//! Dynamic MIG: placements are published, instances come and go with claims.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, eventually, pod};
+
+const NODE: &str = "dgx-h100-0";
+
+/// A claim for MIG devices of these profiles on one GPU.
+fn mig(name: &str, profiles: &[&str]) -> Value {
+    let request = |(index, profile): (usize, &&str)| {
+        let expression = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
+        json!({
+            "name": format!("mig-{index}"),
+            "exactly": {
+                "deviceClassName": "mig.nvidia.com",
+                "selectors": [{"cel": {"expression": expression}}],
+            },
+        })
+    };
+    json!({
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {
+            "requests": profiles.iter().enumerate().map(request).collect::<Vec<_>>(),
+            "constraints": [{"matchAttribute": "gpu.nvidia.com/parentUUID"}],
+        }},
+    })
+}
+
+async fn pod_with_mig(bed: &Bed, name: &str, profiles: &[&str]) {
+    bed.create::<ResourceClaim>(mig(name, profiles)).await;
+    bed.create::<Pod>(pod(name, name)).await;
+}
+
+/// Opts GPUs of the node in, as an administrator does, and waits for their placements.
+async fn opt_in(bed: &Bed, gpus: &str) {
+    let nodes: Api<Node> = Api::all(bed.client.clone());
+    let label = json!({"metadata": {"labels": {"octavo.dev/dynamic-mig": gpus}}});
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    let last = gpus.rsplit('_').next().filter(|gpu| *gpu != "all").unwrap_or("7");
+    let last = format!("gpu-{last}-mig-1g10gb-19-0");
+    eventually("MIG placements are published", || bed.device(NODE, &last)).await;
+}
+
+/// The MIG devices that a claim was given, with the UUIDs that the agent reported for them.
+async fn made(bed: &Bed, claim: &str, count: usize) -> Vec<(String, String)> {
+    eventually(&format!("the UUIDs of {claim}'s MIG devices"), || async {
+        let claim = serde_json::to_value(bed.claims().get(claim).await.ok()?).unwrap();
+        let devices = claim["status"]["devices"].as_array()?;
+        let made: Option<Vec<_>> = devices
+            .iter()
+            .map(|device| {
+                let uuid = device["data"]["uuid"].as_str()?.to_owned();
+                Some((device["device"].as_str()?.to_owned(), uuid))
+            })
+            .collect();
+        made.filter(|made| made.len() == count)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_mig_devices_of_one_parent_are_made_and_gone_again() {
+    let bed = Bed::up("dgx-h100=1").await;
+    opt_in(&bed, "6_7").await;
+    pod_with_mig(&bed, "four", &["3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"]).await;
+    let pod = bed.running("four").await;
+    let made = made(&bed, "four", 4).await;
+    let parents: Vec<&str> = made.iter().map(|(device, _)| &device[..6]).collect();
+    assert!(parents.iter().all(|parent| *parent == parents[0]), "{made:?}");
+    assert!(made.iter().all(|(_, uuid)| uuid.starts_with("MIG-")), "{made:?}");
+    let container = bed.container(NODE, &pod, "main");
+    assert_eq!(container.device_nodes("/dev/nvidia-caps/"), 8, "two for each: {container:?}");
+
+    // A whole GPU is still to be had, though not the one that was cut.
+    bed.pod_with_claim("whole", &json!([])).await;
+    bed.running("whole").await;
+    let top: Value = serde_json::from_str(&bed.octavo_ok(&["top", "--output", "json"])).unwrap();
+    let cut = top["gpus"].as_array().unwrap().iter().filter(|gpu| gpu["state"] == "partitioned");
+    assert_eq!(cut.count(), 1, "{top}");
+    let uuids = top["gpus"].as_array().unwrap().iter().filter_map(|gpu| gpu["uuid"].as_str());
+    assert_eq!(uuids.filter(|uuid| uuid.starts_with("MIG-")).count(), 4, "{top}");
+
+    bed.delete_pod("four").await;
+    bed.delete_pod("whole").await;
+    eventually("no file is left", || async { bed.node_files(NODE).is_empty().then_some(()) }).await;
+    assert_eq!(bed.mig_instances(NODE), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
+    let bed = Bed::up("dgx-h100=1").await;
+    opt_in(&bed, "7").await;
+    // Seven small ones fill the GPU.
+    let names: Vec<String> = (0..7).map(|index| format!("small-{index}")).collect();
+    let mut uuids = Vec::new();
+    for name in &names {
+        pod_with_mig(&bed, name, &["1g.10gb"]).await;
+    }
+    for name in &names {
+        bed.running(name).await;
+        uuids.push(made(&bed, name, 1).await.remove(0));
+    }
+    pod_with_mig(&bed, "grown", &["2g.20gb"]).await;
+    bed.unschedulable("grown").await;
+    // Two neighbours go; in their place grows one of twice the size.
+    let pair: Vec<usize> = (0..7)
+        .filter(|index| {
+            let start = &uuids[*index].0;
+            start.ends_with("-19-2") || start.ends_with("-19-3")
+        })
+        .collect();
+    assert_eq!(pair.len(), 2, "{uuids:?}");
+    for index in &pair {
+        bed.delete_pod(&names[*index]).await;
+        bed.claims().delete(&names[*index], &DeleteParams::default()).await.unwrap();
+    }
+    bed.running("grown").await;
+    let grown = made(&bed, "grown", 1).await.remove(0);
+    assert_eq!(grown.0, "gpu-7-mig-2g20gb-14-2");
+    for index in (0..7).filter(|index| !pair.contains(index)) {
+        assert_eq!(
+            made(&bed, &names[index], 1).await.remove(0),
+            uuids[index],
+            "neighbours keep what they have"
+        );
+    }
+    assert_eq!(bed.mig_instances(NODE), 6);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whole_gpus_shares_and_mig_devices_mix_on_one_node() {
+    let bed = Bed::up("dgx-h100=1").await;
+    opt_in(&bed, "all").await;
+    pod_with_mig(&bed, "mig", &["1g.10gb"]).await;
+    bed.create::<ResourceClaim>(json!({
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "share"},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
+            "deviceClassName": "gpu.nvidia.com",
+            "capacity": {"requests": {"memory": "20Gi", "compute": "25"}},
+        }}]}},
+    }))
+    .await;
+    bed.create::<Pod>(pod("share", "share")).await;
+    bed.pod_with_claim("whole", &json!([])).await;
+    let mut gpus = Vec::new();
+    for name in ["mig", "share", "whole"] {
+        let pod = bed.running(name).await;
+        gpus.extend(bed.container(NODE, &pod, "main").gpus());
+    }
+    gpus.sort();
+    gpus.dedup();
+    assert_eq!(gpus.len(), 3, "three GPUs: one cut, one shared, one whole: {gpus:?}");
+}

@@ -1,0 +1,350 @@
+//! Real nodes: a kubelet, containerd and runc start a process, and the process says what it sees.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::DeleteParams;
+use octavo_lab::{Lab, RealProgram, TOOLS_IMAGE, UpOptions, real_node_obstacle};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::bed::{Bed, OCTAVO, claim, eventually, files};
+
+/// Settings of the whole machine that a kubelet changes where nobody stops it.
+const KERNEL_SETTINGS: [&str; 6] = [
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+];
+
+/// Folders of the machine that a node's programs would make where nobody stops them.
+const FOLDERS: [&str; 8] = [
+    "/etc/cni/net.d",
+    "/opt/cni",
+    "/opt/containerd",
+    "/run/cdi",
+    "/run/containerd",
+    "/usr/libexec/kubernetes",
+    "/var/lib/containerd",
+    "/var/lib/kubelet",
+];
+
+/// What a container tells of itself, each part after its name.
+const LOOK: &str = "\
+    echo '== devices'; ls -l /dev/nvidia* /dev/dri/card*; \
+    echo '== env'; env; \
+    echo '== mounts'; cat /proc/self/mountinfo; \
+    echo '== cache'; ls /etc/ld.so.cache; \
+    echo '== maps'; LD_PRELOAD=libnvidia-ml.so.1 /dynamic/cat /proc/self/maps";
+
+/// The last line of what a pod of these tests writes.
+const END: &str = "== end";
+
+/// Holds the machine's one place for a lab with real nodes, or says why the test is skipped.
+async fn place() -> Option<MutexGuard<'static, ()>> {
+    static PLACE: Mutex<()> = Mutex::const_new(());
+    if let Some(obstacle) = real_node_obstacle() {
+        // Past the test runner, which hides what a passing test prints.
+        let _ = writeln!(std::io::stderr(), "skipped, no real node here: {obstacle}");
+        return None;
+    }
+    Some(PLACE.lock().await)
+}
+
+/// A pod on a real node that runs `script` in a shell and then waits, with what `claims` names. It
+/// does not end by itself, because the claims of pods that have ended are taken back.
+pub(crate) fn shell_pod(name: &str, node: &str, script: &str, claims: &[&str]) -> Value {
+    let claims_of_pod: Vec<Value> =
+        claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
+    let claims: Vec<Value> = claims.iter().map(|claim| json!({"name": claim})).collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "restartPolicy": "Never",
+            // With 0 the pod is gone before its container is, and the next claim of its GPU waits.
+            "terminationGracePeriodSeconds": 1,
+            "resourceClaims": claims_of_pod,
+            "containers": [{
+                "name": "main",
+                "image": TOOLS_IMAGE,
+                "command": ["sh", "-c", format!("{script}; echo '{END}'; sleep 10000")],
+                "resources": {"claims": claims},
+            }],
+        },
+    })
+}
+
+/// Runs a pod of [`shell_pod`] and returns what its script wrote. The pod stays.
+pub(crate) async fn log_of(bed: &Bed, pod: Value) -> String {
+    let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
+    bed.create::<Pod>(pod).await;
+    bed.running(&name).await;
+    eventually(&format!("pod {name} has told all"), || async {
+        let output = bed.octavo(&["lab", "kubectl", "logs", &name]);
+        let log = String::from_utf8_lossy(&output.stdout).into_owned();
+        log.lines().any(|line| line == END).then_some(log)
+    })
+    .await
+}
+
+/// The lines of a part of what a container told.
+fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
+    let from = format!("== {name}");
+    let lines = log.lines().skip_while(|line| *line != from).skip(1);
+    lines.take_while(|line| !line.starts_with("== ")).collect()
+}
+
+/// Files of claims on a real node: CDI specs and checkpoints.
+fn claim_files(lab: &Lab, node: &str) -> Vec<PathBuf> {
+    let Some(root) = lab.real_root(node) else { return Vec::new() };
+    let checkpoints = files(&root.join("var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint"));
+    let is_claim = |path: &PathBuf| path.extension() == Some("json".as_ref());
+    files(&root.join("run/cdi"))
+        .into_iter()
+        .chain(checkpoints.into_iter().filter(is_claim))
+        .collect()
+}
+
+async fn nothing_is_left_of_claims(bed: &Bed, node: &str) {
+    eventually(&format!("no file of a claim is left on {node}"), || async {
+        claim_files(&bed.lab, node).is_empty().then_some(())
+    })
+    .await;
+}
+
+async fn runs_again(
+    bed: &Bed,
+    node: &str,
+    program: RealProgram,
+    before: Option<octavo_lab::Process>,
+) {
+    eventually(&format!("{} of {node} runs again", program.name()), || async {
+        let now = bed.lab.real_process(node, program)?;
+        (Some(now) != before).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_of_a_real_node_has_what_its_claim_promises_and_down_leaves_nothing() {
+    let Some(_place) = place().await else { return };
+    let before = Footprint::take();
+    let bed = Bed::up_real("1:dgx-h100,1:t4").await;
+    let traces = Traces::of(&bed.lab);
+
+    for (node, name) in [("real-0", "one"), ("real-1", "two")] {
+        bed.create::<ResourceClaim>(claim(name, &json!([]))).await;
+        let log = log_of(&bed, shell_pod(name, node, LOOK, &[name])).await;
+        let gpu = allocated_gpu(&bed, name).await;
+        has_its_gpu(&log, gpu);
+    }
+    // Without a claim there is nothing of a GPU.
+    let log = log_of(&bed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
+    assert!(!log.to_lowercase().contains("nvidia"), "{log}");
+
+    assert_eq!(claim_files(&bed.lab, "real-0").len(), 2, "a checkpoint and a CDI spec");
+    for (node, name) in [("real-0", "one"), ("real-1", "two")] {
+        bed.delete_pod(name).await;
+        bed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+        nothing_is_left_of_claims(&bed, node).await;
+    }
+
+    // Down with a pod that runs.
+    bed.create::<ResourceClaim>(claim("held", &json!([]))).await;
+    bed.create::<Pod>(shell_pod("held", "real-0", "true", &["held"])).await;
+    bed.running("held").await;
+    let said =
+        bed.octavo_ok(&["lab", "kubectl", "exec", "held", "--", "sh", "-c", "echo $0 $((6 * 7))"]);
+    assert_eq!(said.trim(), "sh 42");
+    assert!(bed.octavo_ok(&["lab", "status"]).contains("real-0/kubelet"));
+    bed.octavo_ok(&["lab", "down"]);
+    traces.are_gone().await;
+    assert_eq!(Footprint::take(), before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_killed_on_a_real_node_comes_back_with_its_pods() {
+    let Some(_place) = place().await else { return };
+    let bed = Bed::up_real("1:t4").await;
+    let traces = Traces::of(&bed.lab);
+    let node = "real-0";
+    bed.create::<ResourceClaim>(claim("kept", &json!([]))).await;
+    let mut kept = shell_pod("kept", node, "true", &["kept"]);
+    kept["spec"]["restartPolicy"] = json!("Always");
+    bed.create::<Pod>(kept).await;
+    bed.running("kept").await;
+    for program in RealProgram::ALL {
+        let old = bed.lab.real_process(node, program);
+        assert!(old.is_some(), "{program:?} runs");
+        bed.lab.kill_real(node, program).await;
+        runs_again(&bed, node, program, old).await;
+        // Its containers did not notice, and new ones start.
+        let name = format!("after-{}", program.name());
+        bed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
+        let log = log_of(&bed, shell_pod(&name, node, LOOK, &[&name])).await;
+        has_its_gpu(&log, allocated_gpu(&bed, &name).await);
+        bed.delete_pod(&name).await;
+        bed.claims().delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+    assert_eq!(restarts(&bed, "kept").await, 0);
+    eventually("the files of one claim are left", || async {
+        (claim_files(&bed.lab, node).len() == 2).then_some(())
+    })
+    .await;
+
+    // The power fails. What `up` starts again has its pods back.
+    bed.lab.kill_real_node(node).await;
+    assert!(bed.octavo_ok(&["lab", "status"]).contains("real-0/agent ended"));
+    let resumed = UpOptions::control_plane_only(bed.lab.state_dir(), OCTAVO);
+    Box::pin(Lab::up(UpOptions { nodes: None, ..resumed })).await.unwrap();
+    eventually("the pod runs in a new container", || async {
+        (restarts(&bed, "kept").await > 0).then_some(())
+    })
+    .await;
+    bed.running("kept").await;
+    let log = log_of(&bed, shell_pod("last", node, "echo well", &[])).await;
+    assert_eq!(log.lines().next(), Some("well"));
+    bed.octavo_ok(&["lab", "down"]);
+    traces.are_gone().await;
+}
+
+/// What a container with one GPU must see.
+fn has_its_gpu(log: &str, gpu: u32) {
+    let devices = part(log, "devices");
+    let is_there = |name: &str| {
+        devices.iter().any(|line| line.starts_with('c') && line.ends_with(&format!(" {name}")))
+    };
+    assert!(is_there(&format!("/dev/nvidia{gpu}")), "{log}");
+    for node in ["/dev/nvidiactl", "/dev/nvidia-uvm"] {
+        assert!(is_there(node), "{node}: {log}");
+    }
+    let gpus = devices.iter().filter(|line| {
+        line.rsplit_once("/dev/nvidia").is_some_and(|(_, minor)| minor.parse::<u32>().is_ok())
+    });
+    assert_eq!(gpus.count(), 1, "no other GPU: {log}");
+    assert!(part(log, "env").contains(&"NVIDIA_VISIBLE_DEVICES=void"), "{log}");
+    let mounts = part(log, "mounts");
+    for library in ["libnvidia-ml.so.", "libcuda.so."] {
+        let mounted = mounts.iter().any(|line| {
+            let mut words = line.split(' ').skip(4);
+            let (path, options) =
+                (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+            path.contains(library) && options.split(',').any(|option| option == "ro")
+        });
+        assert!(mounted, "{library}: {log}");
+    }
+    // The hook has written the cache, and the dynamic linker has found the library by it.
+    assert_eq!(part(log, "cache"), ["/etc/ld.so.cache"], "{log}");
+    assert!(part(log, "maps").iter().any(|line| line.contains("libnvidia-ml.so.")), "{log}");
+}
+
+/// Minor number of the GPU that a claim was given.
+async fn allocated_gpu(bed: &Bed, name: &str) -> u32 {
+    let claim = bed.claims().get(name).await.unwrap();
+    let results = claim.status.unwrap().allocation.unwrap().devices.unwrap().results.unwrap();
+    results[0].device.strip_prefix("gpu-").unwrap().parse().unwrap()
+}
+
+async fn restarts(bed: &Bed, name: &str) -> i32 {
+    let status = bed.pods().get(name).await.ok().and_then(|pod| pod.status);
+    let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
+    containers.iter().map(|container| container.restart_count).sum()
+}
+
+/// What of the machine a lab could change.
+#[derive(Debug, PartialEq, Eq)]
+struct Footprint {
+    settings: BTreeMap<&'static str, String>,
+    folders: BTreeMap<&'static str, bool>,
+}
+
+impl Footprint {
+    fn take() -> Self {
+        let setting = |name: &'static str| {
+            (name, fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default())
+        };
+        Self {
+            settings: KERNEL_SETTINGS.into_iter().map(setting).collect(),
+            folders: FOLDERS.into_iter().map(|path| (path, Path::new(path).exists())).collect(),
+        }
+    }
+}
+
+/// By what the real nodes of a lab are found on the machine.
+struct Traces {
+    state: PathBuf,
+    /// The eight digits in names of links and cgroups.
+    id: String,
+    namespaces: BTreeSet<PathBuf>,
+}
+
+impl Traces {
+    fn of(lab: &Lab) -> Self {
+        let gateway = lab.settings().real.as_ref().unwrap().gateway().to_string();
+        let bridge = ip(&["-oneline", "-4", "address", "show", "to", &gateway]);
+        let bridge = bridge.split_whitespace().nth(1).unwrap();
+        let namespaces = lab.real_nodes().iter().flat_map(|node| {
+            let root = lab.real_root(&node.name).unwrap();
+            let namespace =
+                |kind: &str| fs::read_link(root.with_file_name("ns").join(kind)).unwrap();
+            ["net", "pid", "mnt"].map(namespace)
+        });
+        let own = |kind: &str| fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
+        let namespaces: BTreeSet<PathBuf> = namespaces.collect();
+        assert_eq!(namespaces.len(), 3 * lab.real_nodes().len());
+        assert!(["net", "pid", "mnt"].iter().all(|kind| !namespaces.contains(&own(kind))));
+        Self {
+            state: lab.state_dir().to_owned(),
+            id: bridge.strip_prefix("octavo-").unwrap().to_owned(),
+            namespaces,
+        }
+    }
+
+    async fn are_gone(&self) {
+        assert!(!self.state.exists());
+        assert!(!ip(&["link"]).contains(&self.id), "links are left");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(self.state.to_str().unwrap()) && !mounts.contains(&self.id));
+        for hierarchy in mounts.lines().filter(|line| line.contains(" - cgroup")) {
+            let mount_point = Path::new(hierarchy.split(' ').nth(4).unwrap());
+            let left = mount_point.join(format!("octavo-{}", self.id));
+            assert!(!left.exists(), "{} is left", left.display());
+        }
+        // The last process to leave them may still be ending.
+        eventually("no process is in a namespace of the nodes", || async {
+            (self.processes_in_namespaces() == 0).then_some(())
+        })
+        .await;
+        let routes = ip(&["route", "show", "table", "all"]);
+        assert!(!routes.contains(&self.id), "{routes}");
+    }
+
+    fn processes_in_namespaces(&self) -> usize {
+        let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        processes
+            .filter(|process| {
+                let in_one = |kind: &str| {
+                    let namespace = fs::read_link(process.join("ns").join(kind));
+                    namespace.is_ok_and(|namespace| self.namespaces.contains(&namespace))
+                };
+                ["net", "pid", "mnt"].into_iter().any(in_one)
+            })
+            .count()
+    }
+}
+
+fn ip(args: &[&str]) -> String {
+    let output = Command::new("ip").args(args).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
