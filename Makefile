@@ -52,7 +52,7 @@ unit: require
 	$(call step,programs of the tests (Kubernetes and helm are built once))
 	@cargo build --workspace --locked
 	@state=$$(mktemp -d); lab="$(TARGET)/debug/octavo lab --state-dir $$state/lab"; \
-	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only > /dev/null
+	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only --real-node 1 > /dev/null || $$lab up --control-plane-only > /dev/null
 	@cargo xtask chart helm-path
 	$(call step,tests (the end-to-end ones start the lab))
 	@cargo test --workspace --locked

@@ -58,6 +58,9 @@ pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>>
     bed.slice().await?;
     let kubelet = Kubelet::connect(&bed.socket()).await?;
     let claims = bed.claims(CLAIMS).await?;
+    if let Some(first) = claims.first() {
+        kubelet.until_ready(first).await?;
+    }
     figures.extend(bed.back_to_back(&kubelet, &claims).await?);
     figures.extend(bed.at_once(&kubelet, &claims).await?);
     figures.push(bed.cycles(&kubelet).await?);

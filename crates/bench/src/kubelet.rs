@@ -43,6 +43,18 @@ impl Kubelet {
         Ok(answer.devices)
     }
 
+    /// Prepares and unprepares one claim, again and again until the agent has read its GPUs.
+    pub(crate) async fn until_ready(&self, claim: &v1::Claim) -> anyhow::Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while let Err(error) = self.prepare(claim).await {
+            if Instant::now() > deadline {
+                return Err(error);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.unprepare(claim).await
+    }
+
     /// Unprepares one claim; an error in the answer is an error here.
     pub(crate) async fn unprepare(&self, claim: &v1::Claim) -> anyhow::Result<()> {
         let request = v1::NodeUnprepareResourcesRequest { claims: vec![claim.clone()] };

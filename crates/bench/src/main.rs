@@ -22,6 +22,7 @@ mod lab;
 mod mig;
 mod mig_order;
 mod place;
+mod pods;
 mod process;
 mod program;
 mod slices;
@@ -51,6 +52,8 @@ enum Name {
     Mig,
     /// What publishing costs with 500 nodes, and what agents write per allocation.
     Slices,
+    /// What a claim adds to a pod's start on a real node.
+    Pods,
     /// How often large MIG profiles still fit, by the order in which placements are listed.
     MigOrder,
     /// All of them, one after the other.
@@ -95,6 +98,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Agent, "agent"),
         (Name::Lab, "lab"),
         (Name::Mig, "mig"),
+        (Name::Pods, "pods"),
         (Name::Slices, "slices"),
         (Name::MigOrder, "mig-order"),
     ];
@@ -106,6 +110,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Agent => Box::pin(measure_agent(&octavo()?)).await?,
             Name::Lab | Name::All => lab::run(&octavo()?)?,
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
+            Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
             Name::MigOrder => mig_order::run()?,
         };

@@ -44,6 +44,8 @@ async fn measure(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     bed.published().await?;
     let kubelet =
         Kubelet::connect(&bed.node.join("kubelet/plugins/gpu.nvidia.com/dra.sock")).await?;
+    let first = claims::allocated(&bed.client, "first", NODE, "gpu-0").await?;
+    kubelet.until_ready(&first).await?;
     let mut figures = Vec::new();
     figures.extend(bed.shares(&kubelet).await?);
     figures.extend(bed.mig(&kubelet, &agent).await?);

@@ -11,7 +11,7 @@ use crate::bed::{Bed, eventually, pod};
 const NODE: &str = "dgx-h100-0";
 
 /// A claim for MIG devices of these profiles on one GPU.
-fn mig(name: &str, profiles: &[&str]) -> Value {
+pub(crate) fn mig(name: &str, profiles: &[&str]) -> Value {
     let request = |(index, profile): (usize, &&str)| {
         let expression = format!("device.attributes['gpu.nvidia.com'].profile == '{profile}'");
         json!({
@@ -39,13 +39,13 @@ async fn pod_with_mig(bed: &Bed, name: &str, profiles: &[&str]) {
 }
 
 /// Opts GPUs of the node in, as an administrator does, and waits for their placements.
-async fn opt_in(bed: &Bed, gpus: &str) {
+pub(crate) async fn opt_in(bed: &Bed, node: &str, gpus: &str) {
     let nodes: Api<Node> = Api::all(bed.client.clone());
     let label = json!({"metadata": {"labels": {"octavo.dev/dynamic-mig": gpus}}});
-    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    nodes.patch(node, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
     let last = gpus.rsplit('_').next().filter(|gpu| *gpu != "all").unwrap_or("7");
     let last = format!("gpu-{last}-mig-1g10gb-19-0");
-    eventually("MIG placements are published", || bed.device(NODE, &last)).await;
+    eventually("MIG placements are published", || bed.device(node, &last)).await;
 }
 
 /// The MIG devices that a claim was given, with the UUIDs that the agent reported for them.
@@ -68,7 +68,7 @@ async fn made(bed: &Bed, claim: &str, count: usize) -> Vec<(String, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_mig_devices_of_one_parent_are_made_and_gone_again() {
     let bed = Bed::up("dgx-h100=1").await;
-    opt_in(&bed, "6_7").await;
+    opt_in(&bed, NODE, "6_7").await;
     pod_with_mig(&bed, "four", &["3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"]).await;
     let pod = bed.running("four").await;
     let made = made(&bed, "four", 4).await;
@@ -96,7 +96,7 @@ async fn four_mig_devices_of_one_parent_are_made_and_gone_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
     let bed = Bed::up("dgx-h100=1").await;
-    opt_in(&bed, "7").await;
+    opt_in(&bed, NODE, "7").await;
     // Seven small ones fill the GPU.
     let names: Vec<String> = (0..7).map(|index| format!("small-{index}")).collect();
     let mut uuids = Vec::new();
@@ -137,7 +137,7 @@ async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whole_gpus_shares_and_mig_devices_mix_on_one_node() {
     let bed = Bed::up("dgx-h100=1").await;
-    opt_in(&bed, "all").await;
+    opt_in(&bed, NODE, "all").await;
     pod_with_mig(&bed, "mig", &["1g.10gb"]).await;
     bed.create::<ResourceClaim>(json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "share"},

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::bed::{Bed, OCTAVO, claim, eventually, files};
+use crate::mig::{mig, opt_in};
+use crate::shares::share;
 
 /// Settings of the whole machine that a kubelet changes where nobody stops it.
 const KERNEL_SETTINGS: [&str; 6] = [
@@ -153,7 +155,28 @@ async fn a_container_of_a_real_node_has_what_its_claim_promises_and_down_leaves_
     let log = log_of(&bed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
     assert!(!log.to_lowercase().contains("nvidia"), "{log}");
 
-    assert_eq!(claim_files(&bed.lab, "real-0").len(), 2, "a checkpoint and a CDI spec");
+    // Parts of GPUs: a share has its limits beside it, a MIG device its capabilities.
+    opt_in(&bed, "real-0", "7").await;
+    bed.create::<ResourceClaim>(share("part", &json!({"memory": "20Gi", "compute": "25"}))).await;
+    let look = "cat /run/octavo/shares/*/limits.json; echo; echo '== devices'; ls /dev/nvidia*";
+    let log = log_of(&bed, shell_pod("part", "real-0", look, &["part"])).await;
+    let (limits, devices) = log.split_once("== devices").unwrap();
+    let limits: Value = serde_json::from_str(limits).unwrap();
+    assert_eq!(limits["memoryBytes"], 20_u64 << 30, "{limits}");
+    assert_eq!(limits["computeMilliPercent"], 25_000, "{limits}");
+    assert_eq!(devices.matches("/dev/nvidia").count() - devices.matches("/dev/nvidia-").count(), 2);
+    bed.create::<ResourceClaim>(mig("cut", &["1g.10gb"])).await;
+    let log = log_of(&bed, shell_pod("cut", "real-0", "ls /dev/nvidia-caps", &["cut"])).await;
+    assert_eq!(log.matches("nvidia-cap").count(), 2, "{log}");
+    for name in ["part", "cut"] {
+        bed.delete_pod(name).await;
+        bed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    eventually("the parts of GPUs are given back", || async {
+        (claim_files(&bed.lab, "real-0").len() == 2).then_some(())
+    })
+    .await;
     for (node, name) in [("real-0", "one"), ("real-1", "two")] {
         bed.delete_pod(name).await;
         bed.claims().delete(name, &DeleteParams::default()).await.unwrap();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, eventually, pod};
 
 /// A claim for a share of one GPU.
-fn share(name: &str, amounts: &Value) -> Value {
+pub(crate) fn share(name: &str, amounts: &Value) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
