@@ -97,7 +97,7 @@ type answer struct {
 type nodeAnswer struct {
 	Node string `json:"node"`
 	// Verdict is "feasible", "infeasible" (other nodes may do), "error" (the
-	// scheduler gives up) or "timeout".
+	// scheduler gives up), "timeout" or "panic".
 	Verdict string `json:"verdict"`
 	// Message is the reason, where upstream gives one.
 	Message string `json:"message,omitempty"`
@@ -292,7 +292,7 @@ func allocate(allocator structured.Allocator, node *v1.Node, claims []*resourcea
 	defer func() {
 		// Objects that no API server would accept may be too much for the allocator.
 		if cause := recover(); cause != nil {
-			verdict, message = "error", fmt.Sprint("panic: ", cause)
+			verdict, message = "panic", fmt.Sprint(cause)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), klog.Logger{}), searchLimit)

@@ -31,7 +31,7 @@ use crate::node::Node;
 use crate::pools::Inventory;
 use crate::slice::Slice;
 use counters::Supply;
-pub use explain::{Clash, DeviceVerdict, Explanation, RequestExplanation};
+pub use explain::{Clash, DeviceVerdict, Explanation, Placed, RequestExplanation};
 use holdings::Holdings;
 pub use preference::preference;
 pub use reason::Reason;

@@ -159,7 +159,7 @@ impl ExtendedClaim {
                 if reused >= asked.count {
                     break;
                 }
-                reused += later.count;
+                reused = later.count.saturating_add(reused);
                 brief.push((container, later.name.clone(), false));
             }
             if reused >= asked.count {

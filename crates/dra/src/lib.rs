@@ -24,8 +24,8 @@ pub mod slice;
 pub mod version;
 
 pub use allocate::{
-    Allocator, ClaimRef, Clash, DeviceRef, DeviceVerdict, Explanation, RESULTS_PER_CLAIM, Reason,
-    Refusal, RequestExplanation, RequestFault, preference,
+    Allocator, ClaimRef, Clash, DeviceRef, DeviceVerdict, Explanation, Placed, RESULTS_PER_CLAIM,
+    Reason, Refusal, RequestExplanation, RequestFault, preference,
 };
 pub use claim::{
     Allocation, AllocationResult, Ask, Claim, Class, Constraint, Count, DeviceRequest, Request,

@@ -119,6 +119,9 @@ impl Publisher {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         let mut retry_at: Option<Instant> = None;
         let mut asks_again = false;
+        // What we write is news as well: news that did not wait for this would have the slices
+        // before a refused one written again and again.
+        let mut failed_until: Option<Instant> = None;
         // Somebody who keeps undoing our writes, as another driver of this name would, is answered
         // ever more slowly.
         let mut contest = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
@@ -134,14 +137,15 @@ impl Publisher {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = wanted.changed() => match changed {
-                    Ok(()) => is_news = true,
+                    Ok(()) => (is_news, failed_until) = (true, None),
                     Err(_) => return,
                 },
                 event = events.next() => match event {
                     Some(Ok(event)) => {
                         self.see(event);
-                        if !is_news && Instant::now() < calm_at {
-                            retry_at = Some(retry_at.map_or(calm_at, |at| at.min(calm_at)));
+                        let wait_until = failed_until.max((!is_news).then_some(calm_at));
+                        if let Some(at) = wait_until.filter(|at| *at > Instant::now()) {
+                            (retry_at, asks_again) = (Some(at), false);
                             continue;
                         }
                     }
@@ -170,6 +174,7 @@ impl Publisher {
             match outcome {
                 Ok(()) => {
                     backoff.reset();
+                    failed_until = None;
                     if self.writes > writes && !is_news {
                         if calm_at.elapsed() > CALM {
                             contest.reset();
@@ -185,7 +190,8 @@ impl Publisher {
                 }
                 Err(error) => {
                     let delay = backoff.next_delay();
-                    retry_at = Some(Instant::now() + delay);
+                    failed_until = Some(Instant::now() + delay);
+                    retry_at = failed_until;
                     let reason = explain(&error, &self.node);
                     tracing::warn!(node = %self.node, %reason, ?delay, "cannot publish devices");
                     set(&state, PublishState::Failing { reason });

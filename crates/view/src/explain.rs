@@ -1,8 +1,8 @@
 //! `octavo explain pod`: where a pod's claims stand and, if it waits, why.
 //!
-//! The answer never claims more than was read. CEL selectors are shown as written and not
-//! evaluated: counts of devices are therefore upper bounds of what could serve, and a "no" that
-//! follows from a count is certain while a "yes" is not.
+//! The answer never claims more than was read. GPUs are counted whatever selectors say: a "no" that
+//! follows from a count is certain while a "yes" is not. What is certain of a "yes" comes from an
+//! allocator that evaluates the claims as kube-scheduler does, where all that it needs could be read.
 
 mod advice;
 mod claims;
@@ -15,10 +15,12 @@ use serde::Serialize;
 pub use advice::{Advice, WaitReason};
 pub use claims::{ClaimView, GivenDevice};
 pub use devices::{
-    AllocatorInput, ClashVerdict, DeviceReport, DeviceView, NodeVerdict, RequestVerdict,
+    AllocatorInput, ClashVerdict, DeviceReport, DeviceView, NodeVerdict, PlacedDevice,
+    RequestVerdict,
 };
 pub use text::{TextOptions, render};
 
+use self::devices::PodClaims;
 use crate::snapshot::{ClaimSource, ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
 use crate::usage::{self, GpuUse};
 
@@ -140,21 +142,31 @@ pub fn explain_pod(
     if stage == Stage::Unscheduled
         && let Some(input) = &snapshot.allocator
     {
-        let named = explanation.claims.iter().filter(|claim| !claim.allocated);
-        let is_extended =
-            |claim: &&ClaimView| matches!(claim.source, ClaimSource::ExtendedResource(_));
-        let has_extended = named.clone().any(|claim| is_extended(&claim) && !claim.exists);
-        let open: Option<Vec<&str>> = named
-            .filter(|claim| !is_extended(claim) || claim.exists)
-            .map(|claim| claim.claim.as_deref())
-            .collect();
-        explanation.devices =
-            open.and_then(|open| devices::report(input, &name.namespace, &open, has_extended));
+        explanation.devices = devices_for(input, &name.namespace, &explanation.claims);
     }
     if explanation.waits {
         explanation.advice = advice::of(snapshot, pod, &explanation);
     }
     Some(explanation)
+}
+
+/// What an allocator makes of the pod's open claims; `None` while one of them is not made.
+fn devices_for(
+    input: &AllocatorInput,
+    namespace: &str,
+    claims: &[ClaimView],
+) -> Option<DeviceReport> {
+    let (allocated, open): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| claim.allocated);
+    // The scheduler makes the claim for extended resources as it places the pod.
+    let is_to_be = |claim: &&ClaimView| {
+        matches!(claim.source, ClaimSource::ExtendedResource(_)) && !claim.exists
+    };
+    let (to_be, open): (Vec<_>, Vec<_>) = open.into_iter().partition(is_to_be);
+    let name = |claim: &'_ ClaimView| claim.claim.clone();
+    let open: Vec<String> = open.into_iter().map(name).collect::<Option<_>>()?;
+    let allocated: Vec<String> = allocated.into_iter().filter_map(name).collect();
+    let pod = PodClaims { namespace, open, allocated, has_extended: !to_be.is_empty() };
+    devices::report(input, &pod)
 }
 
 fn stage(pod: &Pod) -> Stage {

@@ -16,8 +16,11 @@
 //!
 //! An underscore in a value stands for a blank.
 
+mod input;
+
 use std::collections::BTreeMap;
 
+pub(crate) use input::allocator_input;
 use jiff::Timestamp;
 use octavo_dra::Quantity;
 use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
@@ -89,6 +92,7 @@ pub(crate) fn read(text: &str) -> (ClusterSnapshot, Vec<Event>) {
                     "slices" => GapKind::Slices,
                     "claimsElsewhere" => GapKind::ClaimsElsewhere,
                     "classes" => GapKind::Classes,
+                    "unreadable" => GapKind::Unreadable,
                     other => panic!("no gap {other:?}"),
                 };
                 snapshot.gaps.push(Gap { kind, message: message.to_owned() });

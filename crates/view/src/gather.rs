@@ -110,18 +110,16 @@ async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), 
     let mut slices: Vec<ResourceSlice> =
         list("resourceslices", &Api::all(client.clone()), params).await?;
     slices.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-    let readable = slices.iter().filter_map(|slice| {
+    let mut readable = Vec::with_capacity(slices.len());
+    let mut unread = allocator::Unread::default();
+    for slice in &slices {
         match octavo_kube_io::slices::from_api(slice) {
-            Ok(slice) => Some(slice),
-            Err(error) => {
-                // Its pool then lacks a slice and is shown as incomplete.
-                let name = slice.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(%error, slice = name, "a ResourceSlice is passed over");
-                None
-            }
+            Ok(slice) => readable.push(slice),
+            // Its pool then lacks a slice and is shown as incomplete.
+            Err(error) => unread.add(&slice.metadata, &error),
         }
-    });
-    let readable: Vec<_> = readable.collect();
+    }
+    unread.note("ResourceSlice", into);
     let ours = readable.iter().filter(|slice| slice.driver == DRIVER).cloned();
     into.pools = crate::snapshot::newest_generations(ours);
     if let Some(input) = &mut into.allocator {
@@ -135,9 +133,7 @@ async fn read_claims(
     into: &mut ClusterSnapshot,
 ) -> Result<(), ViewError> {
     let claims = list("resourceclaims", api, ListParams::default()).await?;
-    if let Some(input) = &mut into.allocator {
-        allocator::take_claims(input, &claims);
-    }
+    allocator::take_claims(into, &claims);
     into.claims = claims.into_iter().map(convert::claim).collect();
     Ok(())
 }
@@ -154,9 +150,7 @@ async fn read_nodes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), V
 async fn read_classes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
     let classes: Vec<DeviceClass> =
         list("deviceclasses", &Api::all(client.clone()), ListParams::default()).await?;
-    if let Some(input) = &mut into.allocator {
-        allocator::take_classes(input, &classes);
-    }
+    allocator::take_classes(into, &classes);
     into.classes = classes.into_iter().map(convert::class).collect();
     Ok(())
 }

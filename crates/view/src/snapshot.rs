@@ -248,7 +248,7 @@ pub struct ExtendedResource {
 pub struct Gap {
     /// What it is.
     pub kind: GapKind,
-    /// The API server's words.
+    /// Why, in the API server's words where it is the one that refuses.
     pub message: String,
 }
 
@@ -268,6 +268,8 @@ pub enum GapKind {
     Templates,
     /// Events.
     Events,
+    /// Objects of any kind that were read and not understood.
+    Unreadable,
 }
 
 impl ClusterSnapshot {
@@ -313,6 +315,7 @@ impl fmt::Display for GapKind {
             Self::Classes => "deviceclasses",
             Self::Templates => "resourceclaimtemplates",
             Self::Events => "events",
+            Self::Unreadable => "objects that are not understood",
         })
     }
 }

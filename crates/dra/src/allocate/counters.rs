@@ -1,8 +1,10 @@
 //! What is left in a pool's counters (KEP-4815).
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use super::holdings::Holdings;
+use crate::claim::Claim;
 use crate::pools::Inventory;
 
 /// The counters of one generation of a pool. Amounts are in billionths.
@@ -17,6 +19,8 @@ pub(super) struct Supply<'a> {
     /// What each device of the generation draws, by counter.
     draws: Vec<Vec<(usize, i128)>>,
     first_device: usize,
+    /// The claims whose devices draw, by counter; found when somebody asks.
+    drawers: OnceLock<Vec<Vec<&'a Claim>>>,
 }
 
 /// A counter that has too little left.
@@ -65,12 +69,34 @@ impl<'a> Supply<'a> {
             draws.push(drawn.into_iter().collect());
         }
         let overdrawn = left.iter().position(|&left| left < 0);
-        Self { names, left, overdrawn, draws, first_device: edition.devices.start }
+        let first_device = edition.devices.start;
+        Self { names, left, overdrawn, draws, first_device, drawers: OnceLock::new() }
     }
 
     /// What a device draws, by counter.
     pub(super) fn draws(&self, device: usize) -> &[(usize, i128)] {
         &self.draws[device - self.first_device]
+    }
+
+    /// The claims whose devices draw from a counter; a claim with several is there several times.
+    pub(super) fn drawers(
+        &self,
+        counter: usize,
+        inventory: &Inventory<'a>,
+        holdings: &Holdings<'a>,
+    ) -> &[&'a Claim] {
+        let by_counter = self.drawers.get_or_init(|| {
+            let mut by_counter = vec![Vec::new(); self.left.len()];
+            let devices = inventory.devices.iter().skip(self.first_device);
+            for (draws, published) in self.draws.iter().zip(devices) {
+                let Some(holding) = holdings.of(published.id) else { continue };
+                for &(counter, _) in draws {
+                    by_counter[counter].extend(&holding.claims);
+                }
+            }
+            by_counter
+        });
+        &by_counter[counter]
     }
 
     /// Whether a device can draw beside what is drawn tentatively already.

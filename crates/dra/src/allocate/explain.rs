@@ -49,10 +49,21 @@ pub struct DeviceVerdict {
 /// How far a search came before requests stood in one another's way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
-    /// The requests and devices that were placed.
-    pub placed: Vec<(String, DeviceRef)>,
+    /// What was placed, in order.
+    pub placed: Vec<Placed>,
     /// The request that could not be served beside them.
     pub request: RequestExplanation,
+}
+
+/// A device that a search had placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The claim that it is for.
+    pub claim: ClaimRef,
+    /// `<request>` or `<request>/<alternative>`.
+    pub request: String,
+    /// The device.
+    pub device: DeviceRef,
 }
 
 impl RequestExplanation {
@@ -140,7 +151,11 @@ fn clash<'s, 'a: 's>(
     let mut placed = Vec::new();
     for &(place, candidate) in &search.furthest.picks {
         state.take(place, candidate);
-        placed.push((place.name(), scene.device_ref(candidate.device)));
+        placed.push(Placed {
+            claim: ClaimRef::of(claims[place.claim].claim),
+            request: place.name(),
+            device: scene.device_ref(candidate.device),
+        });
     }
     Some(Clash { placed, request: explain_request(scene, claims, &state, place) })
 }
@@ -159,7 +174,7 @@ fn explain_request<'s, 'a: 's>(
             let reason = match &pool.state {
                 PoolState::Ready => judge(scene, state, place, at)
                     .err()
-                    .map(|obstacle| Reason::new(obstacle, scene, state, at)),
+                    .map(|obstacle| Reason::new(obstacle, scene, claims, state, at)),
                 PoolState::Incomplete => Some(Reason::PoolIncomplete),
                 PoolState::Invalid(defect) => Some(Reason::PoolInvalid(defect.clone())),
             };

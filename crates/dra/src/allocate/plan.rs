@@ -61,7 +61,12 @@ pub(super) fn plan<'s, 'a: 's>(
             requests.push(request);
         }
         if least > RESULTS_PER_CLAIM {
-            return Err(Refusal::TooManyDevices { claim: ClaimRef::of(claim), wanted: least });
+            let is_of_node = requests
+                .iter()
+                .flat_map(|request: &RequestPlan<'_>| &request.alternatives)
+                .any(|one| one.all.is_some());
+            let claim = ClaimRef::of(claim);
+            return Err(Refusal::TooManyDevices { claim, wanted: least, is_of_node });
         }
         plans.push(ClaimPlan { claim, requests });
     }

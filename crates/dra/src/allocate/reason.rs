@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::Allocator;
 use super::capacity::CapacityMiss;
 use super::obstacle::Obstacle;
+use super::plan::ClaimPlan;
 use super::refusal::{ClaimRef, agreement, of_class};
 use super::scene::{Candidate, Scene};
 use super::tentative::Tentative;
@@ -14,7 +16,7 @@ use crate::claim::{Claim, Rule};
 use crate::features::Feature;
 use crate::pools::PoolDefect;
 use crate::quantity::Notation;
-use crate::slice::{Device, DeviceTaint, TaintEffect};
+use crate::slice::{DeviceTaint, TaintEffect};
 
 /// Why a request cannot have a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +57,9 @@ pub enum Reason {
     },
     /// The same pod has it for another request.
     TakenTogether {
-        /// The request.
+        /// Its claim.
+        claim: ClaimRef,
+        /// `<request>` or `<request>/<alternative>`.
         request: String,
     },
     /// It has no capacity of this name.
@@ -110,6 +114,7 @@ impl Reason {
     pub(super) fn new<'s, 'a: 's>(
         obstacle: Obstacle<'s>,
         scene: &Scene<'s, 'a>,
+        claims: &[ClaimPlan<'s>],
         state: &Tentative<'s, 'a>,
         at: Candidate,
     ) -> Self {
@@ -131,10 +136,14 @@ impl Reason {
             Obstacle::NodeSelector(_, error) => Self::NodeSelector { error: error.to_string() },
             Obstacle::FeatureOff(feature) => Self::FeatureOff(feature),
             Obstacle::InUse => Self::InUse { by: holders() },
-            Obstacle::Together => {
-                let request = state.taker(at.id).map(|pick| pick.place.name());
-                Self::TakenTogether { request: request.unwrap_or_default() }
-            }
+            // What is taken has a taker.
+            Obstacle::Together => match state.taker(at.id).map(|pick| pick.place) {
+                Some(place) => Self::TakenTogether {
+                    claim: ClaimRef::of(claims[place.claim].claim),
+                    request: place.name(),
+                },
+                None => Self::InUse { by: holders() },
+            },
             Obstacle::Capacity(CapacityMiss::Unknown(name)) => {
                 Self::CapacityUnknown { name: name.to_owned() }
             }
@@ -145,14 +154,18 @@ impl Reason {
                 Self::CapacityShort { name: name.to_owned(), wanted, left, by: holders() }
             }
             Obstacle::Counters(miss) => {
-                let (set, counter) = scene.allocator.supply(at.edition).names[miss.counter];
+                let Allocator { base, holdings, .. } = scene.allocator;
+                let supply = scene.allocator.supply(at.edition);
+                let (set, counter) = supply.names[miss.counter];
                 let notation = notation(scene, at, set, counter);
                 Self::CountersExhausted {
                     set: set.to_owned(),
                     counter: counter.to_owned(),
                     wanted: Quantity::from_nanos(miss.wanted, notation),
                     left: Quantity::from_nanos(miss.left, notation),
-                    by: drawers(scene, at, set, counter),
+                    by: names(
+                        supply.drawers(miss.counter, &base.inventory, holdings).iter().copied(),
+                    ),
                 }
             }
             Obstacle::Taint(taint) => Self::Taint(taint.clone()),
@@ -177,7 +190,9 @@ impl fmt::Display for Reason {
             Self::NodeSelector { error } => f.write_str(error),
             Self::FeatureOff(feature) => write!(f, "it needs {feature:?}, which is off"),
             Self::InUse { by } => write!(f, "in use by {}", list(by)),
-            Self::TakenTogether { request } => write!(f, "the same pod has it as {request}"),
+            Self::TakenTogether { claim, request } => {
+                write!(f, "the same pod has it for request {request} of {claim}")
+            }
             Self::CapacityUnknown { name } => write!(f, "it has no capacity {name}"),
             Self::CapacityOutsidePolicy { name, wanted } => {
                 write!(f, "its policy does not allow {wanted} of {name}")
@@ -206,24 +221,10 @@ impl fmt::Display for Reason {
 
 /// How a device writes what it draws from a counter.
 fn notation(scene: &Scene<'_, '_>, at: Candidate, set: &str, counter: &str) -> Notation {
-    drawn(scene.published(at.device).device, set, counter)
-        .map_or(Notation::DecimalSi, Quantity::notation)
-}
-
-fn drawn(device: &Device, set: &str, counter: &str) -> Option<Quantity> {
-    let consumed = device.consumes.iter().find(|consumed| consumed.counter_set == set)?;
-    consumed.counters.get(counter).copied()
-}
-
-/// The claims whose devices draw from a counter.
-fn drawers(scene: &Scene<'_, '_>, at: Candidate, set: &str, counter: &str) -> Vec<ClaimRef> {
-    let inventory = &scene.allocator.base.inventory;
-    let devices = &inventory.devices[inventory.editions[at.edition].devices.clone()];
-    let holdings = devices
-        .iter()
-        .filter(|published| drawn(published.device, set, counter).is_some())
-        .filter_map(|published| scene.allocator.holdings.of(published.id));
-    names(holdings.flat_map(|holding| holding.claims.iter().copied()))
+    let mut consumes = scene.published(at.device).device.consumes.iter();
+    let drawn = consumes.find(|consumed| consumed.counter_set == set);
+    let drawn = drawn.and_then(|consumed| consumed.counters.get(counter).copied());
+    drawn.map_or(Notation::DecimalSi, Quantity::notation)
 }
 
 /// Names of claims in order, each once.

@@ -63,6 +63,8 @@ pub enum Refusal {
         claim: ClaimRef,
         /// How many it needs at least.
         wanted: usize,
+        /// Whether it asks for all devices that match: another node may have fewer.
+        is_of_node: bool,
     },
     /// A request cannot be served as long as something is not repaired.
     #[error("claim {claim}, request {request}: {fault}")]
@@ -136,6 +138,25 @@ impl Refusal {
     /// claim, a class or a slice has to be repaired first.
     pub fn is_of_node(&self) -> bool {
         matches!(self, Self::NoFit | Self::InvalidPool { .. } | Self::Steps { .. })
+    }
+
+    /// Whether it is about the claims or their classes alone, so that no node can serve the claims.
+    pub fn is_of_claims(&self) -> bool {
+        match self {
+            Self::TooManyDevices { is_of_node, .. } => !is_of_node,
+            Self::Request { fault, .. } => {
+                matches!(**fault, RequestFault::UnknownClass(_) | RequestFault::FeatureOff(_))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a selector is not understood here. The API server compiles selectors before it takes
+    /// them, so Kubernetes may have an answer.
+    pub fn is_not_evaluated(&self) -> bool {
+        let Self::Request { fault, .. } = self else { return false };
+        let RequestFault::Cel { error, .. } = &**fault else { return false };
+        matches!(error, CelError::Compile { .. } | CelError::TooLong { .. })
     }
 
     pub(super) fn request(claim: &Claim, request: String, fault: RequestFault) -> Self {

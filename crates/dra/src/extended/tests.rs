@@ -182,3 +182,18 @@ fn names_of_extended_resources_are_known() {
         assert!(!is_extended_resource(name), "{name}");
     }
 }
+
+#[test]
+fn amounts_that_cannot_be_summed_up_are_reused_all_the_same() {
+    let most: Quantity = "18446744073709551615".parse().unwrap();
+    let mut containers = [
+        container("warm", Stage::Init, &[(GPU, 1)]),
+        container("a", Stage::Main, &[(GPU, 1)]),
+        container("b", Stage::Main, &[(GPU, 1)]),
+    ];
+    for index in [0, 2] {
+        containers[index].requests.insert(GPU.to_owned(), most);
+    }
+    let requests = "c1r0=gpu*1 c2r0=gpu*18446744073709551615";
+    assert_eq!(asked(&containers).0, requests);
+}

@@ -7,7 +7,7 @@ mod nodes;
 mod tests;
 
 use k8s_openapi::api::resource::v1 as api;
-use octavo_dra::{NodeScope, Slice};
+use octavo_dra::{NodeScope, NodeSelector, Slice};
 
 pub(crate) use amounts::counter_set_to_api;
 pub(crate) use device::device_to_api;
@@ -42,7 +42,8 @@ pub enum SliceError {
 
 /// Reads a slice of any driver.
 ///
-/// Attributes whose value is a list (KEP-5491) are left out.
+/// Attributes whose value is a list (KEP-5491) are left out. A slice that says where it is in none of
+/// the known ways is nowhere, as for Kubernetes: a later version may know another.
 pub fn from_api(slice: &api::ResourceSlice) -> Result<Slice, SliceError> {
     let spec = &slice.spec;
     let devices = spec.devices.iter().flatten();
@@ -59,7 +60,7 @@ pub fn from_api(slice: &api::ResourceSlice) -> Result<Slice, SliceError> {
         pool: spec.pool.name.clone(),
         generation: spec.pool.generation,
         slice_count: spec.pool.resource_slice_count,
-        nodes: nodes.unwrap_or_default(),
+        nodes: nodes.unwrap_or_else(|| NodeScope::Selector(NodeSelector::default())),
         counters: counters.map(amounts::counter_set_from_api).collect::<Result<_, _>>()?,
         devices: devices.map(device::device_from_api).collect::<Result<_, _>>()?,
     })

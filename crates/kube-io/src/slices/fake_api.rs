@@ -32,6 +32,7 @@ struct Inner {
     queries: Vec<String>,
     probes: usize,
     failures: Vec<u16>,
+    refused_device: Option<String>,
     off: BTreeSet<Feature>,
     refuses_dry_runs: bool,
     needs_counters_beside_devices: bool,
@@ -56,6 +57,11 @@ impl FakeApi {
     /// Statuses with which the next writes fail.
     pub(super) fn fail_writes(&self, statuses: &[u16]) {
         self.0.lock().unwrap().failures = statuses.to_vec();
+    }
+
+    /// Refuses every slice that holds this device; `None` refuses none.
+    pub(super) fn refuse_device(&self, name: Option<&str>) {
+        self.0.lock().unwrap().refused_device = name.map(str::to_owned);
     }
 
     /// Behaves as a server with these features off, and all others on.
@@ -141,6 +147,9 @@ impl FakeApi {
             return answer(200, &serde_json::to_value(slice).unwrap());
         }
         let slice: ResourceSlice = serde_json::from_slice(body).unwrap();
+        if inner.is_refused(&slice) {
+            return failure(422);
+        }
         let name = slice.metadata.name.clone().unwrap();
         let old = inner.slices.get(&name).map(|slice| slice.metadata.resource_version.clone());
         let kept = match (method, old) {
@@ -156,6 +165,11 @@ impl FakeApi {
 }
 
 impl Inner {
+    fn is_refused(&self, slice: &ResourceSlice) -> bool {
+        let mut devices = slice.spec.devices.iter().flatten();
+        self.refused_device.as_ref().is_some_and(|name| devices.any(|device| device.name == *name))
+    }
+
     fn store(&mut self, mut slice: ResourceSlice, change: &str) -> ResourceSlice {
         self.version += 1;
         slice.metadata.resource_version = Some(self.version.to_string());

@@ -116,21 +116,18 @@ impl Features {
         self.0.insert(feature, is_kept);
     }
 
-    /// Takes note of what slices that are there show. Not of counters: a server keeps them in slices
-    /// that have some, though the feature is off and no allocator heeds them any more.
-    pub(super) fn witness<'a>(&mut self, found: impl Iterator<Item = &'a api::ResourceSlice>) {
-        for slice in found {
-            for feature in [Feature::Shares, Feature::Taints] {
-                if feature.count(&slice.spec) > 0 {
-                    self.0.entry(feature).or_insert(true);
-                }
-            }
+    /// Takes note of what slices that are there show: of shares alone. A server keeps the fields of
+    /// slices that have some, though the feature is off and no allocator heeds them any more. Shares
+    /// are whole GPUs then; MIG placements without counters and sick GPUs without taints are harm.
+    pub(super) fn witness<'a>(&mut self, mut found: impl Iterator<Item = &'a api::ResourceSlice>) {
+        if found.any(|slice| Feature::Shares.count(&slice.spec) > 0) {
+            self.0.entry(Feature::Shares).or_insert(true);
         }
     }
 
-    /// Forgets what may have changed with the server.
+    /// Forgets what may have changed with the server, but for what slices show (see `witness`).
     pub(super) fn doubt(&mut self) {
-        self.0.retain(|feature, is_kept| *is_kept && *feature != Feature::Counters);
+        self.0.retain(|feature, is_kept| *is_kept && *feature == Feature::Shares);
     }
 
     /// Whether a pool uses a feature of which nothing is known.

@@ -143,6 +143,31 @@ async fn failed_writes_are_tried_again_and_told() {
     running.stop().await;
 }
 
+/// The first slice is written in vain each time, and our watch tells us of it.
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_which_a_slice_is_refused_is_tried_again_in_growing_intervals() {
+    let api = FakeApi::default();
+    api.refuse_device(Some("gpu-129"));
+    let mut running = Running::start(&api, Some(pool(130)));
+    let failing = |state: &PublishState| matches!(state, PublishState::Failing { .. });
+    timeout(DEADLINE, running.state.wait_for(failing)).await.unwrap().unwrap();
+    // The clock stands still as long as somebody has something to do.
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(api.writes(), ["POST", "POST"], "the news of our own write is no reason to write");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let attempts = api.writes().len() / 2;
+    assert!((6..12).contains(&attempts), "{attempts} attempts in a minute");
+    // What is wanted anew does not wait.
+    let told = Instant::now();
+    running.wanted.send_replace(Some(pool(129)));
+    let published = |state: &PublishState| matches!(state, PublishState::Published { .. });
+    timeout(DEADLINE, running.state.wait_for(published)).await.unwrap().unwrap();
+    assert!(told.elapsed() < Duration::from_millis(50), "{:?}", told.elapsed());
+    running.stop().await;
+}
+
 fn slice(version: &str, devices: Option<Vec<Device>>) -> ResourceSlice {
     let mut slice = ResourceSlice::default();
     slice.metadata.name = Some("a".to_owned());

@@ -33,6 +33,8 @@ pub(crate) enum Verdict {
     Error,
     /// The search was given up.
     Timeout,
+    /// Kubernetes' code panicked: whatever ours says, it is no agreement.
+    Panic,
 }
 
 /// Allocations by node, one for each claim that was to be allocated.

@@ -2,6 +2,7 @@
 //! names the issue by which Kubernetes is at fault, and a case that shows it. When Kubernetes has
 //! been corrected, the case shows nothing any more, and the entry has to go.
 
+use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{Feature, Features};
 use serde_json::json;
 
@@ -63,10 +64,72 @@ pub(crate) fn explain(oracle: &mut Oracle, seed: u64, case: &Case) -> bool {
     if !traits(case).contains(&Trait::DistinctAttribute) {
         return false;
     }
-    // With the fault, ours must agree to the letter. Whether the fault shows depends on the way of
-    // the search: what Kubernetes has given it may find wrong when it checks.
-    let decided = ours::decide(case, Features::default().with(Feature::KubernetesFaults));
-    compare(oracle, seed, case, &decided).agrees()
+    let right = ours::decide(case, Features::default());
+    let faulty = ours::decide(case, Features::default().with(Feature::KubernetesFaults));
+    // Who forgets values only ever admits more: the way of the search parts from the right one where
+    // a value is given twice, where something else fails behind that, or where a request for all
+    // devices has a value twice, which is an error.
+    let outcome = |there: &ours::OnNode| (there.verdict, there.allocations.clone());
+    let mut differing =
+        right.iter().zip(&faulty).filter(|(right, faulty)| outcome(right) != outcome(faulty));
+    let is_by_fault = |right: &ours::OnNode, faulty: &ours::OnNode| {
+        let is_error_of_all =
+            right.verdict == Verdict::Error && right.message.contains(" they do not differ in ");
+        faulty.verdict == Verdict::Error || repeats(case, faulty) || is_error_of_all
+    };
+    let mut is_any = false;
+    let is_all = differing.all(|(right, faulty)| {
+        is_any = true;
+        is_by_fault(right, faulty)
+    });
+    // With the fault, ours must agree to the letter: what ours gives is then what Kubernetes gives.
+    // That it may find wrong when it checks.
+    is_any && is_all && compare(oracle, seed, case, &faulty).agrees()
+}
+
+/// Whether devices that were given for a claim have a value twice that must be distinct.
+fn repeats(case: &Case, there: &ours::OnNode) -> bool {
+    case.open_claims().zip(&there.allocations).any(|(claim, given)| {
+        let results = given.devices.iter().flat_map(|devices| devices.results.iter().flatten());
+        let constraints = claim.spec.devices.iter().flat_map(|devices| &devices.constraints);
+        constraints.flatten().any(|constraint| {
+            let Some(attribute) = &constraint.distinct_attribute else { return false };
+            let mut seen = Vec::new();
+            let covered = results.clone().filter(|result| covers(constraint, &result.request));
+            covered.filter_map(|result| value(case, result, attribute)).any(|value| {
+                let is_known = seen.contains(&value);
+                seen.push(value);
+                is_known
+            })
+        })
+    })
+}
+
+/// Whether a constraint is about a request, given as `<request>` or `<request>/<alternative>`.
+fn covers(constraint: &api::DeviceConstraint, request: &str) -> bool {
+    let base = request.split_once('/').map_or(request, |(base, _)| base);
+    let named = constraint.requests.as_deref().unwrap_or_default();
+    named.is_empty() || named.iter().any(|name| name == base || name == request)
+}
+
+/// A given device's attribute, by its qualified name.
+fn value<'a>(
+    case: &'a Case,
+    result: &api::DeviceRequestAllocationResult,
+    attribute: &str,
+) -> Option<&'a api::DeviceAttribute> {
+    let is_it = |(slice, device): &(&api::ResourceSlice, &api::Device)| {
+        let spec = &slice.spec;
+        spec.driver == result.driver
+            && spec.pool.name == result.pool
+            && device.name == result.device
+    };
+    let newest = case.devices().filter(is_it).max_by_key(|(slice, _)| slice.spec.pool.generation);
+    let attributes = newest?.1.attributes.as_ref()?;
+    attributes.get(attribute).or_else(|| {
+        let (domain, name) = attribute.split_once('/')?;
+        (domain == result.driver).then(|| attributes.get(name)).flatten()
+    })
 }
 
 /// Three devices of two colours; three of different colours are asked for.

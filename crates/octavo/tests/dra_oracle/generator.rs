@@ -14,11 +14,16 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::SEEDS_OF_ADMISSION;
 use crate::case::Case;
 use crate::rng::Rng;
+pub(crate) use claims::NO_SELECTOR;
 
 /// Drivers of the clusters: in the order of their names, as allocators take them.
 const DRIVERS: [&str; 2] = ["gpu.example.com", "net.example.com"];
+
+/// In one of so many cases a slice does not say where it is: no API server of today takes that.
+const NOWHERE: u64 = 40;
 
 /// Which features a case draws on. Not all that are on end up in it.
 struct Plan {
@@ -92,7 +97,10 @@ pub(crate) fn generate(seed: u64) -> Case {
     let plan = Plan::draw(&mut rng);
     let nodes = nodes(&mut rng);
     let mut device_classes = classes(&mut rng, &plan);
-    let slices = pools::slices(&mut rng, &plan, &nodes);
+    let mut slices = pools::slices(&mut rng, &plan, &nodes);
+    if seed >= SEEDS_OF_ADMISSION.end && seed.is_multiple_of(NOWHERE) {
+        pools::lose_place(&mut slices);
+    }
     let other_claims = allocated::others(&mut rng, &plan, &slices);
     let claims = claims::claims(&mut rng, &plan, &slices, &nodes);
     let mut case =

@@ -38,7 +38,7 @@ use octavo_dra::Features;
 use crate::case::{Given, Verdict};
 use crate::compare::compare;
 use crate::divergences::DIVERGENCES;
-use crate::generator::generate;
+use crate::generator::{NO_SELECTOR, generate};
 use crate::mutations::{BLIND, WRONG, answer_wrongly};
 use crate::oracle::Oracle;
 use crate::run::{Report, run, side_by_side};
@@ -81,6 +81,8 @@ fn assert_cases_are_worth_it(report: &Report) {
     let feasible = report.percent(Verdict::Feasible);
     assert!((30.0..=70.0).contains(&feasible), "{feasible:.1}% of the verdicts are feasible");
     assert_eq!(report.count(Verdict::Timeout), 0, "a search that is given up decides nothing");
+    // The known divergences are rare: more of them would hide something else.
+    assert!(report.divergences.len() * 50 < report.cases, "too many cases are excused");
     let servable = report.servable_percent();
     assert!((30.0..=70.0).contains(&servable), "{servable:.1}% of the cases can be served");
 }
@@ -94,13 +96,12 @@ fn an_api_server_would_accept_the_cases() {
         refusals.filter(|(_, refusals)| !refusals.is_empty()).collect::<Vec<_>>()
     });
     let refusals: Vec<_> = refusals.into_iter().flatten().collect();
-    // Expressions and pools that are wrong on purpose.
+    // An expression that is wrong on purpose.
+    let planted = format!("Invalid value: {NO_SELECTOR:?}");
     let unplanned: Vec<_> = refusals
         .iter()
         .flat_map(|(seed, refusals)| refusals.iter().map(move |refusal| (seed, refusal)))
-        .filter(|(_, refusal)| {
-            !refusal.contains("nonsense") && !refusal.contains("must evaluate to")
-        })
+        .filter(|(_, refusal)| !refusal.contains(&planted))
         .collect();
     assert!(unplanned.is_empty(), "{unplanned:#?}");
 }

@@ -23,12 +23,12 @@ const SHOWN: usize = 2;
 /// What came of many cases.
 #[derive(Default)]
 pub(crate) struct Report {
-    cases: usize,
+    pub(crate) cases: usize,
     servable: usize,
     verdicts: BTreeMap<Verdict, usize>,
     identical: usize,
     other_devices: usize,
-    divergences: Vec<u64>,
+    pub(crate) divergences: Vec<u64>,
     pub(crate) coverage: Coverage,
     /// Seeds of cases that differ, with what differs.
     pub(crate) failures: Vec<(u64, Vec<String>)>,

@@ -1,6 +1,8 @@
 //! Why a pod waits, as data, and the words for it: what is so, why, and what would help.
 
 mod counts;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::collections::BTreeSet;
@@ -127,6 +129,11 @@ pub enum WaitReason {
         /// What is wrong.
         defect: String,
     },
+    /// A selector is not evaluated here, so that devices cannot be judged.
+    NotEvaluated {
+        /// The selector and why.
+        what: String,
+    },
     /// The node could not prepare the claims.
     PrepareFailed {
         /// Node.
@@ -177,36 +184,55 @@ fn judge_devices(
     reasons: &mut Vec<WaitReason>,
 ) {
     let Some(report) = &explanation.devices else { return };
-    // It has evaluated the selectors that the counts could only show.
-    reasons.retain(|reason| !matches!(reason, WaitReason::EnoughFree { .. }));
-    if let Some(defect) = &report.defect {
-        reasons.push(WaitReason::ClaimDefect { defect: defect.clone() });
-    } else if !report.fits.is_empty() {
-        reasons.retain(|reason| !matches!(reason, WaitReason::NotEnoughFree { .. }));
+    // An allocator that has not seen all claims, classes and slices proves nothing.
+    if snapshot.lacks(GapKind::Unreadable) {
+        return;
+    }
+    let is_by_count = |reason: &WaitReason| {
+        matches!(reason, WaitReason::NotEnoughFree { .. } | WaitReason::LargerThanAnyNode { .. })
+    };
+    if report.by_plugins > 0 {
+        // The counts are of devices in slices alone.
+        reasons.retain(|reason| {
+            !is_by_count(reason) && !matches!(reason, WaitReason::NothingPublished)
+        });
+    }
+    if !report.fits.is_empty() {
+        reasons.retain(|reason| {
+            !matches!(reason, WaitReason::EnoughFree { .. } | WaitReason::NotEnoughFree { .. })
+        });
         // A device that looks free may be held by a claim that cannot be read.
         if !snapshot.lacks(GapKind::ClaimsElsewhere) {
             reasons.push(WaitReason::DevicesFit { nodes: report.fits.clone() });
         }
-    } else if let Some(nearest) = report.nodes.first() {
-        let is_told = reasons.iter().any(|reason| {
-            matches!(
-                reason,
-                WaitReason::NotEnoughFree { .. } | WaitReason::LargerThanAnyNode { .. }
-            )
-        });
-        if !is_told {
-            let mut lacking: Vec<String> = nearest
-                .requests
-                .iter()
-                .filter(|request| !request.enough)
-                .map(|request| format!("{}/{}", request.claim, request.request))
-                .collect();
-            if let (true, Some(clash)) = (lacking.is_empty(), &nearest.clash) {
-                lacking.push(format!("{}/{}", clash.request.claim, clash.request.request));
-            }
-            let node = nearest.node.clone();
-            reasons.push(WaitReason::DevicesDoNotFit { node, lacking });
-        }
+        return;
+    }
+    if let Some(what) = &report.not_evaluated {
+        reasons.push(WaitReason::NotEvaluated { what: what.clone() });
+        return;
+    }
+    // Nodes that are not known may serve what those of the slices do not.
+    if snapshot.lacks(GapKind::Nodes) {
+        return;
+    }
+    let is_enough_free = |reason: &WaitReason| matches!(reason, WaitReason::EnoughFree { .. });
+    if let Some(defect) = &report.defect {
+        reasons.retain(|reason| !is_enough_free(reason));
+        reasons.push(WaitReason::ClaimDefect { defect: defect.clone() });
+        return;
+    }
+    let Some(nearest) = report.nodes.first() else { return };
+    let lacking = nearest.lacking();
+    if lacking.is_empty() || !report.undecided.is_empty() || report.by_plugins > 0 {
+        return;
+    }
+    // It has evaluated the selectors that the counts could only show.
+    reasons.retain(|reason| {
+        !is_enough_free(reason)
+            && !matches!(reason, WaitReason::NotEnoughFree { selectors: true, .. })
+    });
+    if !reasons.iter().any(is_by_count) {
+        reasons.push(WaitReason::DevicesDoNotFit { node: nearest.node.clone(), lacking });
     }
 }
 

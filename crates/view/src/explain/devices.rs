@@ -4,22 +4,25 @@
 #[cfg(test)]
 mod tests;
 mod text;
+mod verdict;
 
 use std::collections::BTreeMap;
 
 use octavo_dra::{
-    Allocator, Claim, Classes, Count, DeviceVerdict, Explanation, ExtendedClaim, Feature, Features,
-    Node, RequestExplanation, Slice,
+    Allocator, Claim, Classes, Explanation, ExtendedClaim, Feature, Features, Node, Refusal, Slice,
 };
 use serde::Serialize;
 
-use crate::snapshot::ObjectName;
 use crate::usage::natural;
 
-pub(super) use text::render;
+pub(super) use text::{Options, render};
+pub use verdict::{ClashVerdict, DeviceView, NodeVerdict, PlacedDevice, RequestVerdict};
 
 /// Nodes that are kept with their devices, the nearest to serving first; the others are counted.
 const MOST_NODES: usize = 64;
+/// Steps that a search may take on a node: a large cluster has an answer in seconds. kube-scheduler
+/// takes more before it gives up, so what was given up here says nothing.
+const STEPS: u64 = 2_000;
 
 /// The objects of a cluster as an allocator takes them.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +45,13 @@ pub struct AllocatorInput {
 pub struct DeviceReport {
     /// Nodes on which devices serve all of the pod's open claims.
     pub fits: Vec<String>,
+    /// Nodes that may serve them or not: the search was given up, or a selector is not evaluated here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub undecided: Vec<String>,
+    /// How many nodes have device plugins for all that the pod asks for. Whether they have any left
+    /// is not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub by_plugins: usize,
     /// The other nodes that have devices, the nearest to serving first.
     pub nodes: Vec<NodeVerdict>,
     /// How many such nodes there are beyond those.
@@ -50,89 +60,52 @@ pub struct DeviceReport {
     /// What is wrong with the claims or classes themselves, on whatever node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defect: Option<String>,
-}
-
-/// Why a node's devices do not serve the pod.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeVerdict {
-    /// Node.
-    pub node: String,
-    /// The reason in a line.
-    pub refusal: String,
-    /// Each request as if it were alone.
-    pub requests: Vec<RequestVerdict>,
-    /// Where each request could be served but not all together: how far a search came.
+    /// A selector that is not evaluated here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub clash: Option<ClashVerdict>,
+    pub not_evaluated: Option<String>,
 }
 
-/// What a node's devices are to a request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RequestVerdict {
-    /// Claim, as `namespace/name`.
-    pub claim: String,
-    /// Request, with a sub-request after a slash.
-    pub request: String,
-    /// How many devices it wants; absent for all that match.
-    pub wanted: Option<u64>,
-    /// Whether there are enough.
-    pub enough: bool,
-    /// The devices, in the allocator's order.
-    pub devices: Vec<DeviceView>,
-}
-
-/// A device and what rules it out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DeviceView {
-    /// Driver.
-    pub driver: String,
-    /// Pool.
-    pub pool: String,
-    /// Device.
-    pub device: String,
-    /// What rules it out; absent for one that could be given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ruled_out: Option<String>,
-}
-
-/// How far a search for all requests together came.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClashVerdict {
-    /// Requests that were served, with their devices.
-    pub placed: Vec<(String, String)>,
-    /// The request that was not, beside them.
-    pub request: RequestVerdict,
+/// The claims of a pod, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PodClaims<'a> {
+    /// Their namespace.
+    pub(super) namespace: &'a str,
+    /// Those that have no devices yet.
+    pub(super) open: Vec<String>,
+    /// Those that have: they say on which nodes the pod can be.
+    pub(super) allocated: Vec<String>,
+    /// Whether a claim for extended resources is still to be made.
+    pub(super) has_extended: bool,
 }
 
 /// Asks the allocator about the pod's claims that have no devices yet; `None` if there are none, or
 /// one of them is not there.
-pub(super) fn report(
-    input: &AllocatorInput,
-    namespace: &str,
-    open: &[&str],
-    has_extended: bool,
-) -> Option<DeviceReport> {
+pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<DeviceReport> {
     let mut classes = Classes::default();
     for (class, created) in &input.classes {
         classes.insert(class.clone(), *created);
     }
-    let own: Vec<&Claim> = open
-        .iter()
-        .map(|name| {
-            input.claims.iter().find(|claim| claim.namespace == namespace && claim.name == **name)
-        })
-        .collect::<Option<_>>()?;
+    let own = |name: &String| {
+        let is_it = |claim: &&Claim| claim.namespace == pod.namespace && claim.name == *name;
+        input.claims.iter().find(is_it)
+    };
+    let open: Vec<&Claim> = pod.open.iter().map(own).collect::<Option<_>>()?;
+    if open.is_empty() && !pod.has_extended {
+        return None;
+    }
+    let allocated = pod.allocated.iter().filter_map(own);
+    let ties: Vec<_> =
+        allocated.filter_map(|claim| claim.allocation.as_ref()?.nodes.as_ref()).collect();
     // What kube-scheduler will do is told, also where it is at fault.
     let features = Features::default().with(Feature::KubernetesFaults);
-    let allocator = Allocator::new(&classes, &input.slices, &input.claims, features);
+    let allocator =
+        Allocator::new(&classes, &input.slices, &input.claims, features).with_steps(STEPS);
     let mut report = DeviceReport::default();
-    let mut refused = Vec::new();
     for (node, allocatable) in &input.nodes {
-        let special = if has_extended {
+        if !ties.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
+            continue;
+        }
+        let special = if pod.has_extended {
             match octavo_dra::extended_claim(&input.containers, &classes, allocatable) {
                 Ok(special) => special,
                 // Neither a class nor this node's device plugins serve it: advice says so.
@@ -141,77 +114,64 @@ pub(super) fn report(
         } else {
             None
         };
-        let special = special.as_ref().map(|special: &ExtendedClaim| special.claim(namespace));
-        let claims: Vec<&Claim> = own.iter().copied().chain(&special).collect();
+        let special = special.as_ref().map(|special: &ExtendedClaim| special.claim(pod.namespace));
+        let claims: Vec<&Claim> = open.iter().copied().chain(&special).collect();
         if claims.is_empty() {
-            return None;
+            report.by_plugins += 1;
+            continue;
         }
         let explanation = allocator.explain(node, &claims);
-        match &explanation.refusal {
-            None => report.fits.push(node.name.clone()),
-            Some(refusal) if !refusal.is_of_node() => {
-                report.defect = Some(refusal.to_string());
-                return Some(report);
-            }
-            Some(refusal) => {
-                let refusal = refusal.to_string();
-                // A node without devices is no answer to anybody's question.
-                if explanation.requests.iter().any(|request| !request.devices.is_empty()) {
-                    refused.push(NodeVerdict::new(&node.name, refusal, &explanation));
-                }
-            }
+        let is_of_claims = explanation.refusal.as_ref().is_some_and(Refusal::is_of_claims);
+        report.add(node, &explanation);
+        if is_of_claims {
+            break;
         }
     }
-    refused.sort_by_cached_key(|verdict| (verdict.distance(), natural(&verdict.node)));
-    report.more = refused.len().saturating_sub(MOST_NODES);
-    refused.truncate(MOST_NODES);
-    report.nodes = refused;
+    report.keep_nearest();
     report.fits.sort_by_cached_key(|node| natural(node));
+    report.undecided.sort_by_cached_key(|node| natural(node));
     Some(report)
 }
 
-impl NodeVerdict {
-    fn new(node: &str, refusal: String, explanation: &Explanation) -> Self {
-        let clash = explanation.clash.as_ref().map(|clash| ClashVerdict {
-            placed: clash
-                .placed
-                .iter()
-                .map(|(request, device)| (request.clone(), device.device.clone()))
-                .collect(),
-            request: RequestVerdict::new(&clash.request),
-        });
-        let requests = explanation.requests.iter().map(RequestVerdict::new).collect();
-        Self { node: node.to_owned(), refusal, requests, clash }
-    }
-
-    /// How far the node is from serving: requests that it cannot serve, and fewest devices first
-    /// where that is equal.
-    fn distance(&self) -> (usize, usize) {
-        let lacking = self.requests.iter().filter(|request| !request.enough).count();
-        let usable = self.requests.iter().flat_map(|request| &request.devices);
-        (lacking, usize::MAX - usable.filter(|device| device.ruled_out.is_none()).count())
-    }
-}
-
-impl RequestVerdict {
-    fn new(request: &RequestExplanation) -> Self {
-        let wanted = match request.wanted {
-            Count::Exactly(count) => Some(count),
-            Count::All => None,
+impl DeviceReport {
+    /// Adds what was found on a node.
+    fn add(&mut self, node: &Node, explanation: &Explanation) {
+        let Some(refusal) = &explanation.refusal else {
+            self.fits.push(node.name.clone());
+            return;
         };
-        let device = |verdict: &DeviceVerdict| DeviceView {
-            driver: verdict.device.driver.clone(),
-            pool: verdict.device.pool.clone(),
-            device: verdict.device.device.clone(),
-            ruled_out: verdict.reason.as_ref().map(ToString::to_string),
-        };
-        Self {
-            claim: ObjectName::new(&*request.claim.namespace, &*request.claim.name).to_string(),
-            request: request.request.clone(),
-            wanted,
-            enough: request.is_enough(),
-            devices: request.devices.iter().map(device).collect(),
+        if refusal.is_of_claims() {
+            self.defect = Some(refusal.to_string());
+            return;
         }
+        if refusal.is_not_evaluated() {
+            self.not_evaluated.get_or_insert_with(|| refusal.to_string());
+            self.undecided.push(node.name.clone());
+            return;
+        }
+        // A node without devices is no answer to anybody's question.
+        let is_bare = explanation.requests.iter().all(|request| request.devices.is_empty());
+        if matches!(refusal, Refusal::NoFit) && is_bare {
+            return;
+        }
+        let verdict = NodeVerdict::new(&node.name, refusal.to_string(), explanation);
+        // What lacks devices by itself needs no search.
+        if matches!(refusal, Refusal::Steps { .. }) && verdict.lacking().is_empty() {
+            self.undecided.push(node.name.clone());
+            return;
+        }
+        self.nodes.push(verdict);
+        // Verdicts name every device: those of a large cluster are not held all at once.
+        if self.nodes.len() >= 2 * MOST_NODES {
+            self.keep_nearest();
+        }
+    }
+
+    /// Counts the nodes that are furthest from serving instead of keeping them.
+    fn keep_nearest(&mut self) {
+        self.nodes.sort_by_cached_key(|verdict| (verdict.distance(), natural(&verdict.node)));
+        self.more += self.nodes.len().saturating_sub(MOST_NODES);
+        self.nodes.truncate(MOST_NODES);
     }
 }
 

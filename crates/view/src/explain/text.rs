@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{ClaimView, Event, PodExplanation, Stage, devices};
 use crate::grid::{Grid, Tone, age, paint};
-use crate::snapshot::{Ask, ClaimSource, Request};
+use crate::snapshot::{Ask, ClaimSource, GapKind, Request};
 use crate::usage::{GpuState, GpuUse, holder_names, natural};
 
 /// Events that are shown; the others are in the JSON form.
@@ -15,7 +15,7 @@ const EVENTS_SHOWN: usize = 5;
 /// How the text is drawn.
 #[derive(Clone, Copy, Debug)]
 pub struct TextOptions {
-    /// A line for each GPU instead of one for each node.
+    /// A line for each GPU instead of one for each node, and the name of each device.
     pub wide: bool,
     /// Whether tables have a line of headers.
     pub headers: bool,
@@ -56,8 +56,13 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
             format!("GPUs of driver {}, whatever the selectors say", crate::usage::driver());
         parts.push(section(&heading, candidates(explanation, options)));
     }
+    let is_partial = explanation
+        .gaps
+        .iter()
+        .any(|gap| matches!(gap.kind, GapKind::ClaimsElsewhere | GapKind::Unreadable));
+    let drawn = devices::Options { all: options.wide, is_partial };
     let devices = explanation.devices.as_ref();
-    let devices = devices.map(|report| devices::render(report, options.wide)).unwrap_or_default();
+    let devices = devices.map(|report| devices::render(report, drawn)).unwrap_or_default();
     if !devices.is_empty() {
         parts.push(section("Devices that an allocator finds", devices));
     }

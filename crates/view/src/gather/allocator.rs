@@ -1,15 +1,17 @@
 //! The cluster's objects as an allocator takes them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use k8s_openapi::api::core::v1::{Container as KubeContainer, Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use octavo_dra::{Container, NodeScope, Quantity, Stage};
 use octavo_kube_io::claims;
 
 use crate::explain::AllocatorInput;
-use crate::snapshot::ClusterSnapshot;
+use crate::snapshot::{ClusterSnapshot, Gap, GapKind};
 
 /// The containers of a pod with all that they ask for, init containers first.
 pub(super) fn containers(pod: &Pod) -> Vec<Container> {
@@ -38,31 +40,63 @@ fn one(container: &KubeContainer, stage: Stage) -> Container {
     Container { name: container.name.clone(), stage, requests }
 }
 
-/// Adds claims; one that has no meaning for this version is noted.
-pub(super) fn take_claims(input: &mut AllocatorInput, found: &[ResourceClaim]) {
+/// Adds claims; those that have no meaning for this version are noted.
+pub(super) fn take_claims(into: &mut ClusterSnapshot, found: &[ResourceClaim]) {
+    let Some(input) = &mut into.allocator else { return };
+    let mut unread = Unread::default();
     for claim in found {
         match claims::claim_from_api(claim) {
             Ok(claim) => input.claims.push(claim),
-            Err(error) => {
-                let name = claim.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(%error, claim = name, "a ResourceClaim is passed over");
-            }
+            Err(error) => unread.add(&claim.metadata, &error),
         }
     }
+    unread.note("ResourceClaim", into);
 }
 
-/// Adds classes.
-pub(super) fn take_classes(input: &mut AllocatorInput, found: &[DeviceClass]) {
+/// Adds classes; those that have no meaning for this version are noted.
+pub(super) fn take_classes(into: &mut ClusterSnapshot, found: &[DeviceClass]) {
+    let Some(input) = &mut into.allocator else { return };
+    let mut unread = Unread::default();
     for class in found {
         let created = class.metadata.creation_timestamp.as_ref();
         let created = created.map_or(0, |time| time.0.as_second());
         match claims::class_from_api(class) {
             Ok(class) => input.classes.push((class, created)),
-            Err(error) => {
-                let name = class.metadata.name.as_deref().unwrap_or_default();
-                tracing::warn!(%error, class = name, "a DeviceClass is passed over");
-            }
+            Err(error) => unread.add(&class.metadata, &error),
         }
+    }
+    unread.note("DeviceClass", into);
+}
+
+/// Objects of a kind that were read and not understood: the first of them, and how many.
+#[derive(Default)]
+pub(super) struct Unread {
+    first: Option<String>,
+    more: usize,
+}
+
+impl Unread {
+    /// Adds an object.
+    pub(super) fn add(&mut self, metadata: &ObjectMeta, error: &dyn fmt::Display) {
+        if self.first.is_some() {
+            self.more += 1;
+            return;
+        }
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let namespace = metadata.namespace.as_ref();
+        let namespace = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        self.first = Some(format!("{namespace}{name}: {error}"));
+    }
+
+    /// Notes them as a gap, if there are any.
+    pub(super) fn note(self, kind: &str, into: &mut ClusterSnapshot) {
+        let Some(first) = self.first else { return };
+        let more = match self.more {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let message = format!("{kind} {first}{more}");
+        into.gaps.push(Gap { kind: GapKind::Unreadable, message });
     }
 }
 

@@ -130,3 +130,26 @@ async fn a_list_that_grew_stale_between_pages_is_read_again_from_its_start() {
     let pages = asked.lock().unwrap().iter().filter(|path| *path == CLAIMS).count();
     assert_eq!(pages, 4);
 }
+
+#[tokio::test]
+async fn objects_that_are_not_understood_are_noted() {
+    let odd = |name: &str| {
+        let request =
+            json!({"name": "gpu", "exactly": {"deviceClassName": "c", "allocationMode": "Some"}});
+        let spec = json!({"devices": {"requests": [request]}});
+        json!({"metadata": {"namespace": "team", "name": name}, "spec": spec})
+    };
+    let (client, _) = server(move |path, _| match path {
+        POD => pod(&json!({
+            "containers": [],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
+        })),
+        CLAIMS => list(&json!([claim("mine"), odd("other"), odd("third")])),
+        _ => list(&json!([])),
+    });
+    let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
+    let [gap] = &*snapshot.gaps else { panic!("{:?}", snapshot.gaps) };
+    assert_eq!(gap.kind, GapKind::Unreadable);
+    assert!(gap.message.starts_with("ResourceClaim team/other: request gpu has"), "{gap:?}");
+    assert!(gap.message.ends_with(" (and 1 more)"), "{gap:?}");
+}

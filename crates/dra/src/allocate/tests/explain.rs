@@ -124,13 +124,16 @@ fn requests_that_fit_alone_but_not_together_are_shown_where_they_clash() {
     assert_eq!(explanation.refusal, Some(Refusal::NoFit));
     assert!(explanation.requests.iter().all(RequestExplanation::is_enough));
     let clash = explanation.clash.unwrap();
-    let placed: Vec<String> =
-        clash.placed.iter().map(|(request, device)| format!("{request}={device}")).collect();
-    assert_eq!(placed, ["x=gpu.example/n1/a", "x=gpu.example/n1/b"]);
+    let words = |one: &Placed| format!("{} {}={}", one.claim, one.request, one.device);
+    let placed: Vec<String> = clash.placed.iter().map(words).collect();
+    assert_eq!(placed, ["team/c1 x=gpu.example/n1/a", "team/c1 x=gpu.example/n1/b"]);
     assert_eq!(clash.request.request, "y");
     assert_eq!(
         words_of(&clash.request),
-        ["a: the same pod has it as x", "b: the same pod has it as x"]
+        [
+            "a: the same pod has it for request x of team/c1",
+            "b: the same pod has it for request x of team/c1"
+        ]
     );
 }
 
@@ -145,7 +148,10 @@ fn a_constraint_is_told_where_it_breaks() {
     assert_eq!(clash.placed.len(), 1);
     assert_eq!(
         words_of(&clash.request),
-        ["a: the same pod has it as r", "b: devices must agree in gpu.example/rack"]
+        [
+            "a: the same pod has it for request r of team/c1",
+            "b: devices must agree in gpu.example/rack"
+        ]
     );
 }
 
@@ -156,4 +162,21 @@ fn errors_of_claims_are_told_without_devices() {
     let explanation = world.allocator().explain(&node("n1"), &[&wanted]);
     assert!(matches!(explanation.refusal, Some(Refusal::Request { .. })));
     assert!(explanation.requests.is_empty());
+}
+
+#[test]
+fn what_no_node_can_serve_is_told_from_what_this_node_cannot() {
+    let names: Vec<String> = (0..40).map(|index| format!("d{index:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let world = World::new(vec![slice("n1", devices(&names))]);
+    let refusal = |wanted: Claim| world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
+    let unknown = DeviceRequest { class: "tpu".to_owned(), ..ask(1) };
+    assert!(refusal(one("c1", unknown)).is_of_claims());
+    assert!(refusal(gpus("c1", 33)).is_of_claims());
+    let all = refusal(one("c1", ask_all()));
+    assert!(matches!(all, Refusal::TooManyDevices { wanted: 40, .. }) && !all.is_of_claims());
+    let failing = refusal(one("c1", ask_where(1, "absent", "x")));
+    assert!(!failing.is_of_claims() && !failing.is_not_evaluated());
+    let selectors = vec!["timestamp('2026-01-05T10:00:00Z') != null".to_owned()];
+    assert!(refusal(one("c1", DeviceRequest { selectors, ..ask(1) })).is_not_evaluated());
 }

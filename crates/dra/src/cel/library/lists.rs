@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::{Row, Tools, operators};
-use crate::cel::cost::Price;
+use crate::cel::cost::{COST_LIMIT, Price};
 use crate::cel::fault::{Fault, no_overload};
 use crate::cel::value::{Value, compare, equal};
 
@@ -211,6 +211,10 @@ fn flatten_into<'a>(
 
 fn range<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     let [Value::Int(end)] = args else { return Err(no_overload("lists.range", args)) };
+    // Its price counts its elements, but is charged when they are there.
+    if u64::try_from(*end).is_ok_and(|end| end > COST_LIMIT) {
+        return Err(Fault::TooCostly);
+    }
     tools.budget.work(usize::try_from(*end).unwrap_or(0))?;
     Ok(Value::list((0..*end).map(Value::Int).collect()))
 }
@@ -248,8 +252,10 @@ fn sort_by_keys<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'
         return Err(Fault::error("list elements to sort by must have the same type"));
     }
     let mut pairs: Vec<(&Value<'a>, &Value<'a>)> = keys.iter().zip(list.iter()).collect();
-    // Only NaN has no order among values of one type that has one.
-    pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or(Ordering::Equal));
+    // Only NaN has no order among values of one type that has one: it goes last, for a sort needs a
+    // total order.
+    let is_nan = |key: &Value<'a>| matches!(key, Value::Double(number) if number.is_nan());
+    pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or_else(|_| is_nan(a).cmp(&is_nan(b))));
     Ok(Value::list(pairs.into_iter().map(|(_, element)| element.clone()).collect()))
 }
 

@@ -59,6 +59,22 @@ fn loops_within_loops_end_even_where_a_turn_costs_nothing() {
 }
 
 #[test]
+fn a_range_that_is_too_dear_is_not_made() {
+    assert_eq!(matches("lists.range(900000).size() == 900000"), Ok(true));
+    assert!(is_too_costly("lists.range(9999999).size() == 9999999"));
+}
+
+#[test]
+fn a_list_with_what_is_no_number_is_sorted() {
+    // Long enough for a sort that notices when an order contradicts itself.
+    let list = "[2.0, 2.0, 2.0, 0.0/0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, \
+                0.0, 0.0, 0.0, 0.0, 0.0]";
+    assert_eq!(matches(&format!("{list}.sort().size() == 21")), Ok(true));
+    assert_eq!(matches(&format!("{list}.sort().slice(12, 20).sum() == 10.0")), Ok(true));
+    assert_eq!(matches(&format!("{list}.sortBy(n, n).size() == 21")), Ok(true));
+}
+
+#[test]
 fn patterns_that_are_made_while_running_are_bounded() {
     assert!(is_too_costly("lists.range(5000).all(n, string(n).matches('a?' + string(n) + '|.*'))"));
 }

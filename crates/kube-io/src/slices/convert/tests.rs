@@ -68,3 +68,15 @@ fn attributes_of_later_versions_are_left_out() {
     attributes.insert("numaNodes".to_owned(), list);
     assert_eq!(from_api(&object).unwrap(), slice());
 }
+
+#[test]
+fn a_slice_that_does_not_say_where_it_is_is_nowhere() {
+    let mut object = api::ResourceSlice { spec: to_api(&slice()), ..api::ResourceSlice::default() };
+    object.spec.node_name = None;
+    object.spec.all_nodes = Some(false);
+    let NodeScope::Selector(selector) = from_api(&object).unwrap().nodes else {
+        panic!("it matches some nodes")
+    };
+    let node = octavo_dra::Node { name: "node".to_owned(), ..octavo_dra::Node::default() };
+    assert_eq!(selector.matches(&node), Ok(false));
+}

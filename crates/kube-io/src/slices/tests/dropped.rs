@@ -213,3 +213,33 @@ async fn counters_that_are_there_prove_nothing_of_a_server_that_lost_the_feature
     assert_eq!((slices.len(), names(&api)), (1, vec!["gpu-0".to_owned()]));
     assert!(slices[0].counters.is_empty());
 }
+
+#[tokio::test]
+async fn taints_that_are_there_prove_nothing_of_a_server_that_lost_the_feature() {
+    let api = FakeApi::default();
+    let mut running = Running::start(&api, Some(tainted(2)));
+    running.until_writes(1).await;
+    running.stop().await;
+    // What is stored is kept, but no allocator heeds it any more.
+    api.turn_off([Feature::Taints]);
+    let mut running = Running::start(&api, Some(tainted(2)));
+    running.until(1, &[Feature::Taints]).await;
+    assert_eq!(names(&api), ["gpu-1"]);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_known_of_taints_and_counters_is_doubted_when_the_watch_begins_anew() {
+    let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
+    for feature in Feature::ALL {
+        publisher.features.set(feature, true);
+    }
+    for _ in 0..2 {
+        publisher.see(Event::Init);
+        publisher.see(Event::InitDone);
+    }
+    let pool = with_sick(cut());
+    let is_unknown = |feature: &Feature| publisher.features.is_unknown(*feature, &pool);
+    let unknown: Vec<_> = Feature::ALL.into_iter().filter(is_unknown).collect();
+    assert_eq!(unknown, [Feature::Counters, Feature::Taints]);
+}

@@ -29,6 +29,9 @@ const SELECTORS: [&str; 16] = [
     r#"has(device.attributes["topology.example.com"].rack) || size(device.attributes) > 0"#,
 ];
 
+/// A selector that does not compile.
+pub(crate) const NO_SELECTOR: &str = "device.nonsense == 1";
+
 /// Selectors that fail for devices without the attribute, or always.
 const FAULTY_SELECTORS: [&str; 6] = [
     r#"device.attributes["gpu.example.com"].model == "a""#,
@@ -36,7 +39,7 @@ const FAULTY_SELECTORS: [&str; 6] = [
     r#"device.attributes["gpu.example.com"].numa == 1 || device.driver == "net.example.com""#,
     r#"device.attributes["gpu.example.com"].firmware.compareTo(semver("1.2.0")) >= 0"#,
     r#"device.attributes["gpu.example.com"].index"#,
-    "device.nonsense == 1",
+    NO_SELECTOR,
 ];
 
 const ATTRIBUTES: [&str; 6] = [

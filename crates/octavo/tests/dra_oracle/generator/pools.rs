@@ -40,6 +40,17 @@ pub(super) fn slices(rng: &mut Rng, plan: &Plan, nodes: &[core::Node]) -> Vec<ap
     slices
 }
 
+/// Takes from a slice with devices what it says of its place: a later version may say it otherwise.
+pub(super) fn lose_place(slices: &mut [api::ResourceSlice]) {
+    let lost = slices.iter_mut().map(|slice| &mut slice.spec).find(|spec| spec.devices.is_some());
+    if let Some(spec) = lost {
+        spec.node_name = None;
+        spec.node_selector = None;
+        spec.all_nodes = None;
+        spec.per_device_node_selection = None;
+    }
+}
+
 fn pool(
     rng: &mut Rng,
     plan: &Plan,

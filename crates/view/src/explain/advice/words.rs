@@ -136,6 +136,11 @@ impl fmt::Display for WaitReason {
                 "No node can serve the claims as they are written: {defect}. Correct the claim, its \
                  template or its class."
             ),
+            Self::NotEvaluated { what } => write!(
+                out,
+                "Which devices would serve the pod is not known here, as Kubernetes may evaluate \
+                 what Octavo does not: {what}. The scheduler's words say what is lacking."
+            ),
             Self::PrepareFailed { node, words } => write!(
                 out,
                 "Node {node} could not prepare the pod's claims and keeps trying. It said: {words}"

@@ -1,11 +1,11 @@
 use insta::assert_snapshot;
 use octavo_dra::{
     Allocation, AllocationResult, AllowedAmounts, Ask, AttributeValue, Capacity, Claim, Class,
-    Device, DeviceRequest, DeviceTaint, Node, NodeScope, Quantity, Request, RequestPolicy, Slice,
-    TaintEffect,
+    Count, Device, DeviceRequest, DeviceTaint, Node, NodeOperator, NodeRequirement, NodeScope,
+    NodeSelector, NodeSelectorTerm, Quantity, Request, RequestPolicy, Slice, TaintEffect,
 };
 
-use super::{AllocatorInput, render, report};
+use super::{AllocatorInput, DeviceReport, Options, PodClaims, render};
 
 fn quantity(text: &str) -> Quantity {
     text.parse().unwrap()
@@ -111,6 +111,33 @@ fn input(slices: Vec<Slice>, claims: Vec<Claim>) -> AllocatorInput {
     }
 }
 
+/// Of open claims by name.
+fn report(input: &AllocatorInput, open: &[&str]) -> Option<DeviceReport> {
+    let open = open.iter().map(|name| (*name).to_owned()).collect();
+    super::report(input, &PodClaims { namespace: "a", open, ..PodClaims::default() })
+}
+
+fn drawn(report: &DeviceReport) -> String {
+    render(report, Options::default())
+}
+
+/// Changes what a claim's request asks for.
+fn asking(mut claim: Claim, change: impl FnOnce(&mut DeviceRequest)) -> Claim {
+    let Ask::Exactly(ask) = &mut claim.requests[0].ask else { unreachable!() };
+    change(ask);
+    claim
+}
+
+/// The nodes of one name.
+fn only(node: &str) -> NodeSelector {
+    let name = NodeRequirement {
+        key: "metadata.name".to_owned(),
+        operator: NodeOperator::In,
+        values: vec![node.to_owned()],
+    };
+    NodeSelector { terms: vec![NodeSelectorTerm { labels: Vec::new(), fields: vec![name] }] }
+}
+
 #[test]
 fn each_device_is_named_with_what_rules_it_out() {
     let mut sick = gpu("gpu-2", "H100");
@@ -131,9 +158,9 @@ fn each_device_is_named_with_what_rules_it_out() {
         given(claim("share", &share, &[]), "node-1", "gpu-1", &share),
         claim("wanted", &[("memory", "20Gi")], &[selector]),
     ];
-    let report = report(&input(slices, claims), "a", &["wanted"], false).unwrap();
+    let report = report(&input(slices, claims), &["wanted"]).unwrap();
     assert_eq!(report.fits, Vec::<String>::new());
-    assert_snapshot!(render(&report, false), @r"
+    assert_snapshot!(drawn(&report), @r"
     node-1
       request gpu of a/wanted wants 1; 0 of 3 devices could serve
         gpu-0: 20Gi of memory wanted, 0 left beside a/whole
@@ -152,9 +179,9 @@ fn nodes_that_would_serve_are_named_and_equal_nodes_share_their_lines() {
     slices.push(slice("node-5", vec![gpu("gpu-0", "H100")]));
     let selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
     let claims = vec![claim("wanted", &[], &[selector])];
-    let report = report(&input(slices, claims), "a", &["wanted"], false).unwrap();
+    let report = report(&input(slices, claims), &["wanted"]).unwrap();
     assert_eq!(report.fits, ["node-5"]);
-    assert_snapshot!(render(&report, false), @r"
+    assert_snapshot!(drawn(&report), @r"
     Devices would serve it on node-5.
     node-0, node-1, node-2, node-3, node-4
       request gpu of a/wanted wants 1; 0 of 1 devices could serve
@@ -164,11 +191,9 @@ fn nodes_that_would_serve_are_named_and_equal_nodes_share_their_lines() {
 
 #[test]
 fn a_claim_that_is_wrong_in_itself_is_told_for_no_node() {
-    let mut wrong = claim("wrong", &[], &[]);
-    let Ask::Exactly(ask) = &mut wrong.requests[0].ask else { unreachable!() };
-    ask.class = "gone".to_owned();
+    let wrong = asking(claim("wrong", &[], &[]), |ask| ask.class = "gone".to_owned());
     let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
-    let report = report(&input(slices, vec![wrong]), "a", &["wrong"], false).unwrap();
+    let report = report(&input(slices, vec![wrong]), &["wrong"]).unwrap();
     assert!(report.defect.as_ref().unwrap().contains("gone"), "{report:?}");
     assert!(report.nodes.is_empty() && report.fits.is_empty());
 }
@@ -176,8 +201,8 @@ fn a_claim_that_is_wrong_in_itself_is_told_for_no_node() {
 #[test]
 fn nothing_is_said_without_open_claims_or_of_claims_that_are_not_there() {
     let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
-    assert_eq!(report(&input(slices.clone(), Vec::new()), "a", &[], false), None);
-    assert_eq!(report(&input(slices, Vec::new()), "a", &["gone"], false), None);
+    assert_eq!(report(&input(slices.clone(), Vec::new()), &[]), None);
+    assert_eq!(report(&input(slices, Vec::new()), &["gone"]), None);
 }
 
 #[test]
@@ -191,8 +216,178 @@ fn limits_are_explained_by_the_claim_that_the_scheduler_would_make() {
         stage: octavo_dra::Stage::Main,
         requests: [("nvidia.com/gpu".to_owned(), quantity("1"))].into(),
     });
-    let report = report(&input, "a", &[], true).unwrap();
+    let pod = PodClaims { namespace: "a", has_extended: true, ..PodClaims::default() };
+    let report = super::report(&input, &pod).unwrap();
     assert_eq!(report.fits, Vec::<String>::new());
     let devices = &report.nodes[0].requests[0].devices;
     assert!(devices[0].ruled_out.as_ref().unwrap().contains("a/holder"), "{devices:?}");
+}
+
+#[test]
+fn a_request_for_all_that_one_node_cannot_serve_is_no_fault_of_the_claim() {
+    let mut part = slice("node-0", vec![gpu("gpu-0", "A100")]);
+    part.slice_count = 2;
+    let slices = vec![part, slice("node-1", vec![gpu("gpu-0", "A100")])];
+    let all = asking(claim("all", &[], &[]), |ask| ask.count = Count::All);
+    let report = report(&input(slices, vec![all]), &["all"]).unwrap();
+    assert_eq!((report.fits.as_slice(), &report.defect), (&["node-1".to_owned()][..], &None));
+    assert_snapshot!(drawn(&report), @r"
+    Devices would serve it on node-1.
+    node-0
+      claim a/all, request gpu: it asks for all devices, but pool gpu.nvidia.com/node-0 is being updated
+    ");
+}
+
+#[test]
+fn a_selector_that_fails_for_devices_of_one_node_is_told_of_that_node() {
+    let mut bare = gpu("gpu-0", "A100");
+    bare.attributes.remove("productName");
+    let slices = vec![slice("node-0", vec![bare]), slice("node-1", vec![gpu("gpu-0", "H100")])];
+    let selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
+    let claims = vec![claim("wanted", &[], &[selector])];
+    let report = report(&input(slices, claims), &["wanted"]).unwrap();
+    assert_eq!((report.fits.as_slice(), &report.defect), (&["node-1".to_owned()][..], &None));
+    assert!(drawn(&report).contains("failed for device gpu-0"), "{report:?}");
+}
+
+#[test]
+fn a_selector_that_is_not_evaluated_here_decides_nothing() {
+    let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
+    let claims = vec![claim("wanted", &[], &["timestamp('2026-01-05T10:00:00Z') != null"])];
+    let report = report(&input(slices, claims), &["wanted"]).unwrap();
+    assert_eq!((report.undecided.as_slice(), &report.defect), (&["node-0".to_owned()][..], &None));
+    assert!(report.not_evaluated.as_ref().unwrap().contains("timestamp"), "{report:?}");
+}
+
+#[test]
+fn nodes_that_an_allocated_claim_does_not_reach_are_left_out() {
+    let slices = ["node-0", "node-1"].map(|node| slice(node, vec![gpu("gpu-0", "A100")]));
+    let whole = [("memory", "80Gi"), ("compute", "0")];
+    let mut had = given(claim("had", &[], &[]), "node-0", "gpu-0", &whole);
+    had.allocation.as_mut().unwrap().nodes = Some(only("node-0"));
+    let input = input(slices.into(), vec![had, claim("wanted", &[], &[])]);
+    let names = |name: &str| vec![name.to_owned()];
+    let (open, allocated) = (names("wanted"), names("had"));
+    let pod = PodClaims { namespace: "a", open, allocated, ..PodClaims::default() };
+    let report = super::report(&input, &pod).unwrap();
+    assert_eq!(report.fits, [""; 0]);
+    assert_eq!(report.nodes.iter().map(|verdict| &*verdict.node).collect::<Vec<_>>(), ["node-0"]);
+}
+
+#[test]
+fn a_search_that_is_given_up_decides_nothing() {
+    // Two of one product cannot be of different products, and there are many ways to take the others.
+    let devices = (0..20).map(|index| gpu(&format!("gpu-{index}"), "A100")).collect();
+    let slices = vec![slice("node-0", devices)];
+    let mut hard = asking(claim("hard", &[], &[]), |ask| ask.count = Count::Exactly(10));
+    for name in ["x", "y"] {
+        let request = Request { name: name.to_owned(), ..claim("", &[], &[]).requests.remove(0) };
+        hard.requests.push(request);
+    }
+    hard.constraints.push(octavo_dra::Constraint {
+        requests: vec!["x".to_owned(), "y".to_owned()],
+        rule: octavo_dra::Rule::Distinct("gpu.nvidia.com/productName".to_owned()),
+    });
+    let report = report(&input(slices, vec![hard]), &["hard"]).unwrap();
+    assert_eq!(report.undecided, ["node-0"]);
+    assert_eq!(report.nodes, []);
+    assert_eq!(drawn(&report), "  Not decided here: node-0.\n");
+}
+
+#[test]
+fn a_node_with_a_device_plugin_is_counted_and_hides_no_other_node() {
+    let slices = ["node-0", "node-1"].map(|node| slice(node, vec![gpu("gpu-0", "A100")]));
+    let mut input = input(slices.into(), Vec::new());
+    input.nodes[0].1.insert("nvidia.com/gpu".to_owned(), 8);
+    input.containers.push(octavo_dra::Container {
+        name: "main".to_owned(),
+        stage: octavo_dra::Stage::Main,
+        requests: [("nvidia.com/gpu".to_owned(), quantity("1"))].into(),
+    });
+    let pod = PodClaims { namespace: "a", has_extended: true, ..PodClaims::default() };
+    let report = super::report(&input, &pod).unwrap();
+    assert_eq!((report.by_plugins, report.fits.as_slice()), (1, &["node-1".to_owned()][..]));
+    assert_snapshot!(drawn(&report), @r"
+    Devices would serve it on node-1.
+    Device plugins serve it on 1 node; whether they have any left is not known here.
+    ");
+}
+
+#[test]
+fn a_list_lacks_devices_only_if_no_alternative_has_enough() {
+    let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
+    let ask = |product: &str| DeviceRequest {
+        class: "gpu.nvidia.com".to_owned(),
+        selectors: vec![format!("device.attributes['gpu.nvidia.com'].productName == '{product}'")],
+        ..DeviceRequest::default()
+    };
+    let list = |products: &[&str]| {
+        let alternatives = products.iter().map(|name| ((*name).to_owned(), ask(name)));
+        Ask::FirstAvailable(alternatives.collect())
+    };
+    let mut either = claim("either", &[], &[]);
+    either.requests[0].ask = list(&["H100", "A100"]);
+    let mut neither = claim("neither", &[], &[]);
+    neither.requests[0].ask = list(&["H100", "B200"]);
+    let open = ["either", "neither"];
+    let report = report(&input(slices, vec![either, neither]), &open).unwrap();
+    assert_eq!(report.nodes[0].lacking(), ["a/neither/gpu"]);
+}
+
+#[test]
+fn a_clash_counts_what_is_placed_and_names_the_claims() {
+    let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100"), gpu("gpu-1", "A100")])];
+    let claims = vec![
+        claim("one", &[], &[]),
+        asking(claim("two", &[], &[]), |ask| ask.count = Count::Exactly(2)),
+    ];
+    let report = report(&input(slices, claims), &["one", "two"]).unwrap();
+    assert_eq!(report.nodes[0].lacking(), ["a/two/gpu"]);
+    assert_snapshot!(drawn(&report), @r"
+    node-0
+      request gpu of a/one wants 1; 2 of 2 devices could serve
+      request gpu of a/two wants 2; 2 of 2 devices could serve
+      request gpu of a/two beside gpu of a/one on gpu-0 wants 2; 1 of 2 devices could serve
+        gpu-0: 80Gi of memory wanted, 0 left
+    ");
+    let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100"), gpu("gpu-1", "H100")])];
+    let mut alike = asking(claim("alike", &[], &[]), |ask| ask.count = Count::Exactly(2));
+    alike.constraints.push(octavo_dra::Constraint {
+        requests: Vec::new(),
+        rule: octavo_dra::Rule::Match("gpu.nvidia.com/productName".to_owned()),
+    });
+    let report = self::report(&input(slices, vec![alike]), &["alike"]).unwrap();
+    let told = "    request gpu of a/alike wants 2 and has 1; 0 of 2 devices could serve\n";
+    assert!(drawn(&report).contains(told), "{}", drawn(&report));
+}
+
+#[test]
+fn of_many_nodes_the_nearest_are_kept_and_the_others_counted() {
+    let busy = |index: usize| format!("node-{index}");
+    let mut slices: Vec<_> =
+        (0..200).map(|index| slice(&busy(index), vec![gpu("gpu-0", "A100")])).collect();
+    // The last to be looked at comes nearest.
+    slices.push(slice("near", vec![gpu("gpu-0", "H100"), gpu("gpu-1", "A100")]));
+    let selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
+    let wanted = asking(claim("wanted", &[], &[selector]), |ask| ask.count = Count::Exactly(2));
+    let report = report(&input(slices, vec![wanted]), &["wanted"]).unwrap();
+    let kept: Vec<&str> = report.nodes.iter().map(|verdict| &*verdict.node).collect();
+    assert_eq!((kept.len(), report.more), (64, 137));
+    assert_eq!(&kept[..3], ["near", "node-0", "node-1"]);
+    assert!(
+        drawn(&report)
+            .ends_with("and 137 more nodes further from serving it, listed in no format\n")
+    );
+}
+
+#[test]
+fn every_device_is_named_when_all_are_asked_for() {
+    let devices = (0..8).map(|index| gpu(&format!("gpu-{index}"), "A100")).collect();
+    let slices = vec![slice("node-0", devices)];
+    let selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
+    let report =
+        report(&input(slices, vec![claim("wanted", &[], &[selector])]), &["wanted"]).unwrap();
+    assert!(drawn(&report).contains("gpu-0 and 7 more: "));
+    let all = render(&report, Options { all: true, is_partial: false });
+    assert!(all.contains("gpu-0, gpu-1, gpu-2, gpu-3, gpu-4, gpu-5, gpu-6, gpu-7: "), "{all}");
 }

@@ -1,0 +1,92 @@
+use super::WaitReason;
+use crate::explain::{PodExplanation, explain_pod};
+use crate::fixture::{allocator_input, object, read};
+
+/// Two full GPUs of one product, and one of two free of another.
+const CLUSTER: &str = "
+    node  dgx-0 gpus=2 product=H100 memory=81559Mi
+    node  l4-0 gpus=2 product=L4 memory=23034Mi
+    class gpu.nvidia.com extended=nvidia.com/gpu
+    claim b/train class=gpu.nvidia.com count=2 on=dgx-0/gpu-0,dgx-0/gpu-1 for=train
+    claim b/serve class=gpu.nvidia.com on=l4-0/gpu-0 for=serve
+";
+const H100: &str = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
+
+/// Explains pod `a/job` of a cluster of which an allocator has seen all.
+fn explain(fixture: &str) -> PodExplanation {
+    let (mut snapshot, events) = read(&format!("{CLUSTER}{fixture}\ncond a/job False x y"));
+    snapshot.allocator = Some(allocator_input(&snapshot));
+    explain_pod(&snapshot, &object("a/job"), events).unwrap()
+}
+
+fn reasons(fixture: &str) -> Vec<WaitReason> {
+    explain(fixture).advice.into_iter().map(|advice| advice.reason).collect()
+}
+
+const ONE: &str = "claim a/job class=gpu.nvidia.com\npod a/job phase=Pending gpu=job\n";
+
+fn one_h100() -> String {
+    format!("{ONE}when a/job {H100}\n")
+}
+
+#[test]
+fn devices_that_fit_are_named_by_their_nodes() {
+    assert_eq!(reasons(ONE), [WaitReason::DevicesFit { nodes: vec!["l4-0".to_owned()] }]);
+    // Claims of others may hold them, and an object that is not understood may, too.
+    assert_eq!(reasons(&format!("{ONE}gap claimsElsewhere no")), []);
+    let found = reasons(&format!("{ONE}gap unreadable no"));
+    assert!(matches!(&*found, [WaitReason::EnoughFree { .. }]), "{found:?}");
+}
+
+#[test]
+fn without_devices_that_fit_the_nearest_node_is_named_with_what_it_lacks() {
+    let lacking = vec!["a/job/gpu".to_owned()];
+    let told = [WaitReason::DevicesDoNotFit { node: "dgx-0".to_owned(), lacking }];
+    assert_eq!(reasons(&one_h100()), told);
+    // Nodes that are not known may serve it.
+    let found = reasons(&format!("{}gap nodes no", one_h100()));
+    assert!(matches!(&*found, [WaitReason::EnoughFree { .. }]), "{found:?}");
+    // Claims that are not known only take more.
+    assert_eq!(reasons(&format!("{}gap claimsElsewhere no", one_h100())), told);
+}
+
+#[test]
+fn a_count_that_selectors_may_rule_out_gives_way_to_what_an_allocator_found() {
+    let two = format!(
+        "claim a/job class=gpu.nvidia.com count=2\npod a/job phase=Pending gpu=job\nwhen a/job {H100}"
+    );
+    let found = reasons(&two);
+    assert!(matches!(&*found, [WaitReason::DevicesDoNotFit { .. }]), "{found:?}");
+    let found =
+        reasons("claim a/job class=gpu.nvidia.com count=2\npod a/job phase=Pending gpu=job");
+    assert!(matches!(&*found, [WaitReason::NotEnoughFree { selectors: false, .. }]), "{found:?}");
+}
+
+#[test]
+fn a_claim_that_no_node_can_serve_is_told_to_be_corrected() {
+    let many = "claim a/job class=gpu.nvidia.com count=33\npod a/job phase=Pending gpu=job\n";
+    let found = reasons(many);
+    let [WaitReason::LargerThanAnyNode { .. }, WaitReason::ClaimDefect { defect }] = &*found else {
+        panic!("{found:?}")
+    };
+    assert_eq!(defect, "claim a/job asks for 33 devices; a claim may have 32");
+    let message = &explain(many).advice[1].message;
+    assert!(message.ends_with("Correct the claim, its template or its class."), "{message}");
+}
+
+#[test]
+fn a_selector_that_is_not_evaluated_here_is_no_fault_of_the_claim() {
+    let found = explain(&format!("{ONE}when a/job timestamp('2026-01-05T10:00:00Z') != null"));
+    let [.., last] = &*found.advice else { panic!("{:?}", found.advice) };
+    assert!(matches!(&last.reason, WaitReason::NotEvaluated { .. }), "{last:?}");
+    assert!(!last.message.contains("Correct"), "{last:?}");
+}
+
+#[test]
+fn where_a_device_plugin_serves_the_pod_no_lack_is_concluded() {
+    let found = reasons(
+        "node  old-0 gpus=0 product=V100 memory=16Gi plugin=nvidia.com/gpu
+         pod   a/job phase=Pending limit=nvidia.com/gpu:4",
+    );
+    assert_eq!(found, []);
+}
