@@ -60,6 +60,20 @@ hookPath: {{ printf "%s/octavo" (trimSuffix "/" .Values.agent.hookDir) | quote }
 {{- end }}
 
 {{/*
+How the agent's pods are replaced. The API refuses a surge beside pods that may be missing. Whoever allows missing ones
+means them instead of the default's surge, and need not know that there is one.
+*/}}
+{{- define "octavo.agent.updateStrategy" -}}
+{{- $strategy := deepCopy .Values.agent.updateStrategy }}
+{{- with get $strategy "rollingUpdate" }}
+{{- if regexMatch "[1-9]" (get . "maxUnavailable" | toString) }}
+{{- $_ := set . "maxSurge" 0 }}
+{{- end }}
+{{- end }}
+{{- toYaml $strategy }}
+{{- end }}
+
+{{/*
 Security context without privileges. The user is root because the kubelet's sockets, CDI specs and the folders that they
 lie in are root's; as their owner it needs no capability, so none is left: not SYS_ADMIN (mounts), not MKNOD (device
 files), not SYS_PTRACE (other processes are read by what everyone may read of them), not DAC_OVERRIDE.

@@ -24,6 +24,11 @@ pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
 /// Taint on a device whose health cannot be watched.
 pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 
+/// Taint on a device for which the driver advises an action; the value is the action.
+pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
+/// Taint on a MIG instance that Octavo made on a GPU that it should no more cut: it goes when its
+/// claim does.
+pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
 /// Taint on a MIG placement whose memory slices an instance has that Octavo did not make.
 pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
 

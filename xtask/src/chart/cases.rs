@@ -76,6 +76,7 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
         "privileged-values.yaml" => privileged_facts(),
         "every-value-values.yaml" => every_value_facts(),
         "lab-values.yaml" => lab_facts(),
+        "unavailable-values.yaml" => unavailable_facts(),
         "nothing-values.yaml" => {
             ensure!(objects.is_empty(), "{name}: everything is off, yet objects are rendered");
             return Ok(());
@@ -189,6 +190,12 @@ fn every_value_facts() -> Vec<Fact> {
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
     ]
+}
+
+/// The API server refuses a `DaemonSet` with both: the default's surge must give way.
+fn unavailable_facts() -> Vec<Fact> {
+    let expected = json!({"maxSurge": 0, "maxUnavailable": 1});
+    vec![fact("DaemonSet", "/spec/updateStrategy/rollingUpdate", expected)]
 }
 
 fn lab_facts() -> Vec<Fact> {
