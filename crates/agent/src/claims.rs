@@ -18,6 +18,7 @@ mod extent;
 mod gate;
 mod given;
 mod holds;
+mod instances;
 mod known;
 mod make;
 mod mig;
@@ -35,7 +36,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use octavo_api::Refusal;
@@ -53,7 +54,7 @@ use turns::Turns;
 pub use crate::checkpoint::StorageError;
 pub(crate) use shares::share_folder;
 
-pub use known::{DeviceKind, KnownDevice};
+pub use known::{Cut, DeviceKind, KnownDevice};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
@@ -134,7 +135,7 @@ pub enum OpenError {
 struct Devices {
     driver_version: String,
     by_name: BTreeMap<String, KnownDevice>,
-    /// UUIDs of the GPUs that Octavo cuts.
+    /// UUIDs of the GPUs on which instances are or were made for claims.
     dynamic: BTreeSet<String>,
     files: Arc<DriverFiles>,
 }
@@ -148,11 +149,14 @@ struct Inner {
     reader: Arc<dyn ClaimReader>,
     reporter: Arc<dyn Reporter>,
     devices: Mutex<Option<Arc<Devices>>>,
+    cut: Mutex<Cut>,
     holds: Mutex<Holds>,
     turns: Turns,
     /// Turns at a GPU's mode and instances, by UUID.
     gpu_turns: Turns,
     driver: Mutex<OpenDriver>,
+    /// Shared by who writes a claim's own files; alone has it who takes an instance away from a claim.
+    files: RwLock<()>,
     /// Whether what earlier processes left on the GPUs was dealt with.
     is_settled: tokio::sync::Mutex<bool>,
     metrics: OnceLock<Arc<Metrics>>,
@@ -195,8 +199,8 @@ impl Claims {
         let cdi = CdiFolder::open(&paths.cdi_root)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths.run_root, &holds)?;
-        for record in holds.records() {
-            // An earlier process may not have come to it.
+        // An earlier process may not have come to it. Of instances that are gone it told more than is known.
+        for record in holds.records().into_iter().filter(|record| !record.lacks_instance()) {
             report::tell_facts(&*reporter, &record, &BTreeSet::new());
         }
         let inner = Inner {
@@ -207,10 +211,12 @@ impl Claims {
             reader,
             reporter,
             devices: Mutex::new(None),
+            cut: Mutex::default(),
             holds: Mutex::new(holds),
             turns: Turns::default(),
             gpu_turns: Turns::default(),
             driver: Mutex::default(),
+            files: RwLock::default(),
             is_settled: tokio::sync::Mutex::default(),
             metrics: OnceLock::new(),
             gate: Gate::default(),
@@ -236,6 +242,12 @@ impl Claims {
         if let Err(error) = task.await.flatten() {
             tracing::error!(%error, "taking the node's devices was cut short");
         }
+    }
+
+    /// Tells which GPUs Octavo cuts; to be told before the devices. Until it is known nothing is destroyed that no
+    /// claim has.
+    pub fn set_cut(&self, cut: Cut) {
+        *self.inner.cut() = cut;
     }
 
     /// Gives access to the driver, which makes MIG instances; without one they wait. What is asked of it later
@@ -284,7 +296,7 @@ impl Claims {
                 return Err(inner.handed_over(&asked));
             };
             let _turn = inner.turns.take(&asked.uid).await;
-            inner.release(&asked.uid).await
+            inner.unprepare(&asked).await
         });
         task.await.unwrap_or_else(|error| Err(work::interrupted(claim, &error)))
     }
@@ -392,6 +404,11 @@ impl Inner {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What may be done to the GPUs, locked; never across an await.
+    fn cut(&self) -> std::sync::MutexGuard<'_, Cut> {
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The devices as last told.
     fn devices(&self) -> Option<Arc<Devices>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -406,8 +423,9 @@ impl Inner {
             }
             _ => Arc::new(DriverFiles::discover(&self.paths.driver_root_seen, &driver_version)),
         };
-        let is_cut = |device: &&KnownDevice| matches!(device.kind, DeviceKind::MigPlacement { .. });
-        let dynamic = known.iter().filter(is_cut).map(|device| device.uuid.clone()).collect();
+        let is_place =
+            |device: &&KnownDevice| matches!(device.kind, DeviceKind::MigPlacement { .. });
+        let dynamic = known.iter().filter(is_place).map(|device| device.uuid.clone()).collect();
         let by_name = known.into_iter().map(|device| (device.name.clone(), device)).collect();
         let devices = Devices { driver_version, by_name, dynamic, files };
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(devices));

@@ -31,10 +31,9 @@ use crate::health::Health;
 
 pub use names::{MigName, counter_set_name, device_name, mig_name, parse_mig_name};
 pub use notes::{Note, notes};
-pub use offer::{Offer, is_offered, is_unsettled};
-pub use taints::{TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN};
+pub use offer::{Offer, foreign_instances, is_offered, is_unsettled, needs_reset};
 
-/// An instance that the agent made: UUID of its GPU, first memory slice, number of slices.
+/// The place of an instance, such as one that the agent made: UUID of its GPU, first memory slice, number of slices.
 pub type MadeInstance = (String, u32, u32);
 
 /// All that decides what a node offers.

@@ -81,6 +81,11 @@ pub(crate) enum HandoverError {
     Lock(#[from] StorageError),
 }
 
+/// Whether somebody listens on the socket at `path`, even if it should not answer.
+pub(crate) async fn is_listening(path: &Path) -> bool {
+    UnixStream::connect(path).await.is_ok()
+}
+
 /// An active agent that is ready to hand its node over.
 #[derive(Debug)]
 pub(crate) struct Offer {

@@ -36,6 +36,10 @@ const SLOWEST_POLL: Duration = Duration::from_secs(30);
 const ROUTINE_POLL: Duration = Duration::from_mins(10);
 /// After how many reads in a row that failed as a whole the driver is opened anew.
 const MOST_UNANSWERED: u32 = 2;
+/// How long calls to a driver that is to be closed may take to end, and how often that is looked at: calls that
+/// hang in it must not keep the node without one.
+const LAST_CALLS: Duration = Duration::from_secs(30);
+const LAST_CALLS_LOOK: Duration = Duration::from_millis(20);
 
 /// Opens the driver; called again until it succeeds.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
@@ -113,9 +117,22 @@ struct Monitor {
 
 impl Monitor {
     fn run(mut self, open: &Opener) {
-        // The old driver is closed before it is opened anew: two releases do not get on.
         while let Some(driver) = self.open(open) {
             self.follow(&*driver);
+            self.close(driver);
+        }
+    }
+
+    /// Closes the driver, and waits until nobody else has it for a call any more: two releases do not get on.
+    fn close(&self, driver: Arc<dyn Driver>) {
+        let (open, until) = (Arc::downgrade(&driver), Instant::now() + LAST_CALLS);
+        drop(driver);
+        while open.strong_count() > 0 && !self.stop.is_cancelled() {
+            if Instant::now() >= until {
+                tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened beside it");
+                return;
+            }
+            thread::sleep(LAST_CALLS_LOOK);
         }
     }
 
@@ -134,6 +151,8 @@ impl Monitor {
                     if unanswered == MOST_UNANSWERED {
                         tracing::error!(node = %self.node, %error, "the driver answers no more; opening it anew");
                         self.snapshot.error = Some(error.to_string());
+                        // No new calls.
+                        self.snapshot.driver = OpenDriver::default();
                         self.publish();
                         return;
                     }

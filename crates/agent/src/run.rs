@@ -3,6 +3,7 @@
 mod door;
 mod inventory;
 mod node;
+mod obtain;
 mod offer;
 mod pool;
 mod publish;

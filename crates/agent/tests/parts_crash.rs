@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use octavo_agent::claims::{
-    AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
+    AllocatedClaim, ClaimReader, Claims, Cut, DeviceKind, KnownDevice, ReadError, SilentReporter,
     claim_of,
 };
 use octavo_agent::{ClaimRef, NodePaths};
@@ -53,9 +53,10 @@ const MIG: [&str; 10] = [
     "prepare.cdi-written",
 ];
 
-/// Steps of making an instance anew that is gone.
-const AGAIN: [&str; 6] = [
-    "mig.intended",
+/// Steps of making an instance anew that is gone; the mode is changed only where it was the last.
+const AGAIN: [&str; 7] = [
+    "mig.spec-removed",
+    "mig.forgotten",
     "mig.mode-on",
     "mig.created",
     "mig.made",
@@ -73,11 +74,17 @@ const UNPREPARE: [&str; 6] = [
     "unprepare.checkpoint-removed",
 ];
 
+/// Instances that the claims of a test have.
+const LARGE: &str = "gpu-0-mig-3g40gb-9-4";
+const SMALL: &str = "gpu-0-mig-1g10gb-19-0";
+
 /// What the claims of a test ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     Share,
     Mig,
+    /// Two instances of one GPU.
+    Pair,
 }
 
 /// Claims as files, one a name, for parent and child alike.
@@ -142,28 +149,35 @@ impl Node {
         let (claims, _) =
             Claims::open(paths, "node".to_owned(), reader, Arc::new(SilentReporter)).unwrap();
         claims.set_driver(Some(&driver)).await;
-        let known = Inventory::read(&*driver).unwrap().gpus.iter().flat_map(known).collect();
+        let gpus = Inventory::read(&*driver).unwrap().gpus;
+        let known = gpus.iter().flat_map(known).collect();
+        let cut = gpus.into_iter().map(|gpu| gpu.uuid).collect();
+        claims.set_cut(Cut { gpus: Some(cut), ..Cut::default() });
         claims.set_devices("580.95.05", known).await;
         Agent { claims, driver }
     }
 
     fn allocate(&self, name: &str, wish: Wish) -> ClaimRef {
-        let result = match wish {
-            Wish::Share => json!({
+        let mut results = match wish {
+            Wish::Share => vec![json!({
                 "device": "gpu-0", "shareID": format!("share-of-{name}"),
                 "consumedCapacity": {"memory": "50Gi", "compute": "25"},
-            }),
-            Wish::Mig => json!({"device": "gpu-0-mig-3g40gb-9-4"}),
+            })],
+            Wish::Mig => vec![json!({"device": LARGE})],
+            Wish::Pair => vec![json!({"device": SMALL}), json!({"device": LARGE})],
         };
-        let mut object = json!({
+        for result in &mut results {
+            for (field, value) in
+                [("request", "gpu"), ("driver", "gpu.nvidia.com"), ("pool", "node")]
+            {
+                result[field] = Value::from(value);
+            }
+        }
+        let object = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-of-{name}")},
-            "spec": {}, "status": {"allocation": {"devices": {"results": [result]}}},
+            "spec": {}, "status": {"allocation": {"devices": {"results": results}}},
         });
-        let result = &mut object["status"]["allocation"]["devices"]["results"][0];
-        for (field, value) in [("request", "gpu"), ("driver", "gpu.nvidia.com"), ("pool", "node")] {
-            result[field] = Value::from(value);
-        }
         fs::write(self.0.join("claims").join(name), object.to_string()).unwrap();
         claim(name)
     }
@@ -179,7 +193,7 @@ impl Node {
         let mut names: Vec<_> = entries
             .flatten()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| !matches!(name.as_str(), "lock" | "boot"))
+            .filter(|name| !matches!(name.as_str(), "lock" | "boot" | "kept"))
             .collect();
         names.sort();
         names
@@ -243,8 +257,7 @@ fn known(gpu: &Gpu) -> Vec<KnownDevice> {
             ..whole.clone()
         })
     });
-    let places: Vec<_> = places.collect();
-    [vec![whole], places].concat()
+    [vec![whole.clone()], places.collect()].concat()
 }
 
 /// The simulated library, which cargo puts beside the test or one folder above it.
@@ -256,6 +269,18 @@ fn simulated_library() -> PathBuf {
         path.is_file().then_some(path)
     });
     found.unwrap_or_else(|| panic!("no simulated driver beside {}", test.display()))
+}
+
+/// A node with a prepared claim whose large instance somebody destroyed.
+async fn lacking(folder: &Path, wish: Wish) -> Node {
+    let node = Node::new(folder);
+    let first = node.allocate("a", wish);
+    let agent = node.start().await;
+    agent.claims.prepare(&first).await.unwrap();
+    let found = agent.driver.mig_instances(&agent.uuid()).unwrap();
+    let large = found.iter().find(|found| found.placement.start == 4).unwrap();
+    agent.driver.destroy_mig(&agent.uuid(), large.gpu_instance).unwrap();
+    node
 }
 
 /// Does a child's work where this process is one.
@@ -277,6 +302,16 @@ fn check_empty(node: &Node, agent: &Agent, point: &str) {
     assert!(!agent.is_on(), "{point}");
 }
 
+/// What a claim's containers may use is not taken back by a start.
+async fn check_kept(node: &Node, wish: Wish, point: &str) {
+    let agent = node.start().await;
+    assert!(node.files().contains(&"uid-of-a.json".to_owned()), "{point}");
+    assert_eq!(agent.claims.holdings().len(), 1, "{point}");
+    if wish == Wish::Pair {
+        assert!(agent.slices().contains(&0), "{point}");
+    }
+}
+
 /// A claim that was prepared or not is prepared now, beside no other of its kind, and leaves nothing when it goes.
 async fn check_whole(node: &Node, wish: Wish, point: &str) {
     let (first, second) = (claim("a"), node.allocate("b", wish));
@@ -287,6 +322,7 @@ async fn check_whole(node: &Node, wish: Wish, point: &str) {
     match wish {
         Wish::Share => files.push("uid-of-a_share-of-a"),
         Wish::Mig => assert_eq!(agent.slices(), [4], "{point}"),
+        Wish::Pair => assert_eq!(agent.slices(), [0, 4], "{point}"),
     }
     assert_eq!(node.files(), files, "{point}");
     let refusal = claims.prepare(&second).await.expect_err(point);
@@ -389,18 +425,42 @@ async fn a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing(
         return;
     }
     let test = "a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing";
-    for point in AGAIN {
-        let folder = tempfile::tempdir().unwrap();
-        let node = Node::new(folder.path());
-        let first = node.allocate("a", Wish::Mig);
-        let agent = node.start().await;
-        agent.claims.prepare(&first).await.unwrap();
-        let uuid = agent.uuid();
-        let found = agent.driver.mig_instances(&uuid).unwrap();
-        agent.driver.destroy_mig(&uuid, found[0].gpu_instance).unwrap();
-        drop(agent);
-        node.kill_at(test, "prepare", point);
-        check_whole(&node, Wish::Mig, point).await;
+    for wish in [Wish::Mig, Wish::Pair] {
+        let is_last = |point: &&str| wish == Wish::Mig || *point != "mig.mode-on";
+        for point in AGAIN.into_iter().filter(is_last) {
+            let folder = tempfile::tempdir().unwrap();
+            let node = lacking(folder.path(), wish).await;
+            node.kill_at(test, "prepare", point);
+            check_kept(&node, wish, point).await;
+            check_whole(&node, wish, point).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_kill_while_a_damaged_claim_is_prepared_anew_takes_nothing_back() {
+    if is_child().await {
+        return;
+    }
+    let test = "a_kill_while_a_damaged_claim_is_prepared_anew_takes_nothing_back";
+    for has_spec in [true, false] {
+        // One instance is there, and the mode is on.
+        for point in MIG.into_iter().filter(|point| *point != "mig.mode-on") {
+            let folder = tempfile::tempdir().unwrap();
+            let node = lacking(folder.path(), Wish::Pair).await;
+            let checkpoints = folder.path().join("kubelet/plugins/gpu.nvidia.com/checkpoint");
+            fs::write(checkpoints.join("uid-of-a.json"), "x").unwrap();
+            let spec = folder.path().join("cdi/k8s.gpu.nvidia.com-claim_uid-of-a.yaml");
+            if has_spec {
+                let text = fs::read_to_string(&spec).unwrap();
+                fs::write(&spec, text.split_once('\n').unwrap().1).unwrap();
+            } else {
+                fs::remove_file(&spec).unwrap();
+            }
+            node.kill_at(test, "prepare", point);
+            check_kept(&node, Wish::Pair, point).await;
+            check_whole(&node, Wish::Pair, point).await;
+        }
     }
 }
 
@@ -429,7 +489,7 @@ async fn a_kill_while_a_start_takes_back_leaves_the_rest_to_the_next() {
         let claim = node.allocate(name, Wish::Mig);
         let file = folder.path().join("claims").join(name);
         let text = fs::read_to_string(&file).unwrap();
-        fs::write(&file, text.replace("gpu-0-mig-3g40gb-9-4", device)).unwrap();
+        fs::write(&file, text.replace(LARGE, device)).unwrap();
         agent.claims.prepare(&claim).await.unwrap();
     }
     drop(agent);

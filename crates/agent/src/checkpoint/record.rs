@@ -35,12 +35,15 @@ pub(crate) struct Record {
 /// How much is known of what a claim holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RecordState {
-    /// It was given the devices; its CDI spec follows from this record and is written after it.
+    /// It was given the devices; its CDI spec follows from this record and is written after it. Where an
+    /// instance is gone, or is being made anew, there is no spec, but its containers may run with the rest.
     Prepared,
     /// It is to be given the devices, and the driver is being asked to make some of them; they are written
-    /// down here before it is. An instance may be there or not; a container has none of it.
+    /// down here before it is. An instance may be there or not; a container has none of it, so that whoever
+    /// finds this takes it back. Never written over a record of a claim whose containers may run.
     Preparing,
-    /// Its record was damaged, and it may hold the devices; no devices means that it may hold any.
+    /// Its record was damaged, and it may hold the devices; no devices means that it may hold any. While
+    /// such a claim is prepared anew it stays this, with the devices that its allocation names.
     Unresolved,
 }
 
@@ -210,6 +213,29 @@ impl Record {
             HeldKind::Mig(mig) if mig.is_dynamic => Some((device, mig)),
             _ => None,
         })
+    }
+
+    /// Whether any device is a MIG instance, made for the claim or not.
+    pub(crate) fn has_mig(&self) -> bool {
+        self.devices.iter().any(|device| matches!(device.kind, HeldKind::Mig(_)))
+    }
+
+    /// Whether any of its MIG instances is gone or was not made yet.
+    pub(crate) fn lacks_instance(&self) -> bool {
+        let lacks = |device: &HeldDevice| match &device.kind {
+            HeldKind::Mig(mig) => mig.made.is_none(),
+            HeldKind::Whole | HeldKind::Share(_) => false,
+        };
+        self.devices.iter().any(lacks)
+    }
+
+    /// Writes down which instance a device has; without one it is gone or was not made yet.
+    pub(crate) fn set_made(&mut self, device: &str, made: Option<&MadeMig>) {
+        for held in self.devices.iter_mut().filter(|held| held.device == device) {
+            if let HeldKind::Mig(mig) = &mut held.kind {
+                mig.made = made.cloned();
+            }
+        }
     }
 
     /// The shares, with their devices.

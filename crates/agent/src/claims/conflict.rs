@@ -1,8 +1,10 @@
 //! Two claims, one GPU: who is in the way, and whether it still is.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use octavo_api::Refusal;
 
 use super::holds::{Conflict, Hold};
@@ -15,8 +17,11 @@ use crate::node::ClaimRef;
 /// claim never does. As long as a pod's usual grace period.
 pub(super) const GONE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How many claims in the way are asked for at once: a GPU may have many shares.
+const ASKED_AT_ONCE: usize = 8;
+
 /// What the API server says of a claim that holds something.
-enum Standing {
+pub(super) enum Standing {
     /// It is there and has its allocation on this node: the devices of it that are ours.
     Valid(Vec<HeldDevice>),
     /// It is gone, is another claim of the same name, or has lost its allocation.
@@ -26,28 +31,27 @@ enum Standing {
 }
 
 impl Inner {
-    /// Gives a claim its devices in memory. Another claim in the way is asked for at the API server: one
+    /// Gives a claim its devices in memory. Another claim in the way is asked for at the API server, once: one
     /// that is gone for long enough is cleaned up, one that is there stays.
     pub(super) async fn reserve(
         self: &Arc<Self>,
         record: &Record,
         devices: &Devices,
     ) -> Result<(), Refusal> {
-        // Each round resolves one claim in the way; more rounds than claims cannot help.
-        let rounds = self.holds().uids().len() + 1;
-        for _ in 0..rounds {
+        let mut asked = BTreeSet::from([record.claim.uid.clone()]);
+        loop {
             let reserved = self.holds().reserve(record.clone(), devices);
             let Err(conflict) = reserved else { return Ok(()) };
-            let mut is_resolved = false;
-            for holder in conflict.holders.iter().filter(|holder| **holder != record.claim.uid) {
-                is_resolved |= self.resolve(holder, Instant::now()).await;
-            }
-            if !is_resolved {
+            let in_the_way = conflict.holders.iter().filter(|holder| !asked.contains(*holder));
+            let mut unasked: Vec<_> = in_the_way.cloned().collect();
+            unasked.truncate(ASKED_AT_ONCE);
+            if unasked.is_empty() {
                 return Err(self.refusal_for(&conflict));
             }
+            // Each is waited for: one that is cleaned up must not be left halfway.
+            join_all(unasked.iter().map(|holder| self.resolve(holder, Instant::now()))).await;
+            asked.extend(unasked);
         }
-        let conflict = self.holds().reserve(record.clone(), devices).err();
-        conflict.map_or(Ok(()), |conflict| Err(self.refusal_for(&conflict)))
     }
 
     /// Cleans up after every claim that is gone for long enough.
@@ -102,7 +106,7 @@ impl Inner {
     }
 
     /// Asks the API server for a claim that holds something.
-    async fn standing(&self, hold: &Hold) -> Standing {
+    pub(super) async fn standing(&self, hold: &Hold) -> Standing {
         let claim = &hold.record.claim;
         if claim.name.is_empty() {
             return Standing::Unknown;

@@ -2,9 +2,10 @@
 
 use octavo_api::Refusal;
 
-use super::{Devices, Inner, KnownDevice};
+use super::mig::is_made;
+use super::{DeviceKind, Devices, Inner, KnownDevice};
 use crate::cdi::Part;
-use crate::checkpoint::{HeldDevice, HeldKind, Record};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
 
 impl Inner {
     /// The parts of a claim's spec. Blocks on files of the driver. Where a GPU is not there or is another
@@ -20,6 +21,9 @@ impl Inner {
                 node: self.node.clone(),
             })?;
             let caps = match &held.kind {
+                HeldKind::Mig(mig) if is_replaced(devices, held, mig) => {
+                    return Err(self.replaced(held));
+                }
                 HeldKind::Mig(mig) => Some(self.caps(held, mig.made.as_ref(), gpu.minor)?),
                 HeldKind::Whole | HeldKind::Share(_) => None,
             };
@@ -32,21 +36,29 @@ impl Inner {
     fn caps(
         &self,
         held: &HeldDevice,
-        made: Option<&crate::checkpoint::MadeMig>,
+        made: Option<&MadeMig>,
         minor: u32,
     ) -> Result<[u32; 2], Refusal> {
-        let unusable = |problem: String| Refusal::MigNotUsable {
-            device: held.device.clone(),
-            problem,
-            node: self.node.clone(),
-        };
-        let made = made.ok_or_else(|| unusable("it is not made yet".to_owned()))?;
+        let made = made.ok_or_else(|| self.replaced(held))?;
         let (gpu, compute) = (made.gpu_instance, made.compute_instance);
         let caps = octavo_gpu::mig::caps(&self.paths.proc_root, minor, gpu, compute);
-        let caps = caps
-            .map_err(|error| unusable(format!("its capability files cannot be read: {error}")))?;
+        let caps = caps.map_err(|error| {
+            self.unusable(held, format!("its capability files cannot be read: {error}"))
+        })?;
         Ok([caps.gi_minor, caps.ci_minor])
     }
+}
+
+/// Whether an instance that somebody made and that was to stay is not there as it was: its ids may be another's
+/// by now. On a GPU that Octavo cuts since, it is not among the devices.
+fn is_replaced(devices: &Devices, held: &HeldDevice, mig: &HeldMig) -> bool {
+    let known = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
+    !mig.is_dynamic
+        && match known.map(|device| &device.kind) {
+            Some(DeviceKind::MigInstance { instance, .. }) => !is_made(instance, mig),
+            Some(DeviceKind::MigPlacement { .. }) => false,
+            Some(DeviceKind::Gpu { .. }) | None => true,
+        }
 }
 
 /// The GPU of a held device. A whole one must be there under its name; an instance stays where it is though

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use octavo_gpu::mig::MigPlacement;
+
 use super::extent::Extent;
 use super::plan::ALL_TIME;
 use super::{DeviceKind, Devices, HeldCounts, Holding};
-use crate::checkpoint::{HeldDevice, HeldKind, HeldShare, Record, RecordState};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldShare, MadeMig, Record, RecordState};
 
 /// All claims that hold devices, by UID.
 #[derive(Debug, Default)]
@@ -171,6 +173,36 @@ impl Holds {
     /// What a claim holds.
     pub(super) fn get(&self, uid: &str) -> Option<Hold> {
         self.by_uid.get(uid).cloned()
+    }
+
+    /// Notes which instance a device of a claim has now; nothing else of the claim changes.
+    pub(super) fn set_made(&mut self, uid: &str, device: &str, made: Option<&MadeMig>) {
+        if let Some(hold) = self.by_uid.get_mut(uid) {
+            hold.record.set_made(device, made);
+        }
+    }
+
+    /// Devices of claims, with the claims' UIDs, whose instance had the id that another one has now: it is
+    /// gone, since a GPU has an id once.
+    pub(super) fn replaced_by(
+        &self,
+        uuid: &str,
+        placement: MigPlacement,
+        now: &MadeMig,
+    ) -> Vec<(String, String)> {
+        let is_replaced = |held: &HeldDevice| match &held.kind {
+            HeldKind::Mig(mig) if held.uuid == uuid => mig.made.as_ref().is_some_and(|made| {
+                let is_same = mig.placement() == placement && made.uuid == now.uuid;
+                made.gpu_instance == now.gpu_instance && !is_same
+            }),
+            _ => false,
+        };
+        let mut replaced = Vec::new();
+        for (uid, hold) in &self.by_uid {
+            let devices = hold.record.devices.iter().filter(|held| is_replaced(held));
+            replaced.extend(devices.map(|held| (uid.clone(), held.device.clone())));
+        }
+        replaced
     }
 
     /// UIDs of all claims that hold something.

@@ -1,5 +1,7 @@
 //! The devices of a node as claims see them.
 
+use std::collections::BTreeSet;
+
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
 /// A device that claims can be given.
@@ -15,6 +17,16 @@ pub struct KnownDevice {
     pub pci: String,
     /// What it is of the GPU.
     pub kind: DeviceKind,
+}
+
+/// What may be done to the MIG mode and the instances of a node's GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cut {
+    /// UUIDs of the GPUs that Octavo cuts; `None` while that is not known. On others it destroys nothing that it
+    /// did not make.
+    pub gpus: Option<BTreeSet<String>>,
+    /// UUIDs of the GPUs whose MIG mode changes with a reset only: it stays as it is, for a reset needs a person.
+    pub fixed: BTreeSet<String>,
 }
 
 /// What a device is of its GPU.

@@ -1,5 +1,6 @@
 //! Makes a claim's MIG instances: the intention on disk, the driver asked, the outcome in memory. A process that
-//! dies in between leaves a record from which the next takes back what was made.
+//! dies in between leaves a record from which the next takes back what was made, or, where the claim's
+//! containers may run, finds it in its place.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,59 +8,49 @@ use std::sync::Arc;
 use octavo_api::Refusal;
 
 use super::holds::Hold;
-use super::mig::{Making, Own};
+use super::mig::Own;
 use super::work::{interrupted, now, refusal};
 use super::{Devices, Inner};
-use crate::checkpoint::{HeldDevice, HeldKind, Record, RecordState};
+use crate::checkpoint::{HeldDevice, Record, RecordState};
 use crate::crash;
+use crate::node::ClaimRef;
 
 impl Inner {
-    /// Makes instances anew that are gone. When that fails the record stays as it was: another attempt finds
-    /// them missing again.
+    /// Makes instances anew that are gone. What else the claim has stays as it is, whatever comes of it: its
+    /// containers may run.
     pub(super) async fn make_again(
         self: &Arc<Self>,
-        before: Record,
+        before: &Record,
         missing: &BTreeSet<String>,
-    ) -> Result<Record, Refusal> {
+    ) -> Result<(), Refusal> {
         let Some(devices) = self.devices() else {
             let (claim, node) = (before.claim.to_string(), self.node.clone());
             return Err(Refusal::NotReady { claim, node });
         };
-        let mut intended = Record { state: RecordState::Preparing, ..before.clone() };
-        for held in intended.devices.iter_mut().filter(|held| missing.contains(&held.device)) {
-            if let HeldKind::Mig(mig) = &mut held.kind {
-                mig.made = None;
-            }
-        }
-        self.intend(&intended).await?;
         let own = before.dynamic_mig().map(|(held, mig)| (held.device.clone(), mig.clone()));
         let own: Own = own.collect();
-        let mut making = Making::of(intended, &own);
-        if let Err(refusal) = self.make(&mut making, &own, &devices).await {
-            let devices = before.devices.iter().zip(making.record.devices);
-            let devices = devices.map(|(before, now)| match &now.kind {
-                HeldKind::Mig(mig) if mig.made.is_none() => before.clone(),
-                _ => now,
-            });
-            let record = Record { devices: devices.collect(), ..before };
-            self.holds().change(record.clone());
-            self.intend(&record).await?;
-            return Err(refusal);
+        let mut wanted = before.clone();
+        wanted.devices.retain(|held| missing.contains(&held.device));
+        let mut asked = BTreeSet::new();
+        let made = self.make(&wanted, &own, &mut asked, &devices).await;
+        if made.is_ok() {
+            self.made(&before.claim.uid);
+        } else if let Err(error) = self.write_record(&before.claim).await {
+            tracing::warn!(node = %self.node, claim = %before.claim, %error, "what was made anew is not written down yet");
         }
-        Ok(self.made(making))
+        made
     }
 
-    /// Makes the instances of a claim that is new. When that fails what was made is taken back. What a
-    /// damaged record of the claim may hold stays as it was: its containers may run.
+    /// Makes the instances of a claim that is new and has its devices in memory. When that fails what was
+    /// made is taken back. What a damaged record of the claim may hold stays: its containers may run.
     pub(super) async fn make_new(
         self: &Arc<Self>,
-        record: Record,
+        record: &Record,
         before: Option<Hold>,
-        devices: &Arc<Devices>,
-    ) -> Result<Record, Refusal> {
-        let uid = record.claim.uid.clone();
+        devices: &Devices,
+    ) -> Result<(), Refusal> {
         if let Err(refusal) = self.driver(&record.claim) {
-            self.holds().restore(&uid, before);
+            self.holds().restore(&record.claim.uid, before);
             return Err(refusal);
         }
         // A record of the claim that told too little: its instances may be there.
@@ -70,44 +61,69 @@ impl Inner {
             })
         });
         let own: Own = own.map(|(held, mig)| (held.device.clone(), mig.clone())).collect();
-        let mut making = Making::of(record, &own);
-        let made = match self.intend(&making.record).await {
-            Ok(()) => self.make(&mut making, &own, devices).await,
+        let mut asked = own.keys().cloned().collect();
+        let made = match self.write_record(&record.claim).await {
+            Ok(()) => {
+                crash::point("mig.intended");
+                self.make(record, &own, &mut asked, devices).await
+            }
             Err(refusal) => Err(refusal),
         };
-        let Err(refusal) = made else { return Ok(self.made(making)) };
-        let unresolved = before.filter(|hold| hold.record.is_unresolved());
-        let taken_back = if let Some(hold) = unresolved {
-            let record = hold.record.clone();
-            self.holds().restore(&uid, Some(hold));
-            self.intend(&record).await
-        } else {
-            self.holds().change(making.leftovers());
-            self.release(&uid).await
-        };
-        if let Err(error) = taken_back {
-            tracing::warn!(node = %self.node, uid, %error, "what was half-made stays for now");
+        if made.is_ok() {
+            self.made(&record.claim.uid);
+        } else if let Err(error) = self.give_up(&record.claim, before, &asked).await {
+            tracing::warn!(node = %self.node, claim = %record.claim, %error, "what was half-made stays for now");
         }
-        Err(refusal)
+        made
     }
 
-    /// Writes a claim's record down before the driver is asked for anything.
-    async fn intend(self: &Arc<Self>, record: &Record) -> Result<(), Refusal> {
-        let (inner, intended) = (Arc::clone(self), record.clone());
+    /// Takes back what was made of a claim that cannot be made whole. Only that for which the driver was
+    /// asked may be there: what else is in its place is somebody else's.
+    async fn give_up(
+        self: &Arc<Self>,
+        claim: &ClaimRef,
+        before: Option<Hold>,
+        asked: &BTreeSet<String>,
+    ) -> Result<(), Refusal> {
+        let Some(Hold { record: mut leftovers, .. }) = self.holds().get(&claim.uid) else {
+            return Ok(());
+        };
+        leftovers.devices.retain(|held| asked.contains(&held.device));
+        let Some(mut before) = before.filter(|hold| hold.record.is_unresolved()) else {
+            self.holds().change(leftovers);
+            return self.release(&claim.uid).await;
+        };
+        // One that may hold any may hold these.
+        if !before.may_hold_any() {
+            let devices = &mut before.record.devices;
+            let is_new =
+                |held: &HeldDevice| devices.iter().all(|known| known.device != held.device);
+            leftovers.devices.retain(is_new);
+            devices.append(&mut leftovers.devices);
+        }
+        self.holds().restore(&claim.uid, Some(before));
+        self.write_record(claim).await
+    }
+
+    /// Writes down what memory says of a claim.
+    async fn write_record(self: &Arc<Self>, claim: &ClaimRef) -> Result<(), Refusal> {
+        let (inner, uid) = (Arc::clone(self), claim.uid.clone());
         let task = tokio::task::spawn_blocking(move || {
-            inner.store.write(&intended).map_err(|error| refusal(&error))?;
-            crash::point("mig.intended");
-            Ok(())
+            let _files = inner.shared_files();
+            let hold = inner.holds().get(&uid);
+            hold.map_or(Ok(()), |hold| inner.store.write(&hold.record))
         });
-        task.await.unwrap_or_else(|error| Err(interrupted(&record.claim, &error)))
+        let written = task.await.map_err(|error| interrupted(claim, &error))?;
+        written.map_err(|error| refusal(&error))
     }
 
-    /// The record of a claim whose instances are there now; its files are to be written.
-    fn made(&self, making: Making) -> Record {
+    /// The claim has its instances: it is prepared as soon as its files are written.
+    fn made(&self, uid: &str) {
         crash::point("mig.made");
-        let record =
-            Record { state: RecordState::Prepared, prepared_at: Some(now()), ..making.record };
-        self.holds().change(record.clone());
-        record
+        let mut holds = self.holds();
+        if let Some(Hold { record, .. }) = holds.get(uid) {
+            let state = RecordState::Prepared;
+            holds.change(Record { state, prepared_at: Some(now()), ..record });
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The mode is turned on for the first instance of a GPU and off after the last: without instances a GPU in
 //! MIG mode serves nobody, and what keeps the mode from changing is better found when no claim waits. A claim
-//! for the whole GPU or a share of it looks again.
+//! for the whole GPU or a share of it looks again. A mode that takes a reset stays as it is.
 
 mod steps;
 
@@ -15,50 +15,33 @@ use octavo_gpu::Driver;
 use octavo_gpu::mig::MigProfile;
 
 use super::{DeviceKind, Devices, Inner};
-use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, Record};
 use crate::crash;
 use crate::metrics::MigOperation;
 use crate::node::ClaimRef;
-pub(super) use steps::Outcome;
-use steps::is_there;
+pub(super) use steps::{Outcome, is_made, is_there};
 
 /// Instances that a claim may have had, by device.
 pub(super) type Own = BTreeMap<String, HeldMig>;
 
-/// How far the making of a claim's instances came.
-#[derive(Debug)]
-pub(super) struct Making {
-    /// The record, with the instances that were made.
-    pub(super) record: Record,
-    /// Positions of the devices for which the driver was asked to make an instance: it may be there.
-    pub(super) asked: BTreeSet<usize>,
-}
-
 impl Inner {
-    /// Makes the instances of a claim that are not there. `own` is what it may have had of its devices before:
-    /// an instance that fits is not in the way.
+    /// Makes the instances of a record's devices; memory has each as soon as it is there. `own` is what the
+    /// claim may have had of its devices before: an instance that fits is not in the way. `asked` becomes the
+    /// devices for which the driver was asked to make one: it may be there.
     pub(super) async fn make(
         self: &Arc<Self>,
-        making: &mut Making,
+        wanted: &Record,
         own: &Own,
-        devices: &Arc<Devices>,
+        asked: &mut BTreeSet<String>,
+        devices: &Devices,
     ) -> Result<(), Refusal> {
-        for index in 0..making.record.devices.len() {
-            let held = making.record.devices[index].clone();
-            let HeldKind::Mig(mig) = &held.kind else { continue };
-            if !mig.is_dynamic || mig.made.is_some() {
-                continue;
-            }
+        for (held, mig) in wanted.dynamic_mig() {
             let own = own.get(&held.device).cloned();
-            let (outcome, was_asked) =
-                self.make_one(&making.record.claim, &held, mig, own, devices).await?;
+            let (made, was_asked) = self.make_one(&wanted.claim, held, mig, own, devices).await?;
             if was_asked {
-                making.asked.insert(index);
+                asked.insert(held.device.clone());
             }
-            let made = outcome?;
-            if let HeldKind::Mig(mig) = &mut making.record.devices[index].kind {
-                mig.made = Some(made);
-            }
+            made?;
         }
         Ok(())
     }
@@ -71,22 +54,29 @@ impl Inner {
         mig: &HeldMig,
         own: Option<HeldMig>,
         devices: &Devices,
-    ) -> Result<(Result<MadeMig, Refusal>, bool), Refusal> {
+    ) -> Result<(Result<(), Refusal>, bool), Refusal> {
         let profile = profile_of(devices, held).ok_or_else(|| Refusal::UnknownDevice {
             device: held.device.clone(),
             node: self.node.clone(),
         })?;
         let turn = self.gpu_turns.take(&held.uuid).await;
         let driver = self.driver(claim)?;
-        let (inner, held, placement) = (Arc::clone(self), held.clone(), mig.placement());
+        let (inner, uid) = (Arc::clone(self), claim.uid.clone());
+        let (held, mig) = (held.clone(), mig.clone());
         self.blocking(claim, move || {
             let _turn = turn;
             let started = Instant::now();
             let mut was_asked = false;
-            let made =
-                steps::make(&*driver, &held, &profile, placement, own.as_ref(), &mut was_asked);
+            let mut ask = || {
+                let forgotten = inner.forget_made(&uid, &held.device);
+                was_asked = forgotten.is_ok();
+                forgotten.map_err(|error| super::work::refusal(&error))
+            };
+            let place = mig.placement();
+            let made = steps::make(&*driver, &held, &profile, place, own.as_ref(), &mut ask);
             inner.count(MigOperation::Create, started, made.is_ok());
-            (made, was_asked)
+            let taken = made.and_then(|made| inner.take_made(&uid, &held, &mig, &made));
+            (taken, was_asked)
         })
         .await
     }
@@ -133,7 +123,7 @@ impl Inner {
                 let _turn = turn;
                 is_there(&*driver, &asked, &mig)
             });
-            if !is_there.await?? {
+            if !is_there.await?.map_err(|error| self.unusable(held, error.to_string()))? {
                 missing.insert(held.device.clone());
             }
         }
@@ -168,9 +158,13 @@ impl Inner {
         Ok(())
     }
 
-    /// Turns a GPU's mode off after its last instance. When it stays on nothing is lost: the next claim for
-    /// the GPU without MIG tries again and says what is in the way.
+    /// Turns a GPU's mode off after its last instance. A mode that takes a reset is a person's choice and stays.
+    /// When it stays on otherwise nothing is lost: the next claim for the GPU without MIG tries again and says
+    /// what is in the way.
     pub(super) fn end_mode(&self, driver: &dyn Driver, held: &HeldDevice) {
+        if self.cut().fixed.contains(&held.uuid) {
+            return;
+        }
         match steps::end_mode(driver, held) {
             // Somebody's instances keep it.
             Ok(()) | Err(Refusal::MigInstancesInTheWay { .. }) => {}
@@ -196,7 +190,7 @@ impl Inner {
     }
 
     /// Does what blocks, to its end.
-    async fn blocking<T: Send + 'static>(
+    pub(super) async fn blocking<T: Send + 'static>(
         &self,
         claim: &ClaimRef,
         work: impl FnOnce() -> T + Send + 'static,
@@ -210,29 +204,6 @@ impl Inner {
         if let Some(metrics) = self.metrics.get() {
             metrics.mig(&self.node, operation, started.elapsed(), is_ok);
         }
-    }
-}
-
-impl Making {
-    /// Begins with what is to be made; some of it may be there already.
-    pub(super) fn of(record: Record, own: &Own) -> Self {
-        let devices = record.devices.iter().enumerate();
-        let own = devices.filter(|(_, held)| own.contains_key(&held.device));
-        let asked = own.map(|(index, _)| index).collect();
-        Self { record, asked }
-    }
-
-    /// What may be there after all of it failed: only this is taken back, for what the driver was not asked
-    /// for is somebody else's.
-    pub(super) fn leftovers(self) -> Record {
-        let Self { mut record, asked } = self;
-        let mut index = 0;
-        record.devices.retain(|_| {
-            index += 1;
-            asked.contains(&(index - 1))
-        });
-        record.state = RecordState::Preparing;
-        record
     }
 }
 

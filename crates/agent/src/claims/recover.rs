@@ -39,7 +39,7 @@ pub(super) fn recover(store: &Store, cdi: &CdiFolder) -> Result<(Holds, Opened),
         seen.insert(uid);
     }
     for (uid, record) in loaded.records {
-        holds.insert(record);
+        holds.insert(by_device(record));
         seen.insert(uid);
     }
     for (uid, damaged) in loaded.damaged {
@@ -109,6 +109,17 @@ fn damaged_record(
         aside.display()
     ));
     Ok(record)
+}
+
+/// A record with devices where it names shares of them: an agent of before shares, which finds only a spec
+/// that it can read in part, takes `gpu-1.<share>` for a device.
+fn by_device(mut record: Record) -> Record {
+    if record.is_unresolved() {
+        for held in &mut record.devices {
+            held.device = held.device.split('.').next().unwrap_or_default().to_owned();
+        }
+    }
+    record
 }
 
 /// A record of what a claim may hold; no devices means any.

@@ -4,13 +4,29 @@ use std::sync::Arc;
 
 use octavo_api::Refusal;
 
+use super::conflict::Standing;
 use super::extent::instances_of;
+use super::holds::Hold;
 use super::work::refusal;
 use super::{Inner, shares};
-use crate::checkpoint::StorageError;
+use crate::checkpoint::{Record, StorageError};
 use crate::crash;
+use crate::node::ClaimRef;
 
 impl Inner {
+    /// Takes a claim's devices back at the kubelet's word. Where the record is damaged and names nothing, the
+    /// claim's object tells what there is to take back, as far as it can be read. The claim's turn is held.
+    pub(super) async fn unprepare(self: &Arc<Self>, claim: &ClaimRef) -> Result<(), Refusal> {
+        let hold = self.holds().get(&claim.uid).filter(Hold::may_hold_any);
+        if let Some(mut hold) = hold {
+            hold.record.claim = claim.clone();
+            if let Standing::Valid(devices) = self.standing(&hold).await {
+                self.holds().insert(Record { devices, ..hold.record });
+            }
+        }
+        self.release(&claim.uid).await
+    }
+
     /// Takes a claim's devices back: spec, limits, instances, record, memory, in this order. When an
     /// instance cannot be destroyed the record stays, and with it what the claim holds. The claim's turn is
     /// held.
@@ -45,6 +61,7 @@ impl Inner {
 
     /// Forgets a claim.
     fn remove_record(&self, uid: &str) -> Result<(), StorageError> {
+        let _files = self.shared_files();
         self.store.remove(uid)?;
         crash::point("unprepare.checkpoint-removed");
         self.holds().remove(uid);

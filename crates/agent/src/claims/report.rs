@@ -1,7 +1,7 @@
 //! Tells people why a claim was refused: a condition on the claim's device and an event; and of claims for
 //! parts of GPUs what they got. Never in the way of a prepare: reports go to a worker. A refusal that cannot
-//! be sent is dropped, for the kubelet repeats it; what a claim got is sent until it arrives or the claim is
-//! given back.
+//! be sent is dropped, for the kubelet repeats it; what a claim got, and that it is refused no more, is sent
+//! until it arrives or the claim is given back.
 
 mod facts;
 mod status;
@@ -166,7 +166,7 @@ impl KubeReporter {
 impl Reporter for KubeReporter {
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal) {
         if is_told(refusal) {
-            // What it got before is not what it has now.
+            // How it stood before is not how it stands now.
             self.pending.remove(&claim.uid);
             let refusal = Some((refusal.reason(), refusal.to_string()));
             self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal });
@@ -174,12 +174,7 @@ impl Reporter for KubeReporter {
     }
 
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]) {
-        let report = Report { claim: claim.clone(), devices: devices.to_vec(), refusal: None };
-        if devices.iter().any(|device| device.fact.is_some()) {
-            self.pending.put(report);
-        } else {
-            self.send(report);
-        }
+        self.pending.put(Report { claim: claim.clone(), devices: devices.to_vec(), refusal: None });
     }
 
     fn released(&self, uid: &str) {
@@ -242,7 +237,7 @@ impl ReportWorker {
         }
     }
 
-    /// Tells what a claim got; says whether that need not be tried again.
+    /// Tells how a prepared claim stands; says whether that need not be tried again.
     async fn tell(&mut self, report: &Report) -> bool {
         self.told.forget(report);
         let claim = report.claim.to_string();
@@ -251,11 +246,11 @@ impl ReportWorker {
             // The claim is gone, and with it who would read it.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => true,
             Ok(Err(error)) => {
-                tracing::warn!(claim, %error, "could not tell what a claim got; trying again");
+                tracing::warn!(claim, %error, "could not tell how a claim stands; trying again");
                 false
             }
             Err(_) => {
-                tracing::warn!(claim, "telling what a claim got took too long; trying again");
+                tracing::warn!(claim, "telling how a claim stands took too long; trying again");
                 false
             }
         }
@@ -296,10 +291,7 @@ impl Told {
     /// Whether a report says something new; remembers it.
     fn is_news(&mut self, report: &Report, now: Instant) -> bool {
         let uid = &report.claim.uid;
-        let Some((reason, message)) = &report.refusal else {
-            self.by_claim.remove(uid);
-            return true;
-        };
+        let Some((reason, message)) = &report.refusal else { return true };
         self.by_claim.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
         let text = format!("{reason}: {message}");
         if self.by_claim.get(uid).is_some_and(|(told, _)| *told == text) {
@@ -311,7 +303,7 @@ impl Told {
         true
     }
 
-    /// Forgets a report that could not be sent.
+    /// Forgets what was told of a claim: it could not be sent, or holds no more.
     fn forget(&mut self, report: &Report) {
         self.by_claim.remove(&report.claim.uid);
     }

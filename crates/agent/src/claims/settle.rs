@@ -16,7 +16,8 @@ use crate::claims::holds::Hold;
 use crate::crash;
 
 impl Inner {
-    /// Does all of it, the first time that it can be done.
+    /// Does all of it, the first time that it can be done: before it is known which GPUs Octavo cuts, only what
+    /// was half-made is taken back.
     pub(super) async fn settle(self: &Arc<Self>) {
         let mut is_settled = self.is_settled.lock().await;
         let open = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -25,7 +26,8 @@ impl Inner {
             return;
         }
         self.take_back().await;
-        for uuid in &devices.dynamic {
+        let Some(cut) = self.cut().gpus.clone() else { return };
+        for uuid in &cut {
             let turn = self.gpu_turns.take(uuid).await;
             let Some(driver) = open.get() else { return };
             let (inner, uuid, devices) = (Arc::clone(self), uuid.clone(), Arc::clone(&devices));
@@ -110,7 +112,14 @@ impl Inner {
             if !missing.is_empty() {
                 let (claim, devices) = (&hold.record.claim, &missing);
                 tracing::warn!(node = %self.node, %claim, ?devices, "MIG instances of a claim are gone");
-                report::tell_facts(&*self.reporter, &hold.record, &missing);
+                // Once: afterwards nothing is known of them.
+                let mut had = hold.record.dynamic_mig().filter(|(_, mig)| mig.made.is_some());
+                if had.any(|(held, _)| missing.contains(&held.device)) {
+                    report::tell_facts(&*self.reporter, &hold.record, &missing);
+                }
+                if let Err(refusal) = self.forget_missing(claim, &missing).await {
+                    tracing::warn!(node = %self.node, %claim, %refusal, "MIG instances that are gone stay in a claim's files");
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 mod damage;
 mod driver;
 mod fixture;
+mod instances;
 mod mig;
 mod mig_faults;
 mod parts;

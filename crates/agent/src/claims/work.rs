@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use octavo_api::Refusal;
 
+use super::extent::instances_of;
 use super::holds::Hold;
 use super::report::is_told;
-use super::{Inner, ReportedDevice, plan, shares};
+use super::{Devices, Inner, ReportedDevice, plan, shares};
 use crate::cdi::spec_for;
 use crate::checkpoint::{HeldDevice, Record, RecordState, StorageError, is_plain_name};
 use crate::crash;
@@ -71,14 +72,13 @@ impl Inner {
         hold: Hold,
         is_news: &mut bool,
     ) -> Result<Record, Refusal> {
-        let Hold { mut record, mut is_written, .. } = hold;
+        let Hold { record, mut is_written, .. } = hold;
         let missing = self.missing(&record).await?;
         if !missing.is_empty() {
-            record = self.make_again(record, &missing).await?;
+            self.make_again(&record, &missing).await?;
             (*is_news, is_written) = (true, false);
         }
-        self.write(record.clone(), !is_written).await?;
-        Ok(record)
+        self.write(&record.claim, !is_written).await
     }
 
     /// Remembers that a claim has a condition that says no. The report may still be on its way when the
@@ -117,17 +117,27 @@ impl Inner {
         if record.devices.iter().any(is_cut) {
             self.settle().await;
         }
-        let before = self.holds().get(&claim.uid);
+        let before = self.release_other(&record, &devices).await?;
+        if record.state == RecordState::Preparing
+            && before.as_ref().is_some_and(|hold| hold.record.is_unresolved())
+        {
+            // Its containers may run: what is half-made must not be taken back.
+            record.state = RecordState::Unresolved;
+        }
         self.reserve(&record, &devices).await?;
         crash::point("prepare.reserved");
-        if let Err(refusal) = self.end_modes(&record, &devices).await {
+        let checked = match self.end_modes(&record, &devices).await {
+            Ok(()) => self.check_static(&record).await,
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = checked {
             self.holds().restore(&claim.uid, before);
             return Err(refusal);
         }
-        if record.state == RecordState::Preparing {
-            record = self.make_new(record, before, &devices).await?;
+        if record.state != RecordState::Prepared {
+            self.make_new(&record, before, &devices).await?;
         }
-        self.write(record.clone(), true).await?;
+        let record = self.write(claim, true).await?;
         if object.is_reported_not_ready {
             // By an agent before this one.
             self.note_refused(&claim.uid);
@@ -135,38 +145,56 @@ impl Inner {
         Ok(record)
     }
 
-    /// Writes a claim's record and then its spec, where they are not there already. A claim that was
-    /// given its devices keeps them when this fails: the kubelet tries again or unprepares. Without a spec
-    /// there is nothing to answer: the runtime would not find the names.
-    async fn write(self: &Arc<Self>, record: Record, is_new: bool) -> Result<(), Refusal> {
-        let inner = Arc::clone(self);
-        let name = record.claim.clone();
+    /// What a claim held before it is given what a record says. An instance that the record does not name was
+    /// made for an allocation that is no more: it would be forgotten, and so all is taken back first.
+    async fn release_other(
+        self: &Arc<Self>,
+        record: &Record,
+        devices: &Devices,
+    ) -> Result<Option<Hold>, Refusal> {
+        let uid = &record.claim.uid;
+        let Some(before) = self.holds().get(uid) else { return Ok(None) };
+        let is_named = |had: &HeldDevice| record.devices.iter().any(|now| now.device == had.device);
+        let had = instances_of(&before.record, Some(devices));
+        if had.iter().all(|(had, _)| is_named(had)) {
+            return Ok(Some(before));
+        }
+        self.release(uid).await?;
+        Ok(None)
+    }
+
+    /// Writes a claim's record and then its spec, where they are not there already; returns the record. A
+    /// claim that was given its devices keeps them when this fails: the kubelet tries again or unprepares.
+    async fn write(self: &Arc<Self>, claim: &ClaimRef, is_new: bool) -> Result<Record, Refusal> {
+        let (inner, name) = (Arc::clone(self), claim.clone());
         let task = tokio::task::spawn_blocking(move || {
-            inner.write_files(&record, is_new).map_err(|error| refusal(&error))?;
-            let is_there = inner.cdi.path(&record.claim.uid).is_file();
-            // A spec of before may name nodes of an instance that is gone.
-            let is_needed = !is_there || record.dynamic_mig().next().is_some();
-            if is_needed { inner.check_spec(&record, is_there) } else { Ok(()) }
+            inner.write_files(&name.uid, is_new).map_err(|error| refusal(&error))?;
+            inner.written(&name)
         });
-        task.await.unwrap_or_else(|error| Err(interrupted(&name, &error)))
+        task.await.unwrap_or_else(|error| Err(interrupted(claim, &error)))
     }
 
-    /// Why a claim has no spec, or none that is good: one of its GPUs or instances is not there, or none is
-    /// known yet.
-    fn check_spec(&self, record: &Record, is_there: bool) -> Result<(), Refusal> {
-        let devices = self.devices();
-        if let Some(devices) = &devices {
-            self.parts(devices, record)?;
+    /// The record of a claim that has its files. Without a spec there is nothing to answer, for the runtime
+    /// would not find the names; a spec of before may name nodes of an instance that is gone.
+    fn written(&self, claim: &ClaimRef) -> Result<Record, Refusal> {
+        let not_ready = || Refusal::NotReady { claim: claim.to_string(), node: self.node.clone() };
+        let record = self.holds().get(&claim.uid).map(|hold| hold.record).ok_or_else(not_ready)?;
+        let is_there = self.cdi.path(&claim.uid).is_file();
+        if (!is_there || record.has_mig())
+            && let Some(devices) = self.devices()
+        {
+            // Says which GPU or instance is not there.
+            self.parts(&devices, &record)?;
         }
-        if is_there {
-            return Ok(());
-        }
-        Err(Refusal::NotReady { claim: record.claim.to_string(), node: self.node.clone() })
+        if is_there { Ok(record) } else { Err(not_ready()) }
     }
 
-    /// The same, blocking; says whether anything had to be written. Without `is_new` the files are
-    /// written only where they are missing or changed.
-    fn write_files(&self, record: &Record, is_new: bool) -> Result<bool, StorageError> {
+    /// Writes the files of what memory says of a claim; says whether anything had to be written. Without
+    /// `is_new` they are written only where they are missing or changed. Blocks.
+    fn write_files(&self, uid: &str, is_new: bool) -> Result<bool, StorageError> {
+        let _files = self.shared_files();
+        let Some(hold) = self.holds().get(uid) else { return Ok(false) };
+        let record = &hold.record;
         let mut is_written = false;
         if is_new || !self.store.is_intact(record) {
             self.store.write(record)?;
@@ -174,13 +202,13 @@ impl Inner {
             is_written = true;
         }
         let devices = self.devices();
-        let mut has_spec = self.cdi.path(&record.claim.uid).is_file();
+        let mut has_spec = self.cdi.path(uid).is_file();
         // A GPU that the driver lost has no node to name; its spec stays as it was.
         if let Some(devices) = &devices
             && let Ok(parts) = self.parts(devices, record)
         {
             is_written |= shares::write(&self.paths.run_root, record, &parts)?;
-            let spec = spec_for(&self.paths, &devices.files, &record.claim.uid, &parts);
+            let spec = spec_for(&self.paths, &devices.files, uid, &parts);
             if is_new || !self.cdi.is_intact(record, &spec) {
                 self.cdi.write(record, &spec)?;
                 crash::point("prepare.cdi-written");
@@ -189,7 +217,7 @@ impl Inner {
             has_spec = true;
         }
         if has_spec {
-            self.holds().set_written(&record.claim.uid);
+            self.holds().set_written(uid);
         }
         Ok(is_written)
     }
@@ -202,13 +230,14 @@ impl Inner {
         };
         if !hold.is_prepared() {
             // What an unresolved record says is only a guess: no spec is made of it.
+            let _files = self.shared_files();
             let is_intact = self.store.is_intact(&hold.record);
             if !is_intact {
                 self.store.write(&hold.record)?;
             }
             return Ok((!is_intact).then_some(hold.record.claim));
         }
-        let is_written = self.write_files(&hold.record, !hold.is_written)?;
+        let is_written = self.write_files(uid, !hold.is_written)?;
         Ok(is_written.then_some(hold.record.claim))
     }
 }

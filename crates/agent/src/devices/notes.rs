@@ -89,8 +89,8 @@ fn of_gpu(node: &Node<'_>, gpu: &Gpu) -> Vec<Note> {
                     "ForeignMigInstance",
                     format!(
                         "{name} ({uuid}) is opted into dynamic MIG and has GPU instances that Octavo \
-                         did not make: {}. They are left alone, and what overlaps them is not given \
-                         to claims; destroy them with `nvidia-smi mig -dci` and `-dgi`, or opt the \
+                         did not make: {}. They are left alone until an agent starts, which destroys \
+                         those that nobody uses, and what overlaps them is not given to claims; destroy them with `nvidia-smi mig -dci` and `-dgi`, or opt the \
                          GPU out to offer them",
                         ids.join(", ")
                     ),

@@ -1,9 +1,11 @@
 //! As what a GPU is offered.
 
+use std::collections::BTreeSet;
+
 use octavo_gpu::Gpu;
 use octavo_gpu::mig::{MigInstance, MigProfile};
 
-use super::Node;
+use super::{MadeInstance, Node};
 
 /// As what a GPU is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +39,11 @@ impl Offer {
         if has_made(node, gpu) { Self::Nothing } else { Self::Whole }
     }
 
+    /// Whether instances are made as claims ask for them.
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::WholeOrCut | Self::Cut)
+    }
+
     /// What holds where the API server keeps no counters: alternatives would not exclude one
     /// another, so nothing is cut.
     pub(super) fn without_counters(node: &Node<'_>, gpu: &Gpu) -> Self {
@@ -65,7 +72,7 @@ pub fn is_offered(gpu: &Gpu) -> bool {
 
 /// Whether a change of a GPU's MIG mode takes effect with a reset only: nothing can do that while
 /// containers use its neighbours on NVLink, so such a GPU stays in the mode that it is in.
-pub(super) fn needs_reset(gpu: &Gpu) -> bool {
+pub fn needs_reset(gpu: &Gpu) -> bool {
     gpu.architecture == "Ampere"
 }
 
@@ -96,6 +103,18 @@ pub(super) fn foreign<'a>(
     gpu: &'a Gpu,
 ) -> impl Iterator<Item = &'a MigInstance> {
     gpu.mig_instances.iter().filter(move |instance| !is_made(node, gpu, instance))
+}
+
+/// The places of all instances on GPUs that the agent cuts which it did not make.
+pub fn foreign_instances(node: &Node<'_>) -> BTreeSet<MadeInstance> {
+    let gpus = node.inventory.gpus.iter().filter(|gpu| Offer::of(node, gpu).is_cut());
+    let places = gpus.flat_map(|gpu| {
+        foreign(node, gpu).map(|found| {
+            let place = found.placement;
+            (gpu.uuid.clone(), place.start, place.size)
+        })
+    });
+    places.collect()
 }
 
 /// The profile of an instance.

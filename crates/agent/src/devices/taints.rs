@@ -1,15 +1,11 @@
 //! Taints that keep claims from devices.
 
-use octavo_api::names::{TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_XID};
+use octavo_api::names::{
+    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+};
 use octavo_dra::{DeviceTaint, TaintEffect};
 
 use crate::health::GpuState;
-
-/// Taint on a device for which the driver advises an action; the value is the action.
-pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
-/// Taint on a MIG instance that Octavo made on a GPU that it should no more cut: it goes when its
-/// claim does.
-pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
 
 /// The taints of a GPU in a state, and of all its parts: none unless something must be done about
 /// it.

@@ -186,6 +186,34 @@ async fn a_driver_that_answers_no_more_is_opened_anew() {
     watched.xid_until_heard(0, 48).await;
 }
 
+#[tokio::test]
+async fn a_driver_is_opened_anew_only_after_the_last_call_in_the_old_one() {
+    let driver = TestDriver::new(1);
+    let opened = driver.clone();
+    let before: std::sync::Mutex<Option<Weak<TestDriver>>> = std::sync::Mutex::default();
+    let (sender, still_open) = std::sync::mpsc::channel();
+    let open: Opener = Box::new(move || {
+        let new = Arc::new(opened.clone());
+        let old = before.lock().unwrap().replace(Arc::downgrade(&new));
+        sender.send(old.is_some_and(|old| old.strong_count() > 0)).unwrap();
+        Ok(new)
+    });
+    let mut watched = Watched::start_with(driver, open);
+    let first = watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    let call = first.driver.get().unwrap();
+    watched.listeners(1).await;
+    let (name, message) = ("nvmlSystemGetDriverVersion", "driver not loaded".to_owned());
+    let error = DriverError::Failed { call: name, code: 9, message };
+    watched.driver.set_gone(Some(error.clone()));
+    watched.driver.tell(&Err(error));
+    let gone = watched.until(|snapshot| snapshot.error.is_some()).await;
+    assert!(gone.driver.get().is_none(), "nobody begins a call any more");
+    watched.driver.set_gone(None);
+    drop(call);
+    watched.until(|snapshot| snapshot.error.is_none()).await;
+    assert_eq!(still_open.try_iter().collect::<Vec<_>>(), [false, false]);
+}
+
 fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),

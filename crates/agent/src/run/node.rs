@@ -22,21 +22,14 @@ use octavo_kube_io::Backoff;
 use octavo_kube_io::admin::Check;
 use octavo_kube_io::client::{self, ClientOptions};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 
 use super::Shared;
-use super::sockets::Sockets;
-use crate::checkpoint::Lock;
+use super::obtain::Role;
 use crate::config::NodeConfig;
 use crate::crash;
-use crate::endpoint::Endpoint;
-use crate::handover::{HANDOVER_SOCKET, HandoverError, Offer};
 use crate::monitor::{self, Opener, Snapshot};
 
-/// How often an agent that has not the node looks whether it is free.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long the kubelet is given to register a newcomer before it has the node.
-const REGISTERED_AHEAD: Duration = Duration::from_secs(5);
 /// How long a newcomer asks in vain before it says that it is ready to stand by: only then does a rolling
 /// update end the agent that does not answer.
 const ASKED_IN_VAIN: Duration = Duration::from_secs(20);
@@ -48,15 +41,6 @@ pub(super) struct NodeAgent {
     pub(super) snapshots: watch::Receiver<Snapshot>,
     /// How long it asks for the node in vain before it passes as standing by.
     pub(super) patience: Duration,
-}
-
-/// What an agent does that has not the node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
-    /// It asks for the node.
-    Newcomer,
-    /// It has given the node away, and waits for it to be free.
-    Standby,
 }
 
 impl NodeAgent {
@@ -127,90 +111,7 @@ impl NodeAgent {
         self.until_ok(&check, || client::connect(&options)).await
     }
 
-    /// Waits until the node is this agent's. Sockets that are there already come with it.
-    async fn obtain(&self, role: Role) -> (Lock, Option<Sockets>) {
-        let folder = self.config.checkpoint_folder();
-        let is_newcomer = role == Role::Newcomer;
-        let mut check = match role {
-            Role::Newcomer => self.check("node", "it is not known who serves it"),
-            Role::Standby => self.standby(),
-        };
-        let mut is_waited_for = is_newcomer;
-        let mut since = None;
-        let mut told = None;
-        loop {
-            let mut problem = None;
-            match Lock::take(&folder) {
-                Ok(Some(lock)) => return (lock, None),
-                Ok(None) if !is_newcomer => {}
-                // The agent that has the node can use its driver; this one may never.
-                Ok(None) if self.snapshots.borrow().inventory.is_none() => {
-                    problem = Some("another agent serves it; the GPUs are not read yet".to_owned());
-                }
-                Ok(None) => {
-                    let since = *since.get_or_insert_with(Instant::now);
-                    match self.ask().await {
-                        Ok(obtained) => return obtained,
-                        Err(error) => {
-                            problem = Some(format!(
-                                "another agent serves it: {error}; its end is waited for"
-                            ));
-                        }
-                    }
-                    if is_waited_for && since.elapsed() > self.patience {
-                        check = self.standby();
-                        is_waited_for = false;
-                    }
-                }
-                Err(error) => problem = Some(error.to_string()),
-            }
-            if let Some(problem) = problem.filter(|problem| told.as_ref() != Some(problem)) {
-                tracing::warn!(node = %self.config.node_name, %problem, "this agent has not the node");
-                if is_waited_for {
-                    check.fail(&problem);
-                }
-                told = Some(problem);
-            }
-            sleep(LOOK).await;
-        }
-    }
-
-    /// Asks the active agent for the node. So that no call of the kubelet is lost in between, this agent's
-    /// sockets are registered before: the kubelet prefers them then, and calls wait there.
-    async fn ask(&self) -> Result<(Lock, Option<Sockets>), HandoverError> {
-        let path = self.config.plugin_folder().join(HANDOVER_SOCKET);
-        let offer = Offer::find(&path, self.instance()).await?;
-        crash::point("handover.found");
-        // Without an instance id both agents have the same sockets.
-        let sockets =
-            Endpoint::bind(&self.config).ok().map(|bound| Sockets::start(self, Some(bound)));
-        if let Some(sockets) = &sockets {
-            // A kubelet that is away or slow is not waited for: what it asks meanwhile it asks again.
-            let _ = timeout(REGISTERED_AHEAD, sockets.registered()).await;
-        }
-        crash::point("handover.registered");
-        match offer.accept(&self.config.checkpoint_folder()).await {
-            Ok(lock) => {
-                crash::point("handover.taken");
-                Ok((lock, sockets))
-            }
-            Err(error) => {
-                if let Some(sockets) = sockets {
-                    sockets.end().await;
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// The check of an agent that is well and has not the node.
-    fn standby(&self) -> Check {
-        let check = self.check("standby", "");
-        check.pass();
-        check
-    }
-
-    fn instance(&self) -> &str {
+    pub(super) fn instance(&self) -> &str {
         self.config.instance_id.as_deref().unwrap_or("unnamed")
     }
 

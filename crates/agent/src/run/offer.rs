@@ -15,9 +15,9 @@ use tokio::time::sleep;
 
 use super::pool;
 use super::setting::Setting;
-use crate::claims::{Claims, KnownDevice};
+use crate::claims::{Claims, Cut, KnownDevice};
 use crate::config::DynamicMig;
-use crate::devices::{MadeInstance, Node, Note, is_unsettled, notes};
+use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_unsettled, notes};
 use crate::health::Health;
 use crate::monitor::{OpenDriver, Snapshot};
 
@@ -39,6 +39,8 @@ pub(super) struct Offering {
     read: Option<(Arc<Inventory>, Arc<Inventory>)>,
     /// Whether something was left the last time.
     is_unsettled: bool,
+    /// Instances that are somebody else's, each seen by a read of its own.
+    foreign: BTreeSet<MadeInstance>,
     dynamic: Option<DynamicMig>,
 }
 
@@ -69,8 +71,8 @@ pub(super) struct Follower {
     setting: watch::Receiver<Option<Setting>>,
     outlets: Outlets,
     offering: Offering,
-    /// What the claims were told: the driver's version and the devices.
-    told: Option<(String, Vec<KnownDevice>)>,
+    /// What the claims were told: the driver's version, the devices, and which GPUs are cut.
+    told: Option<(String, Vec<KnownDevice>, Cut)>,
 }
 
 impl Follower {
@@ -94,6 +96,8 @@ impl Follower {
 
     /// Runs as long as the driver's thread lives.
     pub(super) async fn run(mut self) {
+        // A beginning that was cut short may have taken news and not passed them on.
+        self.snapshots.mark_changed();
         while self.step().await {}
     }
 
@@ -115,9 +119,12 @@ impl Follower {
             return true;
         };
         let node = state.node();
-        let told = (state.inventory.versions.driver.clone(), pool::known_devices(&node));
+        let version = state.inventory.versions.driver.clone();
+        let told = (version, pool::known_devices(&node), pool::cut(&node, is_read));
         if self.told.as_ref() != Some(&told) {
-            self.claims.set_devices(&told.0, told.1.clone()).await;
+            let (version, known, cut) = told.clone();
+            self.claims.set_cut(cut);
+            self.claims.set_devices(&version, known).await;
             self.told = Some(told);
         }
         if is_read {
@@ -146,9 +153,10 @@ impl Offering {
         let mut state = State { inventory, health, dynamic, made };
         let has_new_setting = self.dynamic.as_ref().is_some_and(|old| *old != state.dynamic);
         let was_unsettled = self.is_unsettled;
+        let mut seen = BTreeSet::new();
         if was_unsettled || has_new_setting || is_unsettled(&state.node()) {
-            if let Some(anew) = read(&snapshot.driver, &state.inventory).await {
-                state.inventory = Arc::new(anew);
+            if let Some((anew, gpus)) = read(&snapshot.driver, &state.inventory).await {
+                (state.inventory, seen) = (Arc::new(anew), gpus);
             }
             // An instance that was there when it was read was a claim's before or is after.
             state.made.extend(claims.mig_in_use());
@@ -156,26 +164,52 @@ impl Offering {
         }
         self.is_unsettled = is_unsettled(&state.node());
         self.dynamic = Some(state.dynamic.clone());
+        if self.is_unsettled {
+            let inventory = self.without_hearsay(&state.node(), &seen);
+            state.inventory = Arc::new(inventory);
+        }
+        self.foreign = foreign_instances(&state.node());
         Some(state)
+    }
+
+    /// What is known without instances that only an old read makes foreign: where the GPU was not `seen` now, what
+    /// nobody has may be a claim's that was given back since.
+    fn without_hearsay(&self, node: &Node<'_>, seen: &BTreeSet<String>) -> Inventory {
+        let mut doubtful = foreign_instances(node);
+        doubtful.retain(|found| !seen.contains(&found.0) && !self.foreign.contains(found));
+        let mut inventory = node.inventory.clone();
+        for gpu in &mut inventory.gpus {
+            let uuid = &gpu.uuid;
+            gpu.mig_instances.retain(|found| {
+                let place = found.placement;
+                !doubtful.contains(&(uuid.clone(), place.start, place.size))
+            });
+        }
+        inventory
     }
 }
 
-/// The GPUs with their MIG mode and instances as they are now; `None` if the driver does not tell.
-async fn read(driver: &OpenDriver, known: &Arc<Inventory>) -> Option<Inventory> {
+/// The GPUs with their MIG mode and instances as they are now, and the UUIDs of those that the driver told of;
+/// `None` if it tells nothing.
+async fn read(
+    driver: &OpenDriver,
+    known: &Arc<Inventory>,
+) -> Option<(Inventory, BTreeSet<String>)> {
     let (driver, known) = (driver.get()?, Arc::clone(known));
     let read = move || {
         let now = Inventory::read(&*driver)?;
-        let mut known = Inventory::clone(&known);
+        let (mut known, mut seen) = (Inventory::clone(&known), BTreeSet::new());
         for gpu in &mut known.gpus {
             if let Some(now) = now.gpus.iter().find(|now| now.uuid == gpu.uuid) {
                 gpu.mig = now.mig;
                 gpu.mig_instances.clone_from(&now.mig_instances);
+                seen.insert(gpu.uuid.clone());
             }
         }
-        Ok::<_, octavo_gpu::DriverError>(known)
+        Ok::<_, octavo_gpu::DriverError>((known, seen))
     };
     match tokio::task::spawn_blocking(read).await {
-        Ok(Ok(inventory)) => Some(inventory),
+        Ok(Ok(read)) => Some(read),
         Ok(Err(error)) => {
             tracing::debug!(%error, "the GPUs cannot be read at the moment");
             None

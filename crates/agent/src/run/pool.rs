@@ -7,8 +7,8 @@ use octavo_gpu::Gpu;
 use octavo_kube_io::events::{Events, Tone, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
-use crate::claims::{DeviceKind, KnownDevice};
-use crate::devices::{self, Note, Offer, device_name, mig_name, offered};
+use crate::claims::{Cut, DeviceKind, KnownDevice};
+use crate::devices::{self, Note, Offer, device_name, mig_name, needs_reset, offered};
 use crate::monitor::Snapshot;
 
 /// The pool that a node should publish.
@@ -22,6 +22,19 @@ pub(super) fn pool(name: &str, node: &devices::Node<'_>) -> Pool {
 pub(super) fn known_devices(node: &devices::Node<'_>) -> Vec<KnownDevice> {
     let gpus = node.inventory.gpus.iter();
     gpus.flat_map(|gpu| known_parts(node, gpu).into_values()).collect()
+}
+
+/// What may be done to the GPUs' mode and instances; which of them are cut is not known before the node's label
+/// was read.
+pub(super) fn cut(node: &devices::Node<'_>, is_read: bool) -> Cut {
+    let uuids = |is_meant: &dyn Fn(&Gpu) -> bool| {
+        let gpus = node.inventory.gpus.iter().filter(|gpu| is_meant(gpu));
+        gpus.map(|gpu| gpu.uuid.clone()).collect()
+    };
+    Cut {
+        gpus: is_read.then(|| uuids(&|gpu| Offer::of(node, gpu).is_cut())),
+        fixed: uuids(&needs_reset),
+    }
 }
 
 fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDevice> {
@@ -45,11 +58,10 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
             parts.insert(part.name.clone(), part);
         }
     }
-    let is_cut = matches!(offer, Offer::WholeOrCut | Offer::Cut);
     for profile in &gpu.mig_profiles {
         for placement in &profile.placements {
             let made = (gpu.uuid.clone(), placement.start, placement.size);
-            if is_cut || node.made.contains(&made) {
+            if offer.is_cut() || node.made.contains(&made) {
                 let (profile, placement) = (profile.clone(), *placement);
                 let name = mig_name(gpu.minor, &profile, placement);
                 let part = known(name, DeviceKind::MigPlacement { profile, placement });

@@ -3,9 +3,13 @@
 mod crashes;
 mod stage;
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
 
 use stage::{DEADLINE, Kubelet, Node, eventually};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -153,6 +157,52 @@ async fn a_newcomer_whose_gpus_cannot_be_read_leaves_the_node_where_it_is() {
     broken.says("ready: kubelet").await;
     kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
     assert_eq!(node.files(), [""; 0]);
+}
+
+/// Tells one socket from a later one of the same name.
+fn identity(path: &Path) -> (u64, i64) {
+    let found = std::fs::symlink_metadata(path).unwrap();
+    (found.ino(), found.ctime_nsec())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_active_agent_that_ends_in_the_middle_costs_the_newcomer_no_registration() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let plugin = node.folder("kubelet/plugins/gpu.nvidia.com");
+    let lock = Lock::take(&plugin.join("checkpoint")).unwrap().unwrap();
+    let active = UnixListener::bind(plugin.join("handover.sock")).unwrap();
+    let _newcomer = node.start(Some("b"));
+    let (mut stream, _) = active.accept().await.unwrap();
+    let (heard, mut said) = stream.split();
+    let mut heard = BufReader::new(heard).lines();
+    assert_eq!(heard.next_line().await.unwrap().unwrap(), "octavo handover 1 b");
+    said.write_all(b"here 1\n").await.unwrap();
+    assert_eq!(heard.next_line().await.unwrap().unwrap(), "give");
+    let socket = node.folder("kubelet/plugins_registry/gpu.nvidia.com-b@reg.sock");
+    let registered = identity(&socket);
+    // A process that ends closes its files one by one.
+    drop(stream);
+    drop(active);
+    drop(lock);
+    kubelet.prepare(&node.allocate("a", "gpu-0")).await;
+    assert_eq!(identity(&socket), registered);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_somebody_removed_does_not_make_two_active_agents() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(Some("a"));
+    first.says("ready: kubelet").await;
+    let held = node.allocate("held", "gpu-0");
+    let devices = kubelet.prepare(&held).await;
+    std::fs::remove_file(node.folder("kubelet/plugins/gpu.nvidia.com/checkpoint/lock")).unwrap();
+    let second = node.start(Some("b"));
+    first.says("ready: standby").await;
+    second.says("ready: kubelet").await;
+    assert_eq!(kubelet.prepare(&held).await, devices);
+    assert_eq!(node.sockets(), ["dra-b.sock", "gpu.nvidia.com-b@reg.sock", "handover.sock"]);
 }
 
 fn claim() -> ClaimRef {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use octavo_lab::{Lab, UpOptions};
+use octavo_lab::{DynamicMig, Lab, UpOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -33,6 +33,16 @@ impl Bed {
     pub(crate) async fn up(nodes: &str) -> Self {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
+            ..UpOptions::new(state, OCTAVO)
+        })
+        .await
+    }
+
+    /// A lab with these nodes, of which these GPUs are opted in to dynamic MIG, ready.
+    pub(crate) async fn up_cut(nodes: &str, dynamic_mig: DynamicMig) -> Self {
+        Self::up_with(|state| UpOptions {
+            nodes: Some(nodes.parse().unwrap()),
+            dynamic_mig: Some(dynamic_mig),
             ..UpOptions::new(state, OCTAVO)
         })
         .await

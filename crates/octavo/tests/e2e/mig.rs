@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use octavo_lab::DynamicMig;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, eventually, pod};
@@ -136,8 +137,7 @@ async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whole_gpus_shares_and_mig_devices_mix_on_one_node() {
-    let bed = Bed::up("dgx-h100=1").await;
-    opt_in(&bed, NODE, "all").await;
+    let bed = Bed::up_cut("dgx-h100=1", DynamicMig::All).await;
     pod_with_mig(&bed, "mig", &["1g.10gb"]).await;
     bed.create::<ResourceClaim>(json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "share"},

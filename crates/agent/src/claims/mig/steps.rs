@@ -19,15 +19,15 @@ pub(in crate::claims) enum Outcome {
     Lost,
 }
 
-/// Makes an instance where none is; says in `was_asked` whether the driver was asked to. One that is there may
-/// be the claim's `own`, made by a process that died or left half-destroyed.
+/// Makes an instance where none is; before the driver is asked to, `ask` is called, which can still refuse.
+/// One that is there may be the claim's `own`, made by a process that died or left half-destroyed.
 pub(super) fn make(
     driver: &dyn Driver,
     held: &HeldDevice,
     profile: &MigProfile,
     placement: MigPlacement,
     own: Option<&HeldMig>,
-    was_asked: &mut bool,
+    ask: &mut dyn FnMut() -> Result<(), Refusal>,
 ) -> Result<MadeMig, Refusal> {
     let not_created = |error: &DriverError| match error.cause() {
         DriverError::NotSupported { .. } => Refusal::MigProfileMissing {
@@ -42,7 +42,7 @@ pub(super) fn make(
     })?;
     let is_own = |found: &MigInstance| own.is_some_and(|own| is_it(found, own));
     if let Some(own) = instances.iter().position(is_own) {
-        *was_asked = true;
+        ask()?;
         if let Some(made) = whole_instance(&instances[own]) {
             return Ok(made);
         }
@@ -65,7 +65,7 @@ pub(super) fn make(
         set_mode(driver, held, true)?;
         crash::point("mig.mode-on");
     }
-    *was_asked = true;
+    ask()?;
     let instance =
         driver.create_mig(&held.uuid, profile, placement).map_err(|error| not_created(&error))?;
     crash::point("mig.created");
@@ -109,20 +109,18 @@ pub(super) fn destroy(
 }
 
 /// Whether an instance that was made is still there.
-pub(super) fn is_there(
+pub(in crate::claims) fn is_there(
     driver: &dyn Driver,
     held: &HeldDevice,
     mig: &HeldMig,
-) -> Result<bool, Refusal> {
-    match driver.mig_instances(&held.uuid) {
-        Ok(instances) => Ok(mig.made.as_ref().is_some_and(|made| {
-            let found = instances.iter().find(|found| found.placement == mig.placement());
-            found.and_then(whole_instance).as_ref() == Some(made)
-        })),
-        Err(error) => {
-            Err(Refusal::MigNotCreated { device: held.device.clone(), error: error.to_string() })
-        }
-    }
+) -> Result<bool, DriverError> {
+    let instances = driver.mig_instances(&held.uuid)?;
+    Ok(instances.iter().any(|found| is_made(found, mig)))
+}
+
+/// Whether an instance is the one that was made, and fit for containers.
+pub(in crate::claims) fn is_made(found: &MigInstance, mig: &HeldMig) -> bool {
+    found.placement == mig.placement() && mig.made.is_some() && whole_instance(found) == mig.made
 }
 
 /// Turns the mode of a GPU off that has no instances.

@@ -1,4 +1,4 @@
-//! What claims got and their allocations do not say, on its way to the API server.
+//! How prepared claims stand, on its way to the API server: what they got that their allocations do not say.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -46,7 +46,8 @@ fn the_same_refusal_is_news_once_in_ten_minutes() {
     assert!(told.is_news(&report(Some("x")), start));
     assert!(!told.is_news(&report(Some("x")), start + Duration::from_secs(1)));
     assert!(told.is_news(&report(Some("y")), start + Duration::from_secs(2)), "another reason");
-    assert!(told.is_news(&report(None), start + Duration::from_secs(3)), "it is well again");
+    // It is well again.
+    told.forget(&report(None));
     assert!(told.is_news(&report(Some("y")), start + Duration::from_secs(4)));
     assert!(told.is_news(&report(Some("y")), start + Duration::from_secs(5) + REPEAT_AFTER));
 }
@@ -299,6 +300,28 @@ async fn what_a_claim_got_is_told_until_it_arrives() {
     assert_eq!(server.requests(), 6, "it has arrived");
     drop(reporter);
     task.await.expect("ends");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_taken_back_until_that_arrives() {
+    let server = Moody::default();
+    let waiting = 64;
+    // Those are dropped and this one is not: two attempts fail.
+    *server.1.lock().expect("not poisoned") = vec![500; waiting + 2];
+    let client = kube::Client::new(server.clone(), "default");
+    let (reporter, worker) = KubeReporter::new(client, "node-a".to_owned());
+    // However many reports wait.
+    for number in 0..100 {
+        let other = ClaimRef { uid: format!("other-{number}"), ..claim() };
+        reporter.refused(&other, &[], &in_use());
+    }
+    reporter.prepared(&claim(), &[device()]);
+    let task = tokio::spawn(worker.run());
+    server.wait_for(waiting + 3).await;
+    drop(reporter);
+    task.await.expect("ends");
+    let requests = server.0.0.lock().expect("not poisoned");
+    assert_eq!(requests.last().expect("is there").2["status"]["devices"], json!([]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use super::fixture::Node;
+use super::fixture::{Node, share_id};
+use crate::checkpoint::{HeldDevice, Record, RecordState, encode};
 use crate::node::ClaimRef;
 
 /// A way to damage a file, with the words that the message must have.
@@ -181,6 +182,33 @@ async fn a_running_claim_of_nvidias_driver_is_protected() {
     claims.prepare(&free).await.expect("is free");
     claims.prepare(&foreign).await.expect("is taken over");
     claims.unprepare(&foreign).await.expect("unprepares");
+    claims.prepare(&other).await.expect("is free");
+}
+
+#[tokio::test]
+async fn a_share_that_an_agent_of_before_took_for_a_device_protects_its_gpu() {
+    let node = Node::new();
+    let claim = node.allocate_shares("a", &[("gpu-0", "20Gi", "50")]);
+    let record = Record {
+        claim: ClaimRef { name: String::new(), ..claim.clone() },
+        boot_id: "boot-1".to_owned(),
+        state: RecordState::Unresolved,
+        prepared_at: None,
+        devices: vec![HeldDevice {
+            device: format!("gpu-0.{}", share_id("a", 0)),
+            ..HeldDevice::default()
+        }],
+    };
+    let path = node.path(&Node::checkpoint(&claim));
+    fs::create_dir_all(path.parent().expect("has one")).expect("makes");
+    fs::write(&path, encode(&record)).expect("writes");
+    let claims = node.start().await;
+    let (other, free) = (node.allocate("b", &["gpu-0"]), node.allocate("c", &["gpu-1"]));
+    assert_eq!(claims.prepare(&other).await.expect_err("is held").reason(), "DeviceMayBeInUse");
+    claims.prepare(&free).await.expect("is free");
+    assert_eq!(super::sweep_later(&claims).await.released, []);
+    claims.prepare(&claim).await.expect("heals");
+    claims.unprepare(&claim).await.expect("unprepares");
     claims.prepare(&other).await.expect("is free");
 }
 

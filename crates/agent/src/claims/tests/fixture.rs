@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::driver::{MigDriver, placements};
 use crate::claims::{
-    AllocatedClaim, ClaimReader, Claims, Fact, KnownDevice, Opened, ReadError, ReportedDevice,
+    AllocatedClaim, ClaimReader, Claims, Cut, Fact, KnownDevice, Opened, ReadError, ReportedDevice,
     Reporter, claim_of,
 };
 use crate::node::{ClaimRef, NodePaths};
@@ -92,6 +92,7 @@ impl Node {
     pub(super) async fn start_mig(&self) -> Claims {
         let (claims, _) = self.open();
         self.give_driver(&claims).await;
+        claims.set_cut(cut(&["GPU-0", "GPU-1"]));
         claims.set_devices("580.95.05", known_mig()).await;
         claims
     }
@@ -267,6 +268,12 @@ pub(super) fn known_mig() -> Vec<KnownDevice> {
     }
     known.append(&mut cut);
     known
+}
+
+/// Leave to cut these GPUs.
+pub(super) fn cut(gpus: &[&str]) -> Cut {
+    let gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
+    Cut { gpus: Some(gpus), ..Cut::default() }
 }
 
 /// The id of a claim's share.

@@ -4,8 +4,8 @@ use std::fs;
 
 use octavo_gpu::DriverError;
 
-use super::fixture::{Node, known_mig};
-use crate::claims::{Claims, Fact};
+use super::fixture::{Node, cut, known_mig};
+use crate::claims::{Claims, Cut, Fact};
 use crate::node::ClaimRef;
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
@@ -127,6 +127,15 @@ async fn a_restart_tells_of_instances_that_are_gone() {
     node.driver.destroy_by_hand("GPU-0", 3);
     let claims = node.start_mig().await;
     assert!(matches!(node.facts(&claim).as_slice(), [Fact::MigGone { .. }]));
+    assert_eq!(
+        node.files(),
+        [Node::checkpoint(&claim)],
+        "no container comes into what is there now"
+    );
+    drop(claims);
+    let claims = node.start_mig().await;
+    assert!(matches!(node.facts(&claim).as_slice(), [Fact::MigGone { .. }]), "it stays told");
+    assert_eq!(node.files(), [Node::checkpoint(&claim)]);
     claims.prepare(&claim).await.expect("is made anew");
     assert!(matches!(node.facts(&claim).as_slice(), [Fact::Mig { .. }]));
 }
@@ -179,6 +188,46 @@ async fn a_start_destroys_what_no_claim_has_if_nobody_uses_it() {
     assert_eq!(node.driver.slices("GPU-1"), [(0, 1)], "while it runs it destroys none");
     claims.unprepare(&claim).await.expect("unprepares");
     assert!(node.driver.is_on("GPU-0"), "somebody's instance is there");
+}
+
+#[tokio::test]
+async fn a_start_destroys_nothing_of_others_before_it_knows_which_gpus_are_cut() {
+    let (node, claims, claim) = prepared().await;
+    drop(claims);
+    node.driver.make_by_hand("GPU-0", 19, 0, 1);
+    node.driver.make_by_hand("GPU-1", 19, 0, 1);
+    let (claims, _) = node.open();
+    node.give_driver(&claims).await;
+    claims.set_devices("580.95.05", known_mig()).await;
+    claims.sweep().await;
+    assert_eq!(node.driver.slices("GPU-0").len(), 2);
+    assert_eq!(node.driver.slices("GPU-1"), [(0, 1)]);
+    // The first is opted out by now, though a claim has an instance there.
+    claims.set_cut(cut(&["GPU-1"]));
+    claims.set_devices("580.95.05", known_mig()).await;
+    assert_eq!(node.driver.slices("GPU-0").len(), 2);
+    assert_eq!(node.driver.slices("GPU-1"), []);
+    claims.unprepare(&claim).await.expect("unprepares");
+    assert_eq!(node.driver.slices("GPU-0"), [(0, 1)]);
+}
+
+#[tokio::test]
+async fn a_mode_that_takes_a_reset_stays_on_after_the_last_instance() {
+    let (node, claims, claim) = prepared().await;
+    let fixed = Cut { fixed: ["GPU-0".to_owned()].into(), ..cut(&["GPU-0", "GPU-1"]) };
+    claims.set_cut(fixed.clone());
+    claims.unprepare(&claim).await.expect("unprepares");
+    assert_eq!(node.driver.slices("GPU-0"), []);
+    assert!(node.driver.is_on("GPU-0"));
+    drop(claims);
+    // Neither does a start turn it off.
+    node.driver.make_by_hand("GPU-0", 19, 0, 1);
+    let (claims, _) = node.open();
+    node.give_driver(&claims).await;
+    claims.set_cut(fixed);
+    claims.set_devices("580.95.05", known_mig()).await;
+    assert_eq!(node.driver.slices("GPU-0"), []);
+    assert!(node.driver.is_on("GPU-0"));
 }
 
 #[tokio::test]

@@ -133,6 +133,18 @@ impl Model {
         }
     }
 
+    /// No two claims' containers come into one instance.
+    fn check_specs(&self) {
+        let mut seen = BTreeMap::new();
+        for file in self.node.files().into_iter().filter(|file| file.starts_with("cdi/")) {
+            let spec = std::fs::read_to_string(self.node.path(&file)).expect("reads");
+            for node in spec.split('"').filter(|text| text.starts_with("/dev/nvidia-caps/")) {
+                let other = seen.insert(node.to_owned(), file.clone());
+                assert!(other.as_ref().is_none_or(|other| *other == file), "{node}: {other:?}");
+            }
+        }
+    }
+
     /// What was just prepared is there, and all that runs fits onto the GPU.
     fn check(&self, index: usize) {
         let running: Vec<_> = self.running.values().copied().collect();
@@ -210,6 +222,7 @@ proptest! {
             let mut model = Model::new().await;
             for step in steps {
                 model.apply(step).await;
+                model.check_specs();
             }
             model.end().await;
         });

@@ -1,13 +1,18 @@
 //! Shares of GPUs: what they get, and what does not go beside them.
 
 use std::fs;
+use std::time::Duration;
 
 use octavo_api::names::SHARES_FOLDER;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use super::fixture::{Node, share_id};
 use crate::claims::{Fact, HeldCounts};
 use crate::node::ClaimRef;
+
+/// Longer than anything here takes.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// The folder of a claim's share, beneath the node's.
 fn folder(claim: &ClaimRef, index: usize) -> String {
@@ -49,6 +54,35 @@ async fn a_share_has_its_limits_and_leaves_nothing() {
     claims.unprepare(&claim).await.expect("unprepares");
     assert_eq!(node.files(), [""; 0]);
     assert_eq!(node.facts(&claim), []);
+}
+
+#[tokio::test]
+async fn holders_in_the_way_are_asked_for_eight_at_a_time_and_once_each() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let mut gates = Vec::new();
+    for number in 0..20 {
+        let claim = node.allocate_shares(&format!("claim-{number}"), &[("gpu-0", "4Gi", "5")]);
+        claims.prepare(&claim).await.expect("prepares");
+        gates.push(node.hold_reads_of(&claim));
+    }
+    let before = node.reads();
+    let claim = node.allocate_shares("one-too-many", &[("gpu-0", "4Gi", "5")]);
+    let late = tokio::spawn(async move { claims.prepare(&claim).await });
+    // Its own and the first eight; no answer comes before all have been asked for.
+    let asked = async {
+        while node.reads() < before + 9 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(DEADLINE, asked).await.expect("they are asked for together");
+    assert_eq!(node.reads(), before + 9);
+    for gate in gates {
+        gate.add_permits(100);
+    }
+    let refusal = late.await.expect("ends").expect_err("does not fit");
+    assert_eq!(refusal.reason(), "ShareDoesNotFit");
+    assert_eq!(node.reads(), before + 21);
 }
 
 #[tokio::test]

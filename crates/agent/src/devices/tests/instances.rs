@@ -1,5 +1,7 @@
 //! MIG instances that are there, on GPUs that Octavo does not cut.
 
+use octavo_api::names::TAINT_WITHDRAWN;
+
 use super::*;
 use crate::testing::mig;
 

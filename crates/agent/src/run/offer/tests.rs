@@ -1,9 +1,11 @@
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 
 use futures::future::BoxFuture;
 use octavo_api::names::TAINT_FOREIGN_MIG;
 use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::claims::{AllocatedClaim, ClaimReader, ReadError, SilentReporter};
@@ -11,7 +13,12 @@ use crate::node::{ClaimRef, NodePaths};
 use crate::testing::{self, mig};
 
 /// A driver with the GPUs that a test gives it.
-struct Cards(Mutex<Vec<Gpu>>);
+struct Cards {
+    gpus: Mutex<Vec<Gpu>>,
+    /// Makes the next read say that it has begun, and wait for a word.
+    slow: Mutex<Option<(oneshot::Sender<()>, mpsc::Receiver<()>)>>,
+    is_failing: AtomicBool,
+}
 
 impl Driver for Cards {
     fn versions(&self) -> Result<DriverVersions, DriverError> {
@@ -19,7 +26,15 @@ impl Driver for Cards {
     }
 
     fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
-        Ok(self.0.lock().unwrap().iter().cloned().map(Ok).collect())
+        if self.is_failing.load(Ordering::SeqCst) {
+            return Err(DriverError::InUse { call: "nvmlDeviceGetCount_v2" });
+        }
+        let slow = self.slow.lock().unwrap().take();
+        if let Some((begun, word)) = slow {
+            begun.send(()).unwrap();
+            word.recv().unwrap();
+        }
+        Ok(self.gpus.lock().unwrap().iter().cloned().map(Ok).collect())
     }
 
     fn health(&self, _: &str) -> Result<GpuHealth, DriverError> {
@@ -75,7 +90,8 @@ impl Stage {
         };
         let (reader, reporter) = (Arc::new(NoClaims), Arc::new(SilentReporter));
         let (claims, _) = Claims::open(paths, "node".to_owned(), reader, reporter).unwrap();
-        let cards = Arc::new(Cards(Mutex::new(vec![now])));
+        let (gpus, slow) = (Mutex::new(vec![now]), Mutex::default());
+        let cards = Arc::new(Cards { gpus, slow, is_failing: AtomicBool::new(false) });
         let driver: Arc<dyn Driver> = cards.clone();
         let inventory = Inventory { gpus: vec![read], ..testing::inventory(0) };
         let snapshot = Snapshot {
@@ -148,7 +164,7 @@ async fn a_foreign_instance_is_told_for_as_long_as_it_is_there() {
     assert!(stage.tainted() > 0 && stage.tainted() < 26);
     assert_eq!(stage.notes.borrow().first().unwrap().reason, "ForeignMigInstance");
     // It is looked at again though nothing is told.
-    stage.cards.0.lock().unwrap()[0].mig_instances.clear();
+    stage.cards.gpus.lock().unwrap()[0].mig_instances.clear();
     assert!(stage.follower.step().await);
     assert_eq!((stage.tainted(), stage.notes.borrow().len()), (0, 0));
     // And is not made foreign again by what was read before.
@@ -166,13 +182,67 @@ async fn a_gpu_that_is_opted_out_is_read_anew() {
 }
 
 #[tokio::test]
-async fn without_a_driver_what_was_read_stands() {
+async fn what_only_an_old_read_shows_is_not_called_somebody_s() {
+    // Claims may have given the instance back since the monitor read it, and now the driver is busy.
+    let mut stage = Stage::new(cut(), cut());
+    stage.cards.is_failing.store(true, Ordering::SeqCst);
+    stage.say(DynamicMig::All).await;
+    assert_eq!((stage.names().len(), stage.tainted()), (26, 0));
+    assert!(stage.notes.borrow().is_empty());
+    assert!(stage.follower.offering.is_unsettled, "it is looked at again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_to_be_somebody_s_stays_so_while_the_driver_does_not_answer() {
+    let mut stage = Stage::new(cut(), cut());
+    stage.say(DynamicMig::All).await;
+    let tainted = stage.tainted();
+    assert!(tainted > 0);
+    stage.cards.is_failing.store(true, Ordering::SeqCst);
+    assert!(stage.follower.step().await);
+    assert_eq!((stage.tainted(), stage.notes.borrow().len()), (tainted, 1));
+}
+
+#[tokio::test]
+async fn without_a_driver_the_devices_are_those_that_were_read() {
     let stage = Stage::new(cut(), mig::gpu(0, true));
     let Stage { driver, cards, mut follower, setting, pool, .. } = stage;
     drop((driver, cards));
     let said = Setting { dynamic: DynamicMig::All, problem: None, is_read: true };
     setting.send_replace(Some(said));
     assert!(follower.step().await);
-    let is_tainted = |device: &octavo_dra::Device| !device.taints.is_empty();
-    assert!(pool.borrow().as_ref().unwrap().devices.iter().any(is_tainted));
+    assert_eq!(pool.borrow().as_ref().unwrap().devices.len(), 26);
+}
+
+#[tokio::test]
+async fn a_beginning_that_is_cut_short_by_a_slow_driver_is_made_up_for() {
+    let stage = Stage::new(cut(), cut());
+    let Stage { cards, mut follower, setting, mut pool, .. } = stage;
+    let (begun, has_begun) = oneshot::channel();
+    let (word, slow) = mpsc::channel();
+    *cards.slow.lock().unwrap() = Some((begun, slow));
+    setting.send_replace(Some(Setting { dynamic: DynamicMig::All, problem: None, is_read: true }));
+    tokio::select! {
+        () = follower.begin() => panic!("the driver has not answered"),
+        begun = has_begun => begun.unwrap(),
+    }
+    word.send(()).unwrap();
+    // Nothing is new from here on: what the beginning took must be passed on all the same.
+    let served = tokio::spawn(follower.run());
+    pool.wait_for(Option::is_some).await.unwrap();
+    served.abort();
+}
+
+#[tokio::test]
+async fn which_gpus_are_cut_is_known_with_the_label_alone() {
+    let mut stage = Stage::new(mig::gpu(0, false), mig::gpu(0, false));
+    let own = Setting { dynamic: DynamicMig::All, ..Setting::default() };
+    stage.setting.send_replace(Some(own));
+    assert!(stage.follower.step().await);
+    let cut = |stage: &Stage| stage.follower.told.as_ref().unwrap().2.gpus.clone();
+    assert_eq!(cut(&stage), None, "nothing may be destroyed");
+    stage.say(DynamicMig::None).await;
+    assert_eq!(cut(&stage), Some(BTreeSet::new()));
+    stage.say(DynamicMig::All).await;
+    assert_eq!(cut(&stage), Some([testing::uuid(0)].into()));
 }

@@ -85,3 +85,22 @@ fn what_the_agent_made_stays_its_own_once_the_gpu_is_opted_out() {
     assert_eq!(known.len(), 3);
     assert_eq!(parse_mig_name(&known[1].name).unwrap().start, 0);
 }
+
+#[test]
+fn a_gpu_is_cut_by_its_setting_and_not_for_what_is_still_held() {
+    let mut inventory = mig::inventory(3);
+    inventory.gpus[0] = mig::gpu(0, true);
+    inventory.gpus[0].mig_instances = vec![mig::instance(3, 9, 4)];
+    inventory.gpus[2].architecture = "Ampere".to_owned();
+    let (health, made) = (Health::new(), BTreeSet::from([(testing::uuid(0), 4, 4)]));
+    let node = devices::Node {
+        inventory: &inventory,
+        health: &health,
+        dynamic: &DynamicMig::Minors([1, 2].into()),
+        made: &made,
+    };
+    // The first is opted out; the last is whole until somebody resets it.
+    let (gpus, fixed) = (Some([testing::uuid(1)].into()), [testing::uuid(2)].into());
+    assert_eq!(cut(&node, true), Cut { gpus, fixed });
+    assert_eq!(cut(&node, false).gpus, None);
+}
