@@ -1,7 +1,9 @@
 //! Free ports on loopback.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
@@ -9,6 +11,10 @@ use serde::{Deserialize, Serialize};
 /// Below the kernel's range for outgoing connections, so that no client of anybody takes a
 /// port between two starts of the component that owns it.
 const RANGE: Range<u16> = 20_000..32_000;
+
+/// Ports that this process has picked. A port is free for a moment between the choice and the start of its
+/// component, in which another lab of the same process, as tests start many, could pick it, too.
+static PICKED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// The ports of a lab, all on 127.0.0.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +35,8 @@ pub struct Ports {
 impl Ports {
     /// Picks ports that nobody listens on now.
     pub(crate) fn pick() -> anyhow::Result<Self> {
-        let mut free = free_ports(seed());
+        let mut picked = PICKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = free_ports(seed()).filter(|(port, _)| picked.insert(*port));
         // Held until all are chosen, so that they differ.
         let mut held = Vec::new();
         let mut next = || match free.next() {

@@ -126,12 +126,13 @@ async fn an_agent_writes_the_device_status_of_claims_of_its_own_node_only() {
     let claims = async |node: &str| -> Api<ResourceClaim> {
         Api::default_namespaced(agent(&bed.node(node)).await)
     };
-    let patch = |driver: &str, device: &str| {
-        let devices = json!([{"driver": driver, "pool": node, "device": device}]);
-        Patch::Merge(json!({"status": {"devices": devices}}))
-    };
+    let claim = serde_json::to_value(bed.claims().get("mine").await.unwrap()).unwrap();
+    let given = &claim["status"]["allocation"]["devices"]["results"][0];
+    let device = json!({
+        "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0", "shareID": given["shareID"],
+    });
     let params = PatchParams::default();
-    let own = patch("gpu.nvidia.com", "gpu-0");
+    let own = Patch::Merge(json!({"status": {"devices": [device]}}));
     let error = claims(other).await.patch_status("mine", &params, &own).await.unwrap_err();
     assert!(error.to_string().contains("resourceclaims/driver"), "{error}");
     let written = claims(&node).await.patch_status("mine", &params, &own).await.unwrap();
