@@ -298,13 +298,13 @@ impl ClaimReader for Server {
         claim: &'a ClaimRef,
     ) -> BoxFuture<'a, Result<Option<AllocatedClaim>, ReadError>> {
         Box::pin(async move {
+            // The answer is made before it is counted and before it waits: what happens meanwhile it does not tell.
+            let answer = self.object(claim);
             let gate = {
                 let mut state = self.state.lock().expect("not poisoned");
                 state.reads += 1;
                 state.gates.get(&claim.name).cloned()
             };
-            // The answer is made before it waits: what happens meanwhile it does not tell.
-            let answer = self.object(claim);
             if let Some(gate) = gate {
                 gate.acquire().await.expect("is open").forget();
             }
