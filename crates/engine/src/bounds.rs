@@ -1,0 +1,1 @@
+//! Upper bounds on what fits, for each domain and shape, kept by deltas.

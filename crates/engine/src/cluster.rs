@@ -1,0 +1,414 @@
+//! The cluster as columns: what each node has free, kept by deltas.
+//!
+//! Nothing here decides. Every change of a node moves it from one [`states::NodeState`] to another
+//! and is noted in the [`log`], so that whoever keeps figures of nodes (bounds, scores) looks only
+//! at what changed.
+
+pub mod log;
+pub mod states;
+pub mod trial;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::gpu::{GpuFree, GpuModel, ModelId};
+use crate::node::{ClassId, NodeClass, NodeId, NodeSpec};
+use crate::placement::{GpuPart, Placement};
+use crate::resources::Resources;
+use log::Log;
+use states::{NodeState, StateId, States};
+
+/// Most GPUs of one node.
+pub const MOST_GPUS: u16 = 64;
+/// Most GPU models of one cluster: a [`crate::gpu::ModelSet`] has a bit for each.
+pub const MOST_MODELS: usize = 64;
+
+/// Nodes and what is free of them.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    models: Vec<GpuModel>,
+    classes: Vec<NodeClass>,
+    class_ids: BTreeMap<NodeClass, ClassId>,
+    names: Vec<Arc<str>>,
+    ids: BTreeMap<Arc<str>, NodeId>,
+    node_classes: Vec<ClassId>,
+    is_open: Vec<bool>,
+    free: Vec<Resources>,
+    /// GPUs of all nodes, one after another; those of node `n` start at `gpu_starts[n]`.
+    gpus: Vec<GpuFree>,
+    gpu_starts: Vec<usize>,
+    node_states: Vec<StateId>,
+    states: States,
+    log: Log,
+    totals: Totals,
+}
+
+/// Sums over all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Compute of all GPUs in thousandths of a GPU.
+    pub gpu_milli: i64,
+    /// Compute that is given out.
+    pub used_milli: i64,
+    /// GPUs.
+    pub gpus: i64,
+    /// GPUs of which nothing is given out; closed ones count.
+    pub unused_gpus: i64,
+    /// Capacity of plain resources.
+    pub capacity: Resources,
+    /// Free plain resources.
+    pub free: Resources,
+}
+
+/// Why a cluster cannot have a node or a placement. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// Two nodes of one name.
+    #[error("node {0:?} is there twice; names of nodes must be unique")]
+    DuplicateNode(Arc<str>),
+    /// A node of a model that is not in the table.
+    #[error("node {node:?} has GPUs of model number {}, but there are {models} models", model.0)]
+    UnknownModel {
+        /// The node.
+        node: Arc<str>,
+        /// Its model.
+        model: ModelId,
+        /// How many models there are.
+        models: usize,
+    },
+    /// More models or GPUs than fit.
+    #[error("{what}: {count}, but at most {most} are possible")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// No such node.
+    #[error("there is no node number {}", .0.0)]
+    NoNode(NodeId),
+    /// Plain resources are not free.
+    #[error("node {node:?} has not enough free: {wanted:?} wanted, {free:?} free")]
+    Resources {
+        /// The node.
+        node: Arc<str>,
+        /// What was wanted.
+        wanted: Resources,
+        /// What is free.
+        free: Resources,
+    },
+    /// A part of a GPU is not free, or given back without having been given.
+    #[error("node {node:?} cannot {verb} {part:?} of its GPU, of which {free:?} is free")]
+    Gpu {
+        /// The node.
+        node: Arc<str>,
+        /// `give` or `take back`.
+        verb: &'static str,
+        /// The part.
+        part: GpuPart,
+        /// What is free of the GPU; none: there is no such GPU.
+        free: Option<GpuFree>,
+    },
+}
+
+impl Cluster {
+    /// A cluster of these nodes. They get their ids in the order of their names, so that the order
+    /// in which they were found has no influence on any decision.
+    pub fn new(models: Vec<GpuModel>, nodes: Vec<NodeSpec>) -> Result<Self, Misfit> {
+        if models.len() > MOST_MODELS {
+            return Err(too_many("GPU models", models.len(), MOST_MODELS));
+        }
+        let mut cluster = Self {
+            models,
+            classes: Vec::new(),
+            class_ids: BTreeMap::new(),
+            names: Vec::new(),
+            ids: BTreeMap::new(),
+            node_classes: Vec::new(),
+            is_open: Vec::new(),
+            free: Vec::new(),
+            gpus: Vec::new(),
+            gpu_starts: vec![0],
+            node_states: Vec::new(),
+            states: States::default(),
+            log: Log::default(),
+            totals: Totals::default(),
+        };
+        let mut nodes = nodes;
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        for node in nodes {
+            cluster.add_node(&node)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Adds a node; it gets the next id.
+    pub fn add_node(&mut self, node: &NodeSpec) -> Result<NodeId, Misfit> {
+        let class = &node.class;
+        if self.ids.contains_key(&node.name) {
+            return Err(Misfit::DuplicateNode(Arc::clone(&node.name)));
+        }
+        if class.gpus > MOST_GPUS {
+            return Err(too_many("GPUs of a node", class.gpus.into(), MOST_GPUS.into()));
+        }
+        let model = self.models.get(usize::from(class.model.0));
+        if class.gpus > 0 && model.is_none() {
+            let (node, models) = (Arc::clone(&node.name), self.models.len());
+            return Err(Misfit::UnknownModel { node, model: class.model, models });
+        }
+        let count = self.names.len();
+        let id = NodeId(u32::try_from(count).map_err(|_| too_many("nodes", count, count))?);
+        let next_class = ClassId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
+        let class_id = *self.class_ids.entry(class.clone()).or_insert_with(|| {
+            self.classes.push(class.clone());
+            next_class
+        });
+        let idle = model.map(GpuFree::idle);
+        self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
+        self.gpu_starts.push(self.gpus.len());
+        self.names.push(Arc::clone(&node.name));
+        self.ids.insert(Arc::clone(&node.name), id);
+        self.node_classes.push(class_id);
+        self.is_open.push(true);
+        self.free.push(class.capacity);
+        let state = self.state_now(id);
+        self.node_states.push(self.states.enter(state, id));
+        self.log.note(id);
+        self.totals.gpus += i64::from(class.gpus);
+        self.totals.unused_gpus += i64::from(class.gpus);
+        self.totals.gpu_milli += i64::from(class.gpus) * 1000;
+        self.totals.capacity = self.totals.capacity.plus(&class.capacity);
+        self.totals.free = self.totals.free.plus(&class.capacity);
+        Ok(id)
+    }
+
+    /// GPU models.
+    pub fn models(&self) -> &[GpuModel] {
+        &self.models
+    }
+
+    /// The model of that name.
+    pub fn model_named(&self, name: &str) -> Option<ModelId> {
+        let index = self.models.iter().position(|model| model.name == name)?;
+        u8::try_from(index).ok().map(ModelId)
+    }
+
+    /// Classes of nodes.
+    pub fn classes(&self) -> &[NodeClass] {
+        &self.classes
+    }
+
+    /// Number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Ids of all nodes, ascending.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        (0..u32::try_from(self.names.len()).unwrap_or(u32::MAX)).map(NodeId)
+    }
+
+    /// Name of a node. Empty for an id that is not of this cluster.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.names.get(index(node)).map_or("", |name| &**name)
+    }
+
+    /// The node of that name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Class of a node.
+    pub fn class(&self, node: NodeId) -> &NodeClass {
+        &self.classes[self.node_classes[index(node)].0 as usize]
+    }
+
+    /// Whether pods may be placed on the node: it is ready, not cordoned, not held.
+    pub fn is_open(&self, node: NodeId) -> bool {
+        self.is_open[index(node)]
+    }
+
+    /// What a node has free of plain resources.
+    pub fn free(&self, node: NodeId) -> Resources {
+        self.free[index(node)]
+    }
+
+    /// What is left of a node's GPUs, by index.
+    pub fn gpus(&self, node: NodeId) -> &[GpuFree] {
+        let index = index(node);
+        &self.gpus[self.gpu_starts[index]..self.gpu_starts[index + 1]]
+    }
+
+    /// The state of a node: nodes of one state are alike for every decision but by place and name.
+    pub fn state(&self, node: NodeId) -> StateId {
+        self.node_states[index(node)]
+    }
+
+    /// All states and the nodes in them.
+    pub fn states(&self) -> &States {
+        &self.states
+    }
+
+    /// What changed since when.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Sums over all nodes.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Opens or closes a node for new pods. What is on it stays.
+    pub fn set_open(&mut self, node: NodeId, is_open: bool) -> Result<(), Misfit> {
+        self.check(node)?;
+        self.change(node, |cluster| cluster.is_open[index(node)] = is_open);
+        Ok(())
+    }
+
+    /// Opens or closes one GPU for new pods. What holds parts of it keeps them.
+    pub fn set_gpu_open(&mut self, node: NodeId, gpu: u16, is_open: bool) -> Result<(), Misfit> {
+        self.check(node)?;
+        let at = self.gpu_starts[index(node)] + usize::from(gpu);
+        if at >= self.gpu_starts[index(node) + 1] {
+            let part = GpuPart { gpu, milli: 0, slices: crate::gpu::Slices::NONE, memory_mib: 0 };
+            return Err(self.gpu_misfit(node, "open or close", part));
+        }
+        self.change(node, |cluster| cluster.gpus[at].is_closed = !is_open);
+        Ok(())
+    }
+
+    /// Gives a pod with these requests what `placement` says. That the node or a GPU is closed does
+    /// not matter: what runs there is told in this way too.
+    pub fn place(&mut self, requests: &Resources, placement: &Placement) -> Result<(), Misfit> {
+        let node = placement.node;
+        self.check(node)?;
+        if !requests.fits(&self.free(node)) {
+            let (name, free) = (Arc::clone(&self.names[index(node)]), self.free(node));
+            return Err(Misfit::Resources { node: name, wanted: *requests, free });
+        }
+        self.place_unchecked_resources(requests, placement)
+    }
+
+    /// As [`Self::place`], for pods that run already: plain resources may become overdrawn.
+    pub fn place_running(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), Misfit> {
+        self.check(placement.node)?;
+        self.place_unchecked_resources(requests, placement)
+    }
+
+    fn place_unchecked_resources(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), Misfit> {
+        let node = placement.node;
+        // Parts are checked one after another on a copy: two of them may be of one GPU.
+        let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
+        for part in &placement.gpus {
+            let misfit = || self.gpu_misfit(node, "give", *part);
+            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(misfit)?;
+            let is_cut = !part.slices.is_empty();
+            let is_fit = part.milli <= gpu.milli
+                && part.memory_mib <= gpu.memory_mib
+                && !part.slices.overlaps(gpu.slices)
+                && (gpu.is_unused() || is_cut != gpu.slices.is_empty());
+            if !is_fit {
+                return Err(misfit());
+            }
+            gpu.milli -= part.milli;
+            gpu.memory_mib -= part.memory_mib;
+            gpu.slices = gpu.slices.plus(part.slices);
+        }
+        self.exchange(node, self.free(node).minus(requests), &gpus);
+        Ok(())
+    }
+
+    /// Takes back what a pod with these requests was given.
+    pub fn release(&mut self, requests: &Resources, placement: &Placement) -> Result<(), Misfit> {
+        let node = placement.node;
+        self.check(node)?;
+        let memory = self.models.get(usize::from(self.class(node).model.0));
+        let memory = memory.map_or(0, |model| model.memory_mib);
+        let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
+        for part in &placement.gpus {
+            let misfit = || self.gpu_misfit(node, "take back", *part);
+            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(misfit)?;
+            let milli = gpu.milli.saturating_add(part.milli);
+            let free_memory = gpu.memory_mib.saturating_add(part.memory_mib);
+            let has_slices = gpu.slices.0 & part.slices.0 == part.slices.0;
+            if milli > crate::gpu::WHOLE || free_memory > memory || !has_slices {
+                return Err(misfit());
+            }
+            (gpu.milli, gpu.memory_mib) = (milli, free_memory);
+            gpu.slices = gpu.slices.minus(part.slices);
+        }
+        self.exchange(node, self.free(node).plus(requests), &gpus);
+        Ok(())
+    }
+
+    /// Puts new amounts in a node's place and keeps the sums.
+    fn exchange(&mut self, node: NodeId, free: Resources, gpus: &[GpuFree]) {
+        let (used, unused) = sums(self.gpus(node));
+        let old_free = self.free(node);
+        self.change(node, |cluster| {
+            cluster.free[index(node)] = free;
+            let start = cluster.gpu_starts[index(node)];
+            cluster.gpus[start..start + gpus.len()].copy_from_slice(gpus);
+        });
+        let (used_now, unused_now) = sums(self.gpus(node));
+        self.totals.used_milli += used_now - used;
+        self.totals.unused_gpus += unused_now - unused;
+        self.totals.free = self.totals.free.minus(&old_free).plus(&free);
+    }
+
+    fn change(&mut self, node: NodeId, change: impl FnOnce(&mut Self)) {
+        change(self);
+        let new = self.state_now(node);
+        let old = self.node_states[index(node)];
+        self.node_states[index(node)] = self.states.exchange(old, new, node);
+        self.log.note(node);
+    }
+
+    fn state_now(&self, node: NodeId) -> NodeState {
+        let class = self.node_classes[index(node)];
+        let mut gpus = self.gpus(node).into();
+        if self.classes[class.0 as usize].links.is_flat() {
+            states::sort(&mut gpus);
+        }
+        NodeState { class, is_open: self.is_open(node), free: self.free(node), gpus }
+    }
+
+    fn check(&self, node: NodeId) -> Result<(), Misfit> {
+        if index(node) < self.names.len() { Ok(()) } else { Err(Misfit::NoNode(node)) }
+    }
+
+    fn gpu_misfit(&self, node: NodeId, verb: &'static str, part: GpuPart) -> Misfit {
+        let free = self.gpus(node).get(usize::from(part.gpu)).copied();
+        Misfit::Gpu { node: Arc::clone(&self.names[index(node)]), verb, part, free }
+    }
+}
+
+fn index(node: NodeId) -> usize {
+    node.0 as usize
+}
+
+/// Thousandths that are given out, and GPUs of which nothing is.
+fn sums(gpus: &[GpuFree]) -> (i64, i64) {
+    let used = gpus.iter().map(|gpu| i64::from(crate::gpu::WHOLE - gpu.milli)).sum();
+    let unused = gpus.iter().filter(|gpu| gpu.is_unused()).count();
+    (used, i64::try_from(unused).unwrap_or(i64::MAX))
+}
+
+fn too_many(what: &'static str, count: usize, most: usize) -> Misfit {
+    Misfit::TooMany { what, count, most }
+}

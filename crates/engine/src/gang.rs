@@ -1,0 +1,206 @@
+//! A gang: pods that are placed together or not at all.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::shape::Shape;
+use crate::topology::LevelId;
+use crate::workload::{Profile, TopologyWish};
+
+/// Most members of one gang.
+pub const MOST_MEMBERS: u32 = 100_000;
+
+/// Pods that are to be placed together. A single pod is a gang of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// What it says of itself; its topology wish holds for all groups together.
+    pub profile: Profile,
+    /// Its groups, in the order of their ranks: the first member of the second group has the rank
+    /// after the last of the first.
+    pub groups: Vec<Group>,
+}
+
+/// Members of a gang that ask for the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Name, unique in the gang.
+    pub name: Arc<str>,
+    /// What each member asks for.
+    pub shape: Arc<Shape>,
+    /// How many members there are to be.
+    pub count: u32,
+    /// With fewer than this the gang is not placed. Members above it are placed as far as they fit.
+    pub min: u32,
+    /// What must lie together within the gang's own domain.
+    pub topology: TopologyWish,
+    /// Members that must lie together in equal segments.
+    pub segment: Option<Segment>,
+}
+
+/// Each run of `size` ranks of a group lies in one domain of a level (Slurm's block topology,
+/// Kueue's podset slices): tensor-parallel members in one NVLink clique, say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Segment {
+    /// Members of a segment; divides the group's counts.
+    pub size: u32,
+    /// The level.
+    pub level: LevelId,
+}
+
+/// Why a gang makes no sense, whatever the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GangError {
+    /// No groups, or a group without members.
+    #[error("gang {gang:?} has no members{}", .group.as_ref().map_or(String::new(), |group| format!(" in group {group:?}")))]
+    Empty {
+        /// The gang.
+        gang: Arc<str>,
+        /// The group; none: there is no group.
+        group: Option<Arc<str>>,
+    },
+    /// Two groups of one name.
+    #[error("gang {gang:?} has two groups named {group:?}")]
+    DuplicateGroup {
+        /// The gang.
+        gang: Arc<str>,
+        /// The name.
+        group: Arc<str>,
+    },
+    /// More wanted at least than there are.
+    #[error(
+        "gang {gang:?}, group {group:?}: at least {min} members are wanted, but it has {count}"
+    )]
+    MinAboveCount {
+        /// The gang.
+        gang: Arc<str>,
+        /// The group.
+        group: Arc<str>,
+        /// Members wanted at least.
+        min: u32,
+        /// Members.
+        count: u32,
+    },
+    /// Too many members.
+    #[error("gang {gang:?} has {count} members; at most {MOST_MEMBERS} are possible")]
+    TooMany {
+        /// The gang.
+        gang: Arc<str>,
+        /// Members.
+        count: u64,
+    },
+    /// Segments that do not divide the group.
+    #[error(
+        "gang {gang:?}, group {group:?}: segments of {size} members do not divide {count} members \
+         (at least {min})"
+    )]
+    UnevenSegments {
+        /// The gang.
+        gang: Arc<str>,
+        /// The group.
+        group: Arc<str>,
+        /// Members of a segment.
+        size: u32,
+        /// Members wanted at least.
+        min: u32,
+        /// Members.
+        count: u32,
+    },
+    /// A required level that is tighter than the preferred one.
+    #[error("{whose}: the preferred level must be the required one or a tighter one")]
+    PreferredAboveRequired {
+        /// Gang or group.
+        whose: String,
+    },
+    /// A level that the topology has not.
+    #[error("{whose}: the topology has no level number {}", level.0)]
+    UnknownLevel {
+        /// Gang or group.
+        whose: String,
+        /// The level.
+        level: LevelId,
+    },
+}
+
+impl Gang {
+    /// A gang of one group without wishes.
+    pub fn new(name: impl Into<Arc<str>>, shape: Shape, count: u32) -> Self {
+        let group = Group {
+            name: "members".into(),
+            shape: Arc::new(shape),
+            count,
+            min: count,
+            topology: TopologyWish::default(),
+            segment: None,
+        };
+        Self { profile: Profile::new(name), groups: vec![group] }
+    }
+
+    /// Members of all groups.
+    pub fn count(&self) -> u32 {
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.count))
+    }
+
+    /// Members without which the gang is not placed.
+    pub fn min(&self) -> u32 {
+        self.groups.iter().fold(0, |sum, group| sum.saturating_add(group.min))
+    }
+
+    /// Whether the gang makes sense in a topology of `levels` levels.
+    pub fn check(&self, levels: usize) -> Result<(), GangError> {
+        let gang = || Arc::clone(&self.profile.name);
+        if self.groups.is_empty() {
+            return Err(GangError::Empty { gang: gang(), group: None });
+        }
+        let count = self.groups.iter().map(|group| u64::from(group.count)).sum();
+        if count > u64::from(MOST_MEMBERS) {
+            return Err(GangError::TooMany { gang: gang(), count });
+        }
+        check_wish(self.profile.topology, levels, || format!("gang {:?}", self.profile.name))?;
+        let mut names = BTreeSet::new();
+        for group in &self.groups {
+            let &Group { count, min, .. } = group;
+            let name = || Arc::clone(&group.name);
+            if count == 0 {
+                return Err(GangError::Empty { gang: gang(), group: Some(name()) });
+            }
+            if !names.insert(&group.name) {
+                return Err(GangError::DuplicateGroup { gang: gang(), group: name() });
+            }
+            if min > count {
+                let (gang, group) = (gang(), name());
+                return Err(GangError::MinAboveCount { gang, group, min, count });
+            }
+            let whose = || format!("gang {:?}, group {:?}", self.profile.name, group.name);
+            check_wish(group.topology, levels, whose)?;
+            if let Some(Segment { size, level }) = group.segment {
+                if usize::from(level.0) >= levels {
+                    return Err(GangError::UnknownLevel { whose: whose(), level });
+                }
+                if size == 0 || count % size != 0 || min % size != 0 {
+                    let (gang, group) = (gang(), name());
+                    return Err(GangError::UnevenSegments { gang, group, size, min, count });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_wish(
+    wish: TopologyWish,
+    levels: usize,
+    whose: impl Fn() -> String,
+) -> Result<(), GangError> {
+    for level in [wish.required, wish.preferred].into_iter().flatten() {
+        if usize::from(level.0) >= levels {
+            return Err(GangError::UnknownLevel { whose: whose(), level });
+        }
+    }
+    match (wish.required, wish.preferred) {
+        (Some(required), Some(preferred)) if preferred < required => {
+            Err(GangError::PreferredAboveRequired { whose: whose() })
+        }
+        _ => Ok(()),
+    }
+}

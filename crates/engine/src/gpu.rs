@@ -1,0 +1,90 @@
+//! What a GPU is to the engine: its model, and what is left of one.
+
+pub mod mig;
+
+use serde::{Deserialize, Serialize};
+
+pub use mig::{MigProfile, Slices};
+
+/// A whole GPU's compute, in thousandths.
+pub const WHOLE: u16 = 1000;
+
+/// Index of a GPU model in [`crate::Cluster::models`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelId(pub u8);
+
+/// A set of GPU models; at most 64 models are in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelSet(pub u64);
+
+/// A GPU model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GpuModel {
+    /// Name, as in the nodes' labels or the trace.
+    pub name: String,
+    /// Memory of one GPU in MiB; 0 where it is not known, and then not counted.
+    #[serde(default)]
+    pub memory_mib: u32,
+    /// Power of an idle GPU in watts.
+    #[serde(default)]
+    pub idle_watts: u32,
+    /// Power of a GPU that works, in watts.
+    #[serde(default)]
+    pub full_watts: u32,
+    /// MIG profiles, if GPUs of this model may be cut, in the order of the profiles' names.
+    #[serde(default)]
+    pub mig: Vec<MigProfile>,
+}
+
+/// What is left of one GPU. It is either shared in thousandths and MiB, or cut into MIG instances:
+/// one excludes the other until the GPU is idle again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuFree {
+    /// Compute that is left, in thousandths of the GPU.
+    pub milli: u16,
+    /// Memory slices that MIG instances hold.
+    pub slices: Slices,
+    /// Whether nothing new may be placed here: the GPU is tainted, sick or held for something.
+    pub is_closed: bool,
+    /// Memory that is left, in MiB.
+    pub memory_mib: u32,
+}
+
+impl ModelSet {
+    /// Every model.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// Whether a model is in the set.
+    pub fn has(self, model: ModelId) -> bool {
+        self.0 >> model.0 & 1 == 1
+    }
+
+    /// The set with one more model.
+    #[must_use]
+    pub fn with(self, model: ModelId) -> Self {
+        Self(self.0 | 1 << model.0)
+    }
+}
+
+impl GpuFree {
+    /// An idle GPU of a model.
+    pub fn idle(model: &GpuModel) -> Self {
+        Self { milli: WHOLE, slices: Slices::NONE, is_closed: false, memory_mib: model.memory_mib }
+    }
+
+    /// Whether nobody has anything of the GPU. It may be closed.
+    pub fn is_unused(&self) -> bool {
+        self.milli == WHOLE && self.slices.is_empty()
+    }
+
+    /// Whether the GPU can be given whole.
+    pub fn is_idle(&self) -> bool {
+        self.is_unused() && !self.is_closed
+    }
+
+    /// Compute that shares may take, in thousandths: none of a closed GPU or of one that is cut.
+    pub fn open_milli(&self) -> u16 {
+        if self.is_closed || !self.slices.is_empty() { 0 } else { self.milli }
+    }
+}

@@ -1,0 +1,58 @@
+//! Where pods, gangs and shares of GPUs go.
+//!
+//! ```text
+//! nodes, what runs --> cluster (columns, states, log) --> bounds ----> "no", with its proof
+//!                      topology (domains as ranges)   \-> packing ---> one pod's place
+//!                      workloads                       \-> gang search, repair --> plan: cost, runner-up
+//! ```
+//!
+//! A decision is a synchronous function of state and request: no clock, no randomness, no I/O.
+//! Amounts are whole numbers; powers and roots come from a portable library and are rounded to
+//! whole numbers before they are compared. Ties go to the lower id. The same input gives the same
+//! plan on every machine.
+
+#![forbid(unsafe_code)]
+
+pub mod bounds;
+pub mod cluster;
+pub mod decision;
+pub mod disturb;
+pub mod fit;
+pub mod fragmentation;
+pub mod gang;
+pub mod gpu;
+pub mod node;
+pub mod objective;
+pub mod packing;
+pub mod pick;
+pub mod placement;
+pub mod repair;
+pub mod resources;
+pub mod shape;
+pub mod solve;
+pub mod topology;
+pub mod workload;
+
+pub use cluster::{Cluster, Misfit};
+pub use decision::{Answer, Plan, Reason, Refusal};
+pub use gang::{Gang, Group};
+pub use gpu::{GpuFree, GpuModel, ModelId, ModelSet};
+pub use node::{NodeId, NodeSpec};
+pub use objective::{Unit, Vector};
+pub use packing::{Choice, Packing};
+pub use placement::{GpuPart, Placement};
+pub use resources::Resources;
+pub use shape::{GpuDemand, Shape};
+pub use topology::{DomainId, LevelId, Topology};
+pub use workload::{Workload, Workloads};
+
+/// The cluster as decisions see it.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Nodes and what is free of them.
+    pub cluster: Cluster,
+    /// How nodes lie to one another.
+    pub topology: Topology,
+    /// What runs.
+    pub workloads: Workloads,
+}

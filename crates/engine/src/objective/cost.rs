@@ -1,0 +1,1 @@
+//! What placements cost in each unit.

@@ -1,0 +1,1 @@
+//! `PlacementPolicy`: how units are weighed, and what must hold.

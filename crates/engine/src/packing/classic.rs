@@ -1,0 +1,1 @@
+//! The published policies to compare with.

@@ -1,0 +1,1 @@
+//! Which GPUs of a node a pod gets.

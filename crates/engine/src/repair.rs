@@ -1,0 +1,2 @@
+//! Repair: failed and late members, growth, defragmentation, preemption; each is the one search with
+//! pins.

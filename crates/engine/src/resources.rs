@@ -1,0 +1,69 @@
+//! Plain resources of a node: what pods take beside GPUs.
+
+use serde::{Deserialize, Serialize};
+
+/// Amounts of CPU, memory and pod places: a node's capacity, what is free of it, or a pod's
+/// request. Free amounts may be negative: what is allocated is the truth, what is allocatable is
+/// only capacity, and may shrink under running pods.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Resources {
+    /// CPU in thousandths of a core.
+    #[serde(default)]
+    pub cpu_milli: i64,
+    /// Memory in MiB.
+    #[serde(default)]
+    pub memory_mib: i64,
+    /// Pods.
+    #[serde(default)]
+    pub pods: i64,
+}
+
+impl Resources {
+    /// A pod's request: these amounts and one pod place.
+    pub fn of_pod(cpu_milli: i64, memory_mib: i64) -> Self {
+        Self { cpu_milli, memory_mib, pods: 1 }
+    }
+
+    /// Whether this much can be taken from `free`. What is not asked for is not looked at: a pod
+    /// without a CPU request fits a node whose CPU is overdrawn, as in Kubernetes.
+    pub fn fits(&self, free: &Self) -> bool {
+        let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
+        fits(self.cpu_milli, free.cpu_milli)
+            && fits(self.memory_mib, free.memory_mib)
+            && fits(self.pods, free.pods)
+    }
+
+    /// How often this much can be taken from `free`; [`u32::MAX`] if nothing is asked for.
+    pub fn times_in(&self, free: &Self) -> u32 {
+        let times = |wanted: i64, free: i64| match wanted {
+            ..=0 => u32::MAX,
+            _ => u32::try_from((free / wanted).max(0)).unwrap_or(u32::MAX),
+        };
+        times(self.cpu_milli, free.cpu_milli)
+            .min(times(self.memory_mib, free.memory_mib))
+            .min(times(self.pods, free.pods))
+    }
+
+    /// What is left of these amounts without `other`.
+    #[must_use]
+    pub fn minus(&self, other: &Self) -> Self {
+        Self {
+            cpu_milli: self.cpu_milli.saturating_sub(other.cpu_milli),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+            pods: self.pods.saturating_sub(other.pods),
+        }
+    }
+
+    /// These amounts and `other`.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            cpu_milli: self.cpu_milli.saturating_add(other.cpu_milli),
+            memory_mib: self.memory_mib.saturating_add(other.memory_mib),
+            pods: self.pods.saturating_add(other.pods),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What runs: workloads, their members and where those are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::node::NodeId;
+use crate::placement::Placement;
+use crate::shape::Shape;
+use crate::topology::LevelId;
+
+/// Index of a workload; not used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadId(pub u32);
+
+/// One member of one workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// Index in its members.
+    pub member: u32,
+}
+
+/// What must and what should lie together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopologyWish {
+    /// All members in one domain of this level, or none at all.
+    pub required: Option<LevelId>,
+    /// All members in one domain of this level if that is possible, else in one of the next looser.
+    pub preferred: Option<LevelId>,
+}
+
+/// What every workload says of itself, whether it runs or waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Name, unique in the cluster (namespace and name in Kubernetes).
+    pub name: Arc<str>,
+    /// To whom it is counted.
+    pub tenant: Arc<str>,
+    /// Priority: a greater one may take the place of a lower one.
+    pub priority: i32,
+    /// Whether it may be evicted for others at all.
+    pub is_preemptible: bool,
+    /// Whether its members may be moved: restarted elsewhere.
+    pub is_movable: bool,
+    /// Seconds of work of all members that are lost when one member fails or is disturbed: since the
+    /// last checkpoint on average, and the restart.
+    pub seconds_at_risk: u32,
+    /// What must lie together.
+    pub topology: TopologyWish,
+}
+
+/// A workload that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// What it says of itself.
+    pub profile: Profile,
+    /// With fewer members than this it is worth nothing: a gang's size. 1 or less: each member is
+    /// worth something alone.
+    pub min_members: u32,
+    /// Its members by rank; none where one is missing.
+    pub members: Vec<Option<Member>>,
+}
+
+/// A member that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// What it asked for.
+    pub shape: Arc<Shape>,
+    /// Where it is.
+    pub placement: Placement,
+}
+
+/// All workloads that run, by id, name and node.
+#[derive(Clone, Debug, Default)]
+pub struct Workloads {
+    list: Vec<Option<Workload>>,
+    ids: BTreeMap<Arc<str>, WorkloadId>,
+    on_node: BTreeMap<NodeId, BTreeSet<MemberId>>,
+}
+
+impl Profile {
+    /// A workload of default standing: priority 0, may be evicted and moved, nothing at risk.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            tenant: "default".into(),
+            priority: 0,
+            is_preemptible: true,
+            is_movable: true,
+            seconds_at_risk: 0,
+            topology: TopologyWish::default(),
+        }
+    }
+}
+
+impl Workload {
+    /// How many members are there.
+    pub fn member_count(&self) -> u32 {
+        u32::try_from(self.members.iter().flatten().count()).unwrap_or(u32::MAX)
+    }
+
+    /// Compute of all members in thousandths of a GPU.
+    pub fn gpu_milli(&self) -> i64 {
+        self.members.iter().flatten().map(Member::gpu_milli).sum()
+    }
+}
+
+impl Member {
+    /// Compute in thousandths of a GPU.
+    pub fn gpu_milli(&self) -> i64 {
+        self.placement.gpus.iter().map(|part| i64::from(part.milli)).sum()
+    }
+}
+
+impl Workloads {
+    /// Adds a workload; its members must have been placed in the cluster. `None`: the name is taken.
+    pub fn add(&mut self, workload: Workload) -> Option<WorkloadId> {
+        let id = WorkloadId(u32::try_from(self.list.len()).ok()?);
+        let name = Arc::clone(&workload.profile.name);
+        if self.ids.contains_key(&name) {
+            return None;
+        }
+        self.ids.insert(name, id);
+        for (number, member) in (0..).zip(&workload.members) {
+            if let Some(member) = member {
+                let id = MemberId { workload: id, member: number };
+                self.on_node.entry(member.placement.node).or_default().insert(id);
+            }
+        }
+        self.list.push(Some(workload));
+        Some(id)
+    }
+
+    /// Takes a workload away; its members must be released in the cluster by the caller.
+    pub fn remove(&mut self, id: WorkloadId) -> Option<Workload> {
+        let workload = self.list.get_mut(id.0 as usize)?.take()?;
+        self.ids.remove(&workload.profile.name);
+        for (number, member) in (0..).zip(&workload.members) {
+            if let Some(member) = member {
+                let id = MemberId { workload: id, member: number };
+                self.leave(member.placement.node, id);
+            }
+        }
+        Some(workload)
+    }
+
+    /// Sets, replaces or takes away one member; returns what was there. Missing ranks are made.
+    /// Nothing happens if there is no such workload.
+    pub fn set_member(&mut self, id: MemberId, member: Option<Member>) -> Option<Member> {
+        let workload = self.list.get_mut(id.workload.0 as usize)?.as_mut()?;
+        let index = id.member as usize;
+        if workload.members.len() <= index {
+            workload.members.resize(index + 1, None);
+        }
+        let new_node = member.as_ref().map(|member| member.placement.node);
+        let old = std::mem::replace(&mut workload.members[index], member);
+        if let Some(old) = &old {
+            self.leave(old.placement.node, id);
+        }
+        if let Some(node) = new_node {
+            self.on_node.entry(node).or_default().insert(id);
+        }
+        old
+    }
+
+    /// A workload.
+    pub fn workload(&self, id: WorkloadId) -> Option<&Workload> {
+        self.list.get(id.0 as usize)?.as_ref()
+    }
+
+    /// A member.
+    pub fn member(&self, id: MemberId) -> Option<&Member> {
+        self.workload(id.workload)?.members.get(id.member as usize)?.as_ref()
+    }
+
+    /// The workload of that name.
+    pub fn named(&self, name: &str) -> Option<WorkloadId> {
+        self.ids.get(name).copied()
+    }
+
+    /// All workloads, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = (WorkloadId, &Workload)> {
+        let all = (0..).map(WorkloadId).zip(&self.list);
+        all.filter_map(|(id, workload)| Some((id, workload.as_ref()?)))
+    }
+
+    /// Members on a node, in the order in which their workloads came.
+    pub fn on(&self, node: NodeId) -> impl Iterator<Item = MemberId> + '_ {
+        self.on_node.get(&node).into_iter().flatten().copied()
+    }
+
+    fn leave(&mut self, node: NodeId, id: MemberId) {
+        if let Some(members) = self.on_node.get_mut(&node) {
+            members.remove(&id);
+            if members.is_empty() {
+                self.on_node.remove(&node);
+            }
+        }
+    }
+}
