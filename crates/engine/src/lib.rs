@@ -16,6 +16,7 @@
 pub mod bounds;
 pub mod cluster;
 pub mod decision;
+pub mod devices;
 pub mod disturb;
 pub mod fit;
 pub mod fragmentation;
@@ -29,6 +30,7 @@ pub mod placement;
 pub mod repair;
 pub mod resources;
 pub mod shape;
+pub mod snapshot;
 pub mod solve;
 pub mod topology;
 pub mod workload;

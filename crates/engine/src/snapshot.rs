@@ -1,0 +1,308 @@
+//! A world as a document: recorded from a live cluster or made up, and read back to the same
+//! decisions.
+//!
+//! The forms here are the document's own, apart from the types that decide, so that those can change
+//! without a recorded snapshot becoming unreadable. Names stand for ids; what is at its default is
+//! left out.
+
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::GpuModel;
+use crate::node::{Links, Marks};
+use crate::resources::Resources;
+
+pub use read::SnapshotError;
+
+/// The version of the form that this program writes and reads.
+pub const VERSION: u32 = 1;
+
+/// A cluster, what runs in it and what waits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Snapshot {
+    /// Version of the form.
+    pub version: u32,
+    /// Whether the cluster was made up and not recorded.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub synthetic: bool,
+    /// Levels of the topology, loosest first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub levels: Vec<LevelForm>,
+    /// GPU models.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub models: Vec<GpuModel>,
+    /// What nodes have in common, by a name that nodes refer to.
+    pub classes: BTreeMap<String, ClassForm>,
+    /// Nodes.
+    pub nodes: Vec<NodeForm>,
+    /// Tenants and their weights; a tenant that is not named has weight 1.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tenants: BTreeMap<String, u32>,
+    /// Workloads that run, in the order in which they came.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub running: Vec<WorkloadForm>,
+    /// Gangs that wait, in the order in which they are to be placed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub waiting: Vec<GangForm>,
+}
+
+/// A level of the topology.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LevelForm {
+    /// Its name.
+    pub name: String,
+    /// Key of the label that names a node's domain.
+    pub label: String,
+    /// Whether a value means the same domain wherever it occurs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unique: bool,
+}
+
+/// What nodes have in common; see [`crate::node::NodeClass`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ClassForm {
+    /// What pods may take.
+    pub capacity: Resources,
+    /// GPUs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gpus: u16,
+    /// Name of their model.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub model: Option<String>,
+    /// How the GPUs hang together.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub links: Links,
+    /// Properties that pods may need.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub marks: Marks,
+    /// Properties that pods must tolerate.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub refuses: Marks,
+    /// Price of the node in cents per hour.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub cents_per_hour: u32,
+    /// Power of the CPUs of the empty node in watts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub idle_watts: u32,
+    /// Power of the CPUs of the full node in watts.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub full_watts: u32,
+    /// Chance of a failure within an hour in parts per million.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub hazard_ppm: u32,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NodeForm {
+    /// Its name.
+    pub name: String,
+    /// Its class.
+    pub class: String,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub labels: BTreeMap<String, String>,
+    /// Whether it takes no new pods.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub closed: bool,
+    /// GPUs that take no new pods.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub closed_gpus: Vec<u16>,
+}
+
+/// What a pod asks for; see [`crate::Shape`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ShapeForm {
+    /// CPU, memory and pod places.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub resources: Resources,
+    /// GPUs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gpus: GpusForm,
+    /// Names of models that will do; none: any.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub models: Vec<String>,
+    /// Properties that a node must have.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub needs: Marks,
+    /// Properties that are tolerated.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tolerates: Marks,
+}
+
+/// GPUs of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum GpusForm {
+    /// None.
+    #[default]
+    None,
+    /// Whole GPUs.
+    Whole {
+        /// How many.
+        count: u16,
+    },
+    /// Shares of equal size.
+    Share {
+        /// How many, each of another GPU.
+        count: u16,
+        /// Compute of each in thousandths of a GPU.
+        milli: u16,
+        /// Memory of each in MiB.
+        #[serde(default)]
+        memory_mib: u32,
+    },
+    /// MIG instances.
+    Mig {
+        /// How many.
+        count: u16,
+        /// Name of the profile.
+        profile: String,
+    },
+}
+
+/// What a workload says of itself; see [`crate::workload::Profile`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ProfileForm {
+    /// Its name.
+    pub name: String,
+    /// Its tenant.
+    #[serde(default = "default_tenant", skip_serializing_if = "is_default_tenant")]
+    pub tenant: String,
+    /// Its priority.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: i32,
+    /// Whether it must not be evicted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub not_preemptible: bool,
+    /// Whether its members must not be moved.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub not_movable: bool,
+    /// Seconds of work that a failure costs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub seconds_at_risk: u32,
+    /// Level in one domain of which all must lie.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub required: Option<String>,
+    /// Level in one domain of which all should lie.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub preferred: Option<String>,
+}
+
+/// A workload that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkloadForm {
+    /// What it says of itself.
+    pub profile: ProfileForm,
+    /// Members without which it is worth nothing.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub min_members: u32,
+    /// What its members ask for.
+    pub shapes: Vec<ShapeForm>,
+    /// Its members.
+    pub members: Vec<MemberForm>,
+}
+
+/// A member that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MemberForm {
+    /// Its rank.
+    pub rank: u32,
+    /// Index of what it asks for in the workload's list.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub shape: u32,
+    /// Name of its node.
+    pub node: String,
+    /// What it has of GPUs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gpus: Vec<PartForm>,
+}
+
+/// What a member has of one GPU; see [`crate::GpuPart`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PartForm {
+    /// Index of the GPU.
+    pub gpu: u16,
+    /// Compute in thousandths.
+    pub milli: u16,
+    /// Memory in MiB.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub memory_mib: u32,
+    /// First memory slice of a MIG instance.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub start: Option<u8>,
+    /// Memory slices of a MIG instance.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub size: u8,
+}
+
+/// A gang that waits; see [`crate::Gang`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GangForm {
+    /// What it says of itself.
+    pub profile: ProfileForm,
+    /// Its groups.
+    pub groups: Vec<GroupForm>,
+}
+
+/// A group of a gang; see [`crate::Group`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct GroupForm {
+    /// Its name.
+    pub name: String,
+    /// What each member asks for.
+    pub shape: ShapeForm,
+    /// Members.
+    pub count: u32,
+    /// Members without which the gang is not placed; absent: all.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub min: Option<u32>,
+    /// Level in one domain of which the group must lie.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub required: Option<String>,
+    /// Level in one domain of which the group should lie.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub preferred: Option<String>,
+    /// Segments.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub segment: Option<SegmentForm>,
+}
+
+/// Segments of a group; see [`crate::gang::Segment`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SegmentForm {
+    /// Members of a segment.
+    pub size: u32,
+    /// Level in one domain of which a segment lies.
+    pub level: String,
+}
+
+fn default_tenant() -> String {
+    "default".to_owned()
+}
+
+fn is_default_tenant(tenant: &str) -> bool {
+    tenant == "default"
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

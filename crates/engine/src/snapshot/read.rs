@@ -1,0 +1,364 @@
+//! A document becomes a world, or an error that names what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{
+    ClassForm, GangForm, GpusForm, MemberForm, PartForm, ProfileForm, ShapeForm, Snapshot, VERSION,
+    WorkloadForm,
+};
+use crate::World;
+use crate::cluster::{Cluster, Misfit};
+use crate::gang::{Gang, GangError, Group, Segment};
+use crate::gpu::{ModelId, ModelSet, Slices, WHOLE};
+use crate::node::{NodeClass, NodeSpec};
+use crate::placement::{GpuPart, Placement};
+use crate::resources::Resources;
+use crate::shape::{GpuDemand, Shape};
+use crate::topology::{Level, LevelId, Topology, TopologyError};
+use crate::workload::{Member, Profile, TopologyWish, Workload, Workloads};
+
+/// Most of any one amount: far above any machine, far below an overflow of sums.
+const MOST: i64 = 1 << 40;
+
+/// Why a document is no world.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SnapshotError {
+    /// Of another version.
+    #[error("the snapshot is of version {0}; this program reads version {VERSION}")]
+    Version(u32),
+    /// A name that means nothing.
+    #[error("{place}: there is no {kind} named {name:?}{}", among(.known))]
+    Unknown {
+        /// Where.
+        place: String,
+        /// Of what.
+        kind: &'static str,
+        /// The name.
+        name: String,
+        /// What there is, if that is not too much to say.
+        known: Vec<String>,
+    },
+    /// An amount that cannot be.
+    #[error("{place}: {field} is {value}; it must be {wanted}")]
+    Amount {
+        /// Where.
+        place: String,
+        /// Which.
+        field: &'static str,
+        /// The amount.
+        value: i64,
+        /// What would do.
+        wanted: String,
+    },
+    /// Two workloads of one name, or two members of one rank.
+    #[error("{place} is there twice")]
+    Twice {
+        /// What.
+        place: String,
+    },
+    /// A placement that does not fit, or a node that cannot be.
+    #[error("{place}: {misfit}")]
+    Misfit {
+        /// Where.
+        place: String,
+        /// Why.
+        misfit: Misfit,
+    },
+    /// No topology.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A gang that makes no sense.
+    #[error(transparent)]
+    Gang(#[from] GangError),
+}
+
+impl Snapshot {
+    /// The world of the document.
+    pub fn world(&self) -> Result<World, SnapshotError> {
+        if self.version != VERSION {
+            return Err(SnapshotError::Version(self.version));
+        }
+        let topology_levels: Vec<_> = self
+            .levels
+            .iter()
+            .map(|level| Level {
+                name: level.name.as_str().into(),
+                label: level.label.clone(),
+                is_unique: level.unique,
+            })
+            .collect();
+        let cluster = self.cluster()?;
+        // Ids follow names; labels must follow ids.
+        let mut labels = vec![BTreeMap::new(); cluster.node_count()];
+        for node in &self.nodes {
+            if let Some(id) = cluster.node_named(&node.name) {
+                labels[id.0 as usize].clone_from(&node.labels);
+            }
+        }
+        let topology = Topology::from_labels(&topology_levels, &labels)?;
+        let mut world = World { cluster, topology, workloads: Workloads::default() };
+        for form in &self.running {
+            self.run(form, &mut world)?;
+        }
+        Ok(world)
+    }
+
+    /// The gangs that wait, for a world of this document.
+    pub fn gangs(&self, world: &World) -> Result<Vec<Gang>, SnapshotError> {
+        self.waiting.iter().map(|form| gang(form, world)).collect()
+    }
+
+    fn cluster(&self) -> Result<Cluster, SnapshotError> {
+        let mut nodes = Vec::new();
+        for node in &self.nodes {
+            let place = || format!("node {:?}", node.name);
+            let class = self.classes.get(&node.class).ok_or_else(|| {
+                unknown(place(), "class", &node.class, self.classes.keys().cloned())
+            })?;
+            nodes.push(NodeSpec {
+                name: node.name.as_str().into(),
+                class: self.class(&node.class, class)?,
+                labels: node.labels.clone(),
+            });
+        }
+        let at = |place: String| move |misfit| SnapshotError::Misfit { place, misfit };
+        let mut cluster =
+            Cluster::new(self.models.clone(), nodes).map_err(at("nodes".to_owned()))?;
+        for node in &self.nodes {
+            let Some(id) = cluster.node_named(&node.name) else { continue };
+            let place = || format!("node {:?}", node.name);
+            for gpu in &node.closed_gpus {
+                cluster.set_gpu_open(id, *gpu, false).map_err(at(place()))?;
+            }
+            if node.closed {
+                cluster.set_open(id, false).map_err(at(place()))?;
+            }
+        }
+        Ok(cluster)
+    }
+
+    fn class(&self, name: &str, form: &ClassForm) -> Result<NodeClass, SnapshotError> {
+        let place = || format!("class {name:?}");
+        check_resources(&place, &form.capacity)?;
+        let model = match &form.model {
+            None if form.gpus > 0 => {
+                return Err(unknown(place(), "model", "", self.model_names()));
+            }
+            None => ModelId::default(),
+            Some(model) => self.model(&place, model)?,
+        };
+        for level in &form.links.0 {
+            if level.len() != usize::from(form.gpus) {
+                let value = i64::try_from(level.len()).unwrap_or(i64::MAX);
+                let wanted = format!("{} (one group for each GPU)", form.gpus);
+                return Err(amount(place(), "length of a level of links", value, wanted));
+            }
+        }
+        if i64::from(form.hazard_ppm) > 1_000_000 {
+            let wanted = "at most 1000000 (certain)".to_owned();
+            return Err(amount(place(), "hazardPpm", form.hazard_ppm.into(), wanted));
+        }
+        Ok(NodeClass {
+            capacity: form.capacity,
+            gpus: form.gpus,
+            model,
+            links: form.links.clone(),
+            marks: form.marks,
+            refuses: form.refuses,
+            cents_per_hour: form.cents_per_hour,
+            idle_watts: form.idle_watts,
+            full_watts: form.full_watts,
+            hazard_ppm: form.hazard_ppm,
+        })
+    }
+
+    fn model_names(&self) -> impl Iterator<Item = String> + '_ {
+        self.models.iter().map(|model| model.name.clone())
+    }
+
+    fn model(&self, place: &dyn Fn() -> String, name: &str) -> Result<ModelId, SnapshotError> {
+        let index = self.models.iter().position(|model| model.name == name);
+        let id = index.and_then(|index| u8::try_from(index).ok()).map(ModelId);
+        id.ok_or_else(|| unknown(place(), "model", name, self.model_names()))
+    }
+
+    fn run(&self, form: &WorkloadForm, world: &mut World) -> Result<(), SnapshotError> {
+        let place = || format!("workload {:?}", form.profile.name);
+        let shapes: Vec<_> = form
+            .shapes
+            .iter()
+            .map(|form| Ok(Arc::new(shape(&place, form, &world.cluster)?)))
+            .collect::<Result<_, SnapshotError>>()?;
+        let mut members: Vec<Option<Member>> = Vec::new();
+        for member in &form.members {
+            let place = || format!("{}, rank {}", place(), member.rank);
+            let (rank, placed) = (member.rank as usize, placed(&place, member, world)?);
+            let shape = shapes.get(member.shape as usize).ok_or_else(|| {
+                let wanted = format!("below {}", shapes.len());
+                amount(place(), "shape", member.shape.into(), wanted)
+            })?;
+            if member.rank >= crate::gang::MOST_MEMBERS {
+                let wanted = format!("below {}", crate::gang::MOST_MEMBERS);
+                return Err(amount(place(), "rank", member.rank.into(), wanted));
+            }
+            if members.len() <= rank {
+                members.resize(rank + 1, None);
+            }
+            if members[rank].is_some() {
+                return Err(SnapshotError::Twice { place: place() });
+            }
+            let outcome = world.cluster.place_running(&shape.resources, &placed);
+            outcome.map_err(|misfit| SnapshotError::Misfit { place: place(), misfit })?;
+            members[rank] = Some(Member { shape: Arc::clone(shape), placement: placed });
+        }
+        let profile = profile(&form.profile, &world.topology)?;
+        let workload = Workload { profile, min_members: form.min_members, members };
+        let added = world.workloads.add(workload);
+        added.map(drop).ok_or_else(|| SnapshotError::Twice { place: place() })
+    }
+}
+
+/// A gang's form becomes a gang of a world.
+pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError> {
+    let profile = profile(&form.profile, &world.topology)?;
+    let mut groups = Vec::new();
+    for group in &form.groups {
+        let place = || format!("gang {:?}, group {:?}", form.profile.name, group.name);
+        let level = |name: &Option<String>| level(&place, name.as_deref(), &world.topology);
+        let segment = match &group.segment {
+            None => None,
+            Some(segment) => level(&Some(segment.level.clone()))?
+                .map(|level| Segment { size: segment.size, level }),
+        };
+        groups.push(Group {
+            name: group.name.as_str().into(),
+            shape: Arc::new(shape(&place, &group.shape, &world.cluster)?),
+            count: group.count,
+            min: group.min.unwrap_or(group.count),
+            topology: TopologyWish {
+                required: level(&group.required)?,
+                preferred: level(&group.preferred)?,
+            },
+            segment,
+        });
+    }
+    let gang = Gang { profile, groups };
+    gang.check(world.topology.levels().len())?;
+    Ok(gang)
+}
+
+fn profile(form: &ProfileForm, topology: &Topology) -> Result<Profile, SnapshotError> {
+    let place = || format!("workload {:?}", form.name);
+    Ok(Profile {
+        name: form.name.as_str().into(),
+        tenant: form.tenant.as_str().into(),
+        priority: form.priority,
+        is_preemptible: !form.not_preemptible,
+        is_movable: !form.not_movable,
+        seconds_at_risk: form.seconds_at_risk,
+        topology: TopologyWish {
+            required: level(&place, form.required.as_deref(), topology)?,
+            preferred: level(&place, form.preferred.as_deref(), topology)?,
+        },
+    })
+}
+
+fn level(
+    place: &dyn Fn() -> String,
+    name: Option<&str>,
+    topology: &Topology,
+) -> Result<Option<LevelId>, SnapshotError> {
+    let Some(name) = name else { return Ok(None) };
+    let known = || topology.levels().iter().map(ToString::to_string);
+    let level = topology.level_named(name);
+    level.map(Some).ok_or_else(|| unknown(place(), "level", name, known()))
+}
+
+fn shape(
+    place: &dyn Fn() -> String,
+    form: &ShapeForm,
+    cluster: &Cluster,
+) -> Result<Shape, SnapshotError> {
+    check_resources(place, &form.resources)?;
+    let gpus = match &form.gpus {
+        GpusForm::None => GpuDemand::None,
+        GpusForm::Whole { count } => GpuDemand::Whole { count: *count },
+        GpusForm::Share { count, milli, memory_mib } => {
+            if *milli > WHOLE {
+                let wanted = format!("at most {WHOLE}, a whole GPU");
+                return Err(amount(place(), "milli", (*milli).into(), wanted));
+            }
+            if *memory_mib == 0 { GpuDemand::of(*count, *milli) } else {
+                GpuDemand::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
+            }
+        }
+        GpusForm::Mig { count, profile } => {
+            let known = cluster.models().iter().flat_map(|model| &model.mig);
+            let mut names: Vec<_> = known.map(|profile| profile.name.clone()).collect();
+            names.sort();
+            names.dedup();
+            if !names.contains(profile) {
+                return Err(unknown(place(), "MIG profile", profile, names));
+            }
+            GpuDemand::Mig { count: *count, profile: profile.as_str().into() }
+        }
+    };
+    let mut models = if form.models.is_empty() { ModelSet::ALL } else { ModelSet(0) };
+    for name in &form.models {
+        let model = cluster.model_named(name);
+        let known = || cluster.models().iter().map(|model| model.name.clone());
+        models = models.with(model.ok_or_else(|| unknown(place(), "model", name, known()))?);
+    }
+    let (needs, tolerates) = (form.needs, form.tolerates);
+    Ok(Shape { resources: form.resources, gpus, models, needs, tolerates })
+}
+
+fn placed(
+    place: &dyn Fn() -> String,
+    form: &MemberForm,
+    world: &World,
+) -> Result<Placement, SnapshotError> {
+    let node = world.cluster.node_named(&form.node);
+    let node = node.ok_or_else(|| unknown(place(), "node", &form.node, []))?;
+    let part = |part: &PartForm| GpuPart {
+        gpu: part.gpu,
+        milli: part.milli,
+        slices: part.start.map_or(Slices::NONE, |start| Slices::range(start, part.size)),
+        memory_mib: part.memory_mib,
+    };
+    Ok(Placement { node, gpus: form.gpus.iter().map(part).collect() })
+}
+
+fn check_resources(
+    place: &dyn Fn() -> String,
+    resources: &Resources,
+) -> Result<(), SnapshotError> {
+    let fields = [
+        ("cpuMilli", resources.cpu_milli),
+        ("memoryMib", resources.memory_mib),
+        ("pods", resources.pods),
+    ];
+    match fields.into_iter().find(|(_, value)| !(0..=MOST).contains(value)) {
+        Some((field, value)) => Err(amount(place(), field, value, format!("0 to {MOST}"))),
+        None => Ok(()),
+    }
+}
+
+fn unknown(
+    place: String,
+    kind: &'static str,
+    name: &str,
+    known: impl IntoIterator<Item = String>,
+) -> SnapshotError {
+    SnapshotError::Unknown { place, kind, name: name.to_owned(), known: known.into_iter().collect() }
+}
+
+fn amount(place: String, field: &'static str, value: i64, wanted: String) -> SnapshotError {
+    SnapshotError::Amount { place, field, value, wanted }
+}
+
+fn among(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; there are: {}", names.join(", ")) }
+}
