@@ -1,0 +1,277 @@
+//! The order in which pods arrive, and in runs with departures also leave.
+//!
+//! [`Order::Shuffled`] is the protocol of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023)
+//! as the authors' simulator (hkust-adsl/kubernetes-scheduler-simulator, `pkg/simulator/core.go` and
+//! `simulator.go`) runs it, draw for draw with [`GoRand`]:
+//!
+//! 1. Seed the generator; draw one number, which the simulator prints for debugging.
+//! 2. Sort the pods by name, shuffle them.
+//! 3. If the demand is below `factor` times the cluster's GPUs, *tune up*: draw pods uniformly and
+//!    with replacement from the list sorted by name and append copies called `NAME-tuned-0`,
+//!    `NAME-tuned-1`, ..., until a drawn pod's milli *per GPU* would pass the target; that pod is not
+//!    appended. As eight whole GPUs count as one here, the last pod may pass the target, after
+//!    which the next draw ends it, whatever it is.
+//! 4. If the demand is above, *tune down*: remove uniformly drawn pods, the others keeping their
+//!    order, until the demand is at most the target.
+//! 5. Give the nodes, sorted by name, numbers drawn as a permutation. Ties fall to the lowest.
+//!
+//! The authors' own run draws step 5 while parts of Kubernetes draw retry delays from the same
+//! generator, so no two of its runs need agree on it; ours always do.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::num::NonZeroU64;
+
+use crate::go_rand::GoRand;
+use crate::trace::{PodRow, Trace};
+
+mod factor;
+#[cfg(test)]
+mod tests;
+
+pub use factor::Factor;
+
+/// Arrivals at which a factor is refused: more than any cluster's list, little enough to hold.
+pub const MOST_ARRIVALS: usize = 4_000_000;
+
+/// How the pods of a list come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Order {
+    /// As the list has them. Nobody leaves.
+    Listed,
+    /// The paper's protocol. Nobody leaves.
+    Shuffled {
+        /// Of Go's generator; the paper used 42 to 51.
+        seed: i64,
+        /// Demand over capacity that the list is brought to; none: the list's own.
+        factor: Option<Factor>,
+    },
+    /// At their times of creation, leaving at their times of deletion, if they have one.
+    ByCreationTime,
+}
+
+/// A pod that arrives: a row of the list or a copy of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Index of the row in the trace's pods.
+    pub row: usize,
+    /// Which copy it is, counted over all copies; none: the row itself.
+    pub copy: Option<u32>,
+}
+
+/// Something that happens to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// Seconds since the trace's own start; none in orders without times.
+    pub at: Option<u64>,
+    /// What happens.
+    pub change: Change,
+}
+
+/// Who comes or goes, as an index in [`Arrivals::pods`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The pod arrives and wants a place.
+    Arrive(usize),
+    /// The pod is over. It may never have got a place.
+    Depart(usize),
+}
+
+/// All events of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arrivals {
+    /// Each pod that comes, in the order in which they come.
+    pub pods: Vec<Arrival>,
+    /// What happens, in order.
+    pub events: Vec<Event>,
+    /// Indices of the trace's nodes in the order in which ties fall to them.
+    pub node_order: Vec<usize>,
+}
+
+/// Why a list cannot arrive in an order.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArrivalError {
+    /// The text or number is no factor.
+    #[error("`{0}` is not a factor of demand over capacity; expected a number above 0, as 1.3")]
+    Factor(String),
+    /// The nodes have no GPU, so demand has no share of them.
+    #[error("the nodes have no GPUs, so there is no {factor} of them; leave the factor out")]
+    NoGpus {
+        /// The factor.
+        factor: Factor,
+    },
+    /// No pod asks for a GPU, so no number of copies reaches the factor.
+    #[error(
+        "no pod asks for a GPU, so no copies of them ask for {factor} of the cluster's; leave the factor out"
+    )]
+    NoDemand {
+        /// The factor.
+        factor: Factor,
+    },
+    /// The factor needs more copies than can be held.
+    #[error(
+        "a factor of {factor} takes more than {MOST_ARRIVALS} pods of this list; choose a smaller one"
+    )]
+    TooManyPods {
+        /// The factor.
+        factor: Factor,
+    },
+    /// A pod's time of creation is not known.
+    #[error(
+        "pod `{pod}` has no creation_time ({missing} of {pods} have none), so the list has no order \
+         in time; use a list with times or a shuffled order"
+    )]
+    NoTimes {
+        /// The first such pod.
+        pod: String,
+        /// How many there are.
+        missing: usize,
+        /// Pods in the list.
+        pods: usize,
+    },
+}
+
+impl Arrival {
+    /// The pod's name, unique in the run.
+    pub fn name<'a>(&self, pods: &'a [PodRow]) -> Cow<'a, str> {
+        let name = pods.get(self.row).map_or("", |pod| pod.name.as_str());
+        match self.copy {
+            None => Cow::Borrowed(name),
+            Some(copy) => Cow::Owned(format!("{name}-tuned-{copy}")),
+        }
+    }
+}
+
+impl Arrivals {
+    /// Puts the trace's pods in order.
+    pub fn of(trace: &Trace, order: Order) -> Result<Self, ArrivalError> {
+        let by_name = sorted(&trace.nodes, |node| &node.name);
+        match order {
+            Order::Listed => Ok(Self::timeless(originals(0..trace.pods.len()), by_name)),
+            Order::ByCreationTime => by_creation_time(&trace.pods, by_name),
+            Order::Shuffled { seed, factor } => {
+                let mut rand = GoRand::new(seed);
+                rand.int63();
+                let pods = shuffled(trace, factor, &mut rand)?;
+                // Node i gets the number drawn for it, and the numbers are the order.
+                let mut node_order = by_name.clone();
+                for (node, number) in by_name.iter().zip(rand.perm(by_name.len())) {
+                    node_order[number] = *node;
+                }
+                Ok(Self::timeless(pods, node_order))
+            }
+        }
+    }
+
+    /// Thousandths of GPUs that all arrivals ask for.
+    pub fn demand_gpu_milli(&self, pods: &[PodRow]) -> u64 {
+        self.pods
+            .iter()
+            .filter_map(|arrival| pods.get(arrival.row))
+            .map(PodRow::total_gpu_milli)
+            .sum()
+    }
+
+    fn timeless(pods: Vec<Arrival>, node_order: Vec<usize>) -> Self {
+        let arrive = |index| Event { at: None, change: Change::Arrive(index) };
+        Self { events: (0..pods.len()).map(arrive).collect(), pods, node_order }
+    }
+}
+
+fn originals(rows: impl IntoIterator<Item = usize>) -> Vec<Arrival> {
+    rows.into_iter().map(|row| Arrival { row, copy: None }).collect()
+}
+
+/// Indices of the items in the order of their names, byte by byte as Go compares strings.
+fn sorted<T>(items: &[T], name: impl Fn(&T) -> &String) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..items.len()).collect();
+    order.sort_by(|left, right| name(&items[*left]).cmp(name(&items[*right])));
+    order
+}
+
+fn shuffled(
+    trace: &Trace,
+    factor: Option<Factor>,
+    rand: &mut GoRand,
+) -> Result<Vec<Arrival>, ArrivalError> {
+    let by_name = sorted(&trace.pods, |pod| &pod.name);
+    let mut pods = originals(by_name.iter().copied());
+    rand.shuffle(&mut pods);
+    let Some(factor) = factor else { return Ok(pods) };
+    let capacity =
+        NonZeroU64::new(trace.capacity_gpu_milli()).ok_or(ArrivalError::NoGpus { factor })?;
+    let demand = trace.demand_gpu_milli();
+    if demand == 0 {
+        return Err(ArrivalError::NoDemand { factor });
+    }
+    match factor.place_of(demand, capacity) {
+        // Not even a pod without GPUs is drawn.
+        Ordering::Equal => {}
+        Ordering::Greater => tune_down(&mut pods, trace, factor, capacity, rand),
+        Ordering::Less => tune_up(&mut pods, &by_name, trace, factor, capacity, rand)?,
+    }
+    Ok(pods)
+}
+
+fn tune_up(
+    pods: &mut Vec<Arrival>,
+    by_name: &[usize],
+    trace: &Trace,
+    factor: Factor,
+    capacity: NonZeroU64,
+    rand: &mut GoRand,
+) -> Result<(), ArrivalError> {
+    let mut demand = trace.demand_gpu_milli();
+    let mut copies = 0;
+    while let Some(row) = rand.index(by_name.len()).and_then(|index| by_name.get(index)) {
+        let pod = &trace.pods[*row];
+        // Per GPU, as the authors' simulator has it, though the demand then grows by all of them.
+        if factor.is_passed_by(demand + u64::from(pod.gpu_milli), capacity) {
+            break;
+        }
+        if pods.len() >= MOST_ARRIVALS {
+            return Err(ArrivalError::TooManyPods { factor });
+        }
+        demand += pod.total_gpu_milli();
+        pods.push(Arrival { row: *row, copy: Some(copies) });
+        copies += 1;
+    }
+    Ok(())
+}
+
+fn tune_down(
+    pods: &mut Vec<Arrival>,
+    trace: &Trace,
+    factor: Factor,
+    capacity: NonZeroU64,
+    rand: &mut GoRand,
+) {
+    let mut demand = trace.demand_gpu_milli();
+    while factor.is_passed_by(demand, capacity) {
+        let Some(index) = rand.index(pods.len()) else { return };
+        demand -= trace.pods[pods.remove(index).row].total_gpu_milli();
+    }
+}
+
+/// Events by time; at the same second those leave first that came before it. A pod that lives for
+/// no second leaves right after it came. The authors' simulator sorts so, too.
+fn by_creation_time(pods: &[PodRow], node_order: Vec<usize>) -> Result<Arrivals, ArrivalError> {
+    let times: Vec<u64> = pods.iter().filter_map(|pod| pod.creation_time).collect();
+    if let Some(pod) = pods.iter().find(|pod| pod.creation_time.is_none()) {
+        let missing = pods.len() - times.len();
+        return Err(ArrivalError::NoTimes { pod: pod.name.clone(), missing, pods: pods.len() });
+    }
+    let mut order = sorted(pods, |pod| &pod.name);
+    order.sort_by_key(|row| times[*row]);
+    let mut events = Vec::with_capacity(2 * order.len());
+    for (index, row) in order.iter().enumerate() {
+        events.push(Event { at: Some(times[*row]), change: Change::Arrive(index) });
+        if let Some(deletion) = pods[*row].deletion_time {
+            events.push(Event { at: Some(deletion), change: Change::Depart(index) });
+        }
+    }
+    // Stable: who came earlier stands before who comes at this second, and so does its leaving.
+    events.sort_by_key(|event| event.at);
+    Ok(Arrivals { pods: originals(order), events, node_order })
+}

@@ -1,0 +1,80 @@
+//! A file's lines, cut into fields. A row is one line: no value of these lists holds a line break,
+//! and a quote that somebody forgot to close then spoils its own line and not the rest of the file.
+
+use std::io::{BufRead, BufReader, Read};
+
+use csv::{ReaderBuilder, StringRecord, Trim};
+
+use super::TraceError;
+
+/// Bytes of a line above which the file is no list.
+const LONGEST_LINE: u64 = 1 << 20;
+
+pub(super) struct Lines<R> {
+    reader: BufReader<R>,
+    file: String,
+    /// The last line that was read, counted from 1.
+    pub(super) line: u64,
+    bytes: Vec<u8>,
+}
+
+impl<R: Read> Lines<R> {
+    pub(super) fn of(reader: R, file: &str) -> Self {
+        Self { reader: BufReader::new(reader), file: file.to_owned(), line: 0, bytes: Vec::new() }
+    }
+
+    /// The next line's fields, past comments and empty lines.
+    pub(super) fn next(&mut self) -> Result<Option<StringRecord>, TraceError> {
+        loop {
+            self.bytes.clear();
+            let mut limited = (&mut self.reader).take(LONGEST_LINE);
+            let read = limited.read_until(b'\n', &mut self.bytes);
+            let read = read.map_err(|source| TraceError::Io { file: self.file.clone(), source })?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.line += 1;
+            if read as u64 == LONGEST_LINE && !self.bytes.ends_with(b"\n") {
+                return Err(self.wrong(format!("is longer than {LONGEST_LINE} bytes")));
+            }
+            let text = std::str::from_utf8(&self.bytes).map_err(|error| {
+                let byte = error.valid_up_to() + 1;
+                self.wrong(format!("is not UTF-8 text from byte {byte} on; save the list as UTF-8"))
+            })?;
+            // Some editors begin a file with a mark of its byte order.
+            let text = text.strip_prefix('\u{feff}').filter(|_| self.line == 1).unwrap_or(text);
+            let text = text.trim();
+            if !text.is_empty() && !text.starts_with('#') {
+                return self.cut(text).map(Some);
+            }
+        }
+    }
+
+    fn cut(&self, text: &str) -> Result<StringRecord, TraceError> {
+        if text.contains('\r') {
+            let problem = "has a bare carriage return; save the list with line feeds";
+            return Err(self.wrong(problem.to_owned()));
+        }
+        if text.bytes().filter(|byte| *byte == b'"').count() % 2 == 1 {
+            return Err(self.wrong("has a quote that is not closed".to_owned()));
+        }
+        // Without quotes a comma is a comma. Setting up csv's reader, which knows quotes, costs more
+        // than a hundred such lines.
+        if !text.contains('"') {
+            return Ok(text.split(',').map(str::trim).collect());
+        }
+        let mut record = StringRecord::new();
+        ReaderBuilder::new()
+            .has_headers(false)
+            .trim(Trim::All)
+            .buffer_capacity(text.len())
+            .from_reader(text.as_bytes())
+            .read_record(&mut record)
+            .map_err(|error| self.wrong(format!("is not CSV: {error}")))?;
+        Ok(record)
+    }
+
+    fn wrong(&self, problem: String) -> TraceError {
+        TraceError::Row { file: self.file.clone(), line: self.line, problem }
+    }
+}

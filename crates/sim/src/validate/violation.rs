@@ -1,0 +1,143 @@
+/// The first thing in a log that cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("event {event}{}: {fault}", pod.as_deref().map(|pod| format!(", pod `{pod}`")).unwrap_or_default())]
+pub struct Violation {
+    /// Index of the event in the log, from 0; the log's length where its end shows it.
+    pub event: usize,
+    /// The pod that came or left.
+    pub pod: Option<String>,
+    /// What cannot be.
+    #[source]
+    pub fault: Fault,
+}
+
+/// What cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Two nodes have one name.
+    #[error("node `{node}` is there twice")]
+    TwoNodes {
+        /// The name.
+        node: String,
+    },
+    /// A pod arrives that has a place.
+    #[error("arrives, but it runs already")]
+    RunsAlready,
+    /// A pod leaves that has no place.
+    #[error("leaves, but it does not run")]
+    DoesNotRun,
+    /// The cluster lacks the node.
+    #[error("placed on `{node}`, which is no node of the cluster")]
+    UnknownNode {
+        /// The name.
+        node: String,
+    },
+    /// The node's GPUs are of a model that the pod does not want.
+    #[error("placed on `{node}` with {model} GPUs; it wants {allowed}")]
+    ModelNotAllowed {
+        /// The node.
+        node: String,
+        /// Its model.
+        model: String,
+        /// The pod's models, with | between.
+        allowed: String,
+    },
+    /// More or fewer GPUs than the pod asks for.
+    #[error("got {got} GPUs; it asks for {wanted}")]
+    WrongNumberOfGpus {
+        /// GPUs given.
+        got: usize,
+        /// GPUs asked for.
+        wanted: u32,
+    },
+    /// The node has no such GPU.
+    #[error("got GPU {gpu} of `{node}`, which has {has}, counted from 0")]
+    UnknownGpu {
+        /// The node.
+        node: String,
+        /// The index.
+        gpu: u32,
+        /// GPUs that the node has.
+        has: usize,
+    },
+    /// One GPU counted as two.
+    #[error("got GPU {gpu} of `{node}` twice; each of its GPUs is another")]
+    SameGpuTwice {
+        /// The node.
+        node: String,
+        /// The index.
+        gpu: u32,
+    },
+    /// More or less of a GPU than the pod asks for.
+    #[error("got {got} milli of GPU {gpu}; it asks for {wanted} of each")]
+    WrongShare {
+        /// The GPU's index.
+        gpu: u32,
+        /// Thousandths given.
+        got: u32,
+        /// Thousandths asked for.
+        wanted: u32,
+    },
+    /// A GPU is given out beyond itself.
+    #[error("takes GPU {gpu} of `{node}` to {milli} of 1000 milli")]
+    GpuOverfull {
+        /// The node.
+        node: String,
+        /// The index.
+        gpu: u32,
+        /// Thousandths that would be taken.
+        milli: u64,
+    },
+    /// A node's CPU is given out beyond itself.
+    #[error("takes the CPU of `{node}` to {cpu_milli} of {has} milli")]
+    CpuOverfull {
+        /// The node.
+        node: String,
+        /// Thousandths of a core that would be taken.
+        cpu_milli: u64,
+        /// Those there are.
+        has: u64,
+    },
+    /// A node's memory is given out beyond itself.
+    #[error("takes the memory of `{node}` to {memory_mib} of {has} MiB")]
+    MemoryOverfull {
+        /// The node.
+        node: String,
+        /// MiB that would be taken.
+        memory_mib: u64,
+        /// Those there are.
+        has: u64,
+    },
+    /// Some members of a gang have a place, and too few.
+    #[error(
+        "gang `{gang}` stands in part: {running} members run, {finished} finished, {min_members} \
+         must or none"
+    )]
+    GangInPart {
+        /// The gang.
+        gang: String,
+        /// Members with a place.
+        running: u32,
+        /// Members that ran to their end.
+        finished: u32,
+        /// Members that must have one for any to.
+        min_members: u32,
+    },
+    /// Members disagree on how many there must be.
+    #[error("gang `{gang}` must have {before} members by one pod and {now} by this one")]
+    MinMembersDiffer {
+        /// The gang.
+        gang: String,
+        /// By an earlier member.
+        before: u32,
+        /// By this one.
+        now: u32,
+    },
+    /// What is taken of a node is not what its pods hold: the validator itself is wrong.
+    #[error("the accounts of `{node}` do not add up to what its pods hold")]
+    Unbalanced {
+        /// The node.
+        node: String,
+    },
+}
