@@ -317,17 +317,7 @@ impl Cluster {
         for part in &placement.gpus {
             let misfit = || self.gpu_misfit(node, "give", *part);
             let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(misfit)?;
-            let is_cut = !part.slices.is_empty();
-            let is_fit = part.milli <= gpu.milli
-                && part.memory_mib <= gpu.memory_mib
-                && !part.slices.overlaps(gpu.slices)
-                && (gpu.is_unused() || is_cut != gpu.slices.is_empty());
-            if !is_fit {
-                return Err(misfit());
-            }
-            gpu.milli -= part.milli;
-            gpu.memory_mib -= part.memory_mib;
-            gpu.slices = gpu.slices.plus(part.slices);
+            *gpu = gpu.without(part).ok_or_else(misfit)?;
         }
         self.exchange(node, self.free(node).minus(requests), &gpus);
         Ok(())
@@ -343,14 +333,7 @@ impl Cluster {
         for part in &placement.gpus {
             let misfit = || self.gpu_misfit(node, "take back", *part);
             let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(misfit)?;
-            let milli = gpu.milli.saturating_add(part.milli);
-            let free_memory = gpu.memory_mib.saturating_add(part.memory_mib);
-            let has_slices = gpu.slices.0 & part.slices.0 == part.slices.0;
-            if milli > crate::gpu::WHOLE || free_memory > memory || !has_slices {
-                return Err(misfit());
-            }
-            (gpu.milli, gpu.memory_mib) = (milli, free_memory);
-            gpu.slices = gpu.slices.minus(part.slices);
+            *gpu = gpu.with(part, memory).ok_or_else(misfit)?;
         }
         self.exchange(node, self.free(node).plus(requests), &gpus);
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::decide::Census;
 use crate::gang::GangError;
 use crate::objective::{Unit, Vector};
 use crate::placement::Placement;
@@ -91,6 +92,22 @@ pub enum Reason {
         /// What it would be.
         found: i64,
     },
+    /// There would be a plan if no nodes had to be left free.
+    #[error(
+        "the policy keeps spare nodes in {domain}, at least {least}; the best plan would leave \
+         {found}"
+    )]
+    Spares {
+        /// In words: the domain.
+        domain: String,
+        /// Nodes that are to be left free there.
+        least: i64,
+        /// Nodes that would be left free.
+        found: i64,
+    },
+    /// No node has room for a pod, and what each of them lacks.
+    #[error(transparent)]
+    NoNode(#[from] Census),
     /// Everything was searched: no bound fails, and yet there is no plan.
     #[error(
         "no domain of the level {level} has room for all members together ({searched} searched)"

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
-use crate::gpu::{GpuFree, GpuModel, MigProfile};
+use crate::gpu::{GpuFree, GpuModel, MigProfile, WHOLE};
 use crate::node::NodeClass;
 use crate::shape::{GpuDemand, Shape};
 
@@ -68,9 +68,13 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
 }
 
 /// Whether a share can be had of a GPU. A share of no compute is one without a guarantee: it needs
-/// a GPU that is not cut, and its memory.
+/// a GPU that is not cut, and its memory; where memory is not counted, a GPU that is not given whole.
 pub fn share_fits(gpu: &GpuFree, milli: u16, memory_mib: u32) -> bool {
-    !gpu.is_closed && gpu.slices.is_empty() && gpu.milli >= milli && gpu.memory_mib >= memory_mib
+    !gpu.is_closed
+        && gpu.slices.is_empty()
+        && gpu.milli >= milli.max(u16::from(memory_mib == 0))
+        && (milli < WHOLE || gpu.best_effort == 0)
+        && gpu.memory_mib >= memory_mib
 }
 
 /// How many instances of a profile a GPU can still have.

@@ -1,1 +1,124 @@
-//! Fragmentation: what typical pods cannot use of a node's free GPUs (Weng et al., USENIX ATC 2023).
+//! Fragmentation: what typical pods cannot use of a node's free GPUs (Weng et al., "Beware of
+//! Fragmentation", USENIX ATC 2023, and the authors' simulator,
+//! hkust-adsl/kubernetes-scheduler-simulator).
+//!
+//! [`Typical`] says which pods are typical, [`measure`] what they cannot use of one node and why;
+//! here these amounts are kept for a whole cluster.
+//!
+//! Beyond the paper: a GPU that is cut into MIG instances counts with the compute that no instance
+//! has, which shares and whole-GPU pods cannot use; a closed GPU counts with nothing.
+
+pub mod amounts;
+pub mod measure;
+#[cfg(test)]
+pub(crate) mod tests;
+pub mod typical;
+
+use std::sync::Arc;
+
+pub use amounts::{Amounts, Class};
+pub use measure::Left;
+pub use typical::{Typical, TypicalShape};
+
+use crate::cluster::Cluster;
+use crate::cluster::log::{Changes, Cursor};
+use crate::cluster::states::StateId;
+use crate::gpu::GpuFree;
+use crate::node::NodeId;
+
+use crate::placement::{GpuPart, Placement};
+use crate::shape::Shape;
+
+/// The fragmentation of one cluster, kept as it changes.
+#[derive(Clone, Debug)]
+pub struct Fragmentation {
+    typical: Arc<Typical>,
+    /// By slot of the state: the stamp it was computed for, and the amounts.
+    by_slot: Vec<Option<(u32, Amounts)>>,
+    /// What each node adds to the sum.
+    by_node: Vec<Amounts>,
+    sum: Amounts,
+    read: Cursor,
+}
+
+impl Fragmentation {
+    /// Measures by these typical pods. Who learns others starts anew.
+    pub fn new(typical: Arc<Typical>) -> Self {
+        let sum = typical.nothing();
+        let (by_slot, by_node, read) = (Vec::new(), Vec::new(), Cursor::default());
+        Self { typical, by_slot, by_node, sum, read }
+    }
+
+    /// The pods it measures by.
+    pub fn typical(&self) -> &Arc<Typical> {
+        &self.typical
+    }
+
+    /// The amounts of a node in this state; nothing if no node is in it.
+    pub fn of_state(&mut self, cluster: &Cluster, id: StateId) -> Amounts {
+        let slot = id.slot as usize;
+        if let Some((stamp, amounts)) = self.by_slot.get(slot).copied().flatten()
+            && stamp == id.stamp
+        {
+            return amounts;
+        }
+        let Some(state) = cluster.states().state(id) else { return self.typical.nothing() };
+        let amounts = self.typical.amounts(&Left::of_state(cluster, state));
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, None);
+        }
+        self.by_slot[slot] = Some((id.stamp, amounts));
+        amounts
+    }
+
+    /// The amounts of all nodes together. Looks only at nodes that changed since it was asked last;
+    /// must always be asked of one cluster.
+    pub fn total(&mut self, cluster: &Cluster) -> Amounts {
+        match cluster.log().read(&mut self.read) {
+            Changes::All => {
+                (self.by_node, self.sum) = (Vec::new(), self.typical.nothing());
+                cluster.nodes().for_each(|node| self.refresh(cluster, node));
+            }
+            Changes::Nodes(nodes) => nodes.iter().for_each(|node| self.refresh(cluster, *node)),
+        }
+        self.sum
+    }
+
+    /// By how many thousandths of GPUs a placement, not yet made, would add to the fragments,
+    /// rounded to whole ones; negative where it takes fragments up.
+    ///
+    /// The sum is exact until it is rounded, so equal amounts are equal here.
+    pub fn increase(&self, cluster: &Cluster, placement: &Placement, shape: &Shape) -> i64 {
+        let node = placement.node;
+        let before = Left::of_node(cluster, node);
+        let gpus = without(before.gpus, &placement.gpus);
+        let cpu_milli = before.cpu_milli - shape.resources.cpu_milli;
+        let after = Left { cpu_milli, gpus: &gpus, ..before };
+        let growth = self.typical.amounts(&after).minus(&self.typical.amounts(&before));
+        growth.rounded_fragment()
+    }
+
+    fn refresh(&mut self, cluster: &Cluster, node: NodeId) {
+        let index = node.0 as usize;
+        if self.by_node.len() <= index {
+            self.by_node.resize(index + 1, self.typical.nothing());
+        }
+        let now = self.of_state(cluster, cluster.state(node));
+        self.sum = self.sum.minus(&self.by_node[index]).plus(&now);
+        self.by_node[index] = now;
+    }
+}
+
+/// What is left of GPUs without these parts. Parts that are not there are taken as far as they go.
+pub(crate) fn without(gpus: &[GpuFree], parts: &[GpuPart]) -> smallvec::SmallVec<[GpuFree; 8]> {
+    let mut left: smallvec::SmallVec<[GpuFree; 8]> = gpus.into();
+    for part in parts {
+        if let Some(gpu) = left.get_mut(usize::from(part.gpu)) {
+            gpu.milli = gpu.milli.saturating_sub(part.milli);
+            gpu.memory_mib = gpu.memory_mib.saturating_sub(part.memory_mib);
+            gpu.slices = gpu.slices.plus(part.slices);
+            gpu.best_effort += u16::from(part.is_best_effort());
+        }
+    }
+    left
+}

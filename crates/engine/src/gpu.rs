@@ -4,6 +4,8 @@ pub mod mig;
 
 use serde::{Deserialize, Serialize};
 
+use crate::placement::GpuPart;
+
 pub use mig::{MigProfile, Slices};
 
 /// A whole GPU's compute, in thousandths.
@@ -47,6 +49,8 @@ pub struct GpuFree {
     pub slices: Slices,
     /// Whether nothing new may be placed here: the GPU is tainted, sick or held for something.
     pub is_closed: bool,
+    /// Shares without a guarantee of compute: they take no milli, and yet the GPU is not idle.
+    pub best_effort: u16,
     /// Memory that is left, in MiB.
     pub memory_mib: u32,
 }
@@ -70,17 +74,48 @@ impl ModelSet {
 impl GpuFree {
     /// An idle GPU of a model.
     pub fn idle(model: &GpuModel) -> Self {
-        Self { milli: WHOLE, slices: Slices::NONE, is_closed: false, memory_mib: model.memory_mib }
+        let memory_mib = model.memory_mib;
+        Self { milli: WHOLE, slices: Slices::NONE, is_closed: false, best_effort: 0, memory_mib }
     }
 
     /// Whether nobody has anything of the GPU. It may be closed.
     pub fn is_unused(&self) -> bool {
-        self.milli == WHOLE && self.slices.is_empty()
+        self.milli == WHOLE && self.slices.is_empty() && self.best_effort == 0
     }
 
     /// Whether the GPU can be given whole.
     pub fn is_idle(&self) -> bool {
         self.is_unused() && !self.is_closed
+    }
+
+    /// What is left without a part; `None` if the part is not free, or if shares and MIG instances
+    /// would meet.
+    pub fn without(mut self, part: &GpuPart) -> Option<Self> {
+        let is_cut = !part.slices.is_empty();
+        if part.milli == WHOLE && !self.is_unused() {
+            return None;
+        }
+        if !self.is_unused() && is_cut == self.slices.is_empty()
+            || part.slices.overlaps(self.slices)
+        {
+            return None;
+        }
+        self.milli = self.milli.checked_sub(part.milli)?;
+        self.memory_mib = self.memory_mib.checked_sub(part.memory_mib)?;
+        self.best_effort += u16::from(part.is_best_effort());
+        self.slices = self.slices.plus(part.slices);
+        Some(self)
+    }
+
+    /// What is left with a part given back to a GPU with so much memory; `None` if it was not given.
+    pub fn with(mut self, part: &GpuPart, memory_mib: u32) -> Option<Self> {
+        let has_slices = self.slices.0 & part.slices.0 == part.slices.0;
+        self.milli = self.milli.checked_add(part.milli).filter(|milli| *milli <= WHOLE)?;
+        let memory = self.memory_mib.checked_add(part.memory_mib);
+        self.memory_mib = memory.filter(|memory| has_slices && *memory <= memory_mib)?;
+        self.best_effort = self.best_effort.checked_sub(u16::from(part.is_best_effort()))?;
+        self.slices = self.slices.minus(part.slices);
+        Some(self)
     }
 
     /// Compute that shares may take, in thousandths: none of a closed GPU or of one that is cut.

@@ -15,9 +15,11 @@
 
 pub mod bounds;
 pub mod cluster;
+pub mod decide;
 pub mod decision;
 pub mod devices;
 pub mod disturb;
+pub mod explain;
 pub mod fit;
 pub mod fragmentation;
 pub mod gang;

@@ -57,6 +57,9 @@ pub struct NodeClass {
     pub idle_watts: u32,
     /// Power of the CPUs of the full node in watts.
     pub full_watts: u32,
+    /// Physical cores of one of its CPU packages, of which each draws full power as soon as a pod has
+    /// any of it; 0: all of the node's cores are in one package.
+    pub package_cores: u16,
     /// Chance that the node fails within an hour, in parts per million.
     pub hazard_ppm: u32,
 }

@@ -1,6 +1,8 @@
 //! Objectives: what a decision costs, in named units, and how units are weighed.
 
 pub mod cost;
+pub mod energy;
+pub mod fairness;
 pub mod policy;
 
 use std::fmt;

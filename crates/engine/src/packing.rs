@@ -23,6 +23,17 @@ pub trait Packing: Send {
         let _ = shape;
     }
 
+    /// A pod of this shape was put there, by whomever. Policies that look at what runs on a node,
+    /// beside what is left of it, learn it here; pods that ran before the policy began are told, too.
+    fn placed(&mut self, shape: &Arc<Shape>, placement: &Placement) {
+        let _ = (shape, placement);
+    }
+
+    /// A pod that was [`Self::placed`] has left.
+    fn released(&mut self, shape: &Arc<Shape>, placement: &Placement) {
+        let _ = (shape, placement);
+    }
+
     /// The best place for a pod now; none if it fits no open node.
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice>;
 }

@@ -29,3 +29,10 @@ pub struct GpuPart {
     /// Memory in MiB.
     pub memory_mib: u32,
 }
+
+impl GpuPart {
+    /// Whether this is a share without a guarantee of compute: of memory alone.
+    pub fn is_best_effort(&self) -> bool {
+        self.milli == 0 && self.memory_mib > 0 && self.slices.is_empty()
+    }
+}

@@ -96,6 +96,9 @@ pub struct ClassForm {
     /// Power of the CPUs of the full node in watts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub full_watts: u32,
+    /// Physical cores of one CPU package; 0: all are in one.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub package_cores: u16,
     /// Chance of a failure within an hour in parts per million.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hazard_ppm: u32,

@@ -1,1 +1,361 @@
 //! The search for a gang's places, with members pinned and nodes forbidden.
+//!
+//! ```text
+//! request --> case: needs of each group, room for it by domain (bounds)
+//!               | no area is left by the bounds --> refusal: the bound that fails, a remedy
+//!               v
+//!             tiers, the preferred level first --> areas: the tightest, the fullest that serve
+//!               v
+//!             attempts: groups on a trial, in several orders of nodes --> the judge --> plan, runner-up
+//!               | none
+//!               v
+//!             complete search of small cases --> plan, or a proof that there is none
+//! ```
+//!
+//! A gang is placed whole or not at all. For one group, counts are exact: what the bounds let in is
+//! found. Several groups of different shapes are tried in a few orders first, and then member by
+//! member until the budget of steps is spent; only then the answer is that there may be a plan.
+
+pub(crate) mod areas;
+mod attempt;
+mod case;
+mod complete;
+pub mod exact;
+mod fill;
+mod judge;
+pub(crate) mod need;
+mod picks;
+mod ranks;
+mod refuse;
+mod room;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use crate::World;
+use crate::bounds::Bounds;
+use crate::decision::{Answer, FailedBound, Placed, Plan, Reason, Refusal, Remedy, RunnerUp};
+use crate::gang::Gang;
+use crate::node::NodeId;
+use crate::objective::{Unit, Vector};
+use crate::placement::Placement;
+use crate::topology::DomainId;
+
+use areas::Area;
+use attempt::Budget;
+use case::{Case, Goal};
+use fill::Order;
+
+pub use judge::{Judge, Nearest};
+pub use ranks::ring_hops;
+
+/// Nodes.
+pub type NodeSet = BTreeSet<NodeId>;
+
+/// A gang that wants places, and what is settled already.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The gang, with the members that are pinned.
+    pub gang: &'a Gang,
+    /// Members that have their places, in the cluster too. They count towards what must lie
+    /// together and towards the least number of members. Of two of one rank the later counts; a
+    /// rank that the gang has not counts for where the others may be.
+    pub pinned: &'a [Pinned],
+    /// Nodes on which nobody is placed.
+    pub forbidden: &'a NodeSet,
+    /// Where all must be placed; none: the whole cluster.
+    pub within: Option<DomainId>,
+}
+
+/// A member that has its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinned {
+    /// Its rank among all members of the gang.
+    pub rank: u32,
+    /// Its place.
+    pub placement: Placement,
+}
+
+/// How much is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Steps after which no alternative is tried any more. A step is a member that is placed on
+    /// trial, about a microsecond. The first attempt is always carried through.
+    pub steps: u64,
+    /// Areas of one kind that are compared; at least one.
+    pub candidates: usize,
+    /// Shapes for which bounds are kept.
+    pub shapes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { steps: 200_000, candidates: 4, shapes: crate::bounds::DEFAULT_SHAPES }
+    }
+}
+
+/// Finds places for gangs. Keeps bounds between requests, which are brought up to date by the
+/// changes of the cluster; any cluster may be asked about, but one for each solver is the fastest.
+#[derive(Clone, Debug)]
+pub struct Solver {
+    bounds: Bounds,
+    options: Options,
+}
+
+impl Default for Solver {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+/// A plan that was found, and what it costs.
+struct Found {
+    placed: Vec<Placed>,
+    cost: Vector,
+    is_allowed: bool,
+}
+
+impl Solver {
+    /// A solver that has seen nothing yet.
+    pub fn new(options: Options) -> Self {
+        Self { bounds: Bounds::new(options.shapes), options }
+    }
+
+    /// The bounds, for whoever wants to know what fits.
+    pub fn bounds(&mut self) -> &mut Bounds {
+        &mut self.bounds
+    }
+
+    /// Finds places for the members of a gang that are not pinned, or says why there are none. The
+    /// world is as before afterwards.
+    pub fn solve(&mut self, world: &mut World, request: &Request<'_>, judge: &dyn Judge) -> Answer {
+        let checked = request.gang.check(world.topology.levels().len());
+        checked.map_err(|error| refusal(Reason::Request(error), 0))?;
+        let since = world.cluster.log().end();
+        let answer = self.search(world, request, judge);
+        self.bounds.skip(since, &world.cluster);
+        answer
+    }
+
+    fn search(&mut self, world: &mut World, request: &Request<'_>, judge: &dyn Judge) -> Answer {
+        let topology = self.bounds.lay_out(&world.topology);
+        let case = Case::new(&mut self.bounds, &world.cluster, &topology, request);
+        if case.needs.iter().all(|need| need.count() == 0) {
+            return Ok(Plan::default());
+        }
+        let min = Goal::min(&case.needs);
+        if let Some(bound) = refuse::failed_bound(&case, &world.cluster, request, &min) {
+            let remedy = self.remedy(&case, world, request, judge, Some(&bound));
+            return Err(Refusal { reason: Reason::Bound(bound), remedy, steps: 0 });
+        }
+        let mut budget = Budget { steps: 0, limit: self.options.steps };
+        let full = Goal::full(&case.needs);
+        let goals = if case.needs.iter().any(|need| need.min < need.count()) {
+            vec![full, min.clone()]
+        } else {
+            vec![full]
+        };
+        let mut forbidden: Option<Vector> = None;
+        for goal in &goals {
+            let mut best: Option<Plan> = None;
+            for level in areas::tiers(request.gang) {
+                let roots = areas::roots(&topology, request, level);
+                let found = self.try_areas(&case, world, request, judge, &roots, goal, &mut budget);
+                let (allowed, others): (Vec<Found>, Vec<Found>) =
+                    found.into_iter().partition(|found| found.is_allowed);
+                if forbidden.is_none() {
+                    forbidden = others.first().map(|found| found.cost);
+                }
+                let plan = plan_of(allowed, world, judge, budget.steps);
+                // With members to spare the number that is placed comes first, then the tier.
+                let is_better = |plan: &Plan| {
+                    best.as_ref().is_none_or(|best| plan.placements.len() > best.placements.len())
+                };
+                best = plan.filter(is_better).or(best);
+                if best.is_some() && !goal.is_elastic {
+                    break;
+                }
+            }
+            if let Some(mut plan) = best {
+                plan.steps = budget.steps;
+                return Ok(plan);
+            }
+        }
+        if let Some(cost) = forbidden {
+            let reason = match judge.check(world, &cost) {
+                Err(reason) => reason,
+                Ok(()) => Reason::Steps { limit: budget.limit },
+            };
+            return Err(refusal(reason, budget.steps));
+        }
+        if case.needs.iter().all(|need| need.min == 0) {
+            // Whoever must be there is there, and nobody else fits.
+            return Ok(Plan { steps: budget.steps, ..Plan::default() });
+        }
+        let answer = search_all(&case, world, request, judge, &min, &mut budget);
+        answer.map_err(|refusal| {
+            let is_settled = matches!(refusal.reason, Reason::Exhausted { .. });
+            let remedy = is_settled.then(|| self.remedy(&case, world, request, judge, None));
+            Refusal { remedy: remedy.flatten(), ..refusal }
+        })
+    }
+
+    /// The cheapest change that disturbs nobody and with which there would be a plan.
+    fn remedy(
+        &self,
+        case: &Case<'_>,
+        world: &mut World,
+        request: &Request<'_>,
+        judge: &dyn Judge,
+        bound: Option<&FailedBound>,
+    ) -> Option<Remedy> {
+        let changes = refuse::changes(case, &world.cluster, request, bound);
+        let found = changes.into_iter().find(|(_, gang)| {
+            // For one group the bounds are exact.
+            if gang.groups.len() == 1 {
+                return true;
+            }
+            let request = Request { gang, ..*request };
+            let case = case.with(&world.cluster, &request);
+            let goal = Goal::min(&case.needs);
+            let level = gang.profile.topology.required.unwrap_or_default();
+            let roots = areas::roots(case.topology, &request, level);
+            let mut budget = Budget { steps: 0, limit: self.options.steps / 4 };
+            let found = self.try_areas(&case, world, &request, judge, &roots, &goal, &mut budget);
+            found.iter().any(|found| found.is_allowed)
+        });
+        let added = || refuse::more_nodes(case, &world.cluster, bound?);
+        found.map(|(remedy, _)| remedy).or_else(added)
+    }
+
+    /// Attempts in the areas of some roots, the best first.
+    #[expect(clippy::too_many_arguments, reason = "what a search is about, each once")]
+    fn try_areas(
+        &self,
+        case: &Case<'_>,
+        world: &mut World,
+        request: &Request<'_>,
+        judge: &dyn Judge,
+        roots: &[DomainId],
+        goal: &Goal,
+        budget: &mut Budget,
+    ) -> Vec<Found> {
+        let most = self.options.candidates.max(1);
+        let mut found: Vec<Found> = Vec::new();
+        let areas = case.areas(roots, goal, most);
+        // Where one node holds all there is no shorter ring to look for.
+        let has_node = areas.iter().any(|area| area.node.is_some());
+        for area in areas {
+            for order in orders(case, &area, has_node) {
+                if budget.is_spent() && !found.is_empty() {
+                    break;
+                }
+                let cluster = &mut world.cluster;
+                let placed = attempt::attempt(case, cluster, &area, goal, order, most, budget);
+                let Some(placed) = placed else { continue };
+                if found.iter().all(|other| other.placed != placed) {
+                    found.push(self::found(world, request, judge, placed));
+                }
+            }
+        }
+        // Stable: of equals the one whose area came first.
+        found.sort_by(|one, other| better(judge, one, other));
+        found
+    }
+}
+
+/// The search that misses nothing, for cases that the attempts did not settle.
+fn search_all(
+    case: &Case<'_>,
+    world: &mut World,
+    request: &Request<'_>,
+    judge: &dyn Judge,
+    goal: &Goal,
+    budget: &mut Budget,
+) -> Answer {
+    let level = request.gang.profile.topology.required.unwrap_or_default();
+    let roots = areas::roots(case.topology, request, level);
+    let roots = roots.into_iter().map(Area::domain).filter(|area| case.admits(area, goal));
+    let (mut searched, mut is_settled) = (0, true);
+    for area in roots {
+        let outcome = complete::search(case, &mut world.cluster, &area, goal, budget);
+        match outcome {
+            complete::Outcome::Found(placed) => {
+                let found = found(world, request, judge, placed);
+                if let Err(reason) = judge.check(world, &found.cost) {
+                    return Err(refusal(reason, budget.steps));
+                }
+                let plan = plan_of(vec![found], world, judge, budget.steps);
+                return Ok(plan.unwrap_or_default());
+            }
+            complete::Outcome::None => searched += 1,
+            complete::Outcome::Unknown => is_settled = false,
+        }
+    }
+    let level = case.topology.levels()[usize::from(level.0)].clone();
+    let reason = if is_settled {
+        Reason::Exhausted { level, searched }
+    } else {
+        Reason::Steps { limit: budget.limit }
+    };
+    Err(refusal(reason, budget.steps))
+}
+
+/// Orders of nodes that may make a difference in an area.
+fn orders(case: &Case<'_>, area: &Area, has_node: bool) -> Vec<Order> {
+    match area.node {
+        Some(_) => return vec![Order::Near],
+        None if has_node => return vec![Order::Used],
+        None => {}
+    }
+    let positions = area.positions(case.topology);
+    let counts = |group: &usize| {
+        let counts = &case.rooms[*group].counts;
+        counts.get(positions.start as usize..positions.end as usize).unwrap_or_default()
+    };
+    // Where no node holds two members it makes no difference for hops which nodes of a domain are
+    // taken, nor are there nodes in use that hold as much as free ones.
+    let is_single = case.order.iter().all(|group| counts(group).iter().all(|count| *count <= 1));
+    if is_single {
+        vec![Order::Near, Order::Used]
+    } else {
+        vec![Order::Near, Order::Used, Order::Wide, Order::Short]
+    }
+}
+
+fn found(world: &World, request: &Request<'_>, judge: &dyn Judge, placed: Vec<Placed>) -> Found {
+    let mut cost = judge.cost(world, request.gang, &placed);
+    if !request.pinned.is_empty() {
+        let count = request.gang.count();
+        let pinned = request.pinned.iter().filter(|pin| pin.rank < count);
+        let pinned = pinned.map(|pin| (pin.rank, pin.placement.node));
+        let placed = placed.iter().map(|one| (one.rank, one.placement.node));
+        let ring: std::collections::BTreeMap<u32, NodeId> = pinned.chain(placed).collect();
+        cost.set(Unit::Hops, ring_hops(&world.topology, ring.into_values()));
+    }
+    let is_allowed = judge.check(world, &cost).is_ok();
+    Found { placed, cost, is_allowed }
+}
+
+fn better(judge: &dyn Judge, one: &Found, other: &Found) -> Ordering {
+    let members = other.placed.len().cmp(&one.placed.len());
+    members.then_with(|| judge.compare(&one.cost, &other.cost))
+}
+
+/// The plan of the first, with the second as its runner-up.
+fn plan_of(found: Vec<Found>, world: &World, judge: &dyn Judge, steps: u64) -> Option<Plan> {
+    let mut found = found.into_iter();
+    let Found { placed, cost, .. } = found.next()?;
+    let runner_up = found.next().map(|other| RunnerUp {
+        place: ranks::place(world, &other.placed),
+        worse_in: judge.worse_in(&cost, &other.cost),
+        cost: other.cost,
+    });
+    Some(Plan { placements: placed, cost, runner_up, steps, ..Plan::default() })
+}
+
+fn refusal(reason: Reason, steps: u64) -> Refusal {
+    Refusal { reason, remedy: None, steps }
+}

@@ -86,6 +86,26 @@ fn what_does_not_fit_changes_nothing_and_says_why() {
 }
 
 #[test]
+fn a_share_without_a_guarantee_keeps_a_gpu_from_being_given_whole_or_cut() {
+    let mut cluster = cluster();
+    let pod = Resources::of_pod(0, 0);
+    let part = |milli, slices| GpuPart { gpu: 0, milli, slices, memory_mib: 1000 };
+    let give = |part: GpuPart| Placement { node: NodeId(0), gpus: [part].as_slice().into() };
+    let share = give(part(0, Slices::NONE));
+    for _ in 0..2 {
+        cluster.place(&pod, &share).unwrap();
+        assert!(!cluster.gpus(NodeId(0))[0].is_idle());
+    }
+    assert_eq!(cluster.totals().unused_gpus, 7);
+    assert!(cluster.place(&pod, &give(part(142, Slices::range(0, 1)))).is_err());
+    for _ in 0..2 {
+        cluster.release(&pod, &share).unwrap();
+    }
+    assert!(cluster.gpus(NodeId(0))[0].is_idle());
+    assert!(cluster.release(&pod, &share).is_err());
+}
+
+#[test]
 fn a_reader_of_the_log_sees_each_change_once() {
     let mut cluster = cluster();
     let mut cursor = Cursor::default();

@@ -3,20 +3,27 @@ use octavo_dra::{CounterConsumption, Quantity};
 use super::*;
 
 fn set(name: &str, amounts: &[(&str, i64)]) -> CounterSet {
-    let counters = amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity::decimal(*amount)));
+    let counters =
+        amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity::decimal(*amount)));
     CounterSet { name: name.to_owned(), counters: counters.collect() }
 }
 
-fn device(name: &str, attributes: &[(&str, &str)], mib: i64, consumes: Option<CounterSet>) -> Device {
+fn device(
+    name: &str,
+    attributes: &[(&str, &str)],
+    mib: i64,
+    consumes: Option<CounterSet>,
+) -> Device {
     let text = |value: &str| AttributeValue::String(value.to_owned());
     let memory = Capacity::whole(Quantity::binary(mib << 20));
-    let consumes = consumes.map(|set| CounterConsumption {
-        counter_set: set.name,
-        counters: set.counters,
-    });
+    let consumes =
+        consumes.map(|set| CounterConsumption { counter_set: set.name, counters: set.counters });
     Device {
         name: name.to_owned(),
-        attributes: attributes.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect(),
+        attributes: attributes
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), text(value)))
+            .collect(),
         capacity: [("memory".to_owned(), memory)].into(),
         consumes: consumes.into_iter().collect(),
         allow_multiple: !name.contains("mig"),
@@ -95,11 +102,10 @@ fn what_was_given_becomes_parts_and_parts_become_devices() {
 #[test]
 fn taints_close_a_gpu_unless_they_are_our_own() {
     let (mut devices, sets) = published();
-    let taint = |key: &str, effect| DeviceTaint { key: key.to_owned(), value: String::new(), effect };
-    devices.iter_mut().find(|device| device.name == "gpu-9").unwrap().taints = vec![
-        taint("sick", TaintEffect::NoSchedule),
-        taint("seen", TaintEffect::None),
-    ];
+    let taint =
+        |key: &str, effect| DeviceTaint { key: key.to_owned(), value: String::new(), effect };
+    devices.iter_mut().find(|device| device.name == "gpu-9").unwrap().taints =
+        vec![taint("sick", TaintEffect::NoSchedule), taint("seen", TaintEffect::None)];
     let closed = |key: &str| {
         let found = NodeDevices::read(&devices, &sets, |taint| taint.key == key).unwrap();
         found.gpus.iter().map(|gpu| gpu.is_closed).collect::<Vec<_>>()
@@ -115,9 +121,8 @@ fn a_fixed_instance_is_named_and_mixed_models_are_refused() {
     let found = NodeDevices::read([&fixed], [], |_| false).unwrap();
     assert_eq!(found.fixed_instances, ["gpu-3-mig-1g40gb-19-0"]);
     assert_eq!(found.part(&given("gpu-3-mig-1g40gb-19-0", &[])), None);
-    let gpus = ["A100", "H100"].map(|name| {
-        device(name, &[("type", "gpu"), ("productName", name)], 80_000, None)
-    });
+    let gpus = ["A100", "H100"]
+        .map(|name| device(name, &[("type", "gpu"), ("productName", name)], 80_000, None));
     let error = NodeDevices::read(&gpus, [], |_| false).unwrap_err();
     assert!(error.to_string().contains("A100, H100"), "{error}");
 }

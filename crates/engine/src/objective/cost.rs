@@ -1,1 +1,136 @@
-//! What placements cost in each unit.
+//! What a decision costs in each unit.
+//!
+//! | unit | what is counted | rounding |
+//! | --- | --- | --- |
+//! | podsDisturbed | pods moved and pods evicted | none |
+//! | hops | hops from each member to the next by rank, and from the last to the first | none |
+//! | gpuMilliStranded | increase of fragmentation, summed over the nodes that change ([`Figures`]) | by node |
+//! | packingPrice | the packing policy's price, summed over the nodes that change ([`Figures`]) | by node |
+//! | watts | increase of the nodes' power ([`crate::objective::energy`]) | none |
+//! | centsPerHour | increase of what is spent on the nodes ([`cents`]) | up, by node |
+//! | fairnessDeficit | sum of all tenants' deficits afterwards ([`crate::objective::fairness`]) | none |
+//! | expectedLostGpuSeconds | per hour: hazard of each node times compute of the gang times seconds at risk | to the nearest, once |
+//!
+//! All but hops, the deficit and the expected loss are differences, and may be negative where
+//! something is taken away.
+
+mod change;
+mod judge;
+mod meter;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub use change::{Change, Touched};
+pub use judge::{Disturbance, PolicyJudge};
+pub use meter::Meter;
+
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::fragmentation::{Left, Typical};
+use crate::node::NodeId;
+
+/// Parts per million.
+const MILLION: i128 = 1_000_000;
+
+/// Figures that other parts of the engine know of a node that goes from one state to another. They
+/// must depend on the two states alone, but not on which node of the state it is.
+pub trait Figures {
+    /// Thousandths of GPUs that typical pods can no longer use: the increase of the fragmentation
+    /// measure.
+    fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
+
+    /// What the packing policy takes for it, in millionths of a GPU's future use: less is better.
+    fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
+}
+
+/// Fragmentation by typical pods, and a price that a function says.
+#[derive(Clone, Copy)]
+pub struct Measured<'a, P> {
+    /// The pods by which fragmentation is measured.
+    pub typical: &'a Typical,
+    /// The packing policy's price of a node that goes from one state to another.
+    pub price: P,
+}
+
+impl<P: Fn(&Cluster, &NodeState, &NodeState) -> i64> Figures for Measured<'_, P> {
+    fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
+        let amounts = |state| self.typical.amounts(&Left::of_state(cluster, state));
+        amounts(after).minus(&amounts(before)).rounded_fragment()
+    }
+
+    fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
+        (self.price)(cluster, before, after)
+    }
+}
+
+/// Figures where neither fragmentation nor price is known: both are 0 and decide nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoFigures;
+
+impl Figures for NoFigures {
+    fn stranded_milli(&self, _: &Cluster, _: &NodeState, _: &NodeState) -> i64 {
+        0
+    }
+
+    fn price(&self, _: &Cluster, _: &NodeState, _: &NodeState) -> i64 {
+        0
+    }
+}
+
+/// What is spent on a node in this state, in cents per hour: its price times the larger of the part
+/// of its GPUs and the part of its CPU that are given out, rounded up. Of a GPU the larger of
+/// compute and memory counts, since either keeps others away.
+///
+/// So what is given out of a node never costs more than the node, however it is cut, and a pod that
+/// takes CPU beside GPUs that are paid for costs nothing more.
+pub fn cents(cluster: &Cluster, state: &NodeState) -> i64 {
+    let class = &cluster.classes()[state.class.0 as usize];
+    let memory = cluster.models().get(usize::from(class.model.0)).map_or(0, |one| one.memory_mib);
+    let whole = i128::from(crate::gpu::WHOLE);
+    // Taken and all there is, each as a fraction; compared crosswise.
+    let gpu = |gpu: &crate::gpu::GpuFree| {
+        let milli = whole - i128::from(gpu.milli);
+        let taken = i128::from(memory.saturating_sub(gpu.memory_mib));
+        milli.max((taken * whole).checked_div(i128::from(memory)).unwrap_or(0))
+    };
+    let gpus: i128 = state.gpus.iter().map(gpu).sum();
+    let all_gpus = whole * i128::from(class.gpus);
+    let all_cpu = i128::from(class.capacity.cpu_milli.max(0));
+    let cpu = (all_cpu - i128::from(state.free.cpu_milli)).clamp(0, all_cpu);
+    let (taken, all) = if gpus * all_cpu >= cpu * all_gpus && all_gpus > 0 {
+        (gpus, all_gpus)
+    } else {
+        (cpu, all_cpu)
+    };
+    if all == 0 {
+        return 0;
+    }
+    let parts = i128::from(class.cents_per_hour) * taken;
+    i64::try_from(parts / all + i128::from(parts % all > 0)).unwrap_or(i64::MAX)
+}
+
+/// GPU-seconds that a gang loses per hour by expectation, to the nearest: when one of its nodes
+/// fails, all its members lose the `seconds_at_risk`. A node with several members fails but once.
+pub fn expected_loss(
+    cluster: &Cluster,
+    nodes: impl IntoIterator<Item = NodeId>,
+    gang_milli: i64,
+    seconds_at_risk: u32,
+) -> i64 {
+    let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
+    let hazard: i128 = nodes.iter().map(|node| i128::from(cluster.class(*node).hazard_ppm)).sum();
+    let loss = hazard * i128::from(gang_milli) * i128::from(seconds_at_risk);
+    let unit = MILLION * i128::from(crate::gpu::WHOLE);
+    i64::try_from((loss + unit / 2) / unit).unwrap_or(i64::MAX)
+}
+
+/// Whether a node in this state is a spare one: open, with GPUs, and nothing on it.
+pub fn is_spare(cluster: &Cluster, state: &NodeState) -> bool {
+    let class = &cluster.classes()[state.class.0 as usize];
+    state.is_open
+        && class.gpus > 0
+        && state.free == class.capacity
+        && state.gpus.iter().all(crate::gpu::GpuFree::is_idle)
+}

@@ -100,7 +100,7 @@ impl Snapshot {
         let topology = Topology::from_labels(&topology_levels, &labels)?;
         let mut world = World { cluster, topology, workloads: Workloads::default() };
         for form in &self.running {
-            self.run(form, &mut world)?;
+            Self::run(form, &mut world)?;
         }
         Ok(world)
     }
@@ -170,6 +170,7 @@ impl Snapshot {
             cents_per_hour: form.cents_per_hour,
             idle_watts: form.idle_watts,
             full_watts: form.full_watts,
+            package_cores: form.package_cores,
             hazard_ppm: form.hazard_ppm,
         })
     }
@@ -184,7 +185,7 @@ impl Snapshot {
         id.ok_or_else(|| unknown(place(), "model", name, self.model_names()))
     }
 
-    fn run(&self, form: &WorkloadForm, world: &mut World) -> Result<(), SnapshotError> {
+    fn run(form: &WorkloadForm, world: &mut World) -> Result<(), SnapshotError> {
         let place = || format!("workload {:?}", form.profile.name);
         let shapes: Vec<_> = form
             .shapes
@@ -290,7 +291,9 @@ fn shape(
                 let wanted = format!("at most {WHOLE}, a whole GPU");
                 return Err(amount(place(), "milli", (*milli).into(), wanted));
             }
-            if *memory_mib == 0 { GpuDemand::of(*count, *milli) } else {
+            if *memory_mib == 0 {
+                GpuDemand::of(*count, *milli)
+            } else {
                 GpuDemand::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
             }
         }
@@ -331,10 +334,7 @@ fn placed(
     Ok(Placement { node, gpus: form.gpus.iter().map(part).collect() })
 }
 
-fn check_resources(
-    place: &dyn Fn() -> String,
-    resources: &Resources,
-) -> Result<(), SnapshotError> {
+fn check_resources(place: &dyn Fn() -> String, resources: &Resources) -> Result<(), SnapshotError> {
     let fields = [
         ("cpuMilli", resources.cpu_milli),
         ("memoryMib", resources.memory_mib),
@@ -352,7 +352,12 @@ fn unknown(
     name: &str,
     known: impl IntoIterator<Item = String>,
 ) -> SnapshotError {
-    SnapshotError::Unknown { place, kind, name: name.to_owned(), known: known.into_iter().collect() }
+    SnapshotError::Unknown {
+        place,
+        kind,
+        name: name.to_owned(),
+        known: known.into_iter().collect(),
+    }
 }
 
 fn amount(place: String, field: &'static str, value: i64, wanted: String) -> SnapshotError {

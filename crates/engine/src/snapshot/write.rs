@@ -83,6 +83,7 @@ fn class_form(class: &NodeClass, cluster: &Cluster) -> ClassForm {
         cents_per_hour: class.cents_per_hour,
         idle_watts: class.idle_watts,
         full_watts: class.full_watts,
+        package_cores: class.package_cores,
         hazard_ppm: class.hazard_ppm,
     }
 }

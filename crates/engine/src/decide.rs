@@ -1,0 +1,273 @@
+//! One pod under a policy: where it goes, what that costs, and what came second.
+//!
+//! Nodes of one state cost the same, so it is states that are compared, not nodes: of each state
+//! every way in which the pod may take its GPUs. Ties go to the lower node, then to the first way.
+
+mod candidates;
+mod census;
+mod memo;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+pub use census::{Census, Obstacle, obstacle};
+pub use memo::Memo;
+use memo::Way;
+
+use crate::World;
+use crate::cluster::states::NodeState;
+use crate::decision::{Answer, Placed, Plan, Reason, Refusal, Remedy, RunnerUp};
+use crate::fit;
+use crate::node::NodeId;
+use crate::objective::cost::{Change, PolicyJudge, is_spare};
+use crate::objective::{Unit, Vector};
+use crate::packing::{Choice, Packing, Rival};
+use crate::placement::Placement;
+use crate::shape::Shape;
+use crate::solve::Judge;
+use crate::topology::Topology;
+use crate::workload::Profile;
+
+/// A place and what it costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    placement: Placement,
+    cost: Vector,
+}
+
+/// A node, and what the best way to be on it costs as far as the policy looks at it.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    node: NodeId,
+    cost: Vector,
+}
+
+/// The best place for one pod, or why there is none. Where nothing but the packing price decides,
+/// `packing` chooses by itself and names the price (its score, negated); otherwise every state is
+/// looked at and `packing` is not asked. [`Packing::arrived`] is the caller's to call. `memo` keeps
+/// costs for the next decision.
+pub fn pod(
+    world: &World,
+    judge: &PolicyJudge<'_>,
+    packing: &mut dyn Packing,
+    memo: &mut Memo,
+    profile: &Profile,
+    shape: &Arc<Shape>,
+) -> Answer {
+    let asked = Asked { world, judge, profile, shape };
+    if judge.policy().is_packing_alone() {
+        return match packing.choose(&world.cluster, shape) {
+            Some(choice) => Ok(asked.plan_of(choice)),
+            None => Err(asked.no_room()),
+        };
+    }
+    asked.best(memo)
+}
+
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    world: &'a World,
+    judge: &'a PolicyJudge<'a>,
+    profile: &'a Profile,
+    shape: &'a Arc<Shape>,
+}
+
+impl Asked<'_> {
+    /// The best place by the policy. States are compared by what the policy looks at; only the best
+    /// two are then looked at in every unit.
+    fn best(&self, memo: &mut Memo) -> Answer {
+        let cluster = &self.world.cluster;
+        let costs = memo.of(self.shape);
+        let mut best: Option<Found> = None;
+        let mut second: Option<Found> = None;
+        let mut denied: Option<(Found, Reason)> = None;
+        let mut steps = 0;
+        for (id, state, nodes) in cluster.states().iter() {
+            if !fit::fits(cluster, state, self.shape) {
+                continue;
+            }
+            let Some(first) = nodes.first().copied() else { continue };
+            let (node, denial) = self.spared(first, state, nodes.iter().copied());
+            let mut of_state: Option<Found> = None;
+            for way in memo::ways(costs, id, || self.ways(first, state)) {
+                steps += 1;
+                let wanted = |unit| self.judge.looks_at(unit);
+                let rest = self.judge.pod_cost(self.world, self.profile, node, way.milli, wanted);
+                let found = Found { node, cost: way.cost.plus(&rest) };
+                let by_cost = self.judge.check(self.world, &found.cost).err();
+                if let Some(reason) = by_cost.or_else(|| denial.clone()) {
+                    if denied.as_ref().is_none_or(|(best, _)| self.is_better(&found, best)) {
+                        denied = Some((found, reason));
+                    }
+                } else if of_state.as_ref().is_none_or(|best| self.is_better(&found, best)) {
+                    of_state = Some(found);
+                }
+            }
+            let Some(found) = of_state else { continue };
+            if best.as_ref().is_none_or(|best| self.is_better(&found, best)) {
+                second = best.replace(found);
+            } else if second.as_ref().is_none_or(|second| self.is_better(&found, second)) {
+                second = Some(found);
+            }
+        }
+        match (best.and_then(|found| self.place_on(found.node)), denied) {
+            (Some(best), _) => {
+                let second = second.and_then(|found| self.place_on(found.node));
+                Ok(self.plan(best, second, steps))
+            }
+            (None, Some((_, reason))) => {
+                let remedy = raised(&reason);
+                Err(Refusal { reason, remedy, steps })
+            }
+            (None, None) => Err(self.no_room()),
+        }
+    }
+
+    /// The best way to be on a node that the limits allow.
+    fn place_on(&self, node: NodeId) -> Option<Place> {
+        let state = self.world.cluster.states().state(self.world.cluster.state(node))?;
+        let places = self.places(node, state);
+        let allowed = places.filter(|place| self.judge.check(self.world, &place.cost).is_ok());
+        allowed.reduce(|best, place| {
+            let is_better = self.judge.compare(&place.cost, &best.cost).is_lt();
+            if is_better { place } else { best }
+        })
+    }
+
+    /// What each way to be on a node costs in the units that the policy looks at.
+    fn ways(&self, node: NodeId, state: &NodeState) -> Box<[Way]> {
+        let wanted = |unit| self.judge.looks_at(unit);
+        let ways = candidates::of(&self.world.cluster, node, &self.shape.gpus).into_iter();
+        ways.map(|gpus| {
+            let placement = Placement { node, gpus };
+            let after = self.after(&placement, state);
+            let cost = self.judge.node_cost(&self.world.cluster, [state, &after], wanted);
+            Way { cost, milli: milli(&placement) }
+        })
+        .collect()
+    }
+
+    /// The state of a node with the pod on it.
+    fn after(&self, placement: &Placement, before: &NodeState) -> NodeState {
+        let mut change = Change::default();
+        change.place(&self.world.cluster, &self.shape.resources, placement);
+        let after = change.states(&self.world.cluster).next().map(|(_, _, after)| after);
+        after.unwrap_or_else(|| before.clone())
+    }
+
+    /// The ways to be on a node, and what each costs.
+    fn places(&self, node: NodeId, state: &NodeState) -> impl Iterator<Item = Place> + use<'_> {
+        let before = state.clone();
+        let ways = candidates::of(&self.world.cluster, node, &self.shape.gpus);
+        let this = *self;
+        ways.into_iter().map(move |gpus| {
+            let placement = Placement { node, gpus };
+            let cost = this.cost(&placement, &before);
+            Place { placement, cost }
+        })
+    }
+
+    /// What a place costs in every unit.
+    fn cost(&self, placement: &Placement, before: &NodeState) -> Vector {
+        let after = self.after(placement, before);
+        let of_node = self.judge.node_cost(&self.world.cluster, [before, &after], |_| true);
+        let (node, milli) = (placement.node, milli(placement));
+        of_node.plus(&self.judge.pod_cost(self.world, self.profile, node, milli, |_| true))
+    }
+
+    /// The first of these nodes, all of one state, that need not be spared; or the first of all, and
+    /// why none may be taken.
+    fn spared(
+        &self,
+        first: NodeId,
+        state: &NodeState,
+        nodes: impl Iterator<Item = NodeId>,
+    ) -> (NodeId, Option<Reason>) {
+        // Only of spare nodes it matters which of them is taken: they lie in different domains.
+        if !is_spare(&self.world.cluster, state) {
+            return (first, None);
+        }
+        let mut denial = None;
+        for node in nodes {
+            match self.judge.check_spares(self.world, std::iter::once((node, -1))) {
+                Ok(()) => return (node, None),
+                Err(reason) => {
+                    denial.get_or_insert(reason);
+                }
+            }
+        }
+        (first, denial)
+    }
+
+    fn is_better(&self, one: &Found, other: &Found) -> bool {
+        let by_cost = self.judge.compare(&one.cost, &other.cost);
+        by_cost.then(one.node.cmp(&other.node)) == Ordering::Less
+    }
+
+    fn plan(&self, best: Place, second: Option<Place>, steps: u64) -> Plan {
+        let runner_up = second.map(|second| RunnerUp {
+            place: place_words(self.world, second.placement.node),
+            worse_in: self.judge.worse_in(&best.cost, &second.cost),
+            cost: second.cost,
+        });
+        let placements = vec![Placed { group: 0, rank: 0, placement: best.placement }];
+        Plan { placements, cost: best.cost, runner_up, steps, ..Plan::default() }
+    }
+
+    /// What the packing policy chose, with its costs in the other units.
+    fn plan_of(&self, choice: Choice) -> Plan {
+        let priced = |placement: Placement, state: &NodeState, score: i64| {
+            let mut cost = self.cost(&placement, state);
+            cost.set(Unit::PackingPrice, score.saturating_neg());
+            Place { placement, cost }
+        };
+        let cluster = &self.world.cluster;
+        let state = |node: NodeId| cluster.states().state(cluster.state(node));
+        let second = choice.runner_up.and_then(|Rival { node, score }| {
+            let state = state(node)?;
+            let place = self.place_on(node)?;
+            Some(priced(place.placement, state, score))
+        });
+        let cost = match state(choice.placement.node) {
+            Some(state) => priced(choice.placement.clone(), state, choice.score).cost,
+            None => Vector::default(),
+        };
+        self.plan(Place { placement: choice.placement, cost }, second, 1)
+    }
+
+    fn no_room(&self) -> Refusal {
+        let census = Census::of(&self.world.cluster, self.shape);
+        let remedy = census
+            .model
+            .map(|node| Remedy::MoreNodes { nodes: 1, like: self.world.cluster.name(node).into() });
+        Refusal { reason: Reason::NoNode(census), remedy, steps: 0 }
+    }
+}
+
+/// Compute that a pod takes, in thousandths of a GPU.
+fn milli(placement: &Placement) -> i64 {
+    placement.gpus.iter().map(|part| i64::from(part.milli)).sum()
+}
+
+/// What a constraint would have to be.
+fn raised(reason: &Reason) -> Option<Remedy> {
+    match reason {
+        Reason::Constraint { unit, found, .. } => Some(Remedy::Constraint { unit, to: *found }),
+        Reason::Spares { found, .. } => {
+            Some(Remedy::Constraint { unit: "spare nodes", to: *found })
+        }
+        _ => None,
+    }
+}
+
+/// A node and where it lies.
+pub(crate) fn place_words(world: &World, node: NodeId) -> String {
+    let name = world.cluster.name(node);
+    match world.topology.home(node) {
+        Topology::ROOT => format!("node {name}"),
+        home => format!("node {name} in {}", world.topology.path(home)),
+    }
+}

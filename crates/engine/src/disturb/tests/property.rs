@@ -1,0 +1,182 @@
+//! What holds for every plan, on small random clusters.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::fixture::*;
+use crate::gang::{Gang, Segment};
+use crate::repair::apply;
+use crate::solve::{Nearest, NodeSet, Solver};
+use crate::workload::{Member, MemberId, Profile, Workload};
+
+/// A workload: priority, shape, minimum, movable, preemptible, required rack, nodes.
+type Job = (i32, u8, u32, bool, bool, bool, Vec<u32>);
+
+fn shape(number: u8) -> crate::Shape {
+    match number {
+        0 => share(300),
+        1 => share(500),
+        2 => whole(1),
+        3 => whole(2),
+        _ => whole(3),
+    }
+}
+
+fn build(jobs: &[Job]) -> World {
+    let mut world = world(&[2, 2, 1], 4);
+    for (number, (priority, size, min, is_movable, is_preemptible, required, nodes)) in
+        jobs.iter().enumerate()
+    {
+        let shape = shape(*size);
+        let mut profile = Profile {
+            priority: *priority,
+            is_movable: *is_movable,
+            is_preemptible: *is_preemptible,
+            seconds_at_risk: u32::try_from(number).unwrap() * 7 % 5,
+            ..Profile::new(format!("job{number}"))
+        };
+        let mut trial = world.clone();
+        let fits = nodes.iter().all(|node| {
+            let place = crate::pick::any(&trial.cluster, NodeId(*node), &shape);
+            place.is_some_and(|place| trial.cluster.place(&shape.resources, &place).is_ok())
+        });
+        let racks = nodes.iter().map(|node| world.topology.domain_of(NodeId(*node), RACK));
+        let racks: std::collections::BTreeSet<_> = racks.collect();
+        if *required && racks.len() == 1 {
+            profile.topology.required = Some(RACK);
+        }
+        if fits {
+            run(
+                &mut world,
+                profile,
+                (*min).min(u32::try_from(nodes.len()).unwrap()),
+                &shape,
+                nodes,
+            );
+        }
+    }
+    world
+}
+
+fn jobs() -> impl Strategy<Value = Vec<Job>> {
+    let job = (
+        0..3,
+        0_u8..5,
+        1_u32..4,
+        any::<bool>(),
+        prop::bool::weighted(0.8),
+        any::<bool>(),
+        prop::collection::vec(0_u32..5, 1..4),
+    );
+    prop::collection::vec(job, 0..14)
+}
+
+fn gang() -> impl Strategy<Value = Gang> {
+    (0_u8..5, 1_u32..5, any::<bool>(), any::<bool>()).prop_map(|(size, count, in_rack, pairs)| {
+        let mut gang = Gang::new("new", shape(size), count);
+        gang.profile.priority = 2;
+        gang.profile.topology.required = (in_rack && !pairs).then_some(RACK);
+        if pairs && count % 2 == 0 {
+            gang.groups[0].segment = Some(Segment { size: 2, level: RACK });
+        }
+        gang
+    })
+}
+
+fn members(world: &World) -> BTreeMap<MemberId, Member> {
+    let all = world.workloads.iter().flat_map(|(id, workload)| {
+        let members = (0..).zip(&workload.members);
+        members.filter_map(move |(member, one)| {
+            Some((MemberId { workload: id, member }, one.clone()?))
+        })
+    });
+    all.collect()
+}
+
+fn check(before: &World, allowance: &Allowance, gang: &Gang, plan: &Plan) {
+    let mut after = before.clone();
+    // Step by step through the cluster's own checks; a move's place is free when it starts.
+    let new = apply(&mut after, gang, plan).unwrap();
+    assert!(u32::try_from(plan.moves.len()).unwrap() <= allowance.moves);
+    let disturbed = plan.moves.len() + plan.evictions.len();
+    assert_eq!(plan.cost.of(Unit::PodsDisturbed), i64::try_from(disturbed).unwrap());
+    let (old, now) = (members(before), members(&after));
+    for (id, member) in &old {
+        let workload = before.workloads.workload(id.workload).unwrap();
+        if plan.evictions.contains(id) {
+            assert!(allowance.may_evict(&workload.profile));
+            assert!(!now.contains_key(id));
+            let left = after.workloads.workload(id.workload).map_or(0, Workload::member_count);
+            let min = workload.min_members.min(workload.member_count());
+            assert!(left == 0 || left >= min, "{left} of a gang of {min} are left");
+        } else if let Some(step) = plan.moves.iter().find(|step| step.member == *id) {
+            assert!(workload.profile.is_movable);
+            assert_eq!(now[id].placement, step.to);
+            assert_ne!(member.placement.node, step.to.node);
+        } else {
+            assert_eq!(now.get(id), Some(member), "who is not in the plan stays");
+        }
+    }
+    for (_, workload) in after.workloads.iter() {
+        if let Some(level) = workload.profile.topology.required {
+            let node = |member: &Member| after.topology.domain_of(member.placement.node, level);
+            let racks: Vec<_> = workload.members.iter().flatten().map(node).collect();
+            assert!(racks.iter().all(|rack| rack.is_some() && *rack == racks[0]));
+        }
+    }
+    let placed = after.workloads.workload(new).unwrap();
+    assert_eq!(placed.member_count(), gang.count());
+    if let Some(segment) = gang.groups[0].segment {
+        let rack = |member: &Option<Member>| {
+            after.topology.domain_of(member.as_ref().unwrap().placement.node, segment.level)
+        };
+        let pairs = placed.members.chunks(2);
+        assert!(pairs.into_iter().all(|pair| rack(&pair[0]) == rack(&pair[1])));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_plan_can_be_carried_out_and_touches_only_whom_it_may(
+        jobs in jobs(),
+        gang in gang(),
+        moves in 0_u32..6,
+        below in prop::option::of(0..4_i32),
+    ) {
+        let mut world = build(&jobs);
+        let allowance = Allowance {
+            moves,
+            evictions: below.map(|below_priority| Evictions { below_priority, tenants: None }),
+            steps: Allowance::STEPS,
+        };
+        let nobody = NodeSet::new();
+        let request = Request { gang: &gang, pinned: &[], forbidden: &nobody, within: None };
+        let before = snapshot(&world);
+        let answer = plan(&mut world, &request, &allowance, &Nearest);
+        prop_assert_eq!(snapshot(&world), before);
+        if let Ok(plan) = &answer {
+            check(&world, &allowance, &gang, plan);
+        }
+        // Whoever fits without disturbing anybody disturbs nobody.
+        let free = Solver::default().solve(&mut world, &request, &Nearest);
+        if free.is_ok() {
+            let plan = answer.as_ref().unwrap();
+            prop_assert!(plan.moves.is_empty() && plan.evictions.is_empty());
+        }
+        // What was there before, and has left no trace but the order of states, decides nothing.
+        let mut other = build(&jobs);
+        let passing = run(&mut other, Profile::new("passing"), 1, &share(100), &[]);
+        other.workloads.remove(passing);
+        for node in 0..5 {
+            other.cluster.set_open(NodeId(node), false).unwrap();
+        }
+        for node in (0..5).rev() {
+            other.cluster.set_open(NodeId(node), true).unwrap();
+        }
+        prop_assert_eq!(plan(&mut other, &request, &allowance, &Nearest), answer);
+    }
+}

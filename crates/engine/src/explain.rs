@@ -1,0 +1,149 @@
+//! Decisions in words: one form for the command line, events and conditions.
+//!
+//! [`answer`] makes of a plan or a refusal an [`Explanation`]: names in the place of ids, to be
+//! written as JSON; [`Explanation::lines`] makes plain English of it.
+
+mod lines;
+mod said;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use crate::World;
+use crate::decision::{Answer, Move, Plan, Reason, Refusal, Remedy, RunnerUp};
+use crate::gang::Gang;
+use crate::objective::policy::{PlacementPolicy, Step};
+use crate::objective::{Unit, Vector};
+use crate::placement::Placement;
+use crate::topology::Topology;
+use crate::workload::MemberId;
+
+pub use said::{
+    Amount, Explanation, GpuSaid, MemberSaid, MoveSaid, NodesSaid, PlaceSaid, PlacedSaid, PlanSaid,
+    RefusalSaid, RemedySaid, RunnerUpSaid,
+};
+pub use words::{amount, order};
+
+/// What an answer says. `world` is as it was when the answer was given: moves and evictions are of
+/// members that are still in their places.
+pub fn answer(
+    world: &World,
+    policy: &PlacementPolicy,
+    gang: &Gang,
+    answer: &Answer,
+) -> Explanation {
+    match answer {
+        Ok(plan) => Explanation::Placed(self::plan(world, policy, gang, plan)),
+        Err(refusal) => Explanation::Refused(self::refusal(world, policy, gang, refusal)),
+    }
+}
+
+fn plan(world: &World, policy: &PlacementPolicy, gang: &Gang, plan: &Plan) -> PlanSaid {
+    let group_name = |index: u32| {
+        gang.groups.get(index as usize).map_or(String::new(), |group| group.name.to_string())
+    };
+    let placements = plan.placements.iter().map(|placed| PlacedSaid {
+        group: group_name(placed.group),
+        rank: placed.rank,
+        place: place(world, &placed.placement),
+    });
+    PlanSaid {
+        request: gang.profile.name.to_string(),
+        policy: policy.name().to_owned(),
+        order: words::order(policy),
+        evictions: plan.evictions.iter().map(|id| member(world, *id)).collect(),
+        moves: plan.moves.iter().map(|one| moved(world, one)).collect(),
+        placements: placements.collect(),
+        cost: amounts(policy, &plan.cost),
+        runner_up: plan.runner_up.as_ref().map(|other| runner_up(policy, &plan.cost, other)),
+        steps: plan.steps,
+    }
+}
+
+fn refusal(world: &World, policy: &PlacementPolicy, gang: &Gang, refusal: &Refusal) -> RefusalSaid {
+    let nodes = match &refusal.reason {
+        Reason::NoNode(census) => census
+            .counts
+            .iter()
+            .map(|(obstacle, count)| NodesSaid { obstacle: *obstacle, nodes: *count })
+            .collect(),
+        _ => Vec::new(),
+    };
+    RefusalSaid {
+        request: gang.profile.name.to_string(),
+        policy: policy.name().to_owned(),
+        reason: words::reason_name(&refusal.reason).to_owned(),
+        message: words::reason(world, &refusal.reason),
+        nodes,
+        remedy: refusal.remedy.as_ref().map(|one| remedy(policy, one)),
+        steps: refusal.steps,
+    }
+}
+
+fn remedy(policy: &PlacementPolicy, remedy: &Remedy) -> RemedySaid {
+    match remedy {
+        Remedy::FewerMembers { group, fit } => {
+            RemedySaid::FewerMembers { group: group.to_string(), fit: *fit }
+        }
+        Remedy::LooserLevel { level } => RemedySaid::LooserLevel { level: level.to_string() },
+        Remedy::Moves { pods, cost } => {
+            RemedySaid::Moves { pods: *pods, cost: amounts(policy, cost) }
+        }
+        Remedy::Evictions { pods, workloads } => RemedySaid::Evictions {
+            pods: *pods,
+            workloads: workloads.iter().map(ToString::to_string).collect(),
+        },
+        Remedy::MoreNodes { nodes, like } => {
+            RemedySaid::MoreNodes { nodes: *nodes, like: like.to_string() }
+        }
+        Remedy::Constraint { unit, to } => {
+            RemedySaid::Constraint { unit: (*unit).to_owned(), to: *to }
+        }
+    }
+}
+
+fn runner_up(policy: &PlacementPolicy, best: &Vector, other: &RunnerUp) -> RunnerUpSaid {
+    let by = other.worse_in.map(|unit| other.cost.of(unit).saturating_sub(best.of(unit)));
+    RunnerUpSaid {
+        place: other.place.clone(),
+        worse_in: other.worse_in,
+        by,
+        cost: amounts(policy, &other.cost),
+    }
+}
+
+/// Costs in the units of the policy, in its order, then the others that are not 0.
+fn amounts(policy: &PlacementPolicy, cost: &Vector) -> Vec<Amount> {
+    let own: Vec<Unit> = policy.steps().iter().flat_map(Step::units).collect();
+    let others = Unit::ALL.into_iter().filter(|unit| !own.contains(unit) && cost.of(*unit) != 0);
+    own.iter().copied().chain(others).map(|unit| Amount { unit, value: cost.of(unit) }).collect()
+}
+
+fn place(world: &World, placement: &Placement) -> PlaceSaid {
+    let home = world.topology.home(placement.node);
+    let gpus = placement.gpus.iter().map(|part| GpuSaid {
+        gpu: part.gpu,
+        milli: part.milli,
+        memory_mib: part.memory_mib,
+        slices: (0..16).filter(|slice| part.slices.0 >> slice & 1 == 1).collect(),
+    });
+    PlaceSaid {
+        node: world.cluster.name(placement.node).to_owned(),
+        domain: (home != Topology::ROOT).then(|| world.topology.path(home)),
+        gpus: gpus.collect(),
+    }
+}
+
+fn member(world: &World, id: MemberId) -> MemberSaid {
+    let workload = world.workloads.workload(id.workload);
+    let placement = world.workloads.member(id).map(|member| &member.placement);
+    MemberSaid {
+        workload: workload.map_or(String::new(), |one| one.profile.name.to_string()),
+        rank: id.member,
+        node: placement.map_or(String::new(), |one| world.cluster.name(one.node).to_owned()),
+    }
+}
+
+fn moved(world: &World, one: &Move) -> MoveSaid {
+    MoveSaid { member: member(world, one.member), to: place(world, &one.to) }
+}

@@ -1,0 +1,179 @@
+//! Explanations as lines of plain English.
+
+use super::said::{
+    Amount, Explanation, GpuSaid, PlaceSaid, PlacedSaid, PlanSaid, RefusalSaid, RemedySaid,
+    RunnerUpSaid,
+};
+use super::words::amount;
+
+/// Most places that are named one by one; of larger gangs the rest is counted.
+const NAMED: usize = 8;
+
+impl Explanation {
+    /// What is decided in the first line, and why in the others.
+    pub fn lines(&self) -> Vec<String> {
+        match self {
+            Self::Placed(plan) => plan.lines(),
+            Self::Refused(refusal) => refusal.lines(),
+        }
+    }
+}
+
+impl PlanSaid {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![self.head()];
+        for one in &self.evictions {
+            lines.push(format!("evicts {} rank {} from node {}", one.workload, one.rank, one.node));
+        }
+        for one in &self.moves {
+            let member = &one.member;
+            lines.push(format!(
+                "moves {} rank {} from node {} to {}",
+                member.workload,
+                member.rank,
+                member.node,
+                place(&one.to)
+            ));
+        }
+        if self.placements.len() > 1 {
+            lines.extend(runs(&self.placements));
+        }
+        lines.push(format!("policy {}: {}", self.policy, self.order));
+        lines.push(format!("costs {}", amounts(&self.cost)));
+        lines.push(match &self.runner_up {
+            Some(other) => other.line(&self.cost),
+            None => "there was no other plan".to_owned(),
+        });
+        lines
+    }
+
+    fn head(&self) -> String {
+        match self.placements.as_slice() {
+            [] => format!("{}: nothing is to be placed", self.request),
+            [one] => format!("{} goes to {}", self.request, place(&one.place)),
+            several => {
+                let nodes: std::collections::BTreeSet<_> =
+                    several.iter().map(|one| &one.place.node).collect();
+                let (pods, nodes) = (several.len(), nodes.len());
+                format!("{}: {pods} pods go to {}", self.request, count(nodes, "node"))
+            }
+        }
+    }
+}
+
+impl RunnerUpSaid {
+    fn line(&self, best: &[Amount]) -> String {
+        let Some(unit) = self.worse_in else {
+            return format!(
+                "next best: {}, which is as good and comes later in the order of nodes",
+                self.place
+            );
+        };
+        let of = |amounts: &[Amount]| {
+            amounts.iter().find(|one| one.unit == unit).map_or(0, |one| one.value)
+        };
+        format!(
+            "next best: {}, which loses in {unit}: {} instead of {}",
+            self.place,
+            amount(unit, of(&self.cost)),
+            amount(unit, of(best))
+        )
+    }
+}
+
+impl RefusalSaid {
+    fn lines(&self) -> Vec<String> {
+        let mut lines = vec![format!("{} is not placed: {}", self.request, self.message)];
+        lines.extend(self.remedy.as_ref().map(RemedySaid::line));
+        lines
+    }
+}
+
+impl RemedySaid {
+    fn line(&self) -> String {
+        let what = match self {
+            Self::FewerMembers { group, fit } => {
+                format!("ask for at most {fit} members of the group {group}")
+            }
+            Self::LooserLevel { level } => {
+                format!("ask for all members in one {level}, no closer")
+            }
+            Self::Moves { pods, cost } => {
+                let pods = count(*pods as usize, "running pod");
+                format!("move {pods}, at {}", amounts(cost))
+            }
+            Self::Evictions { pods, workloads } => {
+                let pods = count(*pods as usize, "running pod");
+                format!("evict {pods} of {}", some(workloads))
+            }
+            Self::MoreNodes { nodes, like } => {
+                format!("add {}, like {like}", count(*nodes as usize, "node"))
+            }
+            Self::Constraint { unit, to } => format!("change the policy's limit of {unit} to {to}"),
+        };
+        format!("it would help to {what}")
+    }
+}
+
+/// Runs of ranks on one node each: one line, and how many are not named.
+fn runs(placements: &[PlacedSaid]) -> Vec<String> {
+    let runs: Vec<&[PlacedSaid]> = placements
+        .chunk_by(|one, next| one.group == next.group && one.place.node == next.place.node)
+        .collect();
+    let line = |run: &&[PlacedSaid]| match run {
+        [] => String::new(),
+        [one] => format!("{} rank {}: {}", one.group, one.rank, place(&one.place)),
+        [first, .., last] => {
+            let gpus = run.iter().map(|one| one.place.gpus.len()).sum();
+            let node = place(&PlaceSaid { gpus: Vec::new(), ..first.place.clone() });
+            let (group, from, to) = (&first.group, first.rank, last.rank);
+            let gpus = if gpus == 0 { String::new() } else { format!(", {}", count(gpus, "GPU")) };
+            format!("{group} ranks {from} to {to}: {node}{gpus}")
+        }
+    };
+    let mut lines: Vec<_> = runs.iter().take(NAMED).map(line).collect();
+    let rest: usize = runs.iter().skip(NAMED).map(|run| run.len()).sum();
+    if rest > 0 {
+        lines.push(format!("and {} more", count(rest, "pod")));
+    }
+    lines
+}
+
+fn place(place: &PlaceSaid) -> String {
+    let domain = place.domain.as_ref().map_or(String::new(), |domain| format!(" in {domain}"));
+    let gpus: Vec<_> = place.gpus.iter().map(gpu).collect();
+    let gpus = if gpus.is_empty() { String::new() } else { format!(", {}", gpus.join(" and ")) };
+    format!("node {}{domain}{gpus}", place.node)
+}
+
+fn gpu(part: &GpuSaid) -> String {
+    let memory = match part.memory_mib {
+        0 => String::new(),
+        mib => format!(", {mib} MiB"),
+    };
+    match (part.slices.first(), part.milli) {
+        (Some(first), _) => {
+            let slices = part.slices.len();
+            format!("GPU {} (MIG, {} from slice {first}{memory})", part.gpu, count(slices, "slice"))
+        }
+        (None, crate::gpu::WHOLE) => format!("GPU {}", part.gpu),
+        (None, milli) => format!("GPU {} ({milli} of 1000{memory})", part.gpu),
+    }
+}
+
+fn amounts(amounts: &[Amount]) -> String {
+    let words: Vec<_> = amounts.iter().map(|one| amount(one.unit, one.value)).collect();
+    if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
+}
+
+fn some(names: &[String]) -> String {
+    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(NAMED) {
+        Some(more @ 1..) => format!("{named} and {more} more"),
+        _ => named,
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}

@@ -1,0 +1,80 @@
+//! Units, orders and reasons in words.
+
+use crate::World;
+use crate::decision::{Reason, Scarce};
+use crate::objective::Unit;
+use crate::objective::policy::{PlacementPolicy, StepSpec};
+
+/// A cost in words, such as `0.460 GPUs stranded` or `12 cents per hour`.
+pub fn amount(unit: Unit, value: i64) -> String {
+    let count = |one: &str, many: &str| format!("{value} {}", if value == 1 { one } else { many });
+    match unit {
+        Unit::PodsDisturbed => count("pod disturbed", "pods disturbed"),
+        Unit::Hops => count("hop", "hops"),
+        Unit::GpuMilliStranded => format!("{} GPUs stranded", fixed(value, 3)),
+        Unit::PackingPrice => format!("a packing price of {} GPUs", fixed(value, 6)),
+        Unit::Watts => format!("{value} W"),
+        Unit::CentsPerHour => count("cent per hour", "cents per hour"),
+        Unit::FairnessDeficit => format!("{} GPUs short of fair shares", fixed(value, 3)),
+        Unit::ExpectedLostGpuSeconds => count(
+            "GPU-second expected to be lost per hour",
+            "GPU-seconds expected to be lost per hour",
+        ),
+    }
+}
+
+/// A number of thousandths or millionths as a decimal.
+fn fixed(value: i64, digits: usize) -> String {
+    let sign = if value < 0 { "-" } else { "" };
+    let padded = format!("{:0>width$}", value.unsigned_abs(), width = digits + 1);
+    let (whole, part) = padded.split_at(padded.len() - digits);
+    format!("{sign}{whole}.{part}")
+}
+
+/// What a policy compares, such as `podsDisturbed, then hops (equal within 10 %), then 1.5
+/// gpuMilliStranded + 2 watts`.
+pub fn order(policy: &PlacementPolicy) -> String {
+    let steps: Vec<_> = policy.spec().order.iter().map(step).collect();
+    steps.join(", then ")
+}
+
+fn step(step: &StepSpec) -> String {
+    let terms = step.sum.iter().map(|term| format!("{} {}", term.weight.0, term.unit));
+    let mut words = step.unit.clone().into_iter().chain(terms).collect::<Vec<_>>().join(" + ");
+    if let Some(tolerance) = step.tolerance {
+        let percent = tolerance.percent.map(|percent| format!(" (equal within {percent} %)"));
+        let absolute = tolerance.absolute.map(|slack| format!(" (equal within {slack})"));
+        words.extend(percent.into_iter().chain(absolute));
+    }
+    words
+}
+
+/// A reason in one word.
+pub(super) fn reason_name(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Request(_) => "Request",
+        Reason::Bound(_) => "Bound",
+        Reason::Constraint { .. } => "Constraint",
+        Reason::Spares { .. } => "Spares",
+        Reason::NoNode(_) => "NoNode",
+        Reason::Exhausted { .. } => "Exhausted",
+        Reason::Steps { .. } => "Steps",
+    }
+}
+
+/// A reason in a sentence.
+pub(super) fn reason(world: &World, reason: &Reason) -> String {
+    let Reason::Bound(bound) = reason else { return reason.to_string() };
+    let level = world.topology.levels().get(usize::from(bound.level.0));
+    let together = match level {
+        Some(level) if bound.level.0 > 0 => format!(" (all in one {level})"),
+        _ => String::new(),
+    };
+    let scarce = match bound.scarce {
+        Scarce::Capacity => "there would not be more room even if nothing ran",
+        Scarce::Free => "there would be room if nothing else ran",
+        Scarce::Gpus => "free GPUs are too few or in pieces",
+        Scarce::PlainResources => "GPUs are free, but not enough CPU or memory beside them",
+    };
+    format!("{bound}{together}: {scarce}")
+}

@@ -1,0 +1,159 @@
+//! What typical pods cannot use of one node, and why.
+
+use smallvec::SmallVec;
+
+use super::amounts::{Amounts, Class};
+use super::typical::{Need, Typical, TypicalShape};
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::fit;
+use crate::gpu::{GpuFree, GpuModel};
+use crate::node::{NodeClass, NodeId};
+
+/// What is left of a node, as far as the measure looks at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Left<'a> {
+    /// Its class.
+    pub class: &'a NodeClass,
+    /// The model of its GPUs, if it has any.
+    pub model: Option<&'a GpuModel>,
+    /// Free CPU.
+    pub cpu_milli: i64,
+    /// What is left of its GPUs, in any order.
+    pub gpus: &'a [GpuFree],
+}
+
+/// How a node's GPUs meet a need, whatever the number of GPUs that is asked for.
+#[derive(Clone, Copy, Default)]
+struct Supply {
+    /// How many GPUs, or MIG instances, can be had.
+    available: u32,
+    /// Free compute of the GPUs that cannot serve at all, in thousandths.
+    stranded: i64,
+}
+
+impl<'a> Left<'a> {
+    /// What is left of a node.
+    pub fn of_node(cluster: &'a Cluster, node: NodeId) -> Self {
+        let cpu_milli = cluster.free(node).cpu_milli;
+        Self::new(cluster, cluster.class(node), cpu_milli, cluster.gpus(node))
+    }
+
+    /// What is left of a node in this state.
+    pub fn of_state(cluster: &'a Cluster, state: &'a NodeState) -> Self {
+        let class = &cluster.classes()[state.class.0 as usize];
+        Self::new(cluster, class, state.free.cpu_milli, &state.gpus)
+    }
+
+    fn new(
+        cluster: &'a Cluster,
+        class: &'a NodeClass,
+        cpu_milli: i64,
+        gpus: &'a [GpuFree],
+    ) -> Self {
+        let model = cluster.models().get(usize::from(class.model.0));
+        Self { class, model, cpu_milli, gpus }
+    }
+
+    /// Free compute of all its GPUs in thousandths.
+    pub fn gpu_milli(&self) -> i64 {
+        self.gpus.iter().map(milli).sum()
+    }
+}
+
+/// Free compute of a GPU in thousandths: none of a closed one.
+pub fn milli(gpu: &GpuFree) -> i64 {
+    if gpu.is_closed { 0 } else { i64::from(gpu.milli) }
+}
+
+impl Typical {
+    /// No amounts of any class.
+    pub fn nothing(&self) -> Amounts {
+        Amounts::nothing(i128::from(self.popularity()))
+    }
+
+    /// Free compute of a node by what keeps typical pods from it.
+    pub fn amounts(&self, left: &Left<'_>) -> Amounts {
+        let mut amounts = self.nothing();
+        let free = left.gpu_milli();
+        let supplies = self.supplies(left);
+        for typical in self.shapes() {
+            let popularity = i128::from(typical.popularity);
+            let supply = supplies.get(typical.need).copied().unwrap_or_default();
+            let class = class(typical, supply, left);
+            let stranded = if class == Class::Usable { supply.stranded } else { 0 };
+            amounts.add(class, popularity, free - stranded);
+            amounts.add(Class::LacksGpu, popularity, stranded);
+        }
+        amounts
+    }
+
+    /// Free compute of a node that typical pods cannot use, in thousandths, as the authors'
+    /// simulator computes it: rounding and its order are the source's, because its policy cuts the
+    /// score that it makes of this to a whole number, and nothing may become a little less.
+    pub fn fragment(&self, left: &Left<'_>) -> f64 {
+        let mut amounts = [0.0; Class::ALL.len()];
+        let free = float(left.gpu_milli());
+        let supplies = self.supplies(left);
+        for typical in self.shapes() {
+            let supply = supplies.get(typical.need).copied().unwrap_or_default();
+            match class(typical, supply, left) {
+                Class::Usable => {
+                    amounts[Class::LacksGpu as usize] += typical.weight * float(supply.stranded);
+                }
+                class => amounts[class as usize] += typical.weight * free,
+            }
+        }
+        amounts.iter().sum()
+    }
+
+    fn supplies(&self, left: &Left<'_>) -> SmallVec<[Supply; 32]> {
+        self.needs.iter().map(|need| supply(need, left)).collect()
+    }
+}
+
+fn supply(need: &Need, left: &Left<'_>) -> Supply {
+    match need {
+        Need::Whole => supply_by(left, |gpu| u32::from(gpu.is_idle())),
+        Need::Share { milli, memory_mib } => {
+            supply_by(left, |gpu| u32::from(fit::share_fits(gpu, *milli, *memory_mib)))
+        }
+        Need::Mig { profile } => match left.model.and_then(|model| model.profile(profile)) {
+            Some(profile) => supply_by(left, |gpu| fit::instances_in(gpu, profile)),
+            None => Supply::default(),
+        },
+    }
+}
+
+fn supply_by(left: &Left<'_>, times: impl Fn(&GpuFree) -> u32) -> Supply {
+    let mut supply = Supply::default();
+    for gpu in left.gpus {
+        match times(gpu) {
+            0 => supply.stranded += milli(gpu),
+            times => supply.available += times,
+        }
+    }
+    supply
+}
+
+fn class(typical: &TypicalShape, supply: Supply, left: &Left<'_>) -> Class {
+    let shape = &typical.shape;
+    let has_cpu = shape.resources.cpu_milli <= left.cpu_milli;
+    if !shape.gpus.is_some() {
+        return if has_cpu { Class::NotAskedFor } else { Class::NotAskedForLacksCpu };
+    }
+    if !fit::is_allowed(left.class, shape) {
+        return Class::NoAccess;
+    }
+    match (supply.available >= u32::from(shape.gpus.count()), has_cpu) {
+        (true, true) => Class::Usable,
+        (true, false) => Class::LacksCpu,
+        (false, true) => Class::LacksGpu,
+        (false, false) => Class::LacksBoth,
+    }
+}
+
+/// Exact: a node has at most 64,000 thousandths of GPUs.
+fn float(milli: i64) -> f64 {
+    f64::from(i32::try_from(milli).unwrap_or(i32::MAX))
+}

@@ -1,0 +1,317 @@
+//! The judge that a policy makes.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Change, Figures, Meter, cents, expected_loss, is_spare};
+use crate::World;
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::decision::{Move, Placed, Reason};
+use crate::gang::Gang;
+use crate::node::NodeId;
+use crate::objective::fairness::FairShares;
+use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
+use crate::objective::{Unit, Vector, energy};
+use crate::resources::Resources;
+use crate::solve::{Judge, ring_hops};
+use crate::topology::{DomainId, LevelId};
+use crate::workload::{MemberId, Profile, Workload, WorkloadId};
+
+/// What a policy says of decisions on a world as it is now. It is made for one decision, or for
+/// several between which nothing changes.
+#[derive(Clone)]
+pub struct PolicyJudge<'a> {
+    policy: &'a PlacementPolicy,
+    figures: &'a dyn Figures,
+    shares: &'a FairShares,
+    meter: &'a Meter,
+    /// Spare nodes wanted in each domain of a level.
+    spares: Vec<(LevelId, i64)>,
+}
+
+/// What a decision does beside placing the members that are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disturbance<'a> {
+    /// Members of running workloads that are restarted elsewhere.
+    pub moves: &'a [Move],
+    /// Members of running workloads that must go.
+    pub evictions: &'a [MemberId],
+}
+
+impl<'a> PolicyJudge<'a> {
+    /// A judge. `meter` must have read the world. An error: a level of which nodes are to be
+    /// spared is not in the topology.
+    pub fn new(
+        world: &World,
+        policy: &'a PlacementPolicy,
+        figures: &'a dyn Figures,
+        shares: &'a FairShares,
+        meter: &'a Meter,
+    ) -> Result<Self, PolicyError> {
+        let spares = policy.constraints().spares.iter().enumerate().map(|(number, spares)| {
+            let field = format!("constraints.spares[{number}]");
+            Ok((spares.resolve(world, &field)?, spares.nodes))
+        });
+        let spares = spares.collect::<Result<_, _>>()?;
+        Ok(Self { policy, figures, shares, meter, spares })
+    }
+
+    /// Its policy.
+    pub fn policy(&self) -> &'a PlacementPolicy {
+        self.policy
+    }
+
+    /// What a decision costs that may also move and evict what runs. `world` is as it is without
+    /// the decision.
+    pub fn decision_cost(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+    ) -> Vector {
+        let World { cluster, topology, workloads } = world;
+        let mut milli = 0;
+        for one in placed {
+            milli += one.placement.gpus.iter().map(|part| i64::from(part.milli)).sum::<i64>();
+        }
+        let mut cost = Vector::default();
+        let nodes = || placed.iter().map(|one| one.placement.node);
+        cost.set(Unit::Hops, ring_hops(topology, nodes()) + moved_hops(world, disturbance.moves));
+        let disturbed = disturbance.moves.len() + disturbance.evictions.len();
+        cost.set(Unit::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
+        let change = change(world, gang, placed, disturbance);
+        for (_, before, after) in change.states(cluster) {
+            cost = cost.plus(&self.node_cost(cluster, [before, &after], |_| true));
+        }
+        let losses = disturbance.evictions.iter().filter_map(|id| {
+            let tenant = &*workloads.workload(id.workload)?.profile.tenant;
+            Some((tenant, -workloads.member(*id)?.gpu_milli()))
+        });
+        let gain = (&*gang.profile.tenant, milli);
+        let deficit = self.shares.deficit_after(losses.chain([gain]));
+        cost.set(Unit::FairnessDeficit, deficit);
+        cost.set(Unit::ExpectedLostGpuSeconds, loss(world, &gang.profile, nodes(), milli));
+        cost
+    }
+
+    /// Whether a unit has influence: it is in the order, or limited.
+    pub(crate) fn looks_at(&self, unit: Unit) -> bool {
+        let constraints = self.policy.constraints();
+        let is_limited = match unit {
+            Unit::Watts => constraints.max_watts.is_some(),
+            Unit::CentsPerHour => constraints.max_cents_per_hour.is_some(),
+            _ => false,
+        };
+        is_limited || self.policy.has(unit)
+    }
+
+    /// What it costs that a node goes from one state to another, in the units that are wanted.
+    pub(crate) fn node_cost(
+        &self,
+        cluster: &Cluster,
+        [before, after]: [&NodeState; 2],
+        is_wanted: impl Fn(Unit) -> bool,
+    ) -> Vector {
+        let mut cost = Vector::default();
+        if is_wanted(Unit::GpuMilliStranded) {
+            let stranded = self.figures.stranded_milli(cluster, before, after);
+            cost.set(Unit::GpuMilliStranded, stranded);
+        }
+        if is_wanted(Unit::PackingPrice) {
+            cost.set(Unit::PackingPrice, self.figures.price(cluster, before, after));
+        }
+        if is_wanted(Unit::Watts) {
+            cost.set(Unit::Watts, energy::watts(cluster, after) - energy::watts(cluster, before));
+        }
+        if is_wanted(Unit::CentsPerHour) {
+            cost.set(Unit::CentsPerHour, cents(cluster, after) - cents(cluster, before));
+        }
+        cost
+    }
+
+    /// What it costs beside [`Self::node_cost`] that one pod takes so much compute of a node.
+    pub(crate) fn pod_cost(
+        &self,
+        world: &World,
+        profile: &Profile,
+        node: NodeId,
+        milli: i64,
+        is_wanted: impl Fn(Unit) -> bool,
+    ) -> Vector {
+        let mut cost = Vector::default();
+        if is_wanted(Unit::FairnessDeficit) {
+            let deficit = self.shares.deficit_after([(&*profile.tenant, milli)]);
+            cost.set(Unit::FairnessDeficit, deficit);
+        }
+        if is_wanted(Unit::ExpectedLostGpuSeconds) {
+            cost.set(Unit::ExpectedLostGpuSeconds, loss(world, profile, [node], milli));
+        }
+        cost
+    }
+
+    /// Whether a decision is allowed in every respect: as [`Judge::check`] says by its cost, and by
+    /// the nodes that it leaves free.
+    pub fn check_change(
+        &self,
+        world: &World,
+        change: &Change,
+        cost: &Vector,
+    ) -> Result<(), Reason> {
+        self.check(world, cost)?;
+        let cluster = &world.cluster;
+        let gone = change.states(cluster).map(|(node, before, after)| {
+            (node, i64::from(is_spare(cluster, &after)) - i64::from(is_spare(cluster, before)))
+        });
+        self.check_spares(world, gone.filter(|(_, more)| *more != 0))
+    }
+
+    /// As [`Self::check_change`], for a plan.
+    pub fn check_decision(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+        cost: &Vector,
+    ) -> Result<(), Reason> {
+        self.check_change(world, &change(world, gang, placed, disturbance), cost)
+    }
+
+    /// Whether enough nodes stay free after so many more (fewer, if negative) are free of each
+    /// node's domains.
+    pub(crate) fn check_spares(
+        &self,
+        world: &World,
+        changes: impl Iterator<Item = (NodeId, i64)>,
+    ) -> Result<(), Reason> {
+        if self.spares.is_empty() {
+            return Ok(());
+        }
+        let mut by_domain: BTreeMap<DomainId, i64> = BTreeMap::new();
+        for (node, more) in changes {
+            for id in world.topology.ancestors(world.topology.home(node)) {
+                *by_domain.entry(id).or_default() += more;
+            }
+        }
+        for (id, more) in by_domain {
+            let level = world.topology.domain(id).level;
+            let wanted = self.spares.iter().find(|(own, _)| *own == level);
+            let found = self.meter.spares(id) + more;
+            if let Some((_, least)) = wanted
+                && more < 0
+                && found < *least
+            {
+                let domain = domain_words(&world.topology, id);
+                return Err(Reason::Spares { domain, least: *least, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Judge for PolicyJudge<'_> {
+    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed]) -> Vector {
+        self.decision_cost(world, gang, placed, Disturbance::default())
+    }
+
+    fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
+        self.policy.compare(one, other)
+    }
+
+    fn worse_in(&self, taken: &Vector, other: &Vector) -> Option<Unit> {
+        self.policy.worse_in(taken, other)
+    }
+
+    /// Spare nodes are not looked at here, for the cost does not tell them
+    /// ([`PolicyJudge::check_decision`]).
+    fn check(&self, _: &World, cost: &Vector) -> Result<(), Reason> {
+        let constraints = self.policy.constraints();
+        let most_disturbed = match constraints.max_pods_disturbed {
+            _ if !self.policy.is_preempting() => Some(0),
+            most => most,
+        };
+        let limits = [
+            ("pods disturbed", Unit::PodsDisturbed, most_disturbed, 0),
+            ("watts", Unit::Watts, constraints.max_watts, self.meter.watts()),
+            (
+                "cents per hour",
+                Unit::CentsPerHour,
+                constraints.max_cents_per_hour,
+                self.meter.cents_per_hour(),
+            ),
+        ];
+        for (name, unit, most, now) in limits {
+            let found = now.saturating_add(cost.of(unit));
+            if let Some(most) = most
+                && cost.of(unit) > 0
+                && found > most
+            {
+                return Err(Reason::Constraint { unit: name, most, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// GPU-seconds that are lost per hour by expectation where members are placed. Members that run
+/// already are lost with those that come.
+fn loss(
+    world: &World,
+    profile: &Profile,
+    nodes: impl IntoIterator<Item = NodeId>,
+    milli: i64,
+) -> i64 {
+    if profile.seconds_at_risk == 0 {
+        return 0;
+    }
+    let running = world.workloads.named(&profile.name);
+    let running = running.and_then(|id| world.workloads.workload(id));
+    let all = milli + running.map_or(0, Workload::gpu_milli);
+    expected_loss(&world.cluster, nodes, all, profile.seconds_at_risk)
+}
+
+/// What a decision makes of the nodes.
+fn change(world: &World, gang: &Gang, placed: &[Placed], disturbance: Disturbance<'_>) -> Change {
+    let World { cluster, workloads, .. } = world;
+    let mut change = Change::default();
+    for id in disturbance.evictions {
+        if let Some(member) = workloads.member(*id) {
+            change.release(cluster, &member.shape.resources, &member.placement);
+        }
+    }
+    let moves =
+        disturbance.moves.iter().filter_map(|one| Some((one, workloads.member(one.member)?)));
+    for (_, member) in moves.clone() {
+        change.release(cluster, &member.shape.resources, &member.placement);
+    }
+    for (one, member) in moves {
+        change.place(cluster, &member.shape.resources, &one.to);
+    }
+    for one in placed {
+        let shape = gang.groups.get(one.group as usize).map(|group| &group.shape);
+        let requests = shape.map_or_else(Resources::default, |shape| shape.resources);
+        change.place(cluster, &requests, &one.placement);
+    }
+    change
+}
+
+/// How many more hops the rings of moved workloads have.
+fn moved_hops(world: &World, moves: &[Move]) -> i64 {
+    let ids: BTreeSet<WorkloadId> = moves.iter().map(|one| one.member.workload).collect();
+    let to: BTreeMap<MemberId, NodeId> =
+        moves.iter().map(|one| (one.member, one.to.node)).collect();
+    let mut more = 0;
+    for id in ids {
+        let Some(workload) = world.workloads.workload(id) else { continue };
+        let members = (0..).zip(&workload.members).filter_map(|(number, member)| {
+            let member_id = MemberId { workload: id, member: number };
+            Some((member_id, member.as_ref()?.placement.node))
+        });
+        let after = members.clone().map(|(id, node)| to.get(&id).copied().unwrap_or(node));
+        more += ring_hops(&world.topology, after);
+        more -= ring_hops(&world.topology, members.map(|(_, node)| node));
+    }
+    more
+}

@@ -1,0 +1,300 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::World;
+use crate::decision::{Move, Placed, Reason};
+use crate::gang::Gang;
+use crate::gpu::{GpuModel, Slices};
+use crate::node::{NodeClass, NodeSpec};
+use crate::objective::fairness::{FairShares, Tenant};
+use crate::objective::policy::PlacementPolicy;
+use crate::objective::{Unit, Vector};
+use crate::placement::{GpuPart, Placement};
+use crate::resources::Resources;
+use crate::shape::{GpuDemand, Shape};
+use crate::solve::Judge;
+use crate::topology::{Level, Topology};
+use crate::workload::{Member, MemberId, Profile, Workload, Workloads};
+
+/// Two racks of two nodes; each node has two GPUs, 8 cores in two packages, and costs 100 cents per
+/// hour. `n0` fails the most often.
+fn world() -> World {
+    let model = GpuModel {
+        name: "T4".to_owned(),
+        memory_mib: 16_000,
+        idle_watts: 10,
+        full_watts: 70,
+        mig: Vec::new(),
+    };
+    let node = |number: u32| {
+        let class = NodeClass {
+            capacity: Resources { cpu_milli: 16_000, memory_mib: 64_000, pods: 10 },
+            gpus: 2,
+            cents_per_hour: 100,
+            idle_watts: 40,
+            full_watts: 200,
+            package_cores: 4,
+            hazard_ppm: if number == 0 { 900 } else { 100 },
+            ..NodeClass::default()
+        };
+        let labels = [("rack".to_owned(), format!("r{}", number / 2))].into();
+        NodeSpec { name: format!("n{number}").into(), class, labels }
+    };
+    let nodes: Vec<_> = (0..4).map(node).collect();
+    let levels = [Level { name: "rack".into(), label: "rack".to_owned(), is_unique: false }];
+    let topology = Topology::from_labels(&levels, nodes.iter().map(|node| &node.labels)).unwrap();
+    let cluster = Cluster::new(vec![model], nodes).unwrap();
+    World { cluster, topology, workloads: Workloads::default() }
+}
+
+fn at(node: u32, parts: &[(u16, u16, u32)]) -> Placement {
+    let part = |&(gpu, milli, memory_mib)| GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
+    Placement { node: NodeId(node), gpus: parts.iter().map(part).collect() }
+}
+
+fn placed(places: &[Placement]) -> Vec<Placed> {
+    let placed =
+        |(rank, place): (u32, &Placement)| Placed { group: 0, rank, placement: place.clone() };
+    (0..).zip(places).map(placed).collect()
+}
+
+fn gang(cpu_milli: i64, count: u32) -> Gang {
+    let shape = Shape::new(Resources::of_pod(cpu_milli, 0), GpuDemand::of(1, 500));
+    Gang::new("asked", shape, count)
+}
+
+/// The cost of placing members of 3000 milli-CPU each.
+fn cost(world: &World, figures: &dyn Figures, places: &[Placement]) -> Vector {
+    let policy = PlacementPolicy::default();
+    let (shares, mut meter) = (FairShares::default(), Meter::default());
+    meter.read(world);
+    let judge = PolicyJudge::new(world, &policy, figures, &shares, &meter).unwrap();
+    let count = u32::try_from(places.len()).unwrap();
+    let mut gang = gang(3000, count);
+    gang.profile.seconds_at_risk = 600;
+    judge.cost(world, &gang, &placed(places))
+}
+
+fn run(world: &mut World, name: &str, tenant: &str, places: &[Placement]) {
+    let shape = Arc::new(Shape::new(Resources::of_pod(1000, 0), GpuDemand::of(1, 500)));
+    let member = |placement: &Placement| {
+        world.cluster.place(&shape.resources, placement).unwrap();
+        Some(Member { shape: Arc::clone(&shape), placement: placement.clone() })
+    };
+    let members = places.iter().map(member).collect();
+    let profile = Profile { tenant: tenant.into(), ..Profile::new(name) };
+    world.workloads.add(Workload { profile, min_members: 1, members }).unwrap();
+}
+
+#[test]
+fn hops_are_those_of_the_ring_back_to_the_first_rank() {
+    let world = world();
+    let hops = |nodes: &[u32]| {
+        let places: Vec<_> = nodes.iter().map(|node| at(*node, &[])).collect();
+        cost(&world, &NoFigures, &places).of(Unit::Hops)
+    };
+    assert_eq!(hops(&[0]), 0);
+    assert_eq!(hops(&[0, 1]), 2 + 2);
+    assert_eq!(hops(&[0, 0, 1, 2]), 2 + 4 + 4);
+    assert_eq!(hops(&[0, 2, 1, 3]), 4 * 4, "the order of ranks matters");
+}
+
+#[test]
+fn watts_are_those_that_are_added() {
+    let mut world = world();
+    let watts =
+        |world: &World, places: &[Placement]| cost(world, &NoFigures, places).of(Unit::Watts);
+    // A GPU wakes (10 -> 70) and one of two packages of four cores does (20 -> 100).
+    assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)])]), 60 + 80);
+    // Two GPUs, and 6,000 milli are three cores: still one package.
+    assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)]), at(1, &[(1, 500, 0)])]), 120 + 80);
+    // On two nodes it costs twice as much.
+    assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)]), at(2, &[(0, 500, 0)])]), 2 * 140);
+    run(&mut world, "runs", "a", &[at(1, &[(0, 500, 0)])]);
+    assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)])]), 0, "both are awake");
+    // With 1,000 of what runs, 9,000 are five cores: the second package wakes.
+    let three = [at(1, &[(0, 100, 0)]), at(1, &[(0, 100, 0)]), at(1, &[(0, 100, 0)])];
+    assert_eq!(watts(&world, &three), 80);
+}
+
+#[test]
+fn cents_follow_the_larger_part_of_the_node() {
+    let mut world = world();
+    let cents =
+        |world: &World, place: Placement| cost(world, &NoFigures, &[place]).of(Unit::CentsPerHour);
+    // 3,000 of 16,000 milli-CPU are 18.75 %; rounded up.
+    assert_eq!(cents(&world, at(1, &[])), 19);
+    assert_eq!(cents(&world, at(1, &[(0, 500, 0)])), 25);
+    // All memory of a GPU takes the GPU, however little compute goes with it.
+    assert_eq!(cents(&world, at(1, &[(0, 1, 16_000)])), 50);
+    run(&mut world, "runs", "a", &[at(1, &[(0, 1000, 0)])]);
+    // Half of the node is paid for by its GPU; 4,000 milli-CPU are less.
+    assert_eq!(cents(&world, at(1, &[])), 0);
+    assert_eq!(cents(&world, at(1, &[(1, 10, 0)])), 1, "50.5 %, rounded up");
+}
+
+#[test]
+fn a_whole_gang_is_at_risk_on_each_of_its_nodes() {
+    let mut world = world();
+    let lost = |world: &World, places: &[Placement]| {
+        cost(world, &NoFigures, places).of(Unit::ExpectedLostGpuSeconds)
+    };
+    let whole = |node| at(node, &[(0, 1000, 0), (1, 1000, 0)]);
+    // (900 + 100) ppm x 4 GPUs x 600 s = 2.4; (100 + 100) x 4 x 600 = 0.48.
+    assert_eq!(lost(&world, &[whole(0), whole(1)]), 2);
+    assert_eq!(lost(&world, &[whole(1), whole(2)]), 0);
+    // Four members on one node: it fails once. 900 x 2 x 600 = 1.08.
+    let half = |gpu| at(0, &[(gpu, 500, 0)]);
+    assert_eq!(lost(&world, &[half(0), half(0), half(1), half(1)]), 1);
+    // A late member: what runs is lost with it. 900 ppm x (1 + 2) x 600 = 1.62.
+    run(&mut world, "asked", "a", &[whole(2)]);
+    assert_eq!(lost(&world, &[at(0, &[(0, 1000, 0)])]), 2);
+}
+
+#[test]
+fn stranding_is_that_of_the_fragmentation_measure_and_the_price_is_handed_on() {
+    let mut world = world();
+    run(&mut world, "runs", "a", &[at(1, &[(0, 700, 0)])]);
+    let half = Shape::new(Resources::of_pod(1000, 0), GpuDemand::of(1, 500));
+    let whole = Shape::new(Resources::of_pod(1000, 0), GpuDemand::Whole { count: 1 });
+    let typical = Typical::new(world.cluster.models(), [(&half, 3), (&whole, 1)]);
+    let cpu = |_: &Cluster, before: &NodeState, after: &NodeState| {
+        before.free.cpu_milli - after.free.cpu_milli
+    };
+    let figures = Measured { typical: &typical, price: cpu };
+    // On the idle n2 the half of a GPU is taken: the other half is of no use for whole GPUs, which
+    // are a quarter of all: 500 / 4.
+    let cost = cost(&world, &figures, &[at(2, &[(0, 500, 0)])]);
+    assert_eq!(cost.of(Unit::GpuMilliStranded), 125);
+    assert_eq!(cost.of(Unit::PackingPrice), 3000);
+    // As the measure itself says, on every node.
+    let fragmentation = crate::fragmentation::Fragmentation::new(Arc::new(typical.clone()));
+    let shape = Shape::new(Resources::of_pod(3000, 0), GpuDemand::of(1, 300));
+    for place in [at(1, &[(0, 300, 0)]), at(1, &[(1, 300, 0)]), at(3, &[(1, 300, 0)])] {
+        let said = fragmentation.increase(&world.cluster, &place, &shape);
+        let ours = self::tests::cost(&world, &figures, &[place]).of(Unit::GpuMilliStranded);
+        assert_eq!(ours, said);
+    }
+}
+
+#[test]
+fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
+    let mut world = world();
+    run(&mut world, "near", "a", &[at(0, &[(0, 500, 0)]), at(1, &[(0, 500, 0)])]);
+    run(&mut world, "gone", "b", &[at(1, &[(1, 500, 0)])]);
+    let policy = PlacementPolicy::default();
+    let mut meter = Meter::default();
+    meter.read(&world);
+    let tenant = |used, waiting| Tenant { weight: 1, used, waiting };
+    let tenants = [("a", tenant(1000, 0)), ("b", tenant(500, 0)), ("default", tenant(0, 1000))];
+    let tenants = tenants.into_iter().map(|(name, tenant)| (Arc::from(name), tenant)).collect();
+    let shares = FairShares::new(8000, tenants);
+    let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+    let near = world.workloads.named("near").unwrap();
+    let gone = world.workloads.named("gone").unwrap();
+    // The second member of near goes from n1 to n2, in the other rack.
+    let moves =
+        [Move { member: MemberId { workload: near, member: 1 }, to: at(2, &[(0, 500, 0)]) }];
+    let evictions = [MemberId { workload: gone, member: 0 }];
+    let placed = placed(&[at(1, &[(0, 500, 0)]), at(1, &[(1, 500, 0)])]);
+    let disturbance = Disturbance { moves: &moves, evictions: &evictions };
+    let cost = judge.decision_cost(&world, &gang(1000, 2), &placed, disturbance);
+    assert_eq!(cost.of(Unit::PodsDisturbed), 2);
+    assert_eq!(
+        cost.of(Unit::Hops),
+        8 - 4,
+        "near's ring grows from 4 to 8; the gang is on one node"
+    );
+    // n1 has 2,000 milli-CPU and both GPUs in use before and after; n2 wakes a GPU and a package.
+    assert_eq!(cost.of(Unit::Watts), 60 + 80);
+    assert_eq!(cost.of(Unit::CentsPerHour), 25);
+    // The default tenant has its 1,000 and b lacks the 500 that it lost.
+    assert_eq!(cost.of(Unit::FairnessDeficit), 500);
+    assert_eq!(judge.check_decision(&world, &gang(1000, 2), &placed, disturbance, &cost), Ok(()));
+}
+
+#[test]
+fn a_meter_that_follows_changes_says_what_a_new_one_says() {
+    let mut world = world();
+    let mut meter = Meter::default();
+    let root = crate::topology::Topology::ROOT;
+    meter.read(&world);
+    assert_eq!((meter.watts(), meter.cents_per_hour(), meter.spares(root)), (4 * 60, 0, 4));
+    run(&mut world, "one", "a", &[at(0, &[(0, 500, 0)]), at(1, &[(0, 500, 0)])]);
+    world.cluster.set_open(NodeId(3), false).unwrap();
+    meter.read(&world);
+    let racks: Vec<_> = world.topology.children(root).map(|rack| meter.spares(rack)).collect();
+    assert_eq!((meter.watts(), meter.cents_per_hour()), (4 * 60 + 2 * 140, 2 * 25));
+    assert_eq!((meter.spares(root), racks), (1, vec![0, 1]));
+    let place = at(0, &[(0, 500, 0)]);
+    world.cluster.release(&Resources::of_pod(1000, 0), &place).unwrap();
+    meter.read(&world);
+    let mut fresh = Meter::default();
+    fresh.read(&world);
+    for domain in world.topology.domains().map(|(id, _)| id) {
+        assert_eq!(meter.spares(domain), fresh.spares(domain));
+    }
+    assert_eq!(meter.watts(), fresh.watts());
+    assert_eq!(meter.cents_per_hour(), fresh.cents_per_hour());
+}
+
+#[test]
+fn limits_hold_for_the_whole_cluster_and_only_against_what_makes_it_worse() {
+    let mut world = world();
+    run(&mut world, "runs", "a", &[at(0, &[(0, 1000, 0)])]);
+    let mut meter = Meter::default();
+    meter.read(&world);
+    assert_eq!((meter.watts(), meter.cents_per_hour()), (4 * 60 + 140, 50));
+    let check = |constraints: serde_json::Value, unit: Unit, more: i64| {
+        let policy = serde_json::json!({
+            "name": "limits", "order": [{ "unit": "hops" }], "constraints": constraints,
+        });
+        let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
+        let shares = FairShares::default();
+        let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+        let mut cost = Vector::default();
+        cost.set(unit, more);
+        judge.check(&world, &cost).map_err(|reason| reason.to_string())
+    };
+    let watts = |most, more| check(serde_json::json!({ "maxWatts": most }), Unit::Watts, more);
+    assert_eq!(watts(400, 20), Ok(()));
+    assert_eq!(
+        watts(400, 21),
+        Err("the policy allows at most 400 watts; the best plan would make it 401".to_owned())
+    );
+    assert_eq!(watts(100, 0), Ok(()), "the limit is broken already, but not by this");
+    let cents = serde_json::json!({ "maxCentsPerHour": 60 });
+    assert!(check(cents.clone(), Unit::CentsPerHour, 10).is_ok());
+    assert!(check(cents, Unit::CentsPerHour, 11).is_err());
+    let pods = serde_json::json!({ "maxPodsDisturbed": 2 });
+    assert!(check(pods.clone(), Unit::PodsDisturbed, 2).is_ok());
+    assert!(check(pods, Unit::PodsDisturbed, 3).is_err());
+    assert!(check(serde_json::json!({ "maxPodsDisturbed": 0 }), Unit::PodsDisturbed, 1).is_err());
+}
+
+#[test]
+fn spare_nodes_are_left_free_in_each_domain() {
+    let mut world = world();
+    run(&mut world, "runs", "a", &[at(0, &[(0, 500, 0)])]);
+    let mut meter = Meter::default();
+    meter.read(&world);
+    let policy = serde_json::json!({
+        "name": "spares", "order": [{ "unit": "hops" }],
+        "constraints": { "spares": [{ "level": "rack", "nodes": 1 }] },
+    });
+    let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
+    let shares = FairShares::default();
+    let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+    let check = |nodes: &[u32]| {
+        let places: Vec<_> = nodes.iter().map(|node| at(*node, &[(1, 500, 0)])).collect();
+        let count = u32::try_from(nodes.len()).unwrap();
+        let placed = placed(&places);
+        let none = Disturbance::default();
+        judge.check_decision(&world, &gang(1000, count), &placed, none, &Vector::default())
+    };
+    assert_eq!(check(&[0]), Ok(()), "n0 is used already");
+    assert_eq!(check(&[2]), Ok(()), "n3 stays free");
+    let refused = Reason::Spares { domain: "rack r0".to_owned(), least: 1, found: 0 };
+    assert_eq!(check(&[1]), Err(refused));
+    assert!(check(&[2, 3]).is_err());
+}

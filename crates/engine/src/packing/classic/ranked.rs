@@ -1,0 +1,166 @@
+//! Policies that score nodes and take the best.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::groups::Groups;
+use super::index::Index;
+use crate::cluster::Cluster;
+use crate::cluster::states::{NodeState, StateId};
+use crate::fit;
+use crate::fragmentation::Left;
+use crate::node::NodeId;
+use crate::packing::{Choice, Packing, Rival};
+use crate::pick::Gpus;
+use crate::placement::{GpuParts, Placement};
+use crate::shape::{GpuDemand, Shape};
+
+/// Most shapes whose scores are kept. Beyond it all are forgotten and scored anew.
+const MOST_SHAPES: usize = 4096;
+
+/// How a policy scores.
+pub trait Rule: Send {
+    /// The policy's name.
+    fn name(&self) -> &'static str;
+
+    /// The score of nodes on which the pod fits; more is better.
+    fn score(&mut self, candidate: &Candidate<'_>) -> i32;
+
+    /// The GPUs the pod gets of the node that was chosen.
+    fn gpus(&mut self, cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<GpuParts> {
+        Gpus::of_node(cluster, node).demanded(&shape.gpus)
+    }
+
+    /// What the policy knows of a node beside its state; nodes of different marks are scored apart.
+    fn marks(&self, node: NodeId) -> u128 {
+        let _ = node;
+        0
+    }
+
+    /// A pod was put there. Whether the node's marks changed.
+    fn placed(&mut self, shape: &Shape, node: NodeId) -> bool {
+        let _ = (shape, node);
+        false
+    }
+
+    /// A pod has left. Whether the node's marks changed.
+    fn released(&mut self, shape: &Shape, node: NodeId) -> bool {
+        let _ = (shape, node);
+        false
+    }
+}
+
+/// Nodes that are alike and on which a pod fits.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The nodes' state.
+    pub id: StateId,
+    /// What they have free.
+    pub state: &'a NodeState,
+    /// Their marks.
+    pub marks: u128,
+    /// What the pod asks for.
+    pub shape: &'a Shape,
+}
+
+impl<'a> Candidate<'a> {
+    /// What is left of the nodes.
+    pub fn left(&self) -> Left<'a> {
+        Left::of_state(self.cluster, self.state)
+    }
+
+    /// The GPUs of the state.
+    pub fn gpus(&self) -> Gpus<'a> {
+        Gpus::of_state(self.cluster, self.state)
+    }
+
+    /// Compute that the pod would take, in thousandths of a GPU.
+    pub fn total_milli(&self) -> i64 {
+        match &self.shape.gpus {
+            GpuDemand::Mig { count, profile } => {
+                let profile = self.gpus().model.and_then(|model| model.profile(profile));
+                i64::from(*count) * profile.map_or(0, |profile| i64::from(profile.milli))
+            }
+            demand => demand.total_milli(),
+        }
+    }
+}
+
+/// A policy by a rule: the greatest score, then the lowest rank of the node.
+#[derive(Debug)]
+pub struct Ranked<R> {
+    rule: R,
+    groups: Groups,
+    indexes: FxHashMap<Arc<Shape>, Index>,
+    /// Nodes whose marks changed since the groups were looked at.
+    marked: Vec<NodeId>,
+}
+
+impl<R: Rule> Ranked<R> {
+    /// A policy by this rule; nodes that score the same are ordered by `ties`, as
+    /// [`super::Setup::ties`] says.
+    pub fn new(rule: R, ties: Vec<u32>) -> Self {
+        let (indexes, marked) = (FxHashMap::default(), Vec::new());
+        Self { rule, groups: Groups::new(ties), indexes, marked }
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &R {
+        &self.rule
+    }
+}
+
+impl<R: Rule> Packing for Ranked<R> {
+    fn name(&self) -> &'static str {
+        self.rule.name()
+    }
+
+    fn placed(&mut self, shape: &Arc<Shape>, placement: &Placement) {
+        if self.rule.placed(shape, placement.node) {
+            self.marked.push(placement.node);
+        }
+    }
+
+    fn released(&mut self, shape: &Arc<Shape>, placement: &Placement) {
+        if self.rule.released(shape, placement.node) {
+            self.marked.push(placement.node);
+        }
+    }
+
+    fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
+        let Self { rule, groups, indexes, marked } = self;
+        groups.update(cluster, marked, |node| rule.marks(node));
+        marked.clear();
+        if indexes.len() >= MOST_SHAPES && !indexes.contains_key(shape) {
+            indexes.clear();
+        }
+        let index = indexes.entry(Arc::clone(shape)).or_default();
+        index.catch_up(groups, |(id, marks)| {
+            let state = cluster.states().state(id)?;
+            let candidate = Candidate { cluster, id, state, marks, shape };
+            fit::fits(cluster, state, shape).then(|| rule.score(&candidate))
+        });
+        let (best, second) = index.best()?;
+        let node = groups.node(best.rank)?;
+        let gpus = rule.gpus(cluster, node, shape)?;
+        let runner_up = second.and_then(|second| {
+            Some(Rival { node: groups.node(second.rank)?, score: second.score.into() })
+        });
+        let placement = Placement { node, gpus };
+        Some(Choice { placement, score: best.score.into(), runner_up })
+    }
+}
+
+/// A whole number for a formula that the source computes in floating point. Exact.
+pub(super) fn float(whole: i64) -> f64 {
+    f64::from(i32::try_from(whole).unwrap_or(if whole < 0 { i32::MIN } else { i32::MAX }))
+}
+
+/// The whole part of a number, as the source cuts scores.
+#[expect(clippy::cast_possible_truncation, reason = "cutting is what the source does")]
+pub(super) fn truncated(score: f64) -> i32 {
+    score as i32
+}

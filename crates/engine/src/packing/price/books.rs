@@ -1,0 +1,143 @@
+//! What the policy keeps about a cluster from one decision to the next.
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::candidates::{self, Appraisal};
+use super::index::{Index, Place};
+use super::ledger::Ledger;
+use super::popularity::Popularity;
+use super::tables::Tables;
+use crate::cluster::Cluster;
+use crate::cluster::log::Changes;
+use crate::cluster::states::StateId;
+use crate::packing::{Choice, Rival};
+use crate::pick::{self, Gpus};
+use crate::placement::Placement;
+use crate::shape::{GpuDemand, Shape};
+
+/// Shapes whose scores are kept at least.
+const FEWEST_INDICES: usize = 32;
+/// States times shapes whose scores are kept at most, beyond the fewest: some 100 MB.
+const MOST_SCORES: usize = 1 << 20;
+
+/// Tables, and everything that was computed with them.
+#[derive(Clone, Debug)]
+pub(super) struct Books {
+    tables: Tables,
+    ledger: Ledger,
+    /// By slot of the state, with its stamp.
+    appraisals: Vec<Option<(u32, Appraisal)>>,
+    /// By slot of the state: the decision in which it was last scored.
+    scored: Vec<u64>,
+    indices: FxHashMap<Arc<Shape>, Index>,
+    decisions: u64,
+}
+
+impl Books {
+    pub(super) fn new(cluster: &Cluster, popularity: &Popularity, is_learned: bool) -> Self {
+        let tables = Tables::new(cluster, popularity, is_learned);
+        Self {
+            ledger: Ledger::of(cluster, &tables),
+            tables,
+            appraisals: Vec::new(),
+            scored: Vec::new(),
+            indices: FxHashMap::default(),
+            decisions: 0,
+        }
+    }
+
+    /// Whether the tables know all classes and models.
+    pub(super) fn is_for(&self, cluster: &Cluster) -> bool {
+        self.tables.is_for(cluster)
+    }
+
+    /// How many pods fill the cluster when it is empty.
+    pub(super) fn pods_to_fill(&self, cluster: &Cluster) -> u64 {
+        self.tables.pods_to_fill(cluster)
+    }
+
+    /// The best place for a pod now.
+    pub(super) fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
+        self.decisions += 1;
+        self.ledger.catch_up(cluster, &self.tables);
+        let tight = self.ledger.tight(&self.tables);
+        let mut index = self.take_index(cluster, shape);
+        self.catch_up(cluster, &mut index);
+        let best = index.best(cluster, tight);
+        self.indices.insert(Arc::clone(shape), index);
+        let (best, rival) = best?;
+        let placement = placement(cluster, shape, &best)?;
+        let runner_up = rival.map(|place| Rival { node: place.entry.node, score: place.score() });
+        Some(Choice { placement, score: best.score(), runner_up })
+    }
+
+    /// The scores of a shape. Where many shapes are kept, the one goes that was not asked for the
+    /// longest.
+    fn take_index(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Index {
+        let mut index = self.indices.remove(shape).unwrap_or_else(|| {
+            let most = MOST_SCORES / cluster.states().slot_count().max(1);
+            if self.indices.len() >= most.max(FEWEST_INDICES) {
+                let oldest = self.indices.values().min_by_key(|index| index.used);
+                let oldest = oldest.map(|index| Arc::clone(&index.shape));
+                oldest.and_then(|shape| self.indices.remove(&shape));
+            }
+            Index::new(shape)
+        });
+        index.used = self.decisions;
+        index
+    }
+
+    /// Scores the states that nodes came to since the shape was last asked for.
+    fn catch_up(&mut self, cluster: &Cluster, index: &mut Index) {
+        let states = cluster.states();
+        self.appraisals.resize(states.slot_count(), None);
+        self.scored.resize(states.slot_count(), 0);
+        match cluster.log().read(&mut index.cursor) {
+            Changes::Nodes(nodes) => {
+                for node in nodes {
+                    let id = cluster.state(*node);
+                    // Others of the state are represented by its first node.
+                    if self.scored[id.slot as usize] != self.decisions
+                        && states.first_node(id) == Some(*node)
+                    {
+                        self.score(cluster, id, index);
+                    }
+                }
+            }
+            Changes::All => {
+                index.clear();
+                states.iter().for_each(|(id, _, _)| self.score(cluster, id, index));
+            }
+        }
+        index.tidy(cluster);
+    }
+
+    fn score(&mut self, cluster: &Cluster, id: StateId, index: &mut Index) {
+        let slot = id.slot as usize;
+        let states = cluster.states();
+        let (Some(state), Some(node)) = (states.state(id), states.first_node(id)) else { return };
+        self.scored[slot] = self.decisions;
+        let known = self.appraisals[slot].take().filter(|(stamp, _)| *stamp == id.stamp);
+        let (_, appraisal) =
+            known.unwrap_or_else(|| (id.stamp, Appraisal::of(cluster, &self.tables, state)));
+        let ways = candidates::candidates(cluster, &self.tables, state, &appraisal, &index.shape);
+        index.note(node, id, &ways);
+        self.appraisals[slot] = Some((id.stamp, appraisal));
+    }
+}
+
+fn placement(cluster: &Cluster, shape: &Shape, place: &Place) -> Option<Placement> {
+    let node = place.entry.node;
+    let gpus = match (&shape.gpus, place.entry.level) {
+        (GpuDemand::Share { milli, memory_mib, .. }, Some(level)) => {
+            pick::share_at(cluster, node, *milli, *memory_mib, level)?
+        }
+        (demand, _) => Gpus::of_node(cluster, node).demanded(demand)?,
+    };
+    Some(Placement { node, gpus })
+}

@@ -1,0 +1,195 @@
+//! Where a shape would go, best place first, kept by what changed.
+//!
+//! States of nodes are scored, not nodes. Each score lies in a heap with the first node of its
+//! state; scores that the reserve treats alike, because the same shapes would lose places, share a
+//! heap. So which shapes are tight decides only which heaps' tops are compared, and may change at
+//! any decision without anything being scored anew.
+//!
+//! What is no longer true stays in the heaps until it comes to the top. Each live state that the
+//! shape fits has, for each candidate, an entry whose node is the state's first or a lower one: when
+//! a node becomes first of a state, it is in the log. An entry that comes to the top and whose node
+//! has left the state gives way to one for the state's first node.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use super::candidates::Candidates;
+use super::potential::UNIT;
+use crate::cluster::Cluster;
+use crate::cluster::log::Cursor;
+use crate::cluster::states::StateId;
+use crate::node::NodeId;
+use crate::pick::Level;
+use crate::shape::Shape;
+
+/// What a place of the reserve costs: more than any node is worth.
+const RESERVED: i64 = 100_000 * UNIT;
+
+/// The scores of one shape.
+#[derive(Clone, Debug)]
+pub(super) struct Index {
+    pub(super) shape: Arc<Shape>,
+    pub(super) cursor: Cursor,
+    /// When it was last asked.
+    pub(super) used: u64,
+    /// By the shapes of the reserve that lose a place.
+    heaps: BTreeMap<u64, BinaryHeap<Entry>>,
+    entries: usize,
+}
+
+/// A place of the shape and its score.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) gain: i64,
+    pub(super) node: NodeId,
+    pub(super) state: StateId,
+    pub(super) level: Option<Level>,
+}
+
+/// A place, and how it compares: fewer tight shapes that lose, then more gain, then the lower node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) losses: u32,
+    pub(super) entry: Entry,
+}
+
+impl Place {
+    /// The two measures as one.
+    pub(super) fn score(&self) -> i64 {
+        self.entry.gain.saturating_sub(RESERVED.saturating_mul(self.losses.into()))
+    }
+}
+
+impl Index {
+    pub(super) fn new(shape: &Arc<Shape>) -> Self {
+        let (shape, cursor) = (Arc::clone(shape), Cursor::default());
+        Self { shape, cursor, used: 0, heaps: BTreeMap::new(), entries: 0 }
+    }
+
+    /// Forgets all scores.
+    pub(super) fn clear(&mut self) {
+        self.heaps.clear();
+        self.entries = 0;
+    }
+
+    /// Notes the candidates of a state and its first node.
+    pub(super) fn note(&mut self, node: NodeId, state: StateId, candidates: &Candidates) {
+        for one in candidates {
+            let entry = Entry { gain: one.gain, node, state, level: one.level };
+            self.heaps.entry(one.losers).or_default().push(entry);
+            self.entries += 1;
+        }
+    }
+
+    /// The best place when these shapes are tight, and the best in another state.
+    pub(super) fn best(&mut self, cluster: &Cluster, tight: u64) -> Option<(Place, Option<Place>)> {
+        let mut best: Option<Place> = None;
+        let mut is_some_empty = false;
+        for (losers, heap) in &mut self.heaps {
+            let Some(entry) = top(cluster, heap) else {
+                is_some_empty = true;
+                continue;
+            };
+            let place = Place { losses: (losers & tight).count_ones(), entry };
+            if best.is_none_or(|other| place > other) {
+                best = Some(place);
+            }
+        }
+        if is_some_empty {
+            self.heaps.retain(|_, heap| !heap.is_empty());
+        }
+        let best = best?;
+        let mut rival: Option<Place> = None;
+        for (losers, heap) in &mut self.heaps {
+            let Some(entry) = second(cluster, heap, best.entry.state) else { continue };
+            let place = Place { losses: (losers & tight).count_ones(), entry };
+            if rival.is_none_or(|other| place > other) {
+                rival = Some(place);
+            }
+        }
+        Some((best, rival))
+    }
+
+    /// Throws away what is no longer true once it is most of what is kept.
+    pub(super) fn tidy(&mut self, cluster: &Cluster) {
+        if self.entries < 64 + 4 * cluster.states().slot_count() {
+            return;
+        }
+        for heap in self.heaps.values_mut() {
+            let entries = std::mem::take(heap).into_vec();
+            let current = |entry: Entry| current(cluster, entry);
+            let mut entries: Vec<Entry> = entries.into_iter().filter_map(current).collect();
+            entries.sort_unstable();
+            entries.dedup();
+            *heap = entries.into();
+        }
+        self.heaps.retain(|_, heap| !heap.is_empty());
+        self.entries = self.heaps.values().map(BinaryHeap::len).sum();
+    }
+}
+
+/// The entry with the first node of its state; none if no node is in the state any more.
+fn current(cluster: &Cluster, entry: Entry) -> Option<Entry> {
+    let node = cluster.states().first_node(entry.state)?;
+    Some(Entry { node, ..entry })
+}
+
+/// The best entry that is true.
+fn top(cluster: &Cluster, heap: &mut BinaryHeap<Entry>) -> Option<Entry> {
+    loop {
+        let mut first = heap.peek_mut()?;
+        match current(cluster, *first) {
+            Some(entry) if entry == *first => return Some(entry),
+            // Sifted to where it belongs when `first` is dropped.
+            Some(entry) => *first = entry,
+            None => drop(std::collections::binary_heap::PeekMut::pop(first)),
+        }
+    }
+}
+
+/// The best entry that is true and of another state.
+fn second(cluster: &Cluster, heap: &mut BinaryHeap<Entry>, state: StateId) -> Option<Entry> {
+    let first = top(cluster, heap)?;
+    if first.state != state {
+        return Some(first);
+    }
+    heap.pop();
+    // Copies of the entry go for good.
+    let second = loop {
+        match top(cluster, heap) {
+            Some(entry) if entry == first => drop(heap.pop()),
+            other => break other,
+        }
+    };
+    heap.push(first);
+    second
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key =
+            |entry: &Self| (entry.gain, Reverse(entry.node), entry.state, Reverse(entry.level));
+        key(self).cmp(&key(other))
+    }
+}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let key =
+            |place: &Self| (Reverse(place.losses), place.entry.gain, Reverse(place.entry.node));
+        key(self).cmp(&key(other)).then_with(|| self.entry.cmp(&other.entry))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

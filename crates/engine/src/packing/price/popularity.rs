@@ -1,0 +1,99 @@
+//! How often each shape is asked for.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::shape::Shape;
+
+/// One pod, in the units that popularity is counted in: forgetting takes small parts of a pod.
+pub(super) const POD: i64 = 1 << 16;
+/// What is remembered is this many sixteenths of what it was, at each step of forgetting.
+const KEPT: i64 = 15;
+/// Less than this much of a pod is nothing.
+const LEAST: i64 = POD / 64;
+
+/// How often each shape is asked for, by weight.
+#[derive(Clone, Debug, Default)]
+pub struct Popularity {
+    entries: Vec<Entry>,
+    by_shape: FxHashMap<Arc<Shape>, usize>,
+    total: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) shape: Arc<Shape>,
+    pub(super) weight: i64,
+}
+
+impl Popularity {
+    /// These shapes so many times.
+    pub fn of(counts: impl IntoIterator<Item = (Arc<Shape>, u64)>) -> Self {
+        let mut popularity = Self::default();
+        for (shape, count) in counts {
+            let count = i64::try_from(count).unwrap_or(i64::MAX).min(i64::MAX / POD / 1024);
+            popularity.add(&shape, count.saturating_mul(POD));
+        }
+        popularity
+    }
+
+    /// One more pod of a shape.
+    pub fn count(&mut self, shape: &Arc<Shape>) {
+        self.add(shape, POD);
+    }
+
+    fn add(&mut self, shape: &Arc<Shape>, weight: i64) {
+        self.total = self.total.saturating_add(weight);
+        if let Some(at) = self.by_shape.get(shape) {
+            let entry = &mut self.entries[*at];
+            entry.weight = entry.weight.saturating_add(weight);
+            return;
+        }
+        self.by_shape.insert(Arc::clone(shape), self.entries.len());
+        self.entries.push(Entry { shape: Arc::clone(shape), weight });
+    }
+
+    /// Makes everything that was counted a sixteenth lighter, so that new pods weigh more.
+    pub(super) fn forget(&mut self) {
+        for entry in &mut self.entries {
+            entry.weight = entry.weight * KEPT / 16;
+        }
+        self.entries.retain(|entry| entry.weight >= LEAST);
+        self.total = self.entries.iter().map(|entry| entry.weight).sum();
+        let shapes = self.entries.iter().map(|entry| Arc::clone(&entry.shape));
+        self.by_shape = shapes.zip(0..).collect();
+    }
+
+    /// Weight of all shapes.
+    pub(super) fn total(&self) -> i64 {
+        self.total
+    }
+
+    fn weight(&self, shape: &Arc<Shape>) -> i64 {
+        self.by_shape.get(shape).map_or(0, |at| self.entries[*at].weight)
+    }
+
+    /// How many thousandths of pods are of other shapes than they were `then`.
+    pub(super) fn drift_milli(&self, then: &Self) -> i64 {
+        let (now_total, then_total) =
+            (i128::from(self.total.max(1)), i128::from(then.total.max(1)));
+        let then_weight = |shape: &Arc<Shape>| then.weight(shape);
+        // What shapes have gained is what others have lost.
+        let gained = |entry: &Entry| {
+            let now = i128::from(entry.weight) * then_total;
+            (now - i128::from(then_weight(&entry.shape)) * now_total).max(0)
+        };
+        let gained: i128 = self.entries.iter().map(gained).sum();
+        i64::try_from(gained * 1000 / (now_total * then_total)).unwrap_or(i64::MAX)
+    }
+
+    /// Shapes, most popular first; equally popular ones in their own order.
+    pub(super) fn ranked(&self) -> Vec<Entry> {
+        let mut ranked = self.entries.clone();
+        ranked.sort_by(|one, other| {
+            other.weight.cmp(&one.weight).then_with(|| one.shape.cmp(&other.shape))
+        });
+        ranked
+    }
+}

@@ -1,0 +1,175 @@
+//! What a node is worth: what is left of its GPUs at the shares' prices, and how much of it typical
+//! pods can use.
+//!
+//! ```text
+//! worth = 300 sum over GPUs of value(left) + sum over typical shapes of weight (usable^0.3 - left^0.3)
+//! ```
+//!
+//! `usable` is what pods of the shape can take of the node: of GPUs with enough left, and as often
+//! as the node's CPU and memory allow. Fragmentation is the difference (Weng et al., USENIX ATC
+//! 2023), and the power makes it concave: the first GPUs of a node that a shape can use count for
+//! more than the last ones, so a node is better used up than many are half spoilt.
+
+use super::levels::Levels;
+use super::value::Values;
+use crate::gpu::WHOLE;
+use crate::resources::Resources;
+use std::sync::Arc;
+
+/// Weights of typical shapes add up to about this.
+pub(super) const WEIGHT: i64 = 1_000_000;
+/// Worth of one unit of the formula above: values and weights are in millionths, powers too.
+pub(super) const UNIT: i64 = 1_000_000_000_000;
+/// How much a GPU's value counts beside fragmentation.
+const VALUE: i64 = 300;
+/// The power of the concave measure.
+const POWER: f64 = 0.3;
+
+/// `x^0.3` in millionths, for whole `x`.
+#[derive(Clone, Debug)]
+pub(super) struct Powers(Vec<i64>);
+
+/// What nodes of one class are worth.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Appraiser {
+    values: Option<Arc<Values>>,
+    /// Sum of the weights of all typical shapes, those that are not allowed here included.
+    weight: i64,
+    parts: Vec<Parts>,
+    terms: Vec<Term>,
+}
+
+/// Parts of GPUs that typical shapes ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Parts {
+    /// Whole GPUs.
+    Whole,
+    /// Shares with this compute and memory.
+    Share(u16, u32),
+    /// Instances of the profile of this index.
+    Mig(usize),
+}
+
+/// A typical shape on nodes of the class.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Term {
+    pub(super) parts: usize,
+    pub(super) weight: i64,
+    pub(super) count: u32,
+    /// Thousandths that a pod takes in all.
+    pub(super) milli: u32,
+    pub(super) resources: Narrow,
+}
+
+/// Plain resources in 32 bits: divisions are what appraisals spend most time on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Narrow {
+    cpu: u32,
+    memory: u32,
+    pods: u32,
+}
+
+impl Powers {
+    /// Of 0 to `most`.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 64,000^0.3 millionths")]
+    pub(super) fn up_to(most: u32) -> Self {
+        let power = |x| (libm::pow(f64::from(x), POWER) * 1e6 + 0.5) as i64;
+        Self((0..=most).map(|x| if x == 0 { 0 } else { power(x) }).collect())
+    }
+
+    fn of(&self, x: u32) -> i64 {
+        self.0.get(x as usize).or(self.0.last()).copied().unwrap_or(0)
+    }
+}
+
+impl Narrow {
+    pub(super) fn of(resources: &Resources) -> Self {
+        let narrow = |amount: i64| u32::try_from(amount.max(0)).unwrap_or(u32::MAX);
+        Self {
+            cpu: narrow(resources.cpu_milli),
+            memory: narrow(resources.memory_mib),
+            pods: narrow(resources.pods),
+        }
+    }
+
+    /// How often this much can be taken from `free`.
+    pub(super) fn times_in(&self, free: &Self) -> u32 {
+        let cpu = free.cpu.checked_div(self.cpu).unwrap_or(u32::MAX);
+        let memory = free.memory.checked_div(self.memory).unwrap_or(u32::MAX);
+        let pods = if self.pods == 1 {
+            free.pods
+        } else {
+            free.pods.checked_div(self.pods).unwrap_or(u32::MAX)
+        };
+        cpu.min(memory).min(pods)
+    }
+}
+
+impl Appraiser {
+    pub(super) fn new(values: Option<Arc<Values>>, weight: i64) -> Self {
+        Self { values, weight, parts: Vec::new(), terms: Vec::new() }
+    }
+
+    /// Adds a typical shape that is allowed on the class.
+    pub(super) fn add(&mut self, parts: Parts, term: Term) {
+        let found = self.parts.iter().position(|known| *known == parts);
+        let at = found.unwrap_or_else(|| {
+            self.parts.push(parts);
+            self.parts.len() - 1
+        });
+        self.terms.push(Term { parts: at, ..term });
+    }
+
+    /// Value of what is left of the GPUs, in millionths of a GPU.
+    pub(super) fn value(&self, levels: &Levels) -> i64 {
+        let Some(values) = &self.values else { return 0 };
+        levels.iter().map(|level| values.at(level.milli)).sum()
+    }
+
+    /// What a node of the class is worth.
+    pub(super) fn worth(&self, powers: &Powers, free: &Resources, levels: &Levels) -> i64 {
+        let left: u32 = levels.iter().map(|level| u32::from(level.milli)).sum();
+        if left == 0 {
+            return 0;
+        }
+        let free = Narrow::of(free);
+        let usable: smallvec::SmallVec<[(u32, u32); 32]> =
+            self.parts.iter().map(|parts| parts.usable(levels)).collect();
+        let mut worth = VALUE * WEIGHT * self.value(levels) - self.weight * powers.of(left);
+        for term in &self.terms {
+            let (milli, count) = usable[term.parts];
+            if count < term.count {
+                continue;
+            }
+            let most = term.resources.times_in(&free).saturating_mul(term.milli);
+            worth += term.weight * powers.of(milli.min(most));
+        }
+        worth
+    }
+}
+
+impl Parts {
+    /// Thousandths of the GPUs that have such a part left, and how many GPUs (or instances) there
+    /// are.
+    fn usable(self, levels: &Levels) -> (u32, u32) {
+        let mut sum = (0, 0);
+        for level in levels {
+            let is_fit = match self {
+                Self::Whole => level.is_idle,
+                Self::Share(milli, memory) => {
+                    let gpu = &level.gpu;
+                    level.milli > 0
+                        && gpu.slices.is_empty()
+                        && gpu.milli >= milli
+                        && gpu.memory_mib >= memory
+                }
+                Self::Mig(_) => level.is_idle || !level.gpu.slices.is_empty(),
+            };
+            if is_fit {
+                sum.0 += u32::from(if self == Self::Whole { WHOLE } else { level.milli });
+                sum.1 += 1;
+            }
+        }
+        sum
+    }
+}

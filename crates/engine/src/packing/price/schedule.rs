@@ -1,0 +1,66 @@
+//! When what was learned is put to use, and when it is forgotten.
+
+use super::popularity::Popularity;
+
+/// Arrivals after which the second tables are made; the first are made at once.
+const SECOND: u64 = 50;
+/// Tables may be made anew when arrivals have grown by one part in so many.
+const GROWTH: u64 = 5;
+/// Tables are made anew if so many thousandths of pods are now of other shapes than then.
+const DRIFT_MILLI: i64 = 25;
+/// What was learned weighs a third less by the time the cluster could have been filled so often.
+const FILLS: u64 = 1;
+/// Steps in which that is forgotten: what [`Popularity::forget`] takes is a sixteenth.
+const STEPS: u64 = 6;
+/// The fewest arrivals between two steps.
+const LEAST_STEP: u64 = 200;
+
+/// When to learn and to forget.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Schedule {
+    arrivals: u64,
+    /// Arrivals at which tables may be made anew.
+    next: u64,
+    /// Popularity that the tables are of.
+    then: Popularity,
+    /// Arrivals from one step of forgetting to the next; none before the first tables.
+    step: Option<u64>,
+    since_step: u64,
+}
+
+impl Schedule {
+    /// A pod has arrived and was counted.
+    pub(super) fn arrived(&mut self, popularity: &mut Popularity) {
+        self.arrivals += 1;
+        self.since_step += 1;
+        if self.step.is_some_and(|step| self.since_step >= step) {
+            self.since_step = 0;
+            popularity.forget();
+        }
+    }
+
+    /// Whether it is time for new tables.
+    pub(super) fn is_due(&mut self, popularity: &Popularity) -> bool {
+        if self.arrivals < self.next {
+            return false;
+        }
+        let is_due = popularity.drift_milli(&self.then) >= DRIFT_MILLI;
+        if !is_due {
+            self.wait();
+        }
+        is_due
+    }
+
+    /// New tables were made, of a cluster that takes so many pods when it is empty.
+    pub(super) fn learned(&mut self, popularity: &Popularity, pods_to_fill: u64) {
+        self.then = popularity.clone();
+        self.step = Some((pods_to_fill * FILLS / STEPS).max(LEAST_STEP));
+        self.wait();
+    }
+
+    fn wait(&mut self) {
+        let growth = self.arrivals / GROWTH;
+        let most = self.step.map_or(u64::MAX, |step| step.saturating_mul(2));
+        self.next = (self.arrivals + growth.min(most).max(1)).max(SECOND);
+    }
+}

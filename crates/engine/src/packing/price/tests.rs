@@ -1,0 +1,165 @@
+use super::*;
+use crate::cluster::Cluster;
+use crate::fit;
+use crate::gpu::GpuModel;
+use crate::node::{NodeClass, NodeSpec};
+use crate::resources::Resources;
+use crate::shape::GpuDemand;
+
+/// Nodes of eight GPUs and of two, in the order given.
+fn cluster(numbers: impl IntoIterator<Item = u32>) -> Cluster {
+    let name = "A".to_owned();
+    let model = GpuModel { name, memory_mib: 0, idle_watts: 0, full_watts: 0, mig: Vec::new() };
+    let node = |number: u32| {
+        let gpus = if number.is_multiple_of(3) { 8 } else { 2 };
+        let cpu_milli = 12_000 * i64::from(gpus);
+        let capacity = Resources { cpu_milli, memory_mib: 4 * cpu_milli, pods: 100 };
+        let class = NodeClass { capacity, gpus, ..NodeClass::default() };
+        NodeSpec { name: format!("n{number:02}").into(), class, labels: [].into() }
+    };
+    Cluster::new(vec![model], numbers.into_iter().map(node).collect()).unwrap()
+}
+
+fn shape(cpu: i64, count: u16, milli: u16) -> Arc<Shape> {
+    Arc::new(Shape::new(Resources::of_pod(cpu, 2 * cpu), GpuDemand::of(count, milli)))
+}
+
+/// Small pods first and often, then and when one of eight GPUs.
+fn arrivals(count: usize) -> Vec<Arc<Shape>> {
+    let shapes = [
+        shape(3_000, 1, 810),
+        shape(9_000, 1, 1000),
+        shape(5_000, 1, 470),
+        shape(2_000, 1, 250),
+        shape(4_000, 0, 0),
+        shape(9_000, 2, 1000),
+    ];
+    let mut state = 7_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) as usize
+    };
+    let mut arrivals: Vec<_> = (0..count).map(|_| Arc::clone(&shapes[next() % 6])).collect();
+    arrivals.iter_mut().skip(30).step_by(40).for_each(|one| *one = shape(60_000, 8, 1000));
+    arrivals
+}
+
+/// Places of all arrivals by name, `None` for those that found none.
+fn replay(
+    cluster: &mut Cluster,
+    mut policy: Price,
+    arrivals: &[Arc<Shape>],
+) -> Vec<Option<(String, crate::placement::GpuParts)>> {
+    let mut places = Vec::new();
+    for shape in arrivals {
+        policy.arrived(shape);
+        let choice = policy.choose(cluster, shape);
+        let fits = cluster.states().iter().any(|(_, state, _)| fit::fits(cluster, state, shape));
+        assert_eq!(choice.is_some(), fits, "a pod that fits is placed: {shape:?}");
+        places.push(choice.map(|choice| {
+            let placement = choice.placement;
+            cluster.place(&shape.resources, &placement).unwrap();
+            (cluster.name(placement.node).to_owned(), placement.gpus)
+        }));
+    }
+    places
+}
+
+fn known(arrivals: &[Arc<Shape>]) -> Price {
+    Price::known(Popularity::of(arrivals.iter().map(|shape| (Arc::clone(shape), 1))))
+}
+
+#[test]
+fn the_order_in_which_nodes_were_found_decides_nothing() {
+    let arrivals = arrivals(200);
+    for policy in [known(&arrivals), Price::learned()] {
+        let once = replay(&mut cluster(0..30), policy.clone(), &arrivals);
+        let again = replay(&mut cluster(0..30), policy.clone(), &arrivals);
+        let shuffled = replay(&mut cluster((0..30).map(|n| n * 7 % 30)), policy, &arrivals);
+        assert_eq!(once, again);
+        assert_eq!(once, shuffled);
+        assert!(once.iter().any(Option::is_none), "the cluster was filled");
+    }
+}
+
+#[test]
+fn popularity_may_be_given_in_any_order() {
+    let arrivals = arrivals(100);
+    let mut other = arrivals.clone();
+    other.reverse();
+    let one = replay(&mut cluster(0..9), known(&arrivals), &arrivals);
+    assert_eq!(one, replay(&mut cluster(0..9), known(&other), &arrivals));
+}
+
+#[test]
+fn small_pods_leave_places_for_eight_gpus() {
+    // Ten nodes of eight GPUs and twenty of two: small pods could spoil all of the ten.
+    let mut cluster = cluster(0..30);
+    let small = vec![shape(9_000, 1, 1000); 40];
+    let big = shape(60_000, 8, 1000);
+    let counts = [(Arc::clone(&small[0]), 60), (Arc::clone(&big), 8)];
+    let mut policy = Price::known(Popularity::of(counts));
+    for one in small.iter().chain(&vec![big; 8]) {
+        policy.arrived(one);
+        let choice = policy.choose(&cluster, one).expect("there was room for all");
+        cluster.place(&one.resources, &choice.placement).unwrap();
+    }
+}
+
+#[test]
+fn a_share_opens_another_gpu_rather_than_spoil_a_rest() {
+    // 810 leaves 190, into which nobody else fits; 250 goes where its rest is still of use.
+    let mut cluster = cluster([0]);
+    let (half, quarter) = (shape(1_000, 1, 500), shape(1_000, 1, 250));
+    let counts = [(Arc::clone(&half), 50), (Arc::clone(&quarter), 1)];
+    let mut policy = Price::known(Popularity::of(counts));
+    let mut put = |shape: &Arc<Shape>| {
+        let choice = policy.choose(&cluster, shape).unwrap();
+        cluster.place(&shape.resources, &choice.placement).unwrap();
+        choice.placement.gpus[0].gpu
+    };
+    let (first, small) = (put(&half), put(&quarter));
+    // Where the quarter is, the half's place is gone or not: a half of an opened GPU stays whole.
+    let second = put(&half);
+    assert_eq!(second == first, small != first, "halves share a GPU unless the quarter is there");
+    let others = [put(&half), put(&half)];
+    assert_eq!(others[0], others[1], "two halves fill a GPU");
+}
+
+#[test]
+fn popularity_stays_the_sum_of_its_parts_while_it_fades() {
+    let mut popularity = Popularity::default();
+    let (common, rare) = (shape(1_000, 1, 500), shape(2_000, 8, 1000));
+    popularity.count(&rare);
+    for _ in 0..70 {
+        (0..10).for_each(|_| popularity.count(&common));
+        popularity.forget();
+        let ranked = popularity.ranked();
+        assert_eq!(popularity.total(), ranked.iter().map(|entry| entry.weight).sum::<i64>());
+        assert_eq!(ranked[0].shape, common);
+    }
+    assert_eq!(popularity.ranked().len(), 1, "what came once, long ago, is forgotten");
+}
+
+#[test]
+fn a_mix_that_shifts_is_learned_anew() {
+    let mut popularity = Popularity::default();
+    let mut schedule = Schedule::default();
+    let (old, new) = (shape(1_000, 1, 500), shape(1_000, 1, 330));
+    let mut made = 0;
+    let mut come = |shape: &Arc<Shape>, count: usize| {
+        for _ in 0..count {
+            popularity.count(shape);
+            schedule.arrived(&mut popularity);
+            if schedule.is_due(&popularity) {
+                schedule.learned(&popularity, 6_000);
+                made += 1;
+            }
+        }
+        (made, popularity.ranked()[0].shape == *shape)
+    };
+    assert_eq!(come(&old, 20_000), (1, true), "a steady mix needs tables once");
+    let (made, is_learned) = come(&new, 12_000);
+    assert!(is_learned, "what came lately is most popular");
+    assert!((5..60).contains(&made), "{made} tables");
+}

@@ -1,0 +1,79 @@
+//! GPUs of a node that lie near together.
+
+use smallvec::SmallVec;
+
+use crate::node::Links;
+
+/// Indices of GPUs, ascending.
+pub(super) type Indices = SmallVec<[u16; 8]>;
+
+/// `count` of the idle GPUs, ascending: the nearest together, and of equally near sets the one that
+/// leaves the fewest idle GPUs in the groups it touches, tightest groups first, so that whole
+/// groups stay whole.
+///
+/// Exact where a group has room for all. Otherwise the groups with the most idle GPUs are taken
+/// whole, and the rest is found in the same way among the others.
+pub(super) fn choose(links: &Links, idle: &[u16], count: usize) -> Option<Indices> {
+    if idle.len() < count {
+        return None;
+    }
+    let mut chosen = if links.is_flat() || idle.len() == count {
+        idle[..count].into()
+    } else {
+        within(links, 0, idle, count).gpus
+    };
+    chosen.sort_unstable();
+    Some(chosen)
+}
+
+/// A set of GPUs and how good it is; less is better.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Set {
+    /// Distances of all pairs.
+    spread: u32,
+    /// Idle GPUs that are left in the groups it touches, from the tightest level on.
+    broken: SmallVec<[usize; 4]>,
+    /// The GPUs.
+    gpus: Indices,
+}
+
+/// The best set found among GPUs that no level before `level` parts.
+fn within(links: &Links, level: usize, idle: &[u16], count: usize) -> Set {
+    let Some(groups) = links.0.get(level) else {
+        return Set { spread: 0, broken: SmallVec::new(), gpus: idle[..count].into() };
+    };
+    let group_of = |gpu: u16| groups.get(usize::from(gpu)).copied();
+    let mut parts: SmallVec<[(Option<u8>, Indices); 8]> = SmallVec::new();
+    for gpu in idle {
+        let group = group_of(*gpu);
+        match parts.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, gpus)) => gpus.push(*gpu),
+            None => parts.push((group, [*gpu].as_slice().into())),
+        }
+    }
+    let in_one = |gpus: &Indices| {
+        let mut set = within(links, level + 1, gpus, count);
+        set.broken.push(gpus.len() - count);
+        set
+    };
+    let roomy = parts.iter().filter(|(_, gpus)| gpus.len() >= count);
+    if let Some(best) = roomy.map(|(_, gpus)| in_one(gpus)).min() {
+        return best;
+    }
+    // No group has room: the fullest is taken whole. Sorting is stable, so ties go to the lower.
+    parts.sort_by_key(|(_, gpus)| std::cmp::Reverse(gpus.len()));
+    let mut gpus = parts.remove(0).1;
+    let mut others: Indices = parts.into_iter().flat_map(|(_, gpus)| gpus).collect();
+    others.sort_unstable();
+    let rest = within(links, level, &others, count - gpus.len());
+    gpus.extend(rest.gpus);
+    let spread = spread(links, &gpus);
+    Set { spread, broken: rest.broken, gpus }
+}
+
+fn spread(links: &Links, gpus: &[u16]) -> u32 {
+    let pairs = gpus.iter().enumerate().flat_map(|(at, one)| {
+        gpus[at + 1..].iter().map(move |other| (usize::from(*one), usize::from(*other)))
+    });
+    pairs.map(|(one, other)| links.distance(one, other)).sum()
+}

@@ -1,0 +1,216 @@
+//! Defragmentation without a request: moves that make the most whole again for each pod.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::World;
+use crate::cluster::Cluster;
+use crate::decision::{Move, Plan};
+use crate::disturb::{Rehearsal, places};
+use crate::gpu::GpuFree;
+use crate::node::NodeId;
+use crate::objective::Unit;
+use crate::topology::{DomainId, Topology};
+use crate::workload::{Member, MemberId};
+
+/// A sequence of at most `moves` moves of movable pods, each of which can be carried out when those
+/// before it are. Nobody moves twice. The steps are batches: a GPU or a node is cleared of all its
+/// pods, each of which goes to the fullest node it fits.
+///
+/// What is gained is counted in thousandths of GPUs: of GPUs that nobody uses, once more where the
+/// whole node is unused, and once more where its whole tightest domain is. The batch with the most
+/// gain for each pod is taken first, of equal ones the smaller, then the one on the lower node; it
+/// ends where no batch gains anything.
+pub fn defragment(world: &mut World, moves: u32) -> Plan {
+    let mut rehearsal = Rehearsal::new(world);
+    let mut plan = Plan::default();
+    let (mut moved, mut left) = (BTreeSet::new(), moves as usize);
+    while left > 0 {
+        let batches = batches(rehearsal.world(), &moved, left);
+        let mut best: Option<(Score, Vec<Move>)> = None;
+        for batch in batches {
+            // `most` is what the batch gains at most, and batches come with the best first.
+            if best.as_ref().is_some_and(|(score, _)| !batch.most.is_better(*score)) {
+                break;
+            }
+            plan.steps += batch.members.len() as u64;
+            let Some((gain, moves)) = try_batch(&mut rehearsal, &batch) else { continue };
+            let score = Score { gain, pods: moves.len() };
+            if gain > 0 && best.as_ref().is_none_or(|(best, _)| score.is_better(*best)) {
+                best = Some((score, moves));
+            }
+        }
+        let Some((_, moves)) = best else { break };
+        left -= moves.len();
+        for step in moves {
+            if carry_out(&mut rehearsal, &step).is_none() {
+                break;
+            }
+            moved.insert(step.member);
+            plan.moves.push(step);
+        }
+    }
+    let count = i64::try_from(plan.moves.len()).unwrap_or(i64::MAX);
+    plan.cost.set(Unit::PodsDisturbed, count);
+    plan
+}
+
+/// Gain for so many pods.
+#[derive(Clone, Copy, Debug)]
+struct Score {
+    gain: i64,
+    pods: usize,
+}
+
+impl Score {
+    fn is_better(self, other: Self) -> bool {
+        let each = |score: Self, by: usize| i128::from(score.gain) * by as i128;
+        let (own, others) = (each(self, other.pods), each(other, self.pods));
+        own > others || (own == others && self.pods < other.pods)
+    }
+}
+
+/// Pods that go together.
+struct Batch {
+    node: NodeId,
+    members: Vec<MemberId>,
+    most: Score,
+}
+
+/// All batches of at most `most` pods, those that may gain the most first.
+fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch> {
+    let mut found: Vec<Batch> = Vec::new();
+    for node in world.cluster.nodes() {
+        let pods: Vec<(MemberId, &Member)> = world
+            .workloads
+            .on(node)
+            .filter_map(|id| Some((id, world.workloads.member(id)?)))
+            .filter(|(_, member)| !member.placement.gpus.is_empty())
+            .collect();
+        let gpus = i64::from(world.cluster.class(node).gpus) * 1000;
+        let mut sets: BTreeSet<Vec<MemberId>> = BTreeSet::new();
+        sets.insert(pods.iter().map(|(id, _)| *id).collect());
+        for gpu in 0..world.cluster.class(node).gpus {
+            let on = pods
+                .iter()
+                .filter(|(_, member)| member.placement.gpus.iter().any(|part| part.gpu == gpu));
+            sets.insert(on.map(|(id, _)| *id).collect());
+        }
+        for members in sets {
+            let can_go = members.iter().all(|id| {
+                let workload = world.workloads.workload(id.workload);
+                !moved.contains(id) && workload.is_some_and(|one| one.profile.is_movable)
+            });
+            if members.is_empty() || members.len() > most || !can_go {
+                continue;
+            }
+            let freed: BTreeSet<u16> = members
+                .iter()
+                .filter_map(|id| world.workloads.member(*id))
+                .flat_map(|member| member.placement.gpus.iter().map(|part| part.gpu))
+                .collect();
+            let is_all = members.len() == pods.len();
+            let own = i64::try_from(freed.len()).unwrap_or(0) * 1000;
+            let domain = if is_all { gpus + gpus_of(world, world.topology.home(node)) } else { 0 };
+            let most = Score { gain: own + domain, pods: members.len() };
+            found.push(Batch { node, members, most });
+        }
+    }
+    // A stable sort by a total order: gain for each pod, fewer pods, node.
+    found.sort_by(|one, other| {
+        let each = |score: Score, by: usize| i128::from(score.gain) * by as i128;
+        each(other.most, one.most.pods)
+            .cmp(&each(one.most, other.most.pods))
+            .then_with(|| one.members.len().cmp(&other.members.len()))
+            .then_with(|| one.node.cmp(&other.node))
+            .then_with(|| one.members.cmp(&other.members))
+    });
+    found
+}
+
+/// Moves a batch on trial: what it gains, and the moves. The rehearsal is as before afterwards.
+fn try_batch(rehearsal: &mut Rehearsal<'_>, batch: &Batch) -> Option<(i64, Vec<Move>)> {
+    let point = rehearsal.checkpoint();
+    let mut members: Vec<(MemberId, Member)> = batch
+        .members
+        .iter()
+        .filter_map(|id| Some((*id, rehearsal.world().workloads.member(*id)?.clone())))
+        .collect();
+    members.sort_by_key(|(id, member)| {
+        let cpu = member.shape.resources.cpu_milli;
+        (Reverse((member.gpu_milli(), member.shape.gpus.count(), cpu)), *id)
+    });
+    let sources = BTreeSet::from([batch.node]);
+    let mut moves = Vec::new();
+    let mut before: BTreeMap<NodeId, i64> = BTreeMap::new();
+    note(&mut before, rehearsal.world(), batch.node);
+    let mut is_found = true;
+    for (id, member) in members {
+        let place = places::for_moved(rehearsal.world(), id, &sources);
+        let Some(to) = place else {
+            is_found = false;
+            break;
+        };
+        note(&mut before, rehearsal.world(), to.node);
+        let step = Move { member: id, to };
+        if rehearsal.place(&member.shape.resources, &step.to).is_err() {
+            is_found = false;
+            break;
+        }
+        moves.push((step, member));
+    }
+    let mut gain = 0;
+    if is_found {
+        for (_, member) in &moves {
+            is_found &= rehearsal.take_off(member).is_ok();
+        }
+        let domains: BTreeSet<DomainId> =
+            before.keys().map(|node| rehearsal.world().topology.home(*node)).collect();
+        let world = rehearsal.world();
+        let nodes = before.iter().map(|(node, before)| worth(&world.cluster, *node) - before);
+        let nodes: i64 = nodes.sum();
+        let after: i64 = domains.iter().map(|domain| worth_of_domain(world, *domain)).sum();
+        rehearsal.roll_back(point);
+        let world = rehearsal.world();
+        let now: i64 = domains.iter().map(|domain| worth_of_domain(world, *domain)).sum();
+        gain = nodes + after - now;
+    } else {
+        rehearsal.roll_back(point);
+    }
+    is_found.then(|| (gain, moves.into_iter().map(|(step, _)| step).collect()))
+}
+
+/// Moves a pod for good, as far as the rehearsal goes.
+fn carry_out(rehearsal: &mut Rehearsal<'_>, step: &Move) -> Option<()> {
+    let member = rehearsal.world().workloads.member(step.member)?.clone();
+    rehearsal.place(&member.shape.resources, &step.to).ok()?;
+    rehearsal.take_off(&member).ok()
+}
+
+fn note(before: &mut BTreeMap<NodeId, i64>, world: &World, node: NodeId) {
+    before.entry(node).or_insert_with(|| worth(&world.cluster, node));
+}
+
+/// Thousandths of unused GPUs, once more if the whole node is unused.
+fn worth(cluster: &Cluster, node: NodeId) -> i64 {
+    let gpus = cluster.gpus(node);
+    let unused = gpus.iter().filter(|gpu| gpu.is_unused()).count();
+    let unused = i64::try_from(unused).unwrap_or(0) * 1000;
+    if gpus.iter().all(GpuFree::is_unused) { 2 * unused } else { unused }
+}
+
+/// Thousandths of all GPUs of a domain below the cluster if nobody uses any.
+fn worth_of_domain(world: &World, domain: DomainId) -> i64 {
+    let nodes = world.topology.nodes(domain);
+    let is_unused = domain != Topology::ROOT
+        && nodes.iter().all(|node| world.cluster.gpus(*node).iter().all(GpuFree::is_unused));
+    if is_unused { gpus_of(world, domain) } else { 0 }
+}
+
+fn gpus_of(world: &World, domain: DomainId) -> i64 {
+    if domain == Topology::ROOT {
+        return 0;
+    }
+    let nodes = world.topology.nodes(domain).iter();
+    nodes.map(|node| i64::from(world.cluster.class(*node).gpus) * 1000).sum()
+}

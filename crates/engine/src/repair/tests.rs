@@ -1,0 +1,250 @@
+use super::*;
+use crate::decision::Plan;
+use crate::disturb::fixture::*;
+use crate::node::NodeId;
+use crate::solve::Nearest;
+use crate::workload::Profile;
+
+fn start(world: &mut World, gang: &Gang) -> WorkloadId {
+    let plan = preempt_for(world, &mut means(&mut Solver::default()), gang).unwrap();
+    apply(world, gang, &plan).unwrap()
+}
+
+fn means(solver: &mut Solver) -> Means<'_> {
+    Means { solver, judge: &Nearest }
+}
+
+fn replace(world: &mut World, gang: &Gang, failed: &[u32], lost: &[u32], leave: &Leave) -> Answer {
+    let before = snapshot(world);
+    let failed = failed.iter().copied().collect();
+    let lost = lost.iter().copied().map(NodeId).collect();
+    let mut solver = Solver::default();
+    let answer = replace_failed(world, &mut means(&mut solver), gang, &failed, &lost, leave);
+    assert_eq!(snapshot(world), before);
+    answer
+}
+
+fn ranks(plan: &Plan) -> Vec<u32> {
+    plan.placements.iter().map(|placed| placed.rank).collect()
+}
+
+#[test]
+fn a_failed_member_is_replaced_in_the_gangs_rack() {
+    let mut world = world(&[3, 3], 4);
+    let gang = in_a_rack("gang", 4, 2);
+    let id = start(&mut world, &gang);
+    let [Some(kept), Some(lost)] = nodes_of(&world, id)[..] else { panic!() };
+    world.cluster.set_open(NodeId(lost), false).unwrap();
+    let plan = replace(&mut world, &gang, &[], &[lost], &Leave::nothing()).unwrap();
+    assert_eq!(ranks(&plan), [1]);
+    apply(&mut world, &gang, &plan).unwrap();
+    let [Some(still), Some(new)] = nodes_of(&world, id)[..] else { panic!() };
+    assert_eq!(still, kept);
+    assert_ne!(new, lost);
+    let rack = |node| world.topology.domain_of(NodeId(node), RACK);
+    assert_eq!(rack(new), rack(kept));
+    assert_eq!(world.cluster.totals().used_milli, 8000, "what the failed one had is given back");
+}
+
+#[test]
+fn two_failures_in_one_window_are_repaired_together_and_nobody_is_evicted() {
+    let mut world = world(&[5], 4);
+    let gang = in_a_rack("gang", 4, 3);
+    let id = start(&mut world, &gang);
+    let nodes: Vec<u32> = nodes_of(&world, id).into_iter().flatten().collect();
+    let lost = [nodes[0], nodes[2]];
+    let plan = replace(&mut world, &gang, &[], &lost, &Leave::nothing()).unwrap();
+    assert_eq!(ranks(&plan), [0, 2]);
+    assert!(plan.evictions.is_empty() && plan.moves.is_empty());
+    apply(&mut world, &gang, &plan).unwrap();
+    let now: Vec<u32> = nodes_of(&world, id).into_iter().flatten().collect();
+    assert_eq!((now.len(), now[1]), (3, nodes[1]));
+    assert!(lost.iter().all(|lost| !now.contains(lost)));
+}
+
+#[test]
+fn a_failed_process_may_come_back_to_its_own_node() {
+    let mut world = world(&[2], 4);
+    let gang = in_a_rack("gang", 4, 2);
+    let id = start(&mut world, &gang);
+    let before = nodes_of(&world, id);
+    let plan = replace(&mut world, &gang, &[1], &[], &Leave::nothing()).unwrap();
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(nodes_of(&world, id), before);
+}
+
+#[test]
+fn without_room_beside_the_others_the_gang_moves_if_it_may() {
+    let mut world = world(&[2, 3], 4);
+    let gang = in_a_rack("gang", 4, 2);
+    pod(&mut world, "other", 9, 1, 4);
+    let shape = gang.groups[0].shape.as_ref().clone();
+    let id = run(&mut world, gang.profile.clone(), 2, &shape, &[0, 1]);
+    let refusal = replace(&mut world, &gang, &[], &[0], &Leave::nothing()).unwrap_err();
+    let Reason::Bound(bound) = &refusal.reason else { panic!("{refusal:?}") };
+    assert_eq!(bound.within.as_deref(), Some("r0"), "{bound}");
+    let leave = Leave { may_move_all: true, ..Leave::nothing() };
+    let plan = replace(&mut world, &gang, &[], &[0], &leave).unwrap();
+    assert_eq!((ranks(&plan), plan.cost.of(Unit::PodsDisturbed)), (vec![0, 1], 1));
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(nodes_of(&world, id), [Some(2), Some(3)]);
+    assert_eq!(world.cluster.totals().used_milli, 9000);
+    // And where there is no other rack, the first reason is told.
+    let refusal = replace(&mut world, &gang, &[], &[2, 4], &leave);
+    let moved = refusal.unwrap();
+    assert_eq!(moved.placements.len(), 2, "back to the first rack");
+    let refusal = replace(&mut world, &gang, &[], &[0, 2, 4], &leave).unwrap_err();
+    assert!(refusal.reason.to_string().contains("in r1"), "{}", refusal.reason);
+}
+
+#[test]
+fn a_replacement_may_evict_in_the_gangs_own_rack() {
+    let mut world = world(&[3, 3], 4);
+    let gang = {
+        let mut gang = in_a_rack("gang", 4, 2);
+        gang.profile.priority = 5;
+        gang
+    };
+    let shape = gang.groups[0].shape.as_ref().clone();
+    let id = run(&mut world, gang.profile.clone(), 2, &shape, &[0, 1]);
+    pod(&mut world, "low", 0, 2, 2);
+    pod(&mut world, "elsewhere", 0, 2, 3);
+    let leave = Leave { allowance: Allowance::evictions_below(5), may_move_all: true };
+    let plan = replace(&mut world, &gang, &[], &[1], &leave).unwrap();
+    let low = world.workloads.named("low").unwrap();
+    assert_eq!(plan.evictions, [MemberId { workload: low, member: 0 }]);
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(nodes_of(&world, id), [Some(0), Some(2)]);
+}
+
+#[test]
+fn late_members_follow_the_gang() {
+    let mut world = world(&[2, 3], 4);
+    let mut gang = in_a_rack("gang", 4, 3);
+    gang.groups[0].min = 1;
+    let shape = gang.groups[0].shape.as_ref().clone();
+    let id = run(&mut world, gang.profile.clone(), 1, &shape, &[3]);
+    let mut solver = Solver::default();
+    let plan =
+        late_members(&mut world, &mut means(&mut solver), &gang, &Allowance::nothing()).unwrap();
+    assert_eq!(ranks(&plan), [1, 2]);
+    apply(&mut world, &gang, &plan).unwrap();
+    let mut nodes = nodes_of(&world, id);
+    nodes.sort_unstable();
+    assert_eq!(nodes, [Some(2), Some(3), Some(4)]);
+}
+
+#[test]
+fn a_workload_grows_beside_its_members_by_as_many_as_asked() {
+    let mut world = world(&[2, 4], 4);
+    let mut gang = in_a_rack("gang", 4, 4);
+    gang.groups[0].min = 1;
+    let shape = gang.groups[0].shape.as_ref().clone();
+    let id = run(&mut world, gang.profile.clone(), 1, &shape, &[2]);
+    let mut solver = Solver::default();
+    let mut by = |world: &mut World, count, allowance: &Allowance| {
+        grow(world, &mut means(&mut solver), &gang, 0, count, allowance)
+    };
+    let plan = by(&mut world, 2, &Allowance::nothing()).unwrap();
+    assert_eq!(ranks(&plan), [1, 2]);
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(world.workloads.workload(id).unwrap().member_count(), 3);
+    assert!(nodes_of(&world, id).into_iter().flatten().all(|node| node >= 2));
+    // Two more do not fit its rack, though two nodes are idle elsewhere.
+    assert!(by(&mut world, 2, &Allowance::nothing()).is_err());
+    // Beyond the count it grows at its end, and by moving somebody if that is allowed.
+    let last = nodes_of(&world, id);
+    let idle = (2..6).find(|node| !last.contains(&Some(*node))).unwrap();
+    pod(&mut world, "low", 0, 1, idle);
+    assert!(by(&mut world, 1, &Allowance::nothing()).is_err());
+    let plan = by(&mut world, 1, &Allowance::moves(1)).unwrap();
+    assert_eq!((ranks(&plan), plan.moves.len()), (vec![3], 1));
+    apply(&mut world, &gang, &plan).unwrap();
+}
+
+#[test]
+fn a_gang_comes_in_by_moves_or_by_preemption_only_if_it_must() {
+    let mut world = world(&[3], 4);
+    pod(&mut world, "a", 0, 1, 0);
+    pod(&mut world, "b", 0, 1, 1);
+    let mut solver = Solver::default();
+    let fits = Gang::new("fits", whole(4), 1);
+    let plan = admit_by_defragmentation(&mut world, &mut means(&mut solver), &fits, 9).unwrap();
+    assert!(plan.moves.is_empty());
+    apply(&mut world, &fits, &plan).unwrap();
+    let mut next = Gang::new("next", whole(4), 1);
+    next.profile.priority = 1;
+    let moved = admit_by_defragmentation(&mut world, &mut means(&mut solver), &next, 9).unwrap();
+    assert_eq!(moved.moves.len(), 1);
+    let evicted = preempt_for(&mut world, &mut means(&mut solver), &next).unwrap();
+    assert_eq!((evicted.moves.len(), evicted.evictions.len()), (0, 1));
+    apply(&mut world, &next, &moved).unwrap();
+    assert_eq!(world.cluster.totals().used_milli, 10_000);
+}
+
+#[test]
+fn a_plan_that_does_not_fit_any_more_changes_nothing() {
+    let mut world = world(&[2], 4);
+    pod(&mut world, "a", 0, 1, 0);
+    pod(&mut world, "b", 0, 1, 1);
+    let gang = Gang::new("new", whole(4), 1);
+    let mut solver = Solver::default();
+    let plan = admit_by_defragmentation(&mut world, &mut means(&mut solver), &gang, 9).unwrap();
+    let late = pod(&mut world, "late", 0, 3, plan.moves[0].to.node.0);
+    let before = snapshot(&world);
+    assert!(matches!(apply(&mut world, &gang, &plan), Err(Stale::Misfit(_))));
+    assert_eq!(snapshot(&world), before);
+    let gone = Plan { evictions: vec![MemberId { workload: late, member: 7 }], ..Plan::default() };
+    assert!(matches!(apply(&mut world, &gang, &gone), Err(Stale::NoMember(_))));
+    assert_eq!(snapshot(&world), before);
+}
+
+#[test]
+fn defragmentation_makes_nodes_whole_and_stops_when_nothing_is_gained() {
+    let mut world = world(&[2, 2], 4);
+    for node in 0..4 {
+        pod(&mut world, &format!("p{node}"), 0, 1, node);
+    }
+    let before = snapshot(&world);
+    let plan = defragment(&mut world, 99);
+    assert_eq!(snapshot(&world), before);
+    assert_eq!(plan.moves.len(), 3, "{plan:?}");
+    apply_moves(&mut world, &plan).unwrap();
+    let used = |node: u32| {
+        let gpus = world.cluster.gpus(NodeId(node));
+        gpus.iter().filter(|gpu| !gpu.is_unused()).count()
+    };
+    assert_eq!((0..4).map(used).filter(|used| *used == 4).count(), 1);
+    assert!(defragment(&mut world, 99).moves.is_empty());
+}
+
+#[test]
+fn defragmentation_keeps_to_its_budget_and_leaves_those_who_may_not_move() {
+    let mut world = world(&[3], 2);
+    for node in 0..2 {
+        run(&mut world, Profile::new(format!("s{node}")), 1, &share(500), &[node]);
+    }
+    let fixed = Profile { is_movable: false, ..Profile::new("fixed") };
+    run(&mut world, fixed, 1, &share(300), &[2]);
+    let plan = defragment(&mut world, 1);
+    assert_eq!(plan.moves.len(), 1);
+    let all = defragment(&mut world, 9);
+    let fixed = world.workloads.named("fixed").unwrap();
+    assert!(all.moves.iter().all(|step| step.member.workload != fixed));
+    assert!(defragment(&mut world, 0).moves.is_empty());
+}
+
+#[test]
+fn a_running_workload_tells_its_groups() {
+    let mut world = world(&[2], 4);
+    let id = run(&mut world, Profile::new("two"), 2, &whole(1), &[0, 0]);
+    let large = crate::workload::Member {
+        shape: std::sync::Arc::new(whole(2)),
+        placement: crate::pick::any(&world.cluster, NodeId(1), &whole(2)).unwrap(),
+    };
+    world.cluster.place(&large.shape.resources, &large.placement).unwrap();
+    world.workloads.set_member(MemberId { workload: id, member: 3 }, Some(large));
+    let gang = gang_of(world.workloads.workload(id).unwrap());
+    let counts: Vec<_> = gang.groups.iter().map(|group| (group.count, group.min)).collect();
+    assert_eq!(counts, [(3, 2), (1, 0)]);
+}

@@ -1,0 +1,183 @@
+//! Where a whole gang may be: tiers of levels, and the areas of each that are worth a try.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::gang::Gang;
+use crate::node::NodeId;
+use crate::solve::Request;
+use crate::solve::case::{Case, Goal};
+use crate::solve::need::{contains, is_within};
+use crate::topology::{DomainId, LevelId, Topology};
+
+/// A domain, or one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    /// The domain; of one node the tightest that has it.
+    pub(crate) domain: DomainId,
+    /// Position of the node.
+    pub(crate) node: Option<u32>,
+}
+
+impl Area {
+    pub(crate) fn domain(domain: DomainId) -> Self {
+        Self { domain, node: None }
+    }
+
+    /// Positions of its nodes.
+    pub(crate) fn positions(&self, topology: &Topology) -> Range<u32> {
+        match self.node {
+            Some(position) => position..position + 1,
+            None => topology.domain(self.domain).nodes.clone(),
+        }
+    }
+}
+
+/// Levels at which the gang may be together, the best first: from the preferred to the required.
+pub(crate) fn tiers(gang: &Gang) -> Vec<LevelId> {
+    let wish = gang.profile.topology;
+    let loosest = wish.required.unwrap_or_default();
+    let tightest = wish.preferred.unwrap_or(loosest);
+    (loosest.0..=tightest.0).rev().map(LevelId).collect()
+}
+
+/// Domains of a level in which the gang may be: within the domain that the request names, and with
+/// all pinned members. Above the level of the named domain that is the named domain itself.
+pub(crate) fn roots(topology: &Topology, request: &Request<'_>, level: LevelId) -> Vec<DomainId> {
+    let within = request.within.unwrap_or(Topology::ROOT);
+    let has_pins = |domain: DomainId| {
+        let mut pins = request.pinned.iter();
+        pins.all(|pin| contains(topology, domain, pin.placement.node))
+    };
+    if level <= topology.domain(within).level {
+        let above = topology.ancestors(within).find(|id| topology.domain(*id).level == level);
+        return above.filter(|above| has_pins(*above)).map(|_| within).into_iter().collect();
+    }
+    let inside = topology.at(level).map(|(id, _)| id);
+    inside.filter(|id| is_within(topology, *id, within) && has_pins(*id)).collect()
+}
+
+/// How near an area is to the pinned members: how many of them it has, then its parent, and so on.
+/// Greater is nearer.
+pub(crate) type Nearness = SmallVec<[u32; 4]>;
+
+/// Where the pinned members are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pins {
+    /// By domain; empty where no member is pinned.
+    by_domain: Vec<u32>,
+    /// Their nodes, sorted, each as often as members are there.
+    nodes: Vec<NodeId>,
+}
+
+impl Pins {
+    pub(crate) fn of(topology: &Topology, request: &Request<'_>) -> Self {
+        let mut nodes: Vec<_> = request.pinned.iter().map(|pin| pin.placement.node).collect();
+        nodes.sort_unstable();
+        let mut by_domain = Vec::new();
+        if !nodes.is_empty() {
+            by_domain.resize(topology.domains().count(), 0);
+            for node in &nodes {
+                for domain in topology.ancestors(topology.home(*node)) {
+                    by_domain[domain.0 as usize] += 1;
+                }
+            }
+        }
+        Self { by_domain, nodes }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// Pinned members in a domain.
+    pub(crate) fn within(&self, domain: DomainId) -> u32 {
+        self.by_domain.get(domain.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// Pinned members on a node.
+    pub(crate) fn on(&self, node: NodeId) -> u32 {
+        let before = self.nodes.partition_point(|pin| *pin < node);
+        let after = self.nodes.partition_point(|pin| *pin <= node);
+        u32::try_from(after - before).unwrap_or(u32::MAX)
+    }
+
+    fn nearness(&self, topology: &Topology, area: &Area) -> Nearness {
+        if self.is_empty() {
+            return Nearness::new();
+        }
+        let node =
+            area.node.and_then(|at| topology.order().get(at as usize)).map(|id| self.on(*id));
+        let above = topology.ancestors(area.domain).map(|domain| self.within(domain));
+        node.into_iter().chain(above).collect()
+    }
+}
+
+impl Case<'_> {
+    /// Areas within these roots in which the gang may fit, by all bounds: up to `most` of the
+    /// tightest kind there is (single nodes, then domains from the tightest level), the nearest to
+    /// the pinned members and then the fullest first; behind them the root with the most room, in
+    /// which looser but shorter rings are found.
+    pub(crate) fn areas(&self, roots: &[DomainId], goal: &Goal, most: usize) -> Vec<Area> {
+        let Some(first) = roots.first() else { return Vec::new() };
+        let topology = self.topology;
+        let loosest = topology.domain(*first).level;
+        let mut found = self.best(self.nodes_in(roots), goal, most);
+        let levels = u8::try_from(topology.levels().len()).unwrap_or(u8::MAX);
+        for level in (loosest.0..levels).rev().map(LevelId) {
+            if found.len() >= most {
+                break;
+            }
+            let domains = topology.at(level).map(|(id, _)| id);
+            let inside =
+                domains.filter(|id| roots.iter().any(|root| is_within(topology, *id, *root)));
+            found.extend(self.best(inside.map(Area::domain), goal, most - found.len()));
+        }
+        let roomiest =
+            roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));
+        let roomiest = roomiest.max_by_key(|area| (self.room_in(area), Reverse(area.domain)));
+        if let Some(area) = roomiest
+            && !found.contains(&area)
+        {
+            found.push(area);
+        }
+        found
+    }
+
+    fn nodes_in(&self, roots: &[DomainId]) -> impl Iterator<Item = Area> {
+        let positions = roots.iter().flat_map(|root| self.topology.domain(*root).nodes.clone());
+        // Almost no node of a large cluster holds a large gang: look at the count first.
+        let main = self.order.first().copied().unwrap_or_default();
+        positions.filter(move |at| self.rooms[main].counts[*at as usize] > 0).map(|at| Area {
+            domain: self.topology.home(self.topology.order()[at as usize]),
+            node: Some(at),
+        })
+    }
+
+    fn best(&self, areas: impl Iterator<Item = Area>, goal: &Goal, most: usize) -> Vec<Area> {
+        let main = self.order.first().copied().unwrap_or_default();
+        let wanted = self.needs[main].ranks.len() as u64;
+        // Few are kept of many: whoever is behind them is not looked at closely.
+        let mut best = Vec::with_capacity(most + 1);
+        for area in areas {
+            let near = Reverse(self.pins.nearness(self.topology, &area));
+            let room = self.room_in(&area);
+            // Of equal nodes the one in the fuller domain: others stay whole.
+            let around = self.rooms[main].sums[area.domain.0 as usize];
+            let key = (near, Reverse(room.min(wanted)), room, around, area.domain, area.node);
+            let at = best.partition_point(|(other, _)| *other < key);
+            if at < most && self.admits(&area, goal) {
+                best.insert(at, (key, area));
+                best.truncate(most);
+            }
+        }
+        best.into_iter().map(|(_, area)| area).collect()
+    }
+
+    /// Room of the group that is placed first.
+    fn room_in(&self, area: &Area) -> u64 {
+        self.order.first().map_or(0, |main| self.rooms[*main].count(area))
+    }
+}

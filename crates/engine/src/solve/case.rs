@@ -1,0 +1,262 @@
+//! A request against the bounds: what each group needs and has room for, and who is placed first.
+
+use std::cmp::Reverse;
+
+use crate::bounds::Bounds;
+use crate::cluster::Cluster;
+use crate::gang::Gang;
+use crate::node::NodeId;
+use crate::resources::Resources;
+use crate::solve::areas::{Area, Pins};
+use crate::solve::need::{self, Need};
+use crate::solve::room::Room;
+use crate::solve::{NodeSet, Request};
+use crate::topology::{DomainId, Topology};
+
+/// A request with what is known before any search.
+#[derive(Clone, Debug)]
+pub(crate) struct Case<'a> {
+    pub(crate) topology: &'a Topology,
+    pub(crate) gang: &'a Gang,
+    pub(crate) forbidden: &'a NodeSet,
+    /// By group.
+    pub(crate) needs: Vec<Need>,
+    /// By group.
+    pub(crate) rooms: Vec<Room>,
+    /// By group and domain: members that fit by every rule of the group.
+    pub(crate) able: Vec<Vec<u64>>,
+    /// Groups in the order in which they are placed: the most demanding members first, because
+    /// the others fit beside them more easily than they beside the others.
+    pub(crate) order: Vec<usize>,
+    pub(crate) pins: Pins,
+    supply: Vec<Supply>,
+}
+
+/// How many members are to be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Goal {
+    /// By group: members beside those of runs.
+    pub(crate) loose: Vec<u32>,
+    /// By group: whether all runs must be placed.
+    pub(crate) has_runs: Vec<bool>,
+    /// Whether members above the goal are placed as far as they fit.
+    pub(crate) is_elastic: bool,
+}
+
+impl Goal {
+    /// All members.
+    pub(crate) fn full(needs: &[Need]) -> Self {
+        let loose = needs.iter().map(|need| u32::try_from(need.ranks.len()).unwrap_or(u32::MAX));
+        Self { loose: loose.collect(), has_runs: vec![true; needs.len()], is_elastic: false }
+    }
+
+    /// As many as must be.
+    pub(crate) fn min(needs: &[Need]) -> Self {
+        let needs_runs = |need: &Need| {
+            let smallest = need.runs.iter().map(|run| run.ranks.len()).min().unwrap_or_default();
+            let smallest = u32::try_from(smallest).unwrap_or(u32::MAX);
+            need.min.saturating_add(smallest) > need.count()
+        };
+        Self {
+            loose: needs.iter().map(Need::loose_min).collect(),
+            has_runs: needs.iter().map(needs_runs).collect(),
+            is_elastic: true,
+        }
+    }
+
+    /// Whether nobody of a group must be placed.
+    pub(crate) fn is_free(&self, group: usize, need: &Need) -> bool {
+        self.loose[group] == 0 && (need.runs.is_empty() || !self.has_runs[group])
+    }
+
+    /// Members of each group, runs included.
+    pub(crate) fn members(&self, needs: &[Need]) -> impl Iterator<Item = u32> {
+        let with_runs = needs.iter().zip(&self.has_runs);
+        self.loose.iter().zip(with_runs).map(|(loose, (need, has_runs))| {
+            if *has_runs { loose + need.run_count() } else { *loose }
+        })
+    }
+}
+
+/// What is scarce for all groups together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scarcity {
+    Capacity,
+    Gpus,
+    PlainResources,
+}
+
+/// Amounts of which all groups take together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Supply([i64; 5]);
+
+impl Supply {
+    fn demand(need: &Need, times: u32) -> Self {
+        let Resources { cpu_milli, memory_mib, pods } = need.shape.resources;
+        let gpus = &need.shape.gpus;
+        let whole = if gpus.milli() >= crate::gpu::WHOLE { i64::from(gpus.count()) } else { 0 };
+        let one = [cpu_milli, memory_mib, pods, whole, gpus.total_milli()];
+        Self(one.map(|amount| amount.max(0).saturating_mul(times.into())))
+    }
+
+    fn of_node(cluster: &Cluster, node: NodeId) -> Self {
+        let Resources { cpu_milli, memory_mib, pods } = cluster.free(node);
+        let gpus = cluster.gpus(node);
+        let idle = gpus.iter().filter(|gpu| gpu.is_idle()).count();
+        let milli = gpus.iter().map(|gpu| i64::from(gpu.open_milli())).sum();
+        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
+        Self([cpu_milli.max(0), memory_mib.max(0), pods.max(0), idle, milli])
+    }
+
+    fn of_empty(cluster: &Cluster, node: NodeId) -> Self {
+        if !cluster.is_open(node) {
+            return Self::default();
+        }
+        let Resources { cpu_milli, memory_mib, pods } = cluster.class(node).capacity;
+        let open = cluster.gpus(node).iter().filter(|gpu| !gpu.is_closed).count();
+        let open = i64::try_from(open).unwrap_or(i64::MAX);
+        let milli = open.saturating_mul(crate::gpu::WHOLE.into());
+        Self([cpu_milli.max(0), memory_mib.max(0), pods.max(0), open, milli])
+    }
+
+    fn plus(mut self, other: &Self) -> Self {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+        self
+    }
+
+    fn covers(&self, demand: &Self) -> bool {
+        self.0.iter().zip(demand.0).all(|(have, wanted)| wanted == 0 || *have >= wanted)
+    }
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(
+        bounds: &mut Bounds,
+        cluster: &Cluster,
+        topology: &'a Topology,
+        request: &Request<'a>,
+    ) -> Self {
+        let needs = need::needs(topology, request);
+        let rooms: Vec<Room> = needs
+            .iter()
+            .map(|need| {
+                let column = bounds.column_here(cluster, topology, &need.shape);
+                Room::of(topology, column, request.forbidden)
+            })
+            .collect();
+        Self::with_rooms(cluster, topology, request, needs, rooms)
+    }
+
+    /// The case of a request for the same groups with other wishes.
+    pub(crate) fn with<'b>(&'b self, cluster: &Cluster, request: &Request<'b>) -> Case<'b> {
+        let needs = need::needs(self.topology, request);
+        Case::with_rooms(cluster, self.topology, request, needs, self.rooms.clone())
+    }
+
+    fn with_rooms(
+        cluster: &Cluster,
+        topology: &'a Topology,
+        request: &Request<'a>,
+        needs: Vec<Need>,
+        rooms: Vec<Room>,
+    ) -> Self {
+        let able = needs.iter().zip(&rooms).map(|(need, room)| room.able(topology, need)).collect();
+        let mut order: Vec<usize> = (0..needs.len()).collect();
+        order.sort_by_key(|group| {
+            let shape = &needs[*group].shape;
+            let Resources { cpu_milli, memory_mib, .. } = shape.resources;
+            let milli = shape.gpus.total_milli();
+            (Reverse((milli, shape.gpus.count(), cpu_milli, memory_mib)), *group)
+        });
+        let supply = if needs.len() > 1 { supply(cluster, topology, &rooms) } else { Vec::new() };
+        let pins = Pins::of(topology, request);
+        let (gang, forbidden) = (request.gang, request.forbidden);
+        Self { topology, gang, forbidden, needs, rooms, able, order, pins, supply }
+    }
+
+    /// Whether every bound lets the gang into an area: each group by itself, and all together.
+    pub(crate) fn admits(&self, area: &Area, goal: &Goal) -> bool {
+        self.first_refused(area, goal).is_none() && self.has_supply(area, goal)
+    }
+
+    /// The first group that does not fit an area by itself.
+    pub(crate) fn first_refused(&self, area: &Area, goal: &Goal) -> Option<usize> {
+        self.order.iter().copied().find(|group| {
+            let (need, room) = (&self.needs[*group], &self.rooms[*group]);
+            let (loose, has_runs) = (goal.loose[*group], goal.has_runs[*group]);
+            !room.has(self.topology, need, &self.able[*group], area, loose, has_runs)
+        })
+    }
+
+    /// Whether plain resources and GPUs of an area are enough for all groups together.
+    pub(crate) fn has_supply(&self, area: &Area, goal: &Goal) -> bool {
+        let Some(supply) = self.supply.get(area.domain.0 as usize) else { return true };
+        supply.covers(&self.demand(goal))
+    }
+
+    /// What is scarce in a domain for all groups together.
+    pub(crate) fn scarcity(&self, cluster: &Cluster, domain: DomainId, goal: &Goal) -> Scarcity {
+        let demand = self.demand(goal);
+        let nodes =
+            self.topology.nodes(domain).iter().filter(|node| !self.forbidden.contains(node));
+        let empty =
+            nodes.fold(Supply::default(), |sum, node| sum.plus(&Supply::of_empty(cluster, *node)));
+        let free = self.supply.get(domain.0 as usize).copied().unwrap_or_default();
+        let has_gpus = free.0[3..].iter().zip(&demand.0[3..]).all(|(have, wanted)| have >= wanted);
+        match (empty.covers(&demand), has_gpus) {
+            (false, _) => Scarcity::Capacity,
+            (true, false) => Scarcity::Gpus,
+            (true, true) => Scarcity::PlainResources,
+        }
+    }
+
+    fn demand(&self, goal: &Goal) -> Supply {
+        let members = goal.members(&self.needs);
+        let demands = members.zip(&self.needs).map(|(count, need)| Supply::demand(need, count));
+        demands.fold(Supply::default(), |sum, demand| sum.plus(&demand))
+    }
+
+    /// An upper bound on how many members of all groups fit a domain together, if those with the
+    /// least demand are taken first, whatever unit is scarce.
+    pub(crate) fn together(&self, domain: DomainId, goal: &Goal) -> u64 {
+        let members: Vec<u32> = goal.members(&self.needs).collect();
+        let all: u64 = members.iter().map(|count| u64::from(*count)).sum();
+        let Some(supply) = self.supply.get(domain.0 as usize) else { return all };
+        let by_unit = supply.0.iter().enumerate().map(|(unit, have)| {
+            let demand = |group: usize| Supply::demand(&self.needs[group], 1).0[unit];
+            let mut groups: Vec<usize> = (0..members.len()).collect();
+            groups.sort_by_key(|group| demand(*group));
+            let (mut left, mut fit) = (*have, 0);
+            for group in groups {
+                let (each, wanted) = (demand(group), i64::from(members[group]));
+                let times = left.checked_div(each).unwrap_or(wanted).min(wanted);
+                left -= times * each;
+                fit += u64::try_from(times).unwrap_or_default();
+            }
+            fit
+        });
+        by_unit.min().unwrap_or(all)
+    }
+}
+
+/// By domain: what nodes that have room for a member of some group have free.
+fn supply(cluster: &Cluster, topology: &Topology, rooms: &[Room]) -> Vec<Supply> {
+    let mut before = vec![Supply::default()];
+    let mut sum = Supply::default();
+    for (at, node) in topology.order().iter().enumerate() {
+        if rooms.iter().any(|room| room.counts[at] > 0) {
+            sum = sum.plus(&Supply::of_node(cluster, *node));
+        }
+        before.push(sum);
+    }
+    let of = |position: u32| before.get(position as usize).copied().unwrap_or(sum);
+    let difference = |end: Supply, start: Supply| {
+        let mut left = end.0;
+        left.iter_mut().zip(start.0).for_each(|(left, start)| *left -= start);
+        Supply(left)
+    };
+    let domains = topology.domains().map(|(_, domain)| &domain.nodes);
+    domains.map(|nodes| difference(of(nodes.end), of(nodes.start))).collect()
+}

@@ -1,0 +1,65 @@
+//! Who says what placements cost, and which cost is less.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
+use crate::World;
+use crate::decision::{Placed, Reason};
+use crate::gang::Gang;
+use crate::node::NodeId;
+use crate::objective::{Unit, Vector};
+use crate::solve::ranks::ring_hops;
+
+/// Says what placements cost, and which cost is less. The search asks it about each plan that it
+/// has found; `crate::objective` answers as a `PlacementPolicy` says.
+pub trait Judge {
+    /// What these placements cost. `world` is as it is without them. `placed` is in the order of
+    /// ranks and has the members that are to be placed alone. Where members are pinned the search
+    /// puts the hops of the ring through all members in the place of those that were answered.
+    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed]) -> Vector;
+
+    /// Which of two costs is less: a total preorder.
+    fn compare(&self, one: &Vector, other: &Vector) -> Ordering;
+
+    /// The first unit, in the policy's order, in which `other` is worse than what was `taken`; none
+    /// if the two are equal.
+    fn worse_in(&self, taken: &Vector, other: &Vector) -> Option<Unit>;
+
+    /// Whether a plan of this cost is allowed: the global constraints.
+    fn check(&self, world: &World, cost: &Vector) -> Result<(), Reason>;
+}
+
+/// The simplest judge: fewest hops, then the least that is left of GPUs on the nodes that are used,
+/// so that fresh nodes stay whole. It allows everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Nearest;
+
+impl Judge for Nearest {
+    fn cost(&self, world: &World, _: &Gang, placed: &[Placed]) -> Vector {
+        let mut cost = Vector::default();
+        cost.set(
+            Unit::Hops,
+            ring_hops(&world.topology, placed.iter().map(|one| one.placement.node)),
+        );
+        let nodes: BTreeSet<NodeId> = placed.iter().map(|one| one.placement.node).collect();
+        let gpus = nodes.iter().flat_map(|node| world.cluster.gpus(*node));
+        let free: i64 = gpus.map(|gpu| i64::from(gpu.open_milli())).sum();
+        let parts = placed.iter().flat_map(|one| &one.placement.gpus);
+        let left = free - parts.map(|part| i64::from(part.milli)).sum::<i64>();
+        cost.set(Unit::PackingPrice, left);
+        cost
+    }
+
+    fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
+        let key = |cost: &Vector| (cost.of(Unit::Hops), cost.of(Unit::PackingPrice));
+        key(one).cmp(&key(other))
+    }
+
+    fn worse_in(&self, taken: &Vector, other: &Vector) -> Option<Unit> {
+        [Unit::Hops, Unit::PackingPrice].into_iter().find(|unit| other.of(*unit) > taken.of(*unit))
+    }
+
+    fn check(&self, _: &World, _: &Vector) -> Result<(), Reason> {
+        Ok(())
+    }
+}

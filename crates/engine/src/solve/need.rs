@@ -1,0 +1,150 @@
+//! What a request still needs of each group, when pinned members are where they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::gang::Segment;
+use crate::node::NodeId;
+use crate::shape::Shape;
+use crate::solve::Request;
+use crate::topology::{DomainId, LevelId, Topology};
+
+/// What is to be placed of one group.
+#[derive(Clone, Debug)]
+pub(crate) struct Need {
+    /// Index of the group.
+    pub(crate) group: u32,
+    pub(crate) shape: Arc<Shape>,
+    /// Ranks of segments of which a member is pinned: they must go where it is.
+    pub(crate) runs: Vec<Run>,
+    /// The other ranks that are to be placed, ascending: whole segments, where there are segments.
+    pub(crate) ranks: Vec<u32>,
+    /// Members that must be placed at least: of runs and ranks together.
+    pub(crate) min: u32,
+    pub(crate) segment: Option<Segment>,
+    pub(crate) required: Option<LevelId>,
+    pub(crate) preferred: Option<LevelId>,
+    /// Where the group must be, because pinned members are there.
+    pub(crate) home: Home,
+    /// Members that are pinned.
+    pub(crate) pinned: u32,
+}
+
+/// Ranks that must go where a pinned member of their segment is.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Where; none: the pinned member is in no domain of the segments' level.
+    pub(crate) domain: Option<DomainId>,
+    pub(crate) ranks: Vec<u32>,
+}
+
+/// Where pinned members allow the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// Wherever the request allows.
+    Anywhere,
+    /// In this domain.
+    Within(DomainId),
+    /// Nowhere: the pinned members are apart already.
+    Nowhere,
+}
+
+impl Home {
+    /// The home of members that must be in one domain of a level with these.
+    pub(crate) fn of(topology: &Topology, level: Option<LevelId>, pins: &[NodeId]) -> Self {
+        let (Some(level), Some((first, others))) = (level, pins.split_first()) else {
+            return Self::Anywhere;
+        };
+        match topology.domain_of(*first, level) {
+            Some(domain) if others.iter().all(|pin| contains(topology, domain, *pin)) => {
+                Self::Within(domain)
+            }
+            _ => Self::Nowhere,
+        }
+    }
+}
+
+impl Need {
+    /// Members that are to be placed.
+    pub(crate) fn count(&self) -> u32 {
+        self.runs.iter().fold(len(&self.ranks), |sum, run| sum + len(&run.ranks))
+    }
+
+    /// Members of runs.
+    pub(crate) fn run_count(&self) -> u32 {
+        self.runs.iter().map(|run| len(&run.ranks)).sum()
+    }
+
+    /// So many of `most` as make whole segments.
+    pub(crate) fn whole(&self, most: u64) -> u32 {
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        self.segment.map_or(most, |segment| most / segment.size * segment.size)
+    }
+
+    /// Members beyond the runs that must be placed at least.
+    pub(crate) fn loose_min(&self) -> u32 {
+        let min = self.min.saturating_sub(self.run_count());
+        let size = self.segment.map_or(1, |segment| segment.size);
+        min.div_ceil(size).saturating_mul(size).min(len(&self.ranks))
+    }
+}
+
+/// What a request needs, by group.
+pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
+    let pins: BTreeMap<u32, NodeId> =
+        request.pinned.iter().map(|pinned| (pinned.rank, pinned.placement.node)).collect();
+    let mut first = 0;
+    let mut needs = Vec::new();
+    for (number, group) in (0..).zip(&request.gang.groups) {
+        let own = first..first + group.count;
+        let pinned: Vec<NodeId> = pins.range(own.clone()).map(|(_, node)| *node).collect();
+        let is_free = |rank: &u32| !pins.contains_key(rank);
+        let (mut runs, mut ranks) = (Vec::new(), Vec::new());
+        match group.segment {
+            Some(segment) => {
+                for start in own.clone().step_by(segment.size as usize) {
+                    let ids = start..start + segment.size;
+                    let free = ids.clone().filter(is_free);
+                    match pins.range(ids).next() {
+                        Some((_, pin)) => {
+                            let domain = topology.domain_of(*pin, segment.level);
+                            runs.push(Run { domain, ranks: free.collect() });
+                        }
+                        None => ranks.extend(free),
+                    }
+                }
+                runs.retain(|run| !run.ranks.is_empty());
+            }
+            None => ranks.extend(own.clone().filter(is_free)),
+        }
+        let count = len(&pinned);
+        needs.push(Need {
+            group: number,
+            shape: Arc::clone(&group.shape),
+            runs,
+            ranks,
+            min: group.min.saturating_sub(count),
+            segment: group.segment,
+            required: group.topology.required,
+            preferred: group.topology.preferred,
+            home: Home::of(topology, group.topology.required, &pinned),
+            pinned: count,
+        });
+        first = own.end;
+    }
+    needs
+}
+
+/// Whether a node is in a domain.
+pub(crate) fn contains(topology: &Topology, domain: DomainId, node: NodeId) -> bool {
+    topology.domain(domain).nodes.contains(&topology.position(node))
+}
+
+/// Whether one domain is within another, or the same.
+pub(crate) fn is_within(topology: &Topology, inner: DomainId, outer: DomainId) -> bool {
+    topology.ancestors(inner).any(|domain| domain == outer)
+}
+
+fn len<T>(list: &[T]) -> u32 {
+    u32::try_from(list.len()).unwrap_or(u32::MAX)
+}

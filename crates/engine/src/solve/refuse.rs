@@ -1,0 +1,235 @@
+//! Why a gang cannot be placed: the bound that fails, what is scarce, and what would help.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use crate::bounds::Yardstick;
+use crate::cluster::Cluster;
+use crate::decision::{FailedBound, Remedy, Scarce};
+use crate::gang::{Gang, Group};
+use crate::node::NodeId;
+use crate::solve::Request;
+use crate::solve::areas::{self, Area};
+use crate::solve::case::{Case, Goal, Scarcity};
+use crate::solve::need::Home;
+use crate::solve::room::{Room, common};
+use crate::topology::{DomainId, LevelId, Topology};
+
+/// The bound that no area passes; none if some area passes all.
+pub(crate) fn failed_bound(
+    case: &Case<'_>,
+    cluster: &Cluster,
+    request: &Request<'_>,
+    goal: &Goal,
+) -> Option<FailedBound> {
+    let level = request.gang.profile.topology.required.unwrap_or_default();
+    let roots = areas::roots(case.topology, request, level);
+    let areas: Vec<Area> = roots.iter().copied().map(Area::domain).collect();
+    if areas.iter().any(|area| case.admits(area, goal)) {
+        return None;
+    }
+    let refused = |area: &Area, group: usize| {
+        let (need, room) = (&case.needs[group], &case.rooms[group]);
+        let (loose, has_runs) = (goal.loose[group], goal.has_runs[group]);
+        !room.has(case.topology, need, &case.able[group], area, loose, has_runs)
+    };
+    let everywhere = (0..case.needs.len()).find(|group| {
+        goal.members(&case.needs).nth(*group) > Some(0)
+            && areas.iter().all(|area| refused(area, *group))
+    });
+    let bound =
+        |group: usize, roots: &[DomainId]| of_group(case, cluster, goal, group, level, roots);
+    if let Some(group) = everywhere {
+        return Some(bound(group, &roots));
+    }
+    // Each group fits somewhere, and nowhere all: in each area another one fails, or all together.
+    let together = areas.iter().filter(|area| case.first_refused(area, goal).is_none());
+    let together =
+        together.max_by_key(|area| (case.together(area.domain, goal), Reverse(area.domain)));
+    if let Some(area) = together {
+        return Some(of_all(case, cluster, goal, level, area.domain));
+    }
+    let nearest = areas.iter().filter_map(|area| Some((area, case.first_refused(area, goal)?)));
+    let nearest = nearest.max_by_key(|(area, group)| {
+        let possible = case.able[*group][area.domain.0 as usize];
+        let thousandths = possible * 1000 / u64::from(goal.loose[*group].max(1));
+        (thousandths, Reverse(area.domain))
+    });
+    nearest.map(|(area, group)| bound(group, &[area.domain]))
+}
+
+/// The bound of one group, in the best of some domains.
+fn of_group(
+    case: &Case<'_>,
+    cluster: &Cluster,
+    goal: &Goal,
+    group: usize,
+    level: LevelId,
+    roots: &[DomainId],
+) -> FailedBound {
+    let (need, topology) = (&case.needs[group], case.topology);
+    let name = Arc::clone(&case.gang.groups[group].name);
+    let able = &case.able[group];
+    let loose = u64::from(goal.loose[group]);
+    // A run that has no room fails by itself, where its segment is.
+    let root = roots.first().copied().unwrap_or(Topology::ROOT);
+    let run = need.runs.iter().filter(|_| goal.has_runs[group]).find_map(|run| {
+        let wanted = run.ranks.len() as u64;
+        let place = run.domain.and_then(|domain| common(topology, &Area::domain(root), domain));
+        let possible = place.as_ref().map_or(0, |place| case.rooms[group].count(place));
+        (possible < wanted).then(|| (place.map(|place| place.domain), wanted, possible))
+    });
+    if let Some((place, wanted, possible)) = run
+        && roots.iter().all(|root| able[root.0 as usize] >= loose)
+    {
+        let level = need.segment.map_or(level, |segment| segment.level);
+        let within = place.map(|place| topology.path(place));
+        return FailedBound { group: name, wanted, possible, level, within, scarce: Scarce::Free };
+    }
+    let best = best_of(roots.iter().copied(), able);
+    // Where the group's own level is tighter, the best domain of that level.
+    let own = need.required.filter(|own| *own > level && need.home != Home::Nowhere);
+    let (level, best) = match (own, best) {
+        (Some(own), Some(root)) => {
+            let nodes = &topology.domain(root).nodes;
+            let inside = topology.at(own).filter(|(_, domain)| {
+                nodes.start <= domain.nodes.start && domain.nodes.end <= nodes.end
+            });
+            (own, best_of(inside.map(|(id, _)| id), able))
+        }
+        _ => (level, best),
+    };
+    let possible = best.map_or(0, |best| able[best.0 as usize]);
+    let under = |yardstick| {
+        let room = Room::measured(cluster, topology, need, case.forbidden, yardstick);
+        room.able(topology, need)
+    };
+    let empty = under(Yardstick::Empty);
+    let scarce = match best {
+        Some(best) if roots.iter().any(|root| empty[root.0 as usize] >= loose) => {
+            let has = |yardstick| under(yardstick)[best.0 as usize] >= loose;
+            match (has(Yardstick::GpusAlone), has(Yardstick::PlainAlone)) {
+                (true, _) => Scarce::PlainResources,
+                (false, true) => Scarce::Gpus,
+                (false, false) => Scarce::Free,
+            }
+        }
+        _ => Scarce::Capacity,
+    };
+    let within = best.filter(|best| *best != Topology::ROOT).map(|best| topology.path(best));
+    FailedBound { group: name, wanted: loose, possible, level, within, scarce }
+}
+
+/// The bound of all groups together in a domain.
+fn of_all(
+    case: &Case<'_>,
+    cluster: &Cluster,
+    goal: &Goal,
+    level: LevelId,
+    domain: DomainId,
+) -> FailedBound {
+    let names: Vec<&str> = case.gang.groups.iter().map(|group| &*group.name).collect();
+    let scarce = match case.scarcity(cluster, domain, goal) {
+        Scarcity::Capacity => Scarce::Capacity,
+        Scarcity::Gpus => Scarce::Gpus,
+        Scarcity::PlainResources => Scarce::PlainResources,
+    };
+    FailedBound {
+        group: names.join(" and ").into(),
+        wanted: goal.members(&case.needs).map(u64::from).sum(),
+        possible: case.together(domain, goal),
+        level,
+        within: (domain != Topology::ROOT).then(|| case.topology.path(domain)),
+        scarce,
+    }
+}
+
+fn best_of(domains: impl Iterator<Item = DomainId>, able: &[u64]) -> Option<DomainId> {
+    domains.max_by_key(|id| (able[id.0 as usize], Reverse(*id)))
+}
+
+/// Changes of the request that pass the bounds, the cheapest first: a looser level costs hops,
+/// fewer members cost members.
+pub(crate) fn changes(
+    case: &Case<'_>,
+    cluster: &Cluster,
+    request: &Request<'_>,
+    bound: Option<&FailedBound>,
+) -> Vec<(Remedy, Gang)> {
+    let gang = request.gang;
+    let levels = case.topology.levels();
+    let mut changes = Vec::new();
+    let mut offer = |remedy: Remedy, gang: Gang| {
+        if gang.check(levels.len()).is_err() {
+            return false;
+        }
+        let request = Request { gang: &gang, ..*request };
+        let other = case.with(cluster, &request);
+        let goal = Goal::min(&other.needs);
+        let level = gang.profile.topology.required.unwrap_or_default();
+        let mut roots = areas::roots(case.topology, &request, level).into_iter().map(Area::domain);
+        let is_possible = roots.any(|area| other.admits(&area, &goal));
+        if is_possible {
+            changes.push((remedy, gang));
+        }
+        is_possible
+    };
+    let failing = bound.and_then(|bound| {
+        gang.groups.iter().position(|group| group.name == bound.group).map(|at| (at, bound))
+    });
+    let of_gang = gang.profile.topology.required;
+    let of_group = failing.and_then(|(at, _)| gang.groups[at].topology.required);
+    for (level, is_group) in [(of_gang, false), (of_group, true)] {
+        for looser in (0..level.map_or(0, |level| level.0)).rev() {
+            let mut gang = gang.clone();
+            let wish = match failing {
+                Some((at, _)) if is_group => &mut gang.groups[at].topology,
+                _ => &mut gang.profile.topology,
+            };
+            wish.required = (looser > 0).then_some(LevelId(looser));
+            let level = Arc::clone(&levels[usize::from(looser)]);
+            if offer(Remedy::LooserLevel { level }, gang) {
+                break;
+            }
+        }
+    }
+    if let Some((at, bound)) = failing
+        && bound.possible > 0
+        && case.needs[at].runs.is_empty()
+    {
+        let group = &gang.groups[at];
+        let possible = u32::try_from(bound.possible).unwrap_or(u32::MAX);
+        let fit = possible.saturating_add(case.needs[at].pinned).min(group.min);
+        let mut gang = gang.clone();
+        gang.groups[at] = Group { min: fit, ..group.clone() };
+        offer(Remedy::FewerMembers { group: Arc::clone(&group.name), fit }, gang);
+    }
+    changes
+}
+
+/// How many nodes would have to be added, like the one that would hold the most members if it were
+/// empty; the first of equals. None where the pinned members are in the way, no node will do, or
+/// there are several groups, whose needs together are not known without a search.
+pub(crate) fn more_nodes(
+    case: &Case<'_>,
+    cluster: &Cluster,
+    bound: &FailedBound,
+) -> Option<Remedy> {
+    let at = case.gang.groups.iter().position(|group| group.name == bound.group)?;
+    let (need, topology) = (&case.needs[at], case.topology);
+    if case.needs.len() > 1 || need.home == Home::Nowhere || !need.runs.is_empty() {
+        return None;
+    }
+    let room = Room::measured(cluster, topology, need, case.forbidden, Yardstick::Empty);
+    let best: Option<(u32, NodeId)> =
+        topology.order().iter().enumerate().fold(None, |best, (at, node)| match best {
+            Some((most, first)) if (most, Reverse(first)) >= (room.counts[at], Reverse(*node)) => {
+                best
+            }
+            _ => Some((room.counts[at], *node)),
+        });
+    let (most, node) = best.filter(|(most, _)| *most > 0)?;
+    let lacking = bound.wanted.saturating_sub(bound.possible).div_ceil(u64::from(most));
+    let nodes = u32::try_from(lacking).ok()?;
+    Some(Remedy::MoreNodes { nodes, like: cluster.name(node).into() })
+}

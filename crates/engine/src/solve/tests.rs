@@ -1,0 +1,9 @@
+mod gaps;
+mod groups;
+mod judged;
+mod levels;
+mod pins;
+mod refusals;
+mod small;
+mod spread;
+mod support;

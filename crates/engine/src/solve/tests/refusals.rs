@@ -1,0 +1,96 @@
+//! What a "no" says.
+
+use super::support::*;
+use crate::World;
+use crate::decision::{FailedBound, Reason, Refusal, Remedy, Scarce};
+use crate::gang::Gang;
+use crate::resources::Resources;
+use crate::shape::{GpuDemand, Shape};
+
+fn refusal(world: &mut World, gang: &Gang) -> (FailedBound, Option<Remedy>) {
+    let Refusal { reason, remedy, steps } = solve(world, gang).unwrap_err();
+    assert_eq!(steps, 0, "a bound needs no search");
+    match reason {
+        Reason::Bound(bound) => (bound, remedy),
+        reason => panic!("{reason:?}"),
+    }
+}
+
+#[test]
+fn more_than_the_cluster_could_ever_hold_is_said_to_be() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 3)]);
+    let (bound, remedy) = refusal(&mut world, &gang(gpus(8), 5));
+    assert_eq!((bound.wanted, bound.possible, bound.scarce), (5, 1, Scarce::Capacity));
+    assert_eq!(bound.within, None);
+    assert_eq!(remedy, Some(Remedy::FewerMembers { group: "members".into(), fit: 1 }));
+}
+
+#[test]
+fn what_others_hold_and_what_is_in_pieces_is_told_apart() {
+    let mut pieces = world(&[("a", "b1/r1", 5), ("b", "b1/r1", 5)]);
+    let (bound, remedy) = refusal(&mut pieces, &gang(gpus(8), 1));
+    assert_eq!((bound.possible, bound.scarce), (0, Scarce::Gpus));
+    assert_eq!(remedy, Some(Remedy::MoreNodes { nodes: 1, like: "a".into() }));
+    // GPUs are free, but the cores beside them are not.
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8)]);
+    for name in ["a", "b"] {
+        let node = world.cluster.node_named(name).unwrap();
+        let placement = crate::Placement { node, gpus: [].as_slice().into() };
+        world.cluster.place(&Resources::of_pod(60_000, 0), &placement).unwrap();
+    }
+    let shape = Shape::new(Resources::of_pod(8000, 0), GpuDemand::Whole { count: 4 });
+    let (bound, _) = refusal(&mut world, &gang(shape, 2));
+    assert_eq!((bound.possible, bound.scarce), (0, Scarce::PlainResources));
+    let shape = Shape::new(Resources::of_pod(8000, 0), GpuDemand::Whole { count: 9 });
+    assert_eq!(refusal(&mut world, &gang(shape, 2)).0.scarce, Scarce::Capacity);
+}
+
+#[test]
+fn the_tightest_level_that_would_do_is_named() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r2", 8), ("c", "b2/r1", 8)]);
+    let mut gang = gang(gpus(8), 2);
+    gang.profile.topology = required(RACK);
+    let remedy = refusal(&mut world, &gang).1;
+    assert_eq!(remedy, Some(Remedy::LooserLevel { level: "block".into() }));
+    let mut gang = gang.clone();
+    gang.profile.topology.required = None;
+    gang.groups[0].topology = required(RACK);
+    let (bound, remedy) = refusal(&mut world, &gang);
+    assert_eq!((bound.level, bound.possible), (RACK, 1));
+    assert_eq!(remedy, Some(Remedy::LooserLevel { level: "block".into() }));
+}
+
+#[test]
+fn a_remedy_for_several_groups_is_tried_before_it_is_named() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r2", 8)]);
+    let mut gang = gang(gpus(8), 1);
+    gang.groups = vec![group("one", gpus(5), 1), group("two", gpus(4), 1)];
+    gang.profile.topology = required(RACK);
+    let (bound, remedy) = refusal(&mut world, &gang);
+    assert_eq!((&*bound.group, bound.scarce), ("one and two", Scarce::Capacity));
+    assert_eq!(remedy, Some(Remedy::LooserLevel { level: "block".into() }));
+    gang.groups[1] = group("two", gpus(8), 2);
+    let (bound, remedy) = refusal(&mut world, &gang);
+    assert_eq!(&*bound.group, "two");
+    assert_eq!(remedy, None, "neither a looser level nor one member of the second group helps");
+}
+
+#[test]
+fn a_request_that_makes_no_sense_is_refused_as_such() {
+    let mut world = world(&[("a", "b1/r1", 8)]);
+    let mut gang = gang(gpus(1), 4);
+    segments(&mut gang, 3, RACK);
+    let reason = solve(&mut world, &gang).unwrap_err().reason;
+    assert!(matches!(reason, Reason::Request(_)), "{reason:?}");
+}
+
+#[test]
+fn what_no_bound_forbids_and_no_search_finds_is_exhausted() {
+    // Together 6 of 8 idle GPUs, but threes do not share a node of four.
+    let mut world = world(&[("a", "b1/r1", 4), ("b", "b1/r1", 4)]);
+    let mut gang = gang(gpus(8), 1);
+    gang.groups = vec![group("threes", gpus(3), 2), group("pair", gpus(2), 1)];
+    let refusal = solve(&mut world, &gang).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Exhausted { level: "cluster".into(), searched: 1 });
+    assert!(refusal.steps > 0);
+}
