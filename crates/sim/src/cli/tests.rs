@@ -1,0 +1,87 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Whole {
+    #[command(flatten)]
+    args: SimArgs,
+}
+
+fn parse(line: &str) -> Result<ReplayArgs, String> {
+    let line = format!("sim replay --nodes n.csv --pods p.csv {line}");
+    let whole =
+        Whole::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
+    let SimCommand::Replay(args) = whole.args.command else { panic!("not replay") };
+    Ok(*args)
+}
+
+fn seeds(line: &str) -> Vec<i64> {
+    Seeds::all(&parse(line).unwrap().seeds)
+}
+
+#[test]
+fn seeds_are_numbers_ranges_and_repeated() {
+    assert_eq!(seeds(""), [42]);
+    assert_eq!(seeds("--seed 7"), [7]);
+    assert_eq!(seeds("--seed 42..45"), [42, 43, 44, 45]);
+    assert_eq!(seeds("--seed 42..=43 --seed 1,2"), [42, 43, 1, 2]);
+    assert_eq!(seeds("--seed 42..44 --seed 43"), [42, 43, 44], "each once");
+    assert_eq!(seeds("--seed -3..-2"), [-3, -2]);
+}
+
+#[test]
+fn a_wrong_seed_says_what_is_expected() {
+    let error = |line: &str| parse(line).unwrap_err();
+    assert!(error("--seed 51..42").contains("runs backwards; write 42..51"));
+    assert!(error("--seed x").contains("`x` is no whole number; expected a seed, as 42"));
+    assert!(error("--seed 1..").contains("`1..` is no whole number"));
+    assert!(error("--seed 1..99999999").contains("more than 10000 seeds"));
+    assert!(error("--seed 9223372036854775808").contains("is no whole number"));
+}
+
+#[test]
+fn an_unknown_policy_is_told_all_and_the_nearest() {
+    let error = parse("--policy octvo").unwrap_err();
+    for policy in Policy::value_variants() {
+        assert!(error.contains(policy.name()), "{error}");
+    }
+    assert!(error.contains("a similar value exists: 'octavo'"), "{error}");
+    let policies = |line: &str| parse(line).unwrap().policies;
+    assert_eq!(policies(""), [Policy::Octavo]);
+    assert_eq!(policies("--policy fgd,octavo"), [Policy::Fgd, Policy::Octavo]);
+    assert_eq!(
+        policies("--policy bestfit --policy dotprod"),
+        [Policy::BestFit, Policy::DotProduct]
+    );
+}
+
+#[test]
+fn names_on_the_command_line_are_those_in_results() {
+    for policy in Policy::value_variants() {
+        let value = policy.to_possible_value().unwrap();
+        assert_eq!(value.get_name(), policy.name());
+        assert_eq!(serde_json::to_value(policy).unwrap(), policy.name());
+    }
+}
+
+#[test]
+fn a_factor_is_above_zero_or_none() {
+    let inflate = |line: &str| parse(line).map(|args| args.inflate);
+    assert_eq!(inflate("").unwrap(), None);
+    assert_eq!(inflate("--inflate none").unwrap(), Some(Inflate::None));
+    let factor = Factor::new(0.5).unwrap();
+    assert_eq!(inflate("--inflate 0.5").unwrap(), Some(Inflate::To(factor)));
+    for wrong in ["0", "-1", "nan", "inf", "x", "1e999"] {
+        let error = inflate(&format!("--inflate={wrong}")).unwrap_err();
+        assert!(error.contains("expected a number above 0, as 1.3"), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn output_is_an_alias_of_format() {
+    assert_eq!(parse("").unwrap().format, Format::Table);
+    assert_eq!(parse("--format json").unwrap().format, Format::Json);
+    assert_eq!(parse("-o json").unwrap().format, Format::Json);
+    assert_eq!(parse("--output json").unwrap().format, Format::Json);
+}

@@ -1,0 +1,113 @@
+//! A trace's rows as the engine sees them: its nodes as a cluster, its pods as shapes.
+//!
+//! The published protocol limits no number of pods a node that these lists come near, so a node has
+//! places for [`PLACES`] pods. Memory of GPUs is not in the lists and not counted.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_engine::cluster::Misfit;
+use octavo_engine::fragmentation::Typical;
+use octavo_engine::node::NodeClass;
+use octavo_engine::{
+    Cluster, GpuDemand, GpuModel, ModelId, ModelSet, NodeId, NodeSpec, Resources, Shape,
+};
+
+use crate::trace::{NodeRow, PodRow, Trace};
+
+/// Places for pods of a node: more than ever come.
+pub const PLACES: i64 = 1 << 40;
+
+/// A trace's nodes in the engine.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    /// The cluster, empty. A node's id is its place in the order of ties.
+    pub cluster: Cluster,
+    /// The row of each node, by id.
+    rows: Vec<usize>,
+}
+
+impl Nodes {
+    /// The nodes of a trace. They get their ids in `order`, indices of the trace's nodes, so that
+    /// ties fall to the first of them.
+    pub fn of(trace: &Trace, order: &[usize]) -> Result<Self, Misfit> {
+        let models = models(&trace.nodes);
+        let ids: BTreeMap<String, ModelId> =
+            (0..).map(ModelId).zip(&models).map(|(id, model)| (model.name.clone(), id)).collect();
+        let mut cluster = Cluster::new(models, Vec::new())?;
+        let mut rows = Vec::with_capacity(order.len());
+        for &row in order {
+            let Some(node) = trace.nodes.get(row) else { continue };
+            let model = ids.get(&node.model).copied().unwrap_or_default();
+            cluster.add_node(&spec(node, model))?;
+            rows.push(row);
+        }
+        Ok(Self { cluster, rows })
+    }
+
+    /// Index of a node's row in the trace.
+    pub fn row(&self, node: NodeId) -> Option<usize> {
+        self.rows.get(usize::try_from(node.0).ok()?).copied()
+    }
+}
+
+/// The shape of each pod of a trace. Pods that ask for the same have one shape.
+pub fn shapes(trace: &Trace) -> Vec<Arc<Shape>> {
+    let models = models(&trace.nodes);
+    let mut known: BTreeMap<Shape, Arc<Shape>> = BTreeMap::new();
+    let mut intern = |shape: Shape| {
+        let shared = known.entry(shape.clone()).or_insert_with(|| Arc::new(shape));
+        Arc::clone(shared)
+    };
+    trace.pods.iter().map(|pod| intern(shape(pod, &models))).collect()
+}
+
+/// The typical pods of a trace's list, by which fragmentation is measured: of the list as it is,
+/// before anything of it is drawn again, as in the published runs.
+pub fn typical(trace: &Trace, shapes: &[Arc<Shape>]) -> Typical {
+    Typical::new(&models(&trace.nodes), shapes.iter().map(|shape| (&**shape, 1)))
+}
+
+/// Models of the nodes' GPUs in the order of their names.
+fn models(nodes: &[NodeRow]) -> Vec<GpuModel> {
+    let names: BTreeSet<&str> =
+        nodes.iter().filter(|node| node.gpus > 0).map(|node| node.model.as_str()).collect();
+    let model = |name: &str| GpuModel {
+        name: name.to_owned(),
+        memory_mib: 0,
+        idle_watts: 0,
+        full_watts: 0,
+        mig: Vec::new(),
+    };
+    names.into_iter().map(model).collect()
+}
+
+fn spec(node: &NodeRow, model: ModelId) -> NodeSpec {
+    let capacity = Resources { pods: PLACES, ..resources(node.cpu_milli, node.memory_mib) };
+    // Limits of the lists keep this far below what the engine refuses by itself.
+    let gpus = u16::try_from(node.gpus).unwrap_or(u16::MAX);
+    let class = NodeClass { capacity, gpus, model, ..NodeClass::default() };
+    NodeSpec { name: Arc::from(node.name.as_str()), class, labels: BTreeMap::new() }
+}
+
+fn shape(pod: &PodRow, models: &[GpuModel]) -> Shape {
+    let count = u16::try_from(pod.num_gpu).unwrap_or(u16::MAX);
+    let milli = u16::try_from(pod.gpu_milli).unwrap_or(u16::MAX);
+    let wanted = resources(pod.cpu_milli, pod.memory_mib);
+    let mut shape = Shape::new(wanted, GpuDemand::of(count, milli));
+    if count > 0 && !pod.models.is_empty() {
+        // A model that no node has is in no set: no node will do.
+        let ids = (0..).map(ModelId).zip(models);
+        let allowed = ids.filter(|(_, model)| pod.is_allowed_on(&model.name));
+        shape.models = allowed.fold(ModelSet(0), |set, (id, _)| set.with(id));
+    }
+    shape
+}
+
+fn resources(cpu_milli: u64, memory_mib: u64) -> Resources {
+    let signed = |amount| i64::try_from(amount).unwrap_or(i64::MAX);
+    Resources::of_pod(signed(cpu_milli), signed(memory_mib))
+}

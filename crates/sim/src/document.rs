@@ -1,0 +1,122 @@
+//! Documents on disk: clusters, gangs, policies and records, as JSON or YAML by the file's name.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// How a document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// JSON, indented.
+    Json,
+    /// YAML.
+    Yaml,
+}
+
+/// Why a document cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DocumentError {
+    /// A name that says neither JSON nor YAML.
+    #[error("{}: the name says no form; call it .json, .yaml or .yml", .path.display())]
+    Extension {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file that cannot be read.
+    #[error("{}: cannot be read: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that does not hold what is wanted.
+    #[error("{}: is no {what}: {problem}", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong, with line and column.
+        problem: String,
+    },
+    /// A file that cannot be written.
+    #[error("{}: cannot be written: {source}", .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A value that the form cannot hold.
+    #[error("cannot be written as {form:?}: {problem}")]
+    Form {
+        /// The form.
+        form: Form,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl Form {
+    /// The form that a file's name says.
+    pub fn of(path: &Path) -> Result<Self, DocumentError> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("json") => Ok(Self::Json),
+            Some("yaml" | "yml") => Ok(Self::Yaml),
+            _ => Err(DocumentError::Extension { path: path.to_owned() }),
+        }
+    }
+}
+
+/// Reads a document; `what` is what an error says that it should be.
+pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, DocumentError> {
+    let form = Form::of(path)?;
+    let content = |problem| DocumentError::Content { path: path.to_owned(), what, problem };
+    let bytes =
+        fs::read(path).map_err(|source| DocumentError::Read { path: path.to_owned(), source })?;
+    let text = String::from_utf8(bytes).map_err(|error| content(error.to_string()))?;
+    parse(&text, form).map_err(content)
+}
+
+/// Reads a document from its text; an error says line and column.
+pub fn parse<T: DeserializeOwned>(text: &str, form: Form) -> Result<T, String> {
+    match form {
+        Form::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+        // The reader's budget is for text from strangers; a large cluster's document is longer.
+        Form::Yaml => {
+            let options = serde_saphyr::options! { budget: None };
+            serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
+        }
+    }
+}
+
+/// The text of a document. It ends with a line feed.
+pub fn text<T: Serialize>(value: &T, form: Form) -> Result<String, DocumentError> {
+    let failed = |problem| DocumentError::Form { form, problem };
+    let mut text = match form {
+        Form::Json => serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string()))?,
+        Form::Yaml => serde_saphyr::to_string(value).map_err(|e| failed(e.to_string()))?,
+    };
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+/// Writes a document.
+pub fn write<T: Serialize>(value: &T, path: &Path) -> Result<(), DocumentError> {
+    write_text(&text(value, Form::of(path)?)?, path)
+}
+
+/// Writes any text.
+pub fn write_text(text: &str, path: &Path) -> Result<(), DocumentError> {
+    fs::write(path, text).map_err(|source| DocumentError::Write { path: path.to_owned(), source })
+}

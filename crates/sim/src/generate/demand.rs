@@ -1,0 +1,86 @@
+//! What a synthetic pod asks for.
+
+use std::sync::Arc;
+
+use octavo_engine::gpu::WHOLE;
+use octavo_engine::snapshot::{GpusForm, ShapeForm};
+use octavo_engine::{GpuDemand, Resources, Shape};
+
+use super::machines::Description;
+use super::mix::Kind;
+use super::random::Random;
+
+/// Thousandths of GPUs that shares are of, and how often.
+const SHARES: [(u32, u16); 6] = [(2, 100), (3, 200), (4, 250), (1, 300), (4, 500), (1, 750)];
+
+/// How much CPU and memory pods take of their part of the node, in percent.
+const PLAIN: [(u32, i64); 4] = [(2, 25), (3, 50), (3, 75), (1, 100)];
+
+/// What a pod of this kind asks for, as if made for this machine; none if the machine cannot have
+/// such pods.
+pub(super) fn shape(kind: Kind, machine: &Description, random: &mut Random) -> Option<Shape> {
+    let gpus = match kind {
+        Kind::Gang | Kind::Node => GpuDemand::Whole { count: machine.gpus },
+        Kind::One => GpuDemand::Whole { count: 1 },
+        Kind::Share => {
+            let milli = *random.weighted(&SHARES)?;
+            let memory_mib = machine.model.memory_mib / u32::from(WHOLE) * u32::from(milli);
+            GpuDemand::Share { count: 1, milli, memory_mib }
+        }
+        Kind::Mig => {
+            // Small instances are wanted most; the whole GPU as an instance hardly ever.
+            let wanted: Vec<(u32, &str)> = machine
+                .model
+                .mig
+                .iter()
+                .map(|profile| match (profile.most, profile.size) {
+                    (None, 1) => (5, &*profile.name),
+                    (None, 2) => (3, &*profile.name),
+                    (None, 4) => (2, &*profile.name),
+                    _ => (0, &*profile.name),
+                })
+                .collect();
+            GpuDemand::Mig { count: 1, profile: Arc::from(*random.weighted(&wanted)?) }
+        }
+    };
+    let milli = milli_of(&gpus, machine);
+    let percent = match kind {
+        // Who has all GPUs has most of the node; something is left for daemons.
+        Kind::Gang | Kind::Node => 90,
+        _ => *random.weighted(&PLAIN)?,
+    };
+    let all = i64::from(machine.gpus) * i64::from(WHOLE);
+    let part = |amount: i64, step: i64| {
+        let part = amount * milli / all.max(1) * percent / 100;
+        (part / step * step).max(step)
+    };
+    let plain = machine.capacity();
+    let resources = Resources::of_pod(part(plain.cpu_milli, 500), part(plain.memory_mib, 512));
+    Some(Shape::new(resources, gpus))
+}
+
+/// Compute of a demand in thousandths of a GPU, MIG instances by their profile.
+pub(super) fn milli_of(gpus: &GpuDemand, machine: &Description) -> i64 {
+    match gpus {
+        GpuDemand::Mig { count, profile } => {
+            let profile = machine.model.profile(profile);
+            profile.map_or(0, |profile| i64::from(profile.milli) * i64::from(*count))
+        }
+        gpus => gpus.total_milli(),
+    }
+}
+
+/// The shape in a document.
+pub(super) fn form(shape: &Shape) -> ShapeForm {
+    let gpus = match &shape.gpus {
+        GpuDemand::None => GpusForm::None,
+        GpuDemand::Whole { count } => GpusForm::Whole { count: *count },
+        GpuDemand::Share { count, milli, memory_mib } => {
+            GpusForm::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
+        }
+        GpuDemand::Mig { count, profile } => {
+            GpusForm::Mig { count: *count, profile: profile.to_string() }
+        }
+    };
+    ShapeForm { resources: shape.resources, gpus, ..ShapeForm::default() }
+}

@@ -1,0 +1,198 @@
+//! What runs in a synthetic cluster.
+//!
+//! The largest come first and the small ones go where drawn nodes have room, so that GPUs are
+//! fragmented as in clusters that have run for a while. The list is then put in any order.
+
+use octavo_engine::snapshot::{
+    MemberForm, PartForm, ProfileForm, ShapeForm, Snapshot, WorkloadForm,
+};
+use octavo_engine::{NodeId, Placement, Shape, World, fit, pick};
+
+use super::demand;
+use super::gangs;
+use super::machines::Description;
+use super::mix::Kind;
+use super::random::Random;
+use super::{GenerateError, Options, tenant};
+
+/// Nodes that are drawn for a pod; the fullest that it fits is taken.
+const DRAWN: usize = 4;
+
+/// Workloads in a row that are too large or find no place before a kind is given up.
+const PATIENCE: u32 = 24;
+
+/// Fills the cluster of a document.
+pub(super) fn run(
+    options: &Options,
+    machines: &[Description],
+    snapshot: &mut Snapshot,
+) -> Result<(), GenerateError> {
+    let world = snapshot.world()?;
+    let target = world.cluster.totals().gpu_milli * i64::from(options.fill.milli()) / 1000;
+    let random = Random::new(options.seed, "running");
+    let mut fill = Fill { options, machines, world, random, target, running: Vec::new() };
+    let (mut parts, all) = (0, i64::from(options.mix.sum().max(1)));
+    for kind in Kind::ALL {
+        // Cumulative: what one kind could not fill the next ones do.
+        parts += i64::from(options.mix.of(kind));
+        if options.mix.of(kind) > 0 {
+            fill.up_to(target * parts / all, kind);
+        }
+    }
+    snapshot.running = fill.finish();
+    Ok(())
+}
+
+struct Fill<'a> {
+    options: &'a Options,
+    machines: &'a [Description],
+    world: World,
+    random: Random,
+    /// Thousandths of GPUs that are to be given out in all.
+    target: i64,
+    running: Vec<(Kind, WorkloadForm)>,
+}
+
+impl Fill<'_> {
+    fn used(&self) -> i64 {
+        self.world.cluster.totals().used_milli
+    }
+
+    /// Adds workloads of a kind until so much is given out, or nothing more fits.
+    fn up_to(&mut self, goal: i64, kind: Kind) {
+        let mut failed = 0;
+        while self.used() < goal && failed < PATIENCE {
+            let machine = &self.machines[self.random.index(self.machines.len())];
+            let done = match kind {
+                Kind::Gang => self.gang(machine, goal),
+                _ => self.pod(kind, machine),
+            };
+            failed = if done.is_some() { 0 } else { failed + 1 };
+        }
+    }
+
+    /// A gang that is no larger than what gangs are to have: one alone could fill the cluster.
+    fn gang(&mut self, machine: &Description, goal: i64) -> Option<()> {
+        let room = goal - self.used();
+        let most = u64::try_from(room / (i64::from(machine.gpus) * 1000).max(1)).ok()?;
+        let count = gangs::size(&mut self.random, machine, most)?;
+        let shape = demand::shape(Kind::Gang, machine, &mut self.random)?;
+        let nodes = self.idle_run(count, &shape)?;
+        let place = |node| pick::any(&self.world.cluster, node, &shape);
+        let placements: Vec<Placement> = nodes.into_iter().filter_map(place).collect();
+        self.add(Kind::Gang, &shape, &placements)
+    }
+
+    /// Nodes in a row by topology that the shape fits; a drawn one of those within the tightest
+    /// domain that has some.
+    fn idle_run(&mut self, count: u64, shape: &Shape) -> Option<Vec<NodeId>> {
+        let World { cluster, topology, .. } = &self.world;
+        let fits = |node: &NodeId| {
+            let state = cluster.states().state(cluster.state(*node));
+            state.is_some_and(|state| fit::fits(cluster, state, shape))
+        };
+        let mut domains: Vec<_> = topology.domains().collect();
+        domains.sort_by_key(|(id, domain)| (std::cmp::Reverse(domain.level), *id));
+        let mut level = None;
+        let mut found: Vec<Vec<NodeId>> = Vec::new();
+        for (id, domain) in domains {
+            if level != Some(domain.level) && !found.is_empty() {
+                break;
+            }
+            level = Some(domain.level);
+            let free: Vec<NodeId> = topology.nodes(id).iter().copied().filter(fits).collect();
+            let run = free.get(..usize::try_from(count).ok()?);
+            found.extend(run.map(<[NodeId]>::to_vec));
+        }
+        let drawn = self.random.index(found.len());
+        (!found.is_empty()).then(|| found.swap_remove(drawn))
+    }
+
+    fn pod(&mut self, kind: Kind, machine: &Description) -> Option<()> {
+        let shape = demand::shape(kind, machine, &mut self.random)?;
+        if self.used() + demand::milli_of(&shape.gpus, machine) > self.target {
+            return None;
+        }
+        let placement = self.spot(&shape)?;
+        self.add(kind, &shape, &[placement])
+    }
+
+    /// The fullest of some drawn nodes that a shape fits; else the first behind a drawn one.
+    fn spot(&mut self, shape: &Shape) -> Option<Placement> {
+        let count = self.world.cluster.node_count();
+        let node = |index: usize| u32::try_from(index % count).ok().map(NodeId);
+        let drawn: Vec<usize> = (0..DRAWN).map(|_| self.random.index(count)).collect();
+        let cluster = &self.world.cluster;
+        let free = |placement: &Placement| {
+            cluster.gpus(placement.node).iter().map(|gpu| u32::from(gpu.milli)).sum::<u32>()
+        };
+        let at = |index: usize| pick::any(cluster, node(index)?, shape);
+        let best = drawn.iter().filter_map(|index| at(*index)).min_by_key(free);
+        best.or_else(|| (0..count).find_map(|step| at(drawn[0] + step)))
+    }
+
+    /// Places members and notes them as one workload.
+    fn add(&mut self, kind: Kind, shape: &Shape, placements: &[Placement]) -> Option<()> {
+        for placement in placements {
+            self.world.cluster.place(&shape.resources, placement).ok()?;
+        }
+        let member = |(rank, placement): (u32, &Placement)| MemberForm {
+            rank,
+            shape: 0,
+            node: self.world.cluster.name(placement.node).to_owned(),
+            gpus: placement.gpus.iter().map(part).collect(),
+        };
+        let members: Vec<_> = (0..).zip(placements).map(member).collect();
+        let profile = self.profile(kind);
+        let min_members = match kind {
+            Kind::Gang => u32::try_from(members.len()).ok()?,
+            _ => 0,
+        };
+        let shapes: Vec<ShapeForm> = vec![demand::form(shape)];
+        self.running.push((kind, WorkloadForm { profile, min_members, shapes, members }));
+        Some(())
+    }
+
+    fn profile(&mut self, kind: Kind) -> ProfileForm {
+        let random = &mut self.random;
+        let seconds_at_risk = match kind {
+            Kind::Gang => random.between(5, 60) * 60,
+            Kind::Node => random.between(5, 30) * 60,
+            Kind::One => random.between(1, 15) * 60,
+            Kind::Mig | Kind::Share => 0,
+        };
+        ProfileForm {
+            // Named when all are there.
+            name: String::new(),
+            tenant: tenant(random, self.options.tenants),
+            priority: random.weighted(&[(7, 0), (2, 50), (1, 100)]).copied().unwrap_or_default(),
+            not_preemptible: random.chance(5),
+            not_movable: matches!(kind, Kind::Share | Kind::Mig) && random.chance(20),
+            seconds_at_risk: u32::try_from(seconds_at_risk).unwrap_or_default(),
+            required: None,
+            preferred: (kind == Kind::Gang).then(|| "rack".to_owned()),
+        }
+    }
+
+    /// All workloads in any order, named by their kind and place in it.
+    fn finish(mut self) -> Vec<WorkloadForm> {
+        self.random.shuffle(&mut self.running);
+        let digits = self.running.len().to_string().len();
+        let named = |(number, (kind, mut workload)): (usize, (Kind, WorkloadForm))| {
+            workload.profile.name = format!("{}-{number:0digits$}", kind.role());
+            workload
+        };
+        (1..).zip(self.running).map(named).collect()
+    }
+}
+
+fn part(part: &octavo_engine::GpuPart) -> PartForm {
+    let is_cut = !part.slices.is_empty();
+    PartForm {
+        gpu: part.gpu,
+        milli: part.milli,
+        memory_mib: part.memory_mib,
+        start: is_cut.then(|| u8::try_from(part.slices.0.trailing_zeros()).unwrap_or_default()),
+        size: u8::try_from(part.slices.0.count_ones()).unwrap_or_default(),
+    }
+}

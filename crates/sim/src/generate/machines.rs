@@ -1,0 +1,254 @@
+//! Kinds of machines that synthetic clusters are made of.
+//!
+//! GPU models, memory and MIG geometry are those of the real products. Power of T4 and A100 and of
+//! the CPUs beside them is from the tables of PWR (`Fr4nz83/PWR-plugin-kubernetes`), of the others
+//! the limit that the product's data sheet names and an idle power of about a tenth. Failures: 419
+//! unexpected interruptions in 54 days on 16,384 H100 GPUs ("The Llama 3 Herd of Models", 2024) are
+//! 158 in a million node hours of eight GPUs; of the others, and for all prices, round guesses.
+
+use octavo_engine::Resources;
+use octavo_engine::gpu::{GpuModel, MigProfile};
+use octavo_engine::node::Links;
+use octavo_engine::snapshot::ClassForm;
+
+/// Kinds of machines, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Machine {
+    /// 8 H100, all on NVSwitches; 4 nodes a rack
+    #[value(name = "h100-8")]
+    H100,
+    /// 8 A100 80 GB on PCIe, two NUMA nodes, two GPUs a switch; 8 nodes a rack
+    #[value(name = "a100-pcie-8")]
+    A100Pcie,
+    /// 8 A100 40 GB, all on NVSwitches; 4 nodes a rack
+    #[value(name = "a100-8")]
+    A100,
+    /// 4 GB200, 18 nodes in one NVLink clique; one clique a rack
+    #[value(name = "gb200-nvl72")]
+    Gb200,
+    /// 8 L40S on PCIe, two NUMA nodes, without MIG; 8 nodes a rack
+    #[value(name = "l40s-8")]
+    L40s,
+    /// 2 T4, without MIG; 20 nodes a rack
+    #[value(name = "t4-2")]
+    T4,
+}
+
+/// What a machine is.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// Its kind's name.
+    pub name: &'static str,
+    /// GPUs.
+    pub gpus: u16,
+    /// Their model.
+    pub model: GpuModel,
+    /// Nodes of a rack, if nothing else is asked for.
+    pub nodes_per_rack: u32,
+    /// Nodes of an NVLink clique, where it is more than a node.
+    pub clique: Option<u32>,
+    capacity: Resources,
+    /// GPUs of a group, from the loosest level of links to the tightest.
+    groups: &'static [u16],
+    cents_per_gpu_hour: u32,
+    cpu_watts: (u32, u32),
+    /// Two CPUs of a node are one core; a Grace core counts as half of one.
+    package_cores: u16,
+    hazard_ppm: u32,
+}
+
+/// Name, thousandths of compute, memory slices, starts and most instances of the MIG profiles of a
+/// GPU of seven compute and eight memory slices; the order is that of their memory in the tables.
+const MIG: [(u16, u8, &[u8], Option<u8>); 7] = [
+    (142, 1, &[0, 1, 2, 3, 4, 5, 6], None),
+    (142, 1, &[0, 1, 2, 3, 4, 5, 6], Some(1)),
+    (142, 2, &[0, 2, 4, 6], None),
+    (285, 2, &[0, 2, 4], None),
+    (428, 4, &[0, 4], None),
+    (571, 4, &[0], None),
+    (1000, 8, &[0], None),
+];
+
+/// Name and MiB of each profile, in the order of [`MIG`], which is that of the names.
+type MigNames = [(&'static str, u32); 7];
+
+const A100_40: MigNames = [
+    ("1g.5gb", 4864),
+    ("1g.5gb+me", 4864),
+    ("1g.10gb", 9856),
+    ("2g.10gb", 9856),
+    ("3g.20gb", 19968),
+    ("4g.20gb", 19968),
+    ("7g.40gb", 40192),
+];
+
+const A100_80: MigNames = [
+    ("1g.10gb", 9856),
+    ("1g.10gb+me", 9856),
+    ("1g.20gb", 19968),
+    ("2g.20gb", 19968),
+    ("3g.40gb", 40192),
+    ("4g.40gb", 40192),
+    ("7g.80gb", 80384),
+];
+
+const H100_80: MigNames = [
+    ("1g.10gb", 9984),
+    ("1g.10gb+me", 9984),
+    ("1g.20gb", 20096),
+    ("2g.20gb", 20096),
+    ("3g.40gb", 40448),
+    ("4g.40gb", 40448),
+    ("7g.80gb", 81152),
+];
+
+const GB200_186: MigNames = [
+    ("1g.23gb", 22528),
+    ("1g.23gb+me", 22528),
+    ("1g.47gb", 46592),
+    ("2g.47gb", 46592),
+    ("3g.93gb", 92800),
+    ("4g.93gb", 92800),
+    ("7g.186gb", 185_600),
+];
+
+impl Machine {
+    /// What the machine is.
+    pub fn describe(self) -> Description {
+        match self {
+            Self::H100 => Description {
+                name: "h100-8",
+                gpus: 8,
+                model: model("NVIDIA H100 80GB HBM3", 81559, (70, 700), Some(&H100_80)),
+                nodes_per_rack: 4,
+                clique: None,
+                capacity: plain(192_000, 2_031_616),
+                groups: &[],
+                cents_per_gpu_hour: 300,
+                cpu_watts: (40, 700),
+                package_cores: 48,
+                hazard_ppm: 158,
+            },
+            Self::A100Pcie => Description {
+                name: "a100-pcie-8",
+                gpus: 8,
+                model: model("NVIDIA A100 80GB PCIe", 81920, (50, 300), Some(&A100_80)),
+                nodes_per_rack: 8,
+                clique: None,
+                capacity: plain(128_000, 1_015_808),
+                groups: &[4, 2],
+                cents_per_gpu_hour: 150,
+                cpu_watts: (40, 540),
+                package_cores: 32,
+                hazard_ppm: 120,
+            },
+            Self::A100 => Description {
+                name: "a100-8",
+                gpus: 8,
+                model: model("NVIDIA A100-SXM4-40GB", 40960, (50, 400), Some(&A100_40)),
+                nodes_per_rack: 4,
+                clique: None,
+                capacity: plain(96_000, 1_114_112),
+                groups: &[],
+                cents_per_gpu_hour: 130,
+                cpu_watts: (40, 540),
+                package_cores: 24,
+                hazard_ppm: 120,
+            },
+            Self::Gb200 => Description {
+                name: "gb200-nvl72",
+                gpus: 4,
+                model: model("NVIDIA GB200", 189_471, (120, 1200), Some(&GB200_186)),
+                nodes_per_rack: 18,
+                clique: Some(18),
+                capacity: plain(144_000, 884_736),
+                groups: &[],
+                cents_per_gpu_hour: 800,
+                cpu_watts: (60, 600),
+                package_cores: 36,
+                hazard_ppm: 150,
+            },
+            Self::L40s => Description {
+                name: "l40s-8",
+                gpus: 8,
+                model: model("NVIDIA L40S", 46068, (35, 350), None),
+                nodes_per_rack: 8,
+                clique: None,
+                capacity: plain(128_000, 1_015_808),
+                groups: &[4],
+                cents_per_gpu_hour: 90,
+                cpu_watts: (40, 540),
+                package_cores: 32,
+                hazard_ppm: 60,
+            },
+            Self::T4 => Description {
+                name: "t4-2",
+                gpus: 2,
+                model: model("Tesla T4", 15360, (10, 70), None),
+                nodes_per_rack: 20,
+                clique: None,
+                capacity: plain(96_000, 385_024),
+                groups: &[],
+                cents_per_gpu_hour: 30,
+                cpu_watts: (40, 330),
+                package_cores: 24,
+                hazard_ppm: 30,
+            },
+        }
+    }
+}
+
+impl Description {
+    /// What pods may take of it.
+    pub fn capacity(&self) -> Resources {
+        self.capacity
+    }
+
+    /// Its class in a document.
+    pub fn class(&self) -> ClassForm {
+        let group = |size: &u16| {
+            let of = |gpu: u16| u8::try_from(gpu / size).unwrap_or(u8::MAX);
+            (0..self.gpus).map(of).collect::<Vec<_>>()
+        };
+        // A level with all GPUs in one group tells nothing.
+        let parts = |level: &Vec<u8>| level.iter().any(|group| *group > 0);
+        ClassForm {
+            capacity: self.capacity,
+            gpus: self.gpus,
+            model: Some(self.model.name.clone()),
+            links: Links(self.groups.iter().map(group).filter(parts).collect()),
+            cents_per_hour: self.cents_per_gpu_hour * u32::from(self.gpus),
+            idle_watts: self.cpu_watts.0,
+            full_watts: self.cpu_watts.1,
+            package_cores: self.package_cores,
+            hazard_ppm: self.hazard_ppm,
+            ..ClassForm::default()
+        }
+    }
+}
+
+fn plain(cpu_milli: i64, memory_mib: i64) -> Resources {
+    // Kubernetes' default of pods a node.
+    Resources { cpu_milli, memory_mib, pods: 110 }
+}
+
+fn model(
+    name: &str,
+    memory_mib: u32,
+    (idle_watts, full_watts): (u32, u32),
+    profiles: Option<&MigNames>,
+) -> GpuModel {
+    let shapes = MIG.iter().zip(profiles.into_iter().flatten());
+    let mut mig: Vec<_> = shapes
+        .map(|((milli, size, starts, most), (name, memory_mib))| MigProfile {
+            name: (*name).to_owned(),
+            milli: *milli,
+            memory_mib: *memory_mib,
+            size: *size,
+            starts: starts.to_vec(),
+            most: *most,
+        })
+        .collect();
+    mig.sort();
+    GpuModel { name: name.to_owned(), memory_mib, idle_watts, full_watts, mig }
+}

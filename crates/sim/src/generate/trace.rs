@@ -1,0 +1,210 @@
+//! Traces of synthetic clusters, in openb's form, with times: pods come independently of one another
+//! (Poisson) and live for log-normally distributed times. Gangs, tenants and MIG have no form there.
+
+use super::demand;
+use super::machines::Description;
+use super::mix::Kind;
+use super::nodes;
+use super::random::Random;
+use super::{GenerateError, Options};
+use octavo_engine::{GpuDemand, Resources, Shape};
+
+/// Most pods of a trace.
+const MOST_PODS: u64 = 4_000_000;
+
+/// Spread of the logarithm of lives: half of all pods live for less than a third of the mean.
+const SIGMA: f64 = 1.5;
+
+/// How often pods of a class come in a hundred: none, share, one GPU, several. As in openb's list,
+/// with more of several GPUs (0.9 there), so that they are felt in a small cluster.
+const CLASSES: [(u32, Class); 4] =
+    [(13, Class::NoGpu), (36, Class::Share), (46, Class::One), (5, Class::Several)];
+
+/// In a hundred pods with GPUs, those that name their model.
+const NAMED: u64 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    NoGpu,
+    Share,
+    One,
+    Several,
+}
+
+/// How much comes, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Length of the trace.
+    pub hours: u32,
+    /// GPUs that are wanted in the long run, of those there are.
+    pub wanted: f64,
+    /// Mean life of a pod in minutes.
+    pub mean_minutes: u32,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { hours: 24, wanted: 1.0, mean_minutes: 120 }
+    }
+}
+
+/// Lists as CSV.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lists {
+    /// The node list.
+    pub nodes: String,
+    /// The pod list.
+    pub pods: String,
+    /// Pods in it.
+    pub pod_count: u64,
+}
+
+pub(super) fn lists(options: &Options, load: &Load) -> Result<Lists, GenerateError> {
+    if !(load.wanted > 0.0 && load.wanted <= 100.0) {
+        return Err(GenerateError::Amount {
+            what: "the load",
+            value: load.wanted.to_string(),
+            wanted: "above 0 and at most 100: GPUs wanted, of those there are",
+        });
+    }
+    let machines = nodes::machines(options)?;
+    let snapshot = nodes::cluster(options)?;
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(["sn", "cpu_milli", "memory_mib", "gpu", "model"])?;
+    let mut capacity = 0;
+    for node in &snapshot.nodes {
+        let Some(class) = snapshot.classes.get(&node.class) else { continue };
+        capacity += u64::from(class.gpus) * 1000;
+        writer.write_record([
+            node.name.as_str(),
+            &class.capacity.cpu_milli.to_string(),
+            &class.capacity.memory_mib.to_string(),
+            &class.gpus.to_string(),
+            class.model.as_deref().unwrap_or_default(),
+        ])?;
+    }
+    let nodes = text(writer)?;
+    let (pods, pod_count) = pods(options, load, &machines, capacity)?;
+    Ok(Lists { nodes, pods, pod_count })
+}
+
+fn pods(
+    options: &Options,
+    load: &Load,
+    machines: &[Description],
+    capacity: u64,
+) -> Result<(String, u64), GenerateError> {
+    let mut random = Random::new(options.seed, "pods");
+    let life = f64::from(load.mean_minutes) * 60.0;
+    // Little's law: what is wanted at once is what comes in a second times how long it stays.
+    let gap = mean_milli(options.seed, machines) * life / (load.wanted * float(capacity));
+    let end = f64::from(load.hours) * 3600.0;
+    let expected = whole(end / gap);
+    if expected > MOST_PODS {
+        return Err(GenerateError::TooManyPods { pods: expected, most: MOST_PODS });
+    }
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record([
+        "name",
+        "cpu_milli",
+        "memory_mib",
+        "num_gpu",
+        "gpu_milli",
+        "gpu_spec",
+        "qos",
+        "pod_phase",
+        "creation_time",
+        "deletion_time",
+        "scheduled_time",
+    ])?;
+    let (mut now, mut count) = (0.0, 0_u64);
+    loop {
+        now += random.exponential(gap);
+        if now >= end {
+            break;
+        }
+        count += 1;
+        let machine = &machines[random.index(machines.len())];
+        let shape = pod(machine, &mut random);
+        let is_named = shape.gpus.is_some() && random.chance(NAMED);
+        let created = whole(now);
+        // Who outlives the list leaves at its end, or a few long lives would stretch it by weeks.
+        let deleted = (created + whole(random.log_normal(life, SIGMA)).max(1)).min(whole(end));
+        writer.write_record([
+            format!("pod-{count:06}"),
+            shape.resources.cpu_milli.to_string(),
+            shape.resources.memory_mib.to_string(),
+            shape.gpus.count().to_string(),
+            shape.gpus.milli().to_string(),
+            if is_named { machine.model.name.clone() } else { String::new() },
+            "LS".to_owned(),
+            "Succeeded".to_owned(),
+            created.to_string(),
+            deleted.to_string(),
+            String::new(),
+        ])?;
+    }
+    Ok((text(writer)?, count))
+}
+
+fn pod(machine: &Description, random: &mut Random) -> Shape {
+    let class = random.weighted(&CLASSES).copied().unwrap_or(Class::NoGpu);
+    let of = |kind, random: &mut Random| demand::shape(kind, machine, random);
+    let shape = match class {
+        Class::NoGpu => None,
+        Class::Share => of(Kind::Share, random),
+        Class::One => of(Kind::One, random),
+        Class::Several => several(machine, random),
+    };
+    shape.unwrap_or_else(|| {
+        let cores = i64::try_from(random.between(1, 16)).unwrap_or(1);
+        Shape::new(Resources::of_pod(cores * 1000, cores * 4096), GpuDemand::None)
+    })
+}
+
+/// Two, four, ... GPUs of a node, up to all of them.
+fn several(machine: &Description, random: &mut Random) -> Option<Shape> {
+    let mut sizes = Vec::new();
+    let mut size = 2;
+    while size <= machine.gpus {
+        sizes.push((1, size));
+        size *= 2;
+    }
+    let count = *random.weighted(&sizes)?;
+    let one = demand::shape(Kind::One, machine, random)?.resources;
+    let times = i64::from(count);
+    let resources = Resources::of_pod(one.cpu_milli * times, one.memory_mib * times);
+    Some(Shape::new(resources, GpuDemand::Whole { count }))
+}
+
+/// Mean of what pods ask for, in thousandths of GPUs: of many that are drawn and thrown away.
+fn mean_milli(seed: u64, machines: &[Description]) -> f64 {
+    const DRAWN: u64 = 20_000;
+    let mut random = Random::new(seed, "mean");
+    let mut milli = |_| {
+        let machine = &machines[random.index(machines.len())];
+        u64::try_from(pod(machine, &mut random).gpus.total_milli()).unwrap_or_default()
+    };
+    let sum: u64 = (0..DRAWN).map(&mut milli).sum();
+    float(sum.max(1)) / float(DRAWN)
+}
+
+fn text(writer: csv::Writer<Vec<u8>>) -> Result<String, GenerateError> {
+    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Whole seconds, so that the last digits of a logarithm decide nothing.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "never negative, and what is too large is cut"
+)]
+fn whole(amount: f64) -> u64 {
+    amount.clamp(0.0, 9e9) as u64
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn float(amount: u64) -> f64 {
+    amount as f64
+}

@@ -1,0 +1,224 @@
+//! Replaying a trace: each pod that comes is placed or skipped by a policy, one by one.
+//!
+//! ```text
+//! trace, seed --arrivals--> events --> policy: choose --> cluster: place --> meter: figures, curve
+//!                                                    \--> log --> validator: valid, or what cannot be
+//!                                                            \--> hash: two runs did the same, or not
+//! ```
+//!
+//! A pod that finds no place is skipped and never tried again. Runs know nothing of one another:
+//! any number of threads gives the same.
+
+mod cases;
+mod jobs;
+mod log;
+mod play;
+mod policy;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+
+use octavo_engine::cluster::Misfit;
+use serde::Serialize;
+
+pub use log::{Entry, Log, Place};
+pub use play::{Played, play};
+pub use policy::{Policy, Popularity, Setup};
+
+use crate::arrivals::{ArrivalError, Factor};
+use crate::metrics::{DecisionTimes, Metrics, Point};
+use crate::trace::Trace;
+
+/// Demand over capacity of the published runs.
+pub const PUBLISHED_FACTOR: f64 = 1.3;
+
+/// The order in which pods come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// As the published simulator shuffles them by the seed, brought to --inflate
+    #[default]
+    Shuffled,
+    /// By their times of creation
+    Created,
+    /// As the file lists them
+    File,
+}
+
+/// What is to be run: each policy with each seed.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Policies, in the order of the results.
+    pub policies: Vec<Policy>,
+    /// What [`Policy::Octavo`] knows of the pods that will come.
+    pub popularity: Popularity,
+    /// Seeds, in the order of the results.
+    pub seeds: Vec<i64>,
+    /// The order in which pods come.
+    pub order: Order,
+    /// Demand over capacity that a shuffled list is brought to; none: the list's own.
+    pub inflate: Option<Factor>,
+    /// Whether pods leave at their times of deletion; needs [`Order::Created`].
+    pub departures: bool,
+    /// Runs at once.
+    pub jobs: NonZeroUsize,
+}
+
+impl Default for Options {
+    /// Octavo, learning, by the published protocol with its first seed, one run at a time.
+    fn default() -> Self {
+        Self {
+            policies: vec![Policy::Octavo],
+            popularity: Popularity::Learned,
+            seeds: vec![42],
+            order: Order::Shuffled,
+            inflate: Factor::new(PUBLISHED_FACTOR).ok(),
+            departures: false,
+            jobs: NonZeroUsize::MIN,
+        }
+    }
+}
+
+/// What all runs came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Policy by policy, seed by seed, as the options list them.
+    pub runs: Vec<Run>,
+}
+
+/// One policy with one seed.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Run {
+    /// The policy.
+    pub policy: Policy,
+    /// What it knew of the pods that would come; none if it does not ask.
+    pub popularity: Option<Popularity>,
+    /// The seed.
+    pub seed: i64,
+    /// Figures.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// SHA-256 over all placements, see [`Log::hash`].
+    pub placement_hash: String,
+    /// Whether the independent validator found nothing wrong.
+    pub valid: bool,
+    /// What it found.
+    pub violation: Option<String>,
+    /// How long decisions took.
+    #[serde(flatten)]
+    pub times: DecisionTimes,
+    /// How long the run took, in seconds, arrivals and validation included.
+    pub wall_s: f64,
+    /// The curve.
+    #[serde(skip)]
+    pub curve: Vec<Point>,
+    /// What happened to each pod, with its name.
+    #[serde(skip)]
+    pub log: Log,
+}
+
+/// Why nothing could be run. Nothing of it is half done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The list cannot come in this order.
+    #[error(transparent)]
+    Arrivals(#[from] ArrivalError),
+    /// The engine cannot have such a cluster.
+    #[error("the node list is more than the engine can hold")]
+    Cluster(#[from] Misfit),
+    /// Departures in an order without times.
+    #[error("departures need the order of creation, not the {order} one; leave out --order")]
+    DeparturesWithoutTimes {
+        /// The order that was asked for.
+        order: Order,
+    },
+    /// Departures of a list in which nobody leaves.
+    #[error(
+        "none of the {pods} pods has a deletion_time, so nobody would leave; use a list with times, \
+         or leave out --departures"
+    )]
+    NobodyLeaves {
+        /// Pods in the list.
+        pods: usize,
+    },
+    /// The engine has no policy of that name.
+    #[error("the engine has no policy {policy}; this is a defect, please report it")]
+    NoPolicy {
+        /// The policy.
+        policy: Policy,
+    },
+    /// A factor in an order that repeats nothing.
+    #[error(
+        "only a shuffled list can be brought to a demand; leave out --inflate or --order {order}"
+    )]
+    InflatedOrder {
+        /// The order that was asked for.
+        order: Order,
+    },
+}
+
+/// Told how far the runs are. Called from several threads.
+pub trait Watch: Sync {
+    /// So many events more of a run are over, of `events` in it.
+    fn advanced(&self, more: usize, events: usize);
+    /// A run is over.
+    fn finished(&self, run: &Run);
+}
+
+/// Watches nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    fn advanced(&self, _: usize, _: usize) {}
+    fn finished(&self, _: &Run) {}
+}
+
+/// Runs each policy with each seed on a trace.
+///
+/// A run that the validator finds fault with is no error: look at [`Run::valid`].
+pub fn run(trace: &Trace, options: &Options, watch: &dyn Watch) -> Result<Outcome, ReplayError> {
+    options.check()?;
+    if options.departures && trace.pods.iter().all(|pod| pod.deletion_time.is_none()) {
+        return Err(ReplayError::NobodyLeaves { pods: trace.pods.len() });
+    }
+    let cases = cases::of(options);
+    let ground = cases::Ground::of(trace);
+    let run = |index: usize| ground.run(cases[index], options, watch);
+    let runs = jobs::in_order(cases.len(), options.jobs, run);
+    Ok(Outcome { runs: runs.into_iter().collect::<Result<_, _>>()? })
+}
+
+impl Options {
+    /// Whether what is asked for makes sense together, whatever the trace.
+    pub fn check(&self) -> Result<(), ReplayError> {
+        let order = self.order;
+        if self.departures && order != Order::Created {
+            return Err(ReplayError::DeparturesWithoutTimes { order });
+        }
+        if self.inflate.is_some() && order != Order::Shuffled {
+            return Err(ReplayError::InflatedOrder { order });
+        }
+        Ok(())
+    }
+}
+
+impl ReplayError {
+    /// Whether the options make no sense, whatever the trace.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::DeparturesWithoutTimes { .. } | Self::InflatedOrder { .. })
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::Shuffled => "shuffled",
+            Self::Created => "created",
+            Self::File => "file",
+        })
+    }
+}

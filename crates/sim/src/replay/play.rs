@@ -1,0 +1,215 @@
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use octavo_engine::fragmentation::{Fragmentation, Typical};
+use octavo_engine::{Choice, Cluster, Packing, Shape, fit};
+
+use super::log::{Entry, Log, Place};
+use super::{ReplayError, Watch};
+use crate::arrivals::{Arrivals, Change};
+use crate::cluster_from::Nodes;
+use crate::metrics::{Fragments, Meter, Metrics, Plan, Point, View};
+use crate::trace::{PodRow, Trace};
+use crate::validate::Totals;
+
+/// Events between two words to who watches.
+const WORD: usize = 256;
+
+/// What happens, and how it is measured.
+pub(super) struct Stage<'a> {
+    pub(super) trace: &'a Trace,
+    /// Of each pod of the trace.
+    pub(super) shapes: &'a [Arc<Shape>],
+    pub(super) arrivals: &'a Arrivals,
+    pub(super) departures: bool,
+    /// Demand over capacity that the arrivals were brought to.
+    pub(super) target: Option<f64>,
+    pub(super) typical: &'a Arc<Typical>,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// Figures.
+    pub metrics: Metrics,
+    /// The curve.
+    pub curve: Vec<Point>,
+    /// What happened to each pod.
+    pub log: Log,
+    /// Time of each decision, in order.
+    pub times: Vec<Duration>,
+    /// What the validator found.
+    pub verdict: Result<Totals, String>,
+}
+
+/// Replays arrivals under any policy: for benchmarks and for policies that have no name here.
+/// Without `departures` nobody leaves, whatever the events say.
+pub fn play(
+    trace: &Trace,
+    arrivals: &Arrivals,
+    departures: bool,
+    policy: &mut dyn Packing,
+) -> Result<Played, ReplayError> {
+    let shapes = crate::cluster_from::shapes(trace);
+    let typical = Arc::new(crate::cluster_from::typical(trace, &shapes));
+    let stage =
+        Stage { trace, shapes: &shapes, arrivals, departures, target: None, typical: &typical };
+    stage.play(policy, &super::Unwatched)
+}
+
+/// A run in motion.
+struct Motion<'a> {
+    stage: &'a Stage<'a>,
+    nodes: Nodes,
+    policy: &'a mut dyn Packing,
+    meter: Meter,
+    fragmentation: Fragmentation,
+    log: Log,
+    times: Vec<Duration>,
+    /// Where each pod is that has a place, by index in the arrivals.
+    placements: Vec<Option<octavo_engine::Placement>>,
+}
+
+impl Stage<'_> {
+    pub(super) fn play(
+        &self,
+        policy: &mut dyn Packing,
+        watch: &dyn Watch,
+    ) -> Result<Played, ReplayError> {
+        let nodes = Nodes::of(self.trace, &self.arrivals.node_order)?;
+        let times = self.arrivals.events.iter().filter_map(|event| event.at);
+        let span = times.clone().min().zip(times.max()).filter(|_| self.departures);
+        let plan = Plan {
+            nodes: self.trace.nodes.len(),
+            gpus: self.trace.nodes.iter().map(|node| u64::from(node.gpus)).sum(),
+            target: self.target.filter(|_| !self.departures),
+            span,
+        };
+        let motion = Motion {
+            stage: self,
+            nodes,
+            policy,
+            meter: Meter::new(plan),
+            fragmentation: Fragmentation::new(Arc::clone(self.typical)),
+            log: Log::of(self.trace, self.arrivals),
+            times: Vec::with_capacity(self.arrivals.pods.len()),
+            placements: vec![None; self.arrivals.pods.len()],
+        };
+        Ok(motion.run(watch))
+    }
+}
+
+impl<'a> Motion<'a> {
+    fn run(mut self, watch: &dyn Watch) -> Played {
+        let events = &self.stage.arrivals.events;
+        let mut stopped = None;
+        let mut now = None;
+        for (index, event) in events.iter().enumerate() {
+            if let (Change::Depart(_), false) = (event.change, self.stage.departures) {
+                continue;
+            }
+            now = event.at;
+            self.meter.advance(now);
+            let done = match event.change {
+                Change::Arrive(pod) => self.arrive(pod, now),
+                Change::Depart(pod) => self.depart(pod, now),
+            };
+            if let Err(misfit) = done {
+                stopped = Some(misfit);
+                break;
+            }
+            if (index + 1) % WORD == 0 {
+                watch.advanced(WORD, events.len());
+            }
+        }
+        let verdict = self.judge(stopped);
+        let view = self.view(now);
+        let (metrics, curve) = self.meter.finish(&view);
+        Played { metrics, curve, log: self.log, times: self.times, verdict }
+    }
+
+    fn arrive(&mut self, pod: usize, now: Option<u64>) -> Result<(), String> {
+        let Some((row, shape)) = self.pod(pod) else { return Ok(()) };
+        let begin = Instant::now();
+        self.policy.arrived(shape);
+        let choice = self.policy.choose(&self.nodes.cluster, shape);
+        let placed = match &choice {
+            Some(choice) => self.nodes.cluster.place(&shape.resources, &choice.placement),
+            None => Ok(()),
+        };
+        self.times.push(begin.elapsed());
+        // Also what could not be is in the log: the validator is to see it.
+        let place = choice.as_ref().map(|choice| self.place(choice));
+        let is_placed = place.is_some();
+        self.log.entries.push(Entry::Arrived { pod, place });
+        placed.map_err(|misfit| misfit.to_string())?;
+        self.placements[pod] = choice.map(|choice| choice.placement);
+        if !is_placed && has_room(&self.nodes.cluster, shape) {
+            self.meter.refused();
+        }
+        let view = self.view(now);
+        self.meter.arrived(row, is_placed, &view);
+        Ok(())
+    }
+
+    fn depart(&mut self, pod: usize, now: Option<u64>) -> Result<(), String> {
+        let Some((row, shape)) = self.pod(pod) else { return Ok(()) };
+        if let Some(placement) = self.placements.get_mut(pod).and_then(Option::take) {
+            self.log.entries.push(Entry::Departed { pod });
+            let released = self.nodes.cluster.release(&shape.resources, &placement);
+            released.map_err(|misfit| misfit.to_string())?;
+        }
+        let view = self.view(now);
+        self.meter.departed(row, &view);
+        Ok(())
+    }
+
+    fn pod(&self, pod: usize) -> Option<(&'a PodRow, &'a Arc<Shape>)> {
+        let row = self.stage.arrivals.pods.get(pod)?.row;
+        Some((self.stage.trace.pods.get(row)?, self.stage.shapes.get(row)?))
+    }
+
+    fn place(&self, choice: &Choice) -> Place {
+        let placement = &choice.placement;
+        let row = self.nodes.row(placement.node).and_then(|row| self.stage.trace.nodes.get(row));
+        let gpu = |part: &octavo_engine::GpuPart| (u32::from(part.gpu), u32::from(part.milli));
+        Place {
+            node: row.map_or_else(String::new, |node| node.name.clone()),
+            gpus: placement.gpus.iter().map(gpu).collect(),
+        }
+    }
+
+    /// The cluster as it is now.
+    fn view(&mut self, time: Option<u64>) -> View {
+        let amounts = self.fragmentation.total(&self.nodes.cluster);
+        let totals = self.nodes.cluster.totals();
+        View {
+            time,
+            used: u64::try_from(totals.used_milli).unwrap_or_default(),
+            unused_gpus: totals.unused_gpus,
+            fragments: Fragments::of(&amounts),
+        }
+    }
+
+    /// The validator's word, and whether the engine and the validator agree on the sums.
+    fn judge(&self, stopped: Option<String>) -> Result<Totals, String> {
+        let log = self.log.validate(self.stage.trace, self.stage.arrivals);
+        let totals = log.map_err(|violation| violation.to_string())?;
+        if let Some(misfit) = stopped {
+            return Err(format!("the engine stopped the run: {misfit}"));
+        }
+        let used = self.nodes.cluster.totals().used_milli;
+        if i64::try_from(totals.allocated_gpu_milli) != Ok(used) {
+            return Err(format!(
+                "the engine counts {used} milli of GPUs given out, the log adds up to {}",
+                totals.allocated_gpu_milli
+            ));
+        }
+        Ok(totals)
+    }
+}
+
+/// Whether a pod fits some open node.
+fn has_room(cluster: &Cluster, shape: &Shape) -> bool {
+    cluster.states().iter().any(|(_, state, _)| fit::fits(cluster, state, shape))
+}

@@ -1,0 +1,154 @@
+//! Charts as SVG.
+
+use std::fmt::Write as _;
+
+use super::curves::Level;
+use super::escape::Escaped;
+use super::scale::Scale;
+
+const WIDTH: f64 = 480.0;
+const HEIGHT: f64 = 330.0;
+const LEFT: f64 = 46.0;
+const RIGHT: f64 = 460.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 282.0;
+
+/// A chart.
+pub(super) struct Chart<'a> {
+    /// Unique in the page.
+    pub(super) id: &'a str,
+    pub(super) title: &'a str,
+    /// What can be seen, for who does not see it.
+    pub(super) description: String,
+    pub(super) bottom: &'a str,
+    pub(super) side: &'a str,
+    pub(super) x: (f64, f64),
+    pub(super) y: (f64, f64),
+    pub(super) lines: Vec<Line>,
+    /// What could be had at best, drawn thin.
+    pub(super) guide: Vec<(f64, f64)>,
+    pub(super) marks: Vec<Mark>,
+}
+
+/// A policy's curve.
+pub(super) struct Line {
+    /// Number of its colour.
+    pub(super) colour: usize,
+    pub(super) name: String,
+    pub(super) levels: Vec<Level>,
+}
+
+/// A single figure.
+pub(super) struct Mark {
+    pub(super) colour: usize,
+    pub(super) name: String,
+    pub(super) at: (f64, f64),
+}
+
+impl Chart<'_> {
+    pub(super) fn draw(&self) -> String {
+        let x = Scale { from: self.x.0, to: self.x.1, start: LEFT, end: RIGHT };
+        let y = Scale { from: self.y.0, to: self.y.1, start: BOTTOM, end: TOP };
+        let (id, title) = (self.id, Escaped(self.title));
+        let mut svg = format!(
+            "<figure>\n<figcaption>{title}</figcaption>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             role=\"img\" aria-labelledby=\"{id}-t {id}-d\"><title id=\"{id}-t\">{title}</title>\
+             <desc id=\"{id}-d\">{}</desc>\n",
+            Escaped(&self.description),
+        );
+        self.axes(&mut svg, &x, &y);
+        if let Some(path) = path(self.guide.iter().copied(), &x, &y) {
+            let _ = writeln!(svg, "<path class=\"guide\" d=\"{path}\"/>");
+        }
+        // Who is first in the list is drawn last, above the others.
+        for line in self.lines.iter().rev() {
+            line.draw(&mut svg, &x, &y);
+        }
+        for mark in &self.marks {
+            if x.has(mark.at.0) && y.has(mark.at.1) {
+                let _ = writeln!(
+                    svg,
+                    "<circle class=\"mark s{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4.5\"><title>{}</title></circle>",
+                    mark.colour,
+                    x.place(mark.at.0),
+                    y.place(mark.at.1),
+                    Escaped(&mark.name),
+                );
+            }
+        }
+        svg.push_str("</svg>\n</figure>\n");
+        svg
+    }
+
+    fn axes(&self, svg: &mut String, x: &Scale, y: &Scale) {
+        svg.push_str("<g class=\"axes\">\n");
+        let decimals = y.decimals(6.0);
+        for tick in y.ticks(6.0) {
+            let at = y.place(tick);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" class=\"end\">{tick:.decimals$}</text>",
+                LEFT - 6.0,
+                at + 5.0,
+            );
+        }
+        let decimals = x.decimals(7.0);
+        for tick in x.ticks(7.0) {
+            let at = x.place(tick);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{at:.1}\" y1=\"{BOTTOM}\" x2=\"{at:.1}\" y2=\"{:.1}\"/>\
+                 <text x=\"{at:.1}\" y=\"{:.1}\" class=\"middle\">{tick:.decimals$}</text>",
+                BOTTOM + 5.0,
+                BOTTOM + 20.0,
+            );
+        }
+        let (middle, high) = (f64::midpoint(LEFT, RIGHT), f64::midpoint(TOP, BOTTOM));
+        let _ = writeln!(
+            svg,
+            "<text x=\"{middle}\" y=\"{:.1}\" class=\"middle\">{}</text>\n\
+             <text transform=\"translate(12 {high}) rotate(-90)\" class=\"middle\">{}</text>\n</g>",
+            HEIGHT - 8.0,
+            Escaped(self.bottom),
+            Escaped(self.side),
+        );
+    }
+}
+
+impl Line {
+    fn draw(&self, svg: &mut String, x: &Scale, y: &Scale) {
+        // With the points just outside, or the line would begin and end within the chart.
+        let is_near = |number: usize| {
+            let around = number.saturating_sub(1)..(number + 2).min(self.levels.len());
+            self.levels[around].iter().any(|level| x.has(level.at))
+        };
+        let levels = self.levels.iter().enumerate().filter(|(number, _)| is_near(*number));
+        let levels: Vec<&Level> = levels.map(|(_, level)| level).collect();
+        let Some(path) = path(levels.iter().map(|level| (level.at, level.mean)), x, y) else {
+            return;
+        };
+        let colour = self.colour;
+        let has_spread = levels.iter().any(|level| level.most > level.least);
+        let there = levels.iter().map(|level| (level.at, level.most));
+        let back = levels.iter().rev().map(|level| (level.at, level.least));
+        if let Some(band) = self::path(there.chain(back), x, y).filter(|_| has_spread) {
+            let _ = writeln!(svg, "<path class=\"band s{colour}\" d=\"{band}Z\"/>");
+        }
+        let _ = writeln!(
+            svg,
+            "<path class=\"line s{colour}\" d=\"{path}\"><title>{}</title></path>",
+            Escaped(&self.name),
+        );
+    }
+}
+
+/// A line through points; none through nothing.
+fn path(points: impl Iterator<Item = (f64, f64)>, x: &Scale, y: &Scale) -> Option<String> {
+    let mut path = String::new();
+    for (at, value) in points {
+        let letter = if path.is_empty() { 'M' } else { 'L' };
+        let _ = write!(path, "{letter}{:.1} {:.1}", x.place(at), y.place(value));
+    }
+    (!path.is_empty()).then_some(path)
+}

@@ -1,0 +1,146 @@
+//! Curves of several seeds become one, with its spread.
+
+use super::input::{Curve, Sample};
+
+/// Mean, least and most of curves at one place; in percent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Level {
+    pub(super) at: f64,
+    pub(super) mean: f64,
+    pub(super) least: f64,
+    pub(super) most: f64,
+}
+
+/// What stands along the bottom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Along {
+    /// GPUs wanted, in percent of those there are.
+    Demand,
+    /// Hours since the first event.
+    Time,
+}
+
+/// What is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Wanted,
+    Allocated,
+    Fragmentation,
+}
+
+/// Places of a curve along the bottom, if it has any.
+const STEPS: u32 = 260;
+
+/// The curves of one policy as one. It ends where the first of them ends: a mean of fewer and fewer
+/// runs would jump.
+pub(super) fn mean(curves: &[&Curve], along: Along, value: Value) -> Vec<Level> {
+    let start = first_time(curves);
+    let lines: Vec<Vec<(f64, f64)>> =
+        curves.iter().map(|curve| line(curve, along, value, start)).collect();
+    let (mut from, mut to) = (f64::NEG_INFINITY, f64::INFINITY);
+    for line in &lines {
+        let (Some(first), Some(last)) = (line.first(), line.last()) else { return Vec::new() };
+        (from, to) = (from.max(first.0), to.min(last.0));
+    }
+    if lines.is_empty() || to <= from {
+        return Vec::new();
+    }
+    let step = (to - from) / f64::from(STEPS);
+    (0..=STEPS).map(|number| level(&lines, from + step * f64::from(number))).collect()
+}
+
+fn level(lines: &[Vec<(f64, f64)>], at: f64) -> Level {
+    let (mut sum, mut count) = (0.0, 0.0);
+    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+    for line in lines {
+        let value = value_at(line, at);
+        (sum, count) = (sum + value, count + 1.0);
+        (least, most) = (least.min(value), most.max(value));
+    }
+    Level { at, mean: sum / count, least, most }
+}
+
+/// Between two points as the crow flies.
+fn value_at(line: &[(f64, f64)], at: f64) -> f64 {
+    let next = line.partition_point(|(place, _)| *place < at);
+    match (next.checked_sub(1).and_then(|last| line.get(last)), line.get(next)) {
+        (Some(last), Some(next)) if next.0 > last.0 => {
+            last.1 + (next.1 - last.1) * (at - last.0) / (next.0 - last.0)
+        }
+        (_, Some(point)) | (Some(point), None) => point.1,
+        (None, None) => 0.0,
+    }
+}
+
+/// Seconds at which the first curve begins.
+fn first_time(curves: &[&Curve]) -> f64 {
+    let times = curves.iter().filter_map(|curve| curve.samples.first()?.time_s);
+    times.reduce(f64::min).unwrap_or_default()
+}
+
+fn line(curve: &Curve, along: Along, value: Value, start: f64) -> Vec<(f64, f64)> {
+    let point = |sample: &Sample| {
+        let at = match along {
+            Along::Demand => sample.wanted * 100.0,
+            Along::Time => (sample.time_s? - start) / 3600.0,
+        };
+        let value = match value {
+            Value::Wanted => Some(sample.wanted),
+            Value::Allocated => Some(sample.allocated),
+            Value::Fragmentation => sample.fragmentation,
+        };
+        Some((at, value? * 100.0)).filter(|(at, value)| at.is_finite() && value.is_finite())
+    };
+    let mut line: Vec<(f64, f64)> = Vec::new();
+    if along == Along::Demand && value != Value::Fragmentation {
+        line.push((0.0, 0.0));
+    }
+    for point in curve.samples.iter().filter_map(point) {
+        // Where nobody leaves, demand never falls; the last point may repeat the one before.
+        if line.last().is_none_or(|last| point.0 > last.0) {
+            line.push(point);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(points: &[(f64, f64)]) -> Curve {
+        let sample = |(wanted, allocated): &(f64, f64)| Sample {
+            wanted: *wanted,
+            allocated: *allocated,
+            ..Sample::default()
+        };
+        Curve { samples: points.iter().map(sample).collect(), ..Curve::default() }
+    }
+
+    fn near(one: f64, other: f64) -> bool {
+        (one - other).abs() < 1e-9
+    }
+
+    #[test]
+    fn seeds_become_a_mean_with_its_spread() {
+        let (one, other) = (curve(&[(0.5, 0.5), (1.3, 0.9)]), curve(&[(0.5, 0.4), (1.0, 0.8)]));
+        let mean = mean(&[&one, &other], Along::Demand, Value::Allocated);
+        let (first, last) = (mean[0], mean[mean.len() - 1]);
+        assert!(near(first.at, 0.0) && near(first.mean, 0.0));
+        // The shorter one ends at 100 %, where the longer one is at 50 + 40 * 50/80 = 75 %.
+        assert!(
+            near(last.at, 100.0) && near(last.most, 80.0) && near(last.least, 75.0),
+            "{last:?}"
+        );
+        assert!(near(last.mean, 77.5));
+    }
+
+    #[test]
+    fn curves_without_points_are_no_curve() {
+        assert_eq!(mean(&[], Along::Demand, Value::Allocated), []);
+        assert_eq!(mean(&[&curve(&[])], Along::Time, Value::Allocated), []);
+        let flat = curve(&[(0.5, 0.5), (0.6, 0.6)]);
+        assert_eq!(mean(&[&flat], Along::Demand, Value::Fragmentation), []);
+        assert_eq!(mean(&[&flat], Along::Time, Value::Allocated), [], "it has no times");
+    }
+}

@@ -1,0 +1,26 @@
+use std::fmt::{self, Write};
+
+/// Text that is safe in HTML, between tags and within quoted attributes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Escaped<'a>(pub(super) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => out.write_str("&amp;")?,
+                '<' => out.write_str("&lt;")?,
+                '>' => out.write_str("&gt;")?,
+                '"' => out.write_str("&quot;")?,
+                '\'' => out.write_str("&#39;")?,
+                // Not allowed in a page, and right-to-left marks could make a name look like another.
+                '\u{0}'..='\u{1f}'
+                | '\u{7f}'..='\u{9f}'
+                | '\u{202a}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}' => out.write_char('\u{fffd}')?,
+                other => out.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}

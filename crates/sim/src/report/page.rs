@@ -1,0 +1,293 @@
+//! The page.
+
+use std::fmt::Write as _;
+
+use super::chart::{Chart, Line, Mark};
+use super::curves::{self, Along, Level, Value};
+use super::escape::Escaped;
+use super::input::{Curve, Input, SavedPolicy};
+use super::tables;
+
+const STYLE: &str = include_str!("../../assets/report.css");
+
+/// Colours of the style sheet; policies beyond them begin anew.
+const COLOURS: usize = 8;
+
+/// Demand of which the last part is shown larger, in points.
+const ZOOM: f64 = 20.0;
+
+/// The page as HTML.
+pub fn page(input: &Input) -> String {
+    let saved = &input.saved;
+    let title = format!("Replay of {}", file_name(&saved.pods_file));
+    let title = Escaped(&title);
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+    );
+    let _ = writeln!(html, "<p>{}</p>", summary(input));
+    if saved.runs.iter().any(|run| !run.valid) {
+        html.push_str(
+            "<p class=\"wrong\" role=\"alert\">At least one run did what cannot be: its figures \
+             prove nothing. See “Each run” below.</p>\n",
+        );
+    }
+    html.push_str("<h2>Curves</h2>\n");
+    if input.curves.is_empty() {
+        html.push_str("<p>The runs were saved without their curves.</p>\n");
+    } else {
+        legend(&mut html, input);
+        html.push_str("<div class=\"charts\">\n");
+        for chart in charts(input) {
+            html.push_str(&chart.draw());
+        }
+        html.push_str("</div>\n");
+    }
+    html.push_str("<h2>Figures</h2>\n");
+    html.push_str(&tables::figures(input));
+    html.push_str(&tables::classes(input));
+    html.push_str("<details>\n<summary>Each run</summary>\n");
+    html.push_str(&tables::runs(input));
+    html.push_str("</details>\n");
+    html.push_str(DEFINITIONS);
+    made_from(&mut html, input);
+    html.push_str("</main>\n</body>\n</html>\n");
+    html
+}
+
+const DEFINITIONS: &str = "\
+<details>
+<summary>What the figures are</summary>
+<dl>
+<dt>Given out</dt><dd>GPUs that pods have after the last arrival, of those there are; parts count as parts.</dd>
+<dt>As tables count</dt><dd>Mean of what is given out over all arrivals at which the demand, rounded to a whole
+percent, is the target; so the tables of Weng et al. (USENIX ATC 2023) count, with whose means it is compared.</dd>
+<dt>First skip</dt><dd>Demand at which the first GPU pod that names no model found no place.</dd>
+<dt>Given out at 90 %</dt><dd>GPUs given out when 90 % of them were first wanted.</dd>
+<dt>GPU time given</dt><dd>GPU-seconds that were given, of those that pods asked for. Pods that find no place are lost.</dd>
+<dt>Fragments</dt><dd>Free GPUs that a typical pod of the list cannot use where they are, of all that is free.</dd>
+<dt>Decision</dt><dd>Time for one pod, the change of state included.</dd>
+<dt>Refused</dt><dd>Pods that were skipped although a node had room.</dd>
+<dt>Valid</dt><dd>A second program that shares no code with the policies replayed all placements and found nothing wrong.</dd>
+</dl>
+</details>
+";
+
+/// The policy as people know it: Octavo's may know the list beforehand.
+pub(super) fn label(policy: &str, popularity: Option<&str>) -> String {
+    match popularity {
+        Some("known") if policy == "octavo" => "octavo (known)".to_owned(),
+        _ => policy.to_owned(),
+    }
+}
+
+fn summary(input: &Input) -> String {
+    let saved = &input.saved;
+    let Some(run) = saved.runs.first() else { return String::new() };
+    let mut text = format!("{} nodes with {} GPUs; {} pods", run.nodes, run.gpus, run.pods);
+    if saved.runs.iter().any(|other| other.pods != run.pods) {
+        text.push_str(" and about as many with other seeds");
+    }
+    let _ = match saved.order.as_str() {
+        "shuffled" => write!(text, " in an order drawn by the seed"),
+        "created" => write!(text, " in the order of their creation"),
+        _ => write!(text, " in the order of the list"),
+    };
+    if let Some(inflate) = saved.inflate {
+        let _ = write!(text, ", brought to a demand of {:.0} % of the GPUs", inflate * 100.0);
+    }
+    text.push_str(if saved.departures {
+        ". Pods leave at their times; one that finds no place is lost, nobody waits."
+    } else {
+        ". Each is placed or skipped when it comes; nobody leaves."
+    });
+    text
+}
+
+fn legend(html: &mut String, input: &Input) {
+    html.push_str("<ul class=\"legend\">\n");
+    for (colour, policy) in colours(&input.saved.policies) {
+        let _ = writeln!(
+            html,
+            "<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"line s{colour}\" \
+             d=\"M1 5L33 5\"/></svg>{}</li>",
+            Escaped(&label(&policy.policy, policy.popularity.as_deref())),
+        );
+    }
+    let has_marks = input.saved.policies.iter().any(|policy| policy.published.is_some());
+    html.push_str("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"guide\" d=\"M1 5L33 5\"/></svg>all that is wanted</li>\n");
+    if has_marks {
+        html.push_str("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><circle class=\"mark\" cx=\"17\" cy=\"5\" r=\"4\"/></svg>published mean</li>\n");
+    }
+    html.push_str("</ul>\n<p class=\"note\">Lines are means over the seeds, the pale bands reach from the least to the most.</p>\n");
+}
+
+fn colours(policies: &[SavedPolicy]) -> impl Iterator<Item = (usize, &SavedPolicy)> {
+    policies.iter().enumerate().map(|(number, policy)| (number % COLOURS, policy))
+}
+
+fn charts(input: &Input) -> Vec<Chart<'static>> {
+    let along = if input.saved.departures { Along::Time } else { Along::Demand };
+    let lines = |value| -> Vec<Line> {
+        colours(&input.saved.policies)
+            .map(|(colour, policy)| Line {
+                colour,
+                name: label(&policy.policy, policy.popularity.as_deref()),
+                levels: curves::mean(&of_policy(&input.curves, policy), along, value),
+            })
+            .filter(|line| !line.levels.is_empty())
+            .collect()
+    };
+    let (bottom, side) = match along {
+        Along::Demand => ("GPUs wanted so far, % of all", "GPUs given out, %"),
+        Along::Time => ("hours", "GPUs given out, %"),
+    };
+    let allocated = lines(Value::Allocated);
+    let Some((from, to)) = span(&allocated) else { return Vec::new() };
+    // Curves end a little before the demand that the list was brought to.
+    let target = input.saved.inflate.filter(|_| along == Along::Demand).unwrap_or_default();
+    let x = (from, to.max(target * 100.0));
+    let guide = guide(input, along, x);
+    let most = highest(&allocated).max(100.0);
+    let mut charts = vec![Chart {
+        id: "given",
+        title: "GPUs given out",
+        description: described(&allocated, along),
+        bottom,
+        side,
+        x,
+        y: (0.0, most),
+        lines: allocated,
+        guide: guide.clone(),
+        marks: marks(input, along),
+    }];
+    if along == Along::Demand && x.1 > ZOOM {
+        let zoomed = lines(Value::Allocated);
+        let x = (x.1 - ZOOM, x.1);
+        let y = window(&zoomed, x);
+        charts.push(Chart {
+            id: "zoom",
+            title: "The last 20 points, larger",
+            description: described(&zoomed, along),
+            bottom,
+            side,
+            x,
+            y,
+            lines: zoomed,
+            guide: guide.into_iter().filter(|(_, value)| *value <= y.1).collect(),
+            marks: marks(input, along),
+        });
+    }
+    let fragments = lines(Value::Fragmentation);
+    if !fragments.is_empty() {
+        let top = (highest(&fragments) / 10.0).ceil() * 10.0;
+        charts.push(Chart {
+            id: "fragments",
+            title: "Free GPUs that are fragments",
+            description: described(&fragments, along),
+            bottom,
+            side: "fragments, % of what is free",
+            x: (0.0, x.1),
+            y: (0.0, top.max(10.0)),
+            lines: fragments,
+            guide: Vec::new(),
+            marks: Vec::new(),
+        });
+    }
+    charts
+}
+
+fn of_policy<'a>(curves: &'a [Curve], policy: &SavedPolicy) -> Vec<&'a Curve> {
+    let knows = policy.popularity.as_deref().unwrap_or_default();
+    let is_own = |curve: &&Curve| curve.policy == policy.policy && curve.popularity == knows;
+    curves.iter().filter(is_own).collect()
+}
+
+/// What could be given at best: what is wanted, up to all GPUs.
+fn guide(input: &Input, along: Along, (from, to): (f64, f64)) -> Vec<(f64, f64)> {
+    match along {
+        Along::Demand if to > 100.0 => vec![(from, from), (100.0, 100.0), (to, 100.0)],
+        Along::Demand => vec![(from, from), (to, to)],
+        // What is wanted is the same under every policy of one seed.
+        Along::Time => {
+            let Some(policy) = input.saved.policies.first() else { return Vec::new() };
+            let wanted = curves::mean(&of_policy(&input.curves, policy), along, Value::Wanted);
+            wanted.iter().map(|level| (level.at, level.mean.min(100.0))).collect()
+        }
+    }
+}
+
+fn marks(input: &Input, along: Along) -> Vec<Mark> {
+    let target = input.saved.inflate.filter(|_| along == Along::Demand);
+    let mark = |(colour, policy): (usize, &SavedPolicy)| {
+        let (target, mean) = target.zip(policy.published)?;
+        let name = label(&policy.policy, policy.popularity.as_deref());
+        let name = format!("{name}, published: {:.2} %", mean * 100.0);
+        Some(Mark { colour, name, at: (target * 100.0, mean * 100.0) })
+    };
+    colours(&input.saved.policies).filter_map(mark).collect()
+}
+
+fn span(lines: &[Line]) -> Option<(f64, f64)> {
+    let ends = |line: &Line| Some((line.levels.first()?.at, line.levels.last()?.at));
+    let ends = lines.iter().filter_map(ends);
+    ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+}
+
+fn highest(lines: &[Line]) -> f64 {
+    let levels = lines.iter().flat_map(|line| &line.levels);
+    levels.map(|level| level.most).fold(0.0, f64::max)
+}
+
+/// From a little below the lowest to a little above the highest within a part of the curve.
+fn window(lines: &[Line], (from, to): (f64, f64)) -> (f64, f64) {
+    let inside = |level: &&Level| (from..=to).contains(&level.at);
+    let levels = || lines.iter().flat_map(|line| &line.levels).filter(inside);
+    let least = levels().map(|level| level.least).fold(100.0, f64::min);
+    let most = levels().map(|level| level.most).fold(0.0, f64::max);
+    if most <= least {
+        return (least - 1.0, least + 1.0);
+    }
+    let air = ((most - least) * 0.06).max(0.2);
+    (least - air, most + air)
+}
+
+/// The curves in words: where each ends.
+fn described(lines: &[Line], along: Along) -> String {
+    let mut text = String::new();
+    for line in lines {
+        if let Some(last) = line.levels.last() {
+            let at = match along {
+                Along::Demand => format!("{:.0} % demand", last.at),
+                Along::Time => format!("{:.1} hours", last.at),
+            };
+            let _ = write!(text, "{}: {:.2} % at {at}. ", line.name, last.mean);
+        }
+    }
+    text.trim_end().to_owned()
+}
+
+fn made_from(html: &mut String, input: &Input) {
+    let saved = &input.saved;
+    let mut seeds: Vec<i64> = saved.runs.iter().map(|run| run.seed).collect();
+    seeds.sort_unstable();
+    seeds.dedup();
+    let seeds: Vec<_> = seeds.iter().map(i64::to_string).collect();
+    let _ = writeln!(
+        html,
+        "<h2>Made from</h2>\n<dl>\n<dt>Node list</dt><dd><code>{}</code></dd>\n\
+         <dt>Pod list</dt><dd><code>{}</code></dd>\n<dt>Seeds</dt><dd>{}</dd>\n\
+         <dt>Command</dt><dd><code>{}</code></dd>\n<dt>Program</dt><dd>octavo {}</dd>\n</dl>",
+        Escaped(&saved.nodes_file),
+        Escaped(&saved.pods_file),
+        Escaped(&seeds.join(", ")),
+        Escaped(&input.command),
+        env!("CARGO_PKG_VERSION"),
+    );
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

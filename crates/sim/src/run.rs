@@ -1,0 +1,129 @@
+//! From arguments to files and lines.
+
+mod error;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::thread;
+
+use crate::arrivals::Factor;
+use crate::cli::{Format, Inflate, ReplayArgs, Seeds, SimArgs, SimCommand};
+use crate::output::{self, Report};
+use crate::replay::{self, Options, Order, PUBLISHED_FACTOR};
+use crate::trace::Trace;
+use crate::{generate, report, whatif};
+
+pub use error::SimError;
+pub use progress::{Bar, Progress};
+
+/// How a command ended, when it did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Done,
+    /// What was asked for does not fit.
+    DoesNotFit,
+}
+
+/// Runs `octavo sim`; `command` is the command line as it was typed, for reports.
+pub fn run(args: &SimArgs, command: String) -> Result<Outcome, SimError> {
+    let mut out = io::stdout().lock();
+    match &args.command {
+        SimCommand::Replay(args) => replay(args, &Bar::new(args.quiet), &mut out)?,
+        SimCommand::Report(args) => {
+            report::args::run(args, command, &Bar::new(args.quiet), &mut out)?;
+        }
+        SimCommand::Generate(args) => generate::args::run(args, &mut out)?,
+        SimCommand::Whatif(args) => {
+            if !whatif::args::run(args, &mut out)? {
+                return Ok(Outcome::DoesNotFit);
+            }
+        }
+        SimCommand::Verify(args) => whatif::args::verify(args, &mut out)?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// Runs `octavo sim replay` and writes its report to `out`.
+pub fn replay(
+    args: &ReplayArgs,
+    watch: &impl Progress,
+    out: &mut dyn Write,
+) -> Result<(), SimError> {
+    let options = options(args)?;
+    let trace = Trace::read(&args.nodes, &args.pods)?;
+    // Before hours of work, and not after: can the files be written?
+    let curve = args.curve.as_deref().map(create).transpose()?;
+    let placements = args.placements.as_deref().map(create).transpose()?;
+    watch.begin(options.policies.len() * options.seeds.len());
+    let outcome = replay::run(&trace, &options, watch);
+    watch.end();
+    let outcome = outcome?;
+    if let Some((file, path)) = curve.zip(args.curve.as_deref()) {
+        output::write_curves(&outcome, file).map_err(|source| SimError::file(path, source))?;
+    }
+    if let Some((file, path)) = placements.zip(args.placements.as_deref()) {
+        output::write_placements(&outcome, file).map_err(|source| SimError::file(path, source))?;
+    }
+    let report = Report::of(&trace, &args.nodes, &args.pods, &options, &outcome);
+    let text = match args.format {
+        Format::Json => report.json()?,
+        Format::Table => report.table(),
+    };
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    verdict(&outcome)
+}
+
+/// What the arguments of `octavo sim replay` ask for.
+pub(crate) fn options(args: &ReplayArgs) -> Result<Options, SimError> {
+    let by_default = if args.departures { Order::Created } else { Order::Shuffled };
+    let order = args.order.unwrap_or(by_default);
+    let inflate = match args.inflate {
+        Some(Inflate::To(factor)) => Some(factor),
+        None if order == Order::Shuffled => Factor::new(PUBLISHED_FACTOR).ok(),
+        Some(Inflate::None) | None => None,
+    };
+    let mut policies = Vec::new();
+    for policy in &args.policies {
+        if !policies.contains(policy) {
+            policies.push(*policy);
+        }
+    }
+    let options = Options {
+        policies,
+        popularity: args.popularity,
+        seeds: Seeds::all(&args.seeds),
+        order,
+        inflate,
+        departures: args.departures,
+        jobs: args
+            .jobs
+            .or_else(|| thread::available_parallelism().ok())
+            .unwrap_or(NonZeroUsize::MIN),
+    };
+    options.check()?;
+    Ok(options)
+}
+
+fn create(path: &Path) -> Result<File, SimError> {
+    File::create(path).map_err(|source| SimError::file(path, source))
+}
+
+/// A run that is not valid fails the command, after all was told.
+fn verdict(outcome: &replay::Outcome) -> Result<(), SimError> {
+    let wrong: Vec<_> = outcome.runs.iter().filter(|run| !run.valid).collect();
+    let Some(first) = wrong.first() else { return Ok(()) };
+    Err(SimError::Invalid {
+        wrong: wrong.len(),
+        runs: outcome.runs.len(),
+        policy: first.policy,
+        seed: first.seed,
+        violation: first.violation.clone().unwrap_or_default(),
+    })
+}

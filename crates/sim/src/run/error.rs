@@ -1,0 +1,78 @@
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use crate::generate::args::GenerateCommandError;
+use crate::replay::{Policy, ReplayError};
+use crate::report::args::ReportError;
+use crate::trace::TraceError;
+use crate::whatif::args::WhatifCommandError;
+
+/// Why a command of the simulator failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// A list cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// Nothing could be run.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// `octavo sim report` failed.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// `octavo sim generate` failed.
+    #[error(transparent)]
+    Generate(#[from] GenerateCommandError),
+    /// `octavo sim whatif` or `octavo sim verify` failed.
+    #[error(transparent)]
+    Whatif(#[from] WhatifCommandError),
+    /// A file cannot be written.
+    #[error("{} cannot be written; check the path and its permissions", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// The report could not be written to standard output.
+    #[error("the report could not be written")]
+    Output(#[from] io::Error),
+    /// The report could not be put into JSON.
+    #[error("the report could not be written as JSON")]
+    Json(#[from] serde_json::Error),
+    /// The validator found fault with runs. Their figures were told, and prove nothing.
+    #[error(
+        "{wrong} of {runs} runs did what cannot be: {policy} with seed {seed}: {violation}; this is \
+         a defect of the policy, please report it"
+    )]
+    Invalid {
+        /// Runs that are not valid.
+        wrong: usize,
+        /// All runs.
+        runs: usize,
+        /// Policy of the first of them.
+        policy: Policy,
+        /// Its seed.
+        seed: i64,
+        /// What it did.
+        violation: String,
+    },
+}
+
+impl SimError {
+    pub(super) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File { path: path.to_owned(), source }
+    }
+
+    /// Whether the command line makes no sense, whatever is in the files.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Replay(error) => error.is_usage(),
+            Self::Report(ReportError::Replay(error)) => error.is_usage(),
+            Self::Whatif(error) => error.is_usage(),
+            _ => false,
+        }
+    }
+}

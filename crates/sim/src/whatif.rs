@@ -1,0 +1,170 @@
+//! "Would this fit, and what would make it fit?", asked of a cluster's document. Nothing changes.
+//!
+//! ```text
+//! cluster document, question --> world --(failed nodes go)--> solver: plan ----------------> answer, its hash
+//!                                                               | refusal                     ^
+//!                                                               v                             |
+//!                                                             disturb: moves, evictions, as far as allowed
+//!                                                               | not allowed                 |
+//!                                                               \--> what it would take ------/
+//! ```
+//!
+//! An answer depends on the document and the question alone. A [`record`] holds both with the
+//! answer, so that anybody can ask again and compare bit for bit.
+
+pub mod args;
+mod ask;
+mod failed;
+mod inline;
+mod quantity;
+pub mod record;
+mod spared;
+#[cfg(test)]
+mod tests;
+
+use octavo_engine::explain::{Explanation, RemedySaid};
+use octavo_engine::objective::policy::{PlacementPolicy, PolicyError};
+use octavo_engine::repair::Stale;
+use octavo_engine::snapshot::{GangForm, Snapshot, SnapshotError};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+pub use ask::answer;
+
+/// Version of the form of answers. Within it fields are added and never changed.
+pub const API_VERSION: &str = crate::output::API_VERSION;
+
+/// What is asked of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Question {
+    /// Gangs that want places, one after another: each sees those before it in theirs.
+    #[serde(default)]
+    pub gangs: Vec<GangForm>,
+    /// How places are compared.
+    #[serde(default)]
+    pub policy: PlacementPolicy,
+    /// Names of nodes that fail first. Without gangs the question is where the members go that
+    /// are lost with them.
+    #[serde(default)]
+    pub fail: Vec<String>,
+    /// How many running pods each answer may move.
+    #[serde(default)]
+    pub moves: u32,
+    /// Whether workloads of lower priority may be evicted.
+    #[serde(default)]
+    pub evictions: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answers {
+    /// [`API_VERSION`].
+    pub api_version: String,
+    /// `WhatIf`.
+    pub kind: String,
+    /// Whether the cluster was made up.
+    #[serde(default)]
+    pub synthetic: bool,
+    /// SHA-256 of the cluster and the question.
+    pub asked: String,
+    /// SHA-256 of the answers.
+    pub hash: String,
+    /// For each gang, in order.
+    pub answers: Vec<Answer>,
+}
+
+/// The answer for one gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// The plan or the refusal.
+    #[serde(flatten)]
+    pub explanation: Explanation,
+    /// Of a refusal: moves or evictions with which there would be a plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance: Option<RemedySaid>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WhatifError {
+    /// The cluster or a gang makes no sense.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// The policy makes no sense in this cluster.
+    #[error("the policy makes no sense in this cluster: {0}")]
+    Policy(#[from] PolicyError),
+    /// No such node.
+    #[error("there is no node {name:?} that could fail{}", .like.as_ref().map_or(String::new(), |like| format!("; did you mean {like:?}?")))]
+    UnknownNode {
+        /// The name.
+        name: String,
+        /// A node of a similar name.
+        like: Option<String>,
+    },
+    /// Nothing is asked for.
+    #[error(
+        "nothing is asked for: name a gang (--gang, --name or --waiting), or nodes that fail and \
+         have members on them"
+    )]
+    Nothing,
+    /// The name is taken.
+    #[error("a workload named {0:?} runs already; give the gang another name")]
+    NameTaken(String),
+    /// A plan that does not fit the world it was made for: a defect.
+    #[error("a plan does not fit the cluster it was made for, which is a defect: {0}")]
+    Stale(#[from] Stale),
+    /// The document cannot be written as JSON for its hash.
+    #[error("cannot be written as JSON")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Answers {
+    /// Whether all gangs got their places.
+    pub fn is_yes(&self) -> bool {
+        self.answers.iter().all(|answer| matches!(answer.explanation, Explanation::Placed(_)))
+    }
+
+    /// In plain English.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (number, answer) in self.answers.iter().enumerate() {
+            if number > 0 {
+                lines.push(String::new());
+            }
+            let mut of_one = answer.explanation.lines().into_iter();
+            lines.extend(of_one.next());
+            lines.extend(of_one.map(|line| format!("  {line}")));
+            if let (Some(remedy), Explanation::Refused(refusal)) =
+                (&answer.disturbance, &answer.explanation)
+            {
+                // The words for a remedy are those of a refusal.
+                let with = octavo_engine::explain::RefusalSaid {
+                    remedy: Some(remedy.clone()),
+                    ..refusal.clone()
+                };
+                let said = Explanation::Refused(with).lines().pop();
+                lines.extend(said.map(|line| format!("  {line}")));
+            }
+        }
+        lines
+    }
+}
+
+/// SHA-256 in hexadecimal of a value as JSON.
+pub(crate) fn hash(value: &impl Serialize) -> Result<String, serde_json::Error> {
+    let digest = Sha256::digest(serde_json::to_vec(value)?);
+    Ok(digest.iter().fold(String::new(), |mut text, byte| {
+        use std::fmt::Write as _;
+        let _ = write!(text, "{byte:02x}");
+        text
+    }))
+}
+
+/// Hash of a cluster with a question.
+pub(crate) fn asked(cluster: &Snapshot, question: &Question) -> Result<String, serde_json::Error> {
+    hash(&(cluster, question))
+}

@@ -1,0 +1,106 @@
+//! A gang from flags.
+
+use octavo_engine::Resources;
+use octavo_engine::snapshot::{GangForm, GpusForm, GroupForm, ProfileForm, SegmentForm, ShapeForm};
+
+use super::args::GangArgs;
+
+/// Why flags make no gang.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InlineError {
+    /// Parts of GPUs and MIG instances at once.
+    #[error("--milli and --mig exclude one another: a GPU is shared or cut")]
+    ShareAndMig,
+    /// How much of how many GPUs is not said.
+    #[error("{flag} says how much of a GPU; say of how many with --gpus N")]
+    NoGpus {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// More at least than there are.
+    #[error("--min {min} is more than --count {count}")]
+    MinAboveCount {
+        /// Members wanted at least.
+        min: u32,
+        /// Members.
+        count: u32,
+    },
+    /// Not a segment.
+    #[error("`{0}` is no segment; write members and level, as 2@clique")]
+    Segment(String),
+}
+
+/// The gang that flags describe, if they name one.
+pub(super) fn gang(args: &GangArgs) -> Result<Option<GangForm>, InlineError> {
+    let Some(name) = &args.name else { return Ok(None) };
+    if let Some(min) = args.min.filter(|min| *min > args.count) {
+        return Err(InlineError::MinAboveCount { min, count: args.count });
+    }
+    let segment = args.segment.as_deref().map(segment).transpose()?;
+    let shape = ShapeForm {
+        resources: Resources::of_pod(
+            args.cpu.map_or(0, |cpu| cpu.0),
+            args.memory.map_or(0, |memory| memory.0),
+        ),
+        gpus: gpus(args)?,
+        models: args.models.clone(),
+        ..ShapeForm::default()
+    };
+    let group = GroupForm {
+        name: "members".to_owned(),
+        shape,
+        count: args.count,
+        min: args.min.filter(|min| *min < args.count),
+        required: None,
+        preferred: None,
+        segment,
+    };
+    let profile = ProfileForm {
+        name: name.clone(),
+        tenant: args.tenant.clone(),
+        priority: args.priority,
+        not_preemptible: false,
+        not_movable: false,
+        seconds_at_risk: args.seconds_at_risk,
+        required: args.required.clone(),
+        preferred: args.preferred.clone(),
+    };
+    Ok(Some(GangForm { profile, groups: vec![group] }))
+}
+
+fn gpus(args: &GangArgs) -> Result<GpusForm, InlineError> {
+    let count = args.gpus.unwrap_or(0);
+    let is_share = args.milli.is_some() || args.gpu_memory.is_some();
+    if count == 0 {
+        let flags = [
+            ("--milli", args.milli.is_some()),
+            ("--gpu-memory", is_share),
+            ("--mig", args.mig.is_some()),
+        ];
+        return match flags.into_iter().find(|(_, is_there)| *is_there) {
+            Some((flag, _)) => Err(InlineError::NoGpus { flag }),
+            None => Ok(GpusForm::None),
+        };
+    }
+    match &args.mig {
+        Some(_) if is_share => Err(InlineError::ShareAndMig),
+        Some(profile) => Ok(GpusForm::Mig { count, profile: profile.clone() }),
+        None if is_share => {
+            let memory_mib = args.gpu_memory.map_or(0, |memory| memory.0);
+            let memory_mib = u32::try_from(memory_mib).unwrap_or(u32::MAX);
+            Ok(GpusForm::Share { count, milli: args.milli.unwrap_or(0), memory_mib })
+        }
+        None => Ok(GpusForm::Whole { count }),
+    }
+}
+
+fn segment(text: &str) -> Result<SegmentForm, InlineError> {
+    let wrong = || InlineError::Segment(text.to_owned());
+    let (size, level) = text.split_once('@').ok_or_else(wrong)?;
+    let size = size.parse().ok().filter(|size| *size > 0).ok_or_else(wrong)?;
+    if level.is_empty() {
+        return Err(wrong());
+    }
+    Ok(SegmentForm { size, level: level.to_owned() })
+}

@@ -1,0 +1,34 @@
+//! Spare nodes: which are kept free when a policy wants some to be.
+//!
+//! The search compares costs, and no cost tells which nodes stay free. So where a plan would take
+//! too many, the question is asked once more with as many spare nodes of each domain forbidden as
+//! the policy wants there, the last by name. Whatever is found then leaves them free.
+
+use octavo_engine::World;
+use octavo_engine::objective::cost::is_spare;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::solve::NodeSet;
+
+/// Spare nodes that a policy keeps free.
+pub(super) fn kept(world: &World, policy: &PlacementPolicy) -> NodeSet {
+    let World { cluster, topology, .. } = world;
+    let mut kept = NodeSet::new();
+    for spares in &policy.constraints().spares {
+        let level = spares.level.as_deref().unwrap_or("cluster");
+        let Some(level) = topology.level_named(level) else { continue };
+        for (id, _) in topology.at(level) {
+            let is_free = |node: &octavo_engine::NodeId| {
+                let state = cluster.states().state(cluster.state(*node));
+                state.is_some_and(|state| is_spare(cluster, state))
+            };
+            let mut free: Vec<_> = topology.nodes(id).iter().copied().filter(is_free).collect();
+            free.sort_unstable();
+            // What a tighter level keeps counts for the looser ones, too.
+            let has = free.iter().filter(|node| kept.contains(*node)).count();
+            let wanted = usize::try_from(spares.nodes).unwrap_or(usize::MAX).saturating_sub(has);
+            free.retain(|node| !kept.contains(node));
+            kept.extend(free.into_iter().rev().take(wanted));
+        }
+    }
+    kept
+}
