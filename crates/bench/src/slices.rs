@@ -1,5 +1,8 @@
 //! What publishing costs the API server with 500 nodes of eight GPUs, in both shapes: GPUs that are
 //! not cut, and GPUs of which every MIG placement is published.
+//!
+//! `OCTAVO_BENCH_NODES` sets another number of nodes. How far it is, and the figures of a shape as soon
+//! as they are there, go to standard error: a run takes minutes.
 
 use std::path::Path;
 
@@ -8,42 +11,76 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use octavo_lab::{DynamicMig, Lab, UpOptions};
+use octavo_lab::{DynamicMig, Lab, Progress, UpOptions};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::api_server;
-use crate::figure::{Figure, Goal};
+use crate::figure::{Figure, Goal, Report};
+use crate::{api_server, place};
 
-/// Nodes of the cluster.
+/// Nodes of the cluster, and the variable that sets another number.
 const NODES: usize = 500;
+const NODES_VARIABLE: &str = "OCTAVO_BENCH_NODES";
+/// How long all agents may take to publish.
+const PATIENCE: Duration = Duration::from_mins(30);
 /// Claims that are allocated and prepared in it.
 const CLAIMS: u32 = 50;
 
 /// Measures both shapes, one after the other.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
+    let nodes = nodes()?;
     let mut figures = Vec::new();
     for (shape, dynamic_mig) in [("not cut", DynamicMig::None), ("all opted in", DynamicMig::All)] {
+        tell(&format!("{shape}: bringing up {nodes} nodes"));
         let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
         let mut options = UpOptions::new(folder.path().join("lab"), octavo);
-        options.nodes = Some(format!("dgx-h100={NODES}").parse()?);
+        options.nodes = Some(format!("dgx-h100={nodes}").parse()?);
         options.dynamic_mig = Some(dynamic_mig);
-        options.patience = Duration::from_mins(10);
+        options.patience = PATIENCE;
+        options.progress = Progress::to_stderr();
         let started = Instant::now();
         let lab = Box::pin(Lab::up(options)).await?;
         let up = started.elapsed().as_secs_f64();
-        let measured = Box::pin(shape_figures(&lab, shape, up)).await;
+        tell(&format!("{shape}: all is published after {up:.0} s"));
+        let measured = Box::pin(shape_figures(&lab, nodes, shape, up)).await;
         lab.down().await?;
         figures.extend(measured?);
     }
     Ok(figures)
 }
 
-async fn shape_figures(lab: &Lab, shape: &str, up: f64) -> anyhow::Result<Vec<Figure>> {
+fn tell_figures(name: &str, figures: &[Figure]) {
+    let report = Report {
+        name: format!("slices, {name}"),
+        commit: place::commit(),
+        machine: place::machine(),
+        figures: figures.to_vec(),
+    };
+    tell(&report.table());
+}
+
+#[expect(clippy::print_stderr, reason = "a run takes minutes, and its report is standard output")]
+fn tell(text: &str) {
+    eprintln!("{text}");
+}
+
+fn nodes() -> anyhow::Result<usize> {
+    let Ok(text) = std::env::var(NODES_VARIABLE) else { return Ok(NODES) };
+    let nodes = text.parse().ok().filter(|nodes| *nodes > 0);
+    nodes.with_context(|| format!("{NODES_VARIABLE} is {text:?}, and has to be a number above 0"))
+}
+
+async fn shape_figures(
+    lab: &Lab,
+    count: usize,
+    shape: &str,
+    up: f64,
+) -> anyhow::Result<Vec<Figure>> {
     let client = lab.client().await?;
     let nodes = per_node(&client).await?;
-    ensure!(nodes.len() == NODES, "{} nodes publish slices, not {NODES}", nodes.len());
+    ensure!(nodes.len() == count, "{} nodes publish slices, not {count}", nodes.len());
+    let written = api_server::agent_writes(&client).await?.slices;
     let all = |value: fn(&Published) -> f64| nodes.values().map(value).collect::<Vec<_>>();
     let name = |what: &str| format!("{what}, {shape}");
     let mut figures = vec![
@@ -51,14 +88,24 @@ async fn shape_figures(lab: &Lab, shape: &str, up: f64) -> anyhow::Result<Vec<Fi
         Figure::new(name("slices of a node"), "slices", &all(|n| n.slices), Goal::None)?,
         Figure::new(name("devices of a node"), "devices", &all(|n| n.devices), Goal::None)?,
         Figure::new(name("JSON of a node's slices"), "kB", &all(|n| n.bytes / 1e3), Goal::None)?,
+        Figure::new(
+            name("writes of slices until all is published, dry runs and refused ones included"),
+            "writes",
+            &[written],
+            Goal::None,
+        )?,
     ];
+    tell_figures(&format!("publishing, {shape}"), &figures);
     let kinds: &[(&str, Value)] = if shape == "not cut" {
         &[("whole GPU", exactly("gpu.nvidia.com", &json!({}))), ("share", share())]
     } else {
         &[("MIG device", mig())]
     };
     for (kind, request) in kinds {
-        figures.extend(allocations(&client, &name(kind), request).await?);
+        tell(&format!("{shape}: {CLAIMS} pods, each with a {kind}"));
+        let of_kind = allocations(&client, u32::try_from(count)?, &name(kind), request).await?;
+        tell_figures(&format!("allocations, {shape}"), &of_kind);
+        figures.extend(of_kind);
     }
     Ok(figures)
 }
@@ -102,8 +149,24 @@ fn mig() -> Value {
     exactly("mig.nvidia.com", &json!({"selectors": [{"cel": {"expression": expression}}]}))
 }
 
+/// An affinity as a `DaemonSet` gives its pods: the scheduler looks at this node alone.
+fn only_on(node: &str) -> Value {
+    let name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let terms = json!({"nodeSelectorTerms": [{"matchFields": [name]}]});
+    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
+}
+
 /// Pods with claims from creation to running: what the agents wrote for them, and how long all took.
-async fn allocations(client: &Client, kind: &str, request: &Value) -> anyhow::Result<Vec<Figure>> {
+///
+/// Each pod may run on one node only: what is measured is the agents, and kube-scheduler's search over
+/// the devices of all nodes takes longer than the ten seconds that it gives itself for a filter where
+/// there are 100,000 devices and few processors.
+async fn allocations(
+    client: &Client,
+    nodes: u32,
+    kind: &str,
+    request: &Value,
+) -> anyhow::Result<Vec<Figure>> {
     let claims: Api<ResourceClaim> = Api::default_namespaced(client.clone());
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let before = api_server::agent_writes(client).await?;
@@ -121,6 +184,7 @@ async fn allocations(client: &Client, kind: &str, request: &Value) -> anyhow::Re
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name, "labels": {"bench": label}},
             "spec": {
+                "affinity": only_on(&format!("dgx-h100-{}", number % nodes)),
                 "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
                 "containers": [{
                     "name": "main", "image": "bench",
@@ -165,7 +229,7 @@ async fn allocations(client: &Client, kind: &str, request: &Value) -> anyhow::Re
             Goal::Exactly(0.0),
         )?,
         Figure::new(
-            format!("{CLAIMS} pods from the first create to all running: {kind}"),
+            format!("{CLAIMS} pods of given nodes from the first create to all running: {kind}"),
             "s",
             &[took],
             Goal::None,

@@ -4,6 +4,8 @@
 //! and ten thousand agents no more connections than needed; a dead connection is noticed by pings.
 //! It has no rate limit of its own: the server's priority and fairness decides who waits.
 
+mod patience;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,13 +16,12 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::retry::RetryLayer;
-use tower::timeout::TimeoutLayer;
 use tower::{BoxError, ServiceBuilder};
+
+use patience::Patience;
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the server may take to begin its answer, once per attempt.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a connection in use is pinged, and how long the answer may take.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
@@ -110,7 +111,7 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(retries.ok().map(RetryLayer::new))
-        .layer(TimeoutLayer::new(ANSWER_TIMEOUT))
+        .layer_fn(Patience)
         .option_layer(config.auth_layer().map_err(setup)?)
         .layer(config.extra_headers_layer().map_err(setup)?)
         .map_err(BoxError::from)

@@ -14,15 +14,15 @@ mod fake_api;
 mod features;
 mod plan;
 mod probe;
+mod reconcile;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, PostParams};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
@@ -31,8 +31,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Backoff;
-use features::{Content, Features};
-use plan::{Settled, Wanted, Write};
+use features::Features;
+use plan::{Known, Settled};
 
 pub use features::Feature;
 
@@ -81,8 +81,10 @@ pub struct Publisher {
     client: Client,
     driver: String,
     node: String,
-    found: BTreeMap<String, ResourceSlice>,
-    relisted: Option<BTreeMap<String, ResourceSlice>>,
+    found: BTreeMap<String, Known>,
+    relisted: Option<BTreeMap<String, Known>>,
+    /// Names that slices of others have.
+    taken: BTreeSet<String>,
     is_listed: bool,
     owner: Option<OwnerReference>,
     settled: Settled,
@@ -99,6 +101,7 @@ impl Publisher {
             node: node.into(),
             found: BTreeMap::new(),
             relisted: None,
+            taken: BTreeSet::new(),
             is_listed: false,
             owner: None,
             settled: Settled::default(),
@@ -111,12 +114,15 @@ impl Publisher {
     /// loss of devices. `wanted` is `None` until the devices are known; `state` hears what happens.
     pub async fn run(
         mut self,
-        mut wanted: watch::Receiver<Option<Pool>>,
+        mut wanted: watch::Receiver<Option<Arc<Pool>>>,
         state: watch::Sender<PublishState>,
         stop: CancellationToken,
     ) {
         let mut events = Box::pin(self.watch());
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+        // A server that has too much to do is left alone for longer, and above all not asked by all
+        // agents of a cluster within the same tenth of a second.
+        let mut relief = Backoff::new(Duration::from_secs(4), Duration::from_mins(1));
         let mut retry_at: Option<Instant> = None;
         let mut asks_again = false;
         // What we write is news as well: news that did not wait for this would have the slices
@@ -174,6 +180,7 @@ impl Publisher {
             match outcome {
                 Ok(()) => {
                     backoff.reset();
+                    relief.reset();
                     failed_until = None;
                     if self.writes > writes && !is_news {
                         if calm_at.elapsed() > CALM {
@@ -189,7 +196,10 @@ impl Publisher {
                     set(&state, PublishState::Published { writes: self.writes, missing });
                 }
                 Err(error) => {
-                    let delay = backoff.next_delay();
+                    let mut delay = backoff.next_delay();
+                    if is_overloaded(&error) {
+                        delay = delay.max(relief.next_delay());
+                    }
                     failed_until = Some(Instant::now() + delay);
                     retry_at = failed_until;
                     let reason = explain(&error, &self.node);
@@ -207,11 +217,10 @@ impl Publisher {
     }
 
     fn see(&mut self, event: Event<ResourceSlice>) {
-        let name = |slice: &ResourceSlice| slice.metadata.name.clone().unwrap_or_default();
         match event {
             Event::Init => self.relisted = Some(BTreeMap::new()),
             Event::InitApply(slice) => {
-                self.relisted.get_or_insert_default().insert(name(&slice), slice);
+                self.relisted.get_or_insert_default().insert(name(&slice), Known::of(&slice));
             }
             Event::InitDone => {
                 let relisted = self.relisted.take().unwrap_or_default();
@@ -226,20 +235,23 @@ impl Publisher {
                 }
                 self.is_listed = true;
             }
-            // News that is older than our own last write would make us write again, in vain.
-            Event::Apply(slice) => {
-                let name = name(&slice);
-                if self.found.get(&name).is_none_or(|known| version(&slice) >= version(known)) {
-                    self.found.insert(name, slice);
-                }
-            }
+            Event::Apply(slice) => self.note(&slice),
             Event::Delete(slice) => {
-                let name = name(&slice);
-                if self.found.get(&name).is_some_and(|known| version(&slice) >= version(known)) {
+                let (name, gone) = (name(&slice), Known::of(&slice));
+                if self.found.get(&name).is_some_and(|known| gone.version() >= known.version()) {
                     self.found.remove(&name);
                     self.owner = None;
                 }
             }
+        }
+    }
+
+    /// Takes note of a slice that is there. News that is older than our own last write would make us
+    /// write again, in vain.
+    fn note(&mut self, slice: &ResourceSlice) {
+        let (name, new) = (name(slice), Known::of(slice));
+        if self.found.get(&name).is_none_or(|known| new.version() >= known.version()) {
+            self.found.insert(name, new);
         }
     }
 
@@ -252,138 +264,10 @@ impl Publisher {
             set(state, PublishState::Failing { reason });
         }
     }
-
-    async fn reconcile(&mut self, pool: &Pool) -> Result<(), kube::Error> {
-        let owner = self.owner().await?;
-        let api: Api<ResourceSlice> = Api::all(self.client.clone());
-        self.features.witness(self.found.values());
-        // Every round but the last finds a feature that is dropped.
-        for _ in 0..=Feature::ALL.len() {
-            self.ask(&api, pool, &owner).await?;
-            let mut has_lost = false;
-            for write in self.plan(pool, &self.features.content(pool), &owner) {
-                has_lost = self.write(&api, write).await?;
-                if has_lost {
-                    break;
-                }
-            }
-            if !has_lost {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn plan(&self, pool: &Pool, content: &Content, owner: &OwnerReference) -> Vec<Write> {
-        let devices: Vec<_> = content.devices.iter().map(convert::device_to_api).collect();
-        let counters: Vec<_> = content.counters.iter().map(convert::counter_set_to_api).collect();
-        let wanted = Wanted {
-            driver: &self.driver,
-            node: &self.node,
-            pool: &pool.name,
-            counters: &counters,
-            devices: &devices,
-            owner,
-        };
-        plan::plan(&wanted, &self.found, &self.settled)
-    }
-
-    /// Asks what the server keeps of what the pool needs, as far as that is not known and matters.
-    async fn ask(
-        &mut self,
-        api: &Api<ResourceSlice>,
-        pool: &Pool,
-        owner: &OwnerReference,
-    ) -> Result<(), kube::Error> {
-        let name = plan::name(&self.driver, &self.node, "probe");
-        let (driver, node) = (self.driver.clone(), self.node.clone());
-        let place = probe::Place { driver: &driver, node: &node, pool: &pool.name, name: &name };
-        // Shares come last, when it is known what else there is to write.
-        for feature in [Feature::Counters, Feature::Taints, Feature::Shares] {
-            if !self.features.is_unknown(feature, pool) {
-                continue;
-            }
-            // A server that drops what makes shares leaves whole GPUs: to write and to read back will
-            // do, unless what is there is already what such a server would have made of it.
-            if feature == Feature::Shares {
-                let mut without = self.features.clone();
-                without.set(feature, false);
-                if !self.plan(pool, &without.content(pool), owner).is_empty() {
-                    continue;
-                }
-            }
-            probe::probe(api, place, feature, &mut self.features).await?;
-            if self.features.drops(feature) {
-                self.tell_loss(feature);
-            }
-        }
-        Ok(())
-    }
-
-    fn tell_loss(&self, feature: Feature) {
-        let (gate, loss) = (feature.gate(), feature.loss());
-        tracing::warn!(node = %self.node, gate, loss, "the API server drops fields of our devices");
-    }
-
-    /// Writes; returns whether fields were lost whose loss changes what may be offered.
-    async fn write(&mut self, api: &Api<ResourceSlice>, write: Write) -> Result<bool, kube::Error> {
-        let (sent, kept) = match write {
-            Write::Create(slice) => {
-                let kept = api.create(&PostParams::default(), &slice).await?;
-                (slice, kept)
-            }
-            Write::Replace(slice) => {
-                let name = slice.metadata.name.clone().unwrap_or_default();
-                let kept = api.replace(&name, &PostParams::default(), &slice).await?;
-                (slice, kept)
-            }
-            Write::Delete(name) => {
-                match api.delete(&name, &DeleteParams::default()).await {
-                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                    other => drop(other?),
-                }
-                self.found.remove(&name);
-                self.writes += 1;
-                return Ok(false);
-            }
-        };
-        self.writes += 1;
-        let lost = self.features.compare(&sent, &kept);
-        for feature in &lost {
-            self.tell_loss(*feature);
-        }
-        if self.settled.remember(&sent, &kept) && lost.is_empty() {
-            let slice = kept.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(node = %self.node, slice, "the API server changed what we wrote");
-        }
-        self.found.insert(kept.metadata.name.clone().unwrap_or_default(), kept);
-        Ok(!lost.is_empty())
-    }
-
-    /// The node owns its slices, so that they go when it goes.
-    async fn owner(&mut self) -> Result<OwnerReference, kube::Error> {
-        if let Some(owner) = &self.owner {
-            return Ok(owner.clone());
-        }
-        let nodes: Api<Node> = Api::all(self.client.clone());
-        let node = nodes.get_metadata(&self.node).await?;
-        let owner = OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "Node".to_owned(),
-            name: self.node.clone(),
-            uid: node.metadata.uid.unwrap_or_default(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        };
-        self.owner = Some(owner.clone());
-        Ok(owner)
-    }
 }
 
-/// The resource version as the number that it is (KEP-5504); one that is none counts as newest.
-fn version(slice: &ResourceSlice) -> u64 {
-    let version = slice.metadata.resource_version.as_deref();
-    version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
+fn name(slice: &ResourceSlice) -> String {
+    slice.metadata.name.clone().unwrap_or_default()
 }
 
 /// Tells only of changes, so that readers wake for something.
@@ -393,6 +277,15 @@ fn set(state: &watch::Sender<PublishState>, new: PublishState) {
         *old = new;
         is_changed
     });
+}
+
+/// Whether the server said that it has too much to do, or did not answer in time.
+fn is_overloaded(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => matches!(status.code, 429 | 503 | 504),
+        kube::Error::Service(error) => error.is::<tower::timeout::error::Elapsed>(),
+        _ => false,
+    }
 }
 
 fn explain(error: &kube::Error, node: &str) -> String {
@@ -409,6 +302,9 @@ fn explain(error: &kube::Error, node: &str) -> String {
             )
         }
         kube::Error::Api(status) => format!("the API server refused: {}", status.message),
+        other if is_overloaded(other) => {
+            format!("the API server did not answer in time, as one with too much to do: {other}")
+        }
         other => format!("the API server cannot be reached: {other}"),
     }
 }

@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_mins(1);
 /// Where what is decided goes.
 pub(super) struct Outlets {
     /// The pool to publish.
-    pub(super) pool: watch::Sender<Option<Pool>>,
+    pub(super) pool: watch::Sender<Option<Arc<Pool>>>,
     /// What people should hear.
     pub(super) notes: watch::Sender<BTreeSet<Note>>,
 }
@@ -128,7 +128,7 @@ impl Follower {
             self.told = Some(told);
         }
         if is_read {
-            set(&self.outlets.pool, Some(pool::pool(&self.name, &node)));
+            set(&self.outlets.pool, Some(Arc::new(pool::pool(&self.name, &node))));
         }
         set(&self.outlets.notes, notes(&node).into_iter().chain(problem).collect());
         true
@@ -225,7 +225,9 @@ async fn read(
 fn set<T: PartialEq>(outlet: &watch::Sender<T>, new: T) {
     outlet.send_if_modified(|old| {
         let is_changed = *old != new;
-        *old = new;
+        if is_changed {
+            *old = new;
+        }
         is_changed
     });
 }

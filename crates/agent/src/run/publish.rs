@@ -21,7 +21,7 @@ pub(super) fn start(
     events: Events,
     stop: &CancellationToken,
     tasks: &TaskTracker,
-) -> watch::Sender<Option<Pool>> {
+) -> watch::Sender<Option<Arc<Pool>>> {
     let node = agent.config.node_name.clone();
     let (wanted, receiver) = watch::channel(None);
     let (state, mut states) = watch::channel(PublishState::Waiting);

@@ -36,6 +36,10 @@ struct Inner {
     off: BTreeSet<Feature>,
     refuses_dry_runs: bool,
     needs_counters_beside_devices: bool,
+    /// Which of the next writes are done and not answered.
+    unanswered: Vec<bool>,
+    is_muted: bool,
+    untold: Vec<Bytes>,
 }
 
 impl FakeApi {
@@ -57,6 +61,26 @@ impl FakeApi {
     /// Statuses with which the next writes fail.
     pub(super) fn fail_writes(&self, statuses: &[u16]) {
         self.0.lock().unwrap().failures = statuses.to_vec();
+    }
+
+    /// Which of the next writes are done and then fail for the writer, as with a server that is too
+    /// slow for its client.
+    pub(super) fn leave_unanswered(&self, writes: &[bool]) {
+        self.0.lock().unwrap().unanswered = writes.to_vec();
+    }
+
+    /// Keeps news from all watches, or tells what was kept from them.
+    pub(super) fn mute(&self, is_muted: bool) {
+        let mut inner = self.0.lock().unwrap();
+        inner.is_muted = is_muted;
+        for line in std::mem::take(&mut inner.untold) {
+            inner.watchers.retain(|watcher| watcher.send(line.clone()).is_ok());
+        }
+    }
+
+    /// Stores a slice as somebody else would.
+    pub(super) fn put(&self, slice: ResourceSlice) {
+        self.0.lock().unwrap().store(slice, "ADDED");
     }
 
     /// Refuses every slice that holds this device; `None` refuses none.
@@ -129,6 +153,10 @@ impl FakeApi {
                         "metadata": metadata}),
                 );
             }
+            if !name.is_empty() {
+                let Some(slice) = inner.slices.get(name) else { return failure(404) };
+                return answer(200, &serde_json::to_value(slice).unwrap());
+            }
             assert_eq!(path, SLICES);
             inner.queries.push(query.to_owned());
             let is_watch = query.contains("watch=true");
@@ -142,6 +170,7 @@ impl FakeApi {
             let code = inner.failures.remove(0);
             return failure(code);
         }
+        let is_unanswered = !inner.unanswered.is_empty() && inner.unanswered.remove(0);
         if method == Method::DELETE {
             let Some(slice) = inner.remove(name) else { return failure(404) };
             return answer(200, &serde_json::to_value(slice).unwrap());
@@ -160,6 +189,9 @@ impl FakeApi {
             (&Method::PUT, None) => return failure(404),
             _ => return failure(409),
         };
+        if is_unanswered {
+            return failure(504);
+        }
         answer(200, &serde_json::to_value(kept).unwrap())
     }
 }
@@ -242,6 +274,10 @@ impl Inner {
     fn tell(&mut self, change: &str, slice: &ResourceSlice) {
         let line: Bytes = (json!({"type": change, "object": slice}).to_string() + "\n").into();
         self.history.push((self.version, line.clone()));
+        if self.is_muted {
+            self.untold.push(line);
+            return;
+        }
         self.watchers.retain(|watcher| watcher.send(line.clone()).is_ok());
     }
 

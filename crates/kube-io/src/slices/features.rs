@@ -5,10 +5,11 @@
 //! whole GPU, a sick GPU whose taint is lost would be given at all. So what a server keeps is found
 //! out first, by a dry run, which stores nothing, and whatever is written is read back.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1 as api;
-use octavo_dra::{Device, TaintEffect};
+use octavo_dra::{CounterSet, Device, TaintEffect};
 
 use super::Pool;
 
@@ -29,9 +30,9 @@ pub(super) struct Features(BTreeMap<Feature, bool>);
 
 /// A pool's content as it can be published on a server.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Content {
-    pub(super) counters: Vec<octavo_dra::CounterSet>,
-    pub(super) devices: Vec<Device>,
+pub(super) struct Content<'a> {
+    pub(super) counters: &'a [CounterSet],
+    pub(super) devices: Cow<'a, [Device]>,
 }
 
 impl Feature {
@@ -119,8 +120,8 @@ impl Features {
     /// Takes note of what slices that are there show: of shares alone. A server keeps the fields of
     /// slices that have some, though the feature is off and no allocator heeds them any more. Shares
     /// are whole GPUs then; MIG placements without counters and sick GPUs without taints are harm.
-    pub(super) fn witness<'a>(&mut self, mut found: impl Iterator<Item = &'a api::ResourceSlice>) {
-        if found.any(|slice| Feature::Shares.count(&slice.spec) > 0) {
+    pub(super) fn witness(&mut self, has_shares: bool) {
+        if has_shares {
             self.0.entry(Feature::Shares).or_insert(true);
         }
     }
@@ -142,24 +143,23 @@ impl Features {
     }
 
     /// A pool as it can be published. What is not known to be dropped is taken to be kept.
-    pub(super) fn content(&self, pool: &Pool) -> Content {
+    pub(super) fn content<'a>(&self, pool: &'a Pool) -> Content<'a> {
         let is_plain = self.drops(Feature::Counters) && Feature::Counters.is_used_by(pool);
-        let (mut devices, counters) = if is_plain {
-            (pool.plain.clone(), Vec::new())
-        } else {
-            (pool.devices.clone(), pool.counters.clone())
-        };
+        let (devices, counters): (&[Device], &[CounterSet]) =
+            if is_plain { (&pool.plain, &[]) } else { (&pool.devices, &pool.counters) };
+        let mut devices = Cow::Borrowed(devices);
         if self.drops(Feature::Shares) {
-            for device in &mut devices {
+            for device in devices.to_mut() {
                 device.allow_multiple = false;
                 device.capacity.values_mut().for_each(|capacity| capacity.policy = None);
             }
         }
         if self.drops(Feature::Taints) {
+            let devices = devices.to_mut();
             devices.retain(|device| {
                 device.taints.iter().all(|taint| taint.effect == TaintEffect::None)
             });
-            for device in &mut devices {
+            for device in devices {
                 device.taints.clear();
             }
         }
@@ -170,6 +170,11 @@ impl Features {
     pub(super) fn drops(&self, feature: Feature) -> bool {
         self.0.get(&feature) == Some(&false)
     }
+}
+
+/// Whether a slice has fields that make shares.
+pub(super) fn shows_shares(spec: &api::ResourceSliceSpec) -> bool {
+    Feature::Shares.count(spec) > 0
 }
 
 fn is_shared(device: &Device) -> bool {

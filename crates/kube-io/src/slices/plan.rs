@@ -1,15 +1,23 @@
 //! What must be written so that the API has the slices that are wanted: pure, no I/O.
 
+mod known;
 mod names;
+mod said;
 mod same;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use octavo_dra::{CounterSet, Device};
 
+use super::convert;
+use known::Times;
+use said::Said;
+
+pub(crate) use known::Known;
 pub(crate) use names::name;
 pub(crate) use same::Settled;
 
@@ -26,108 +34,175 @@ pub(crate) struct Wanted<'a> {
     pub(crate) driver: &'a str,
     pub(crate) node: &'a str,
     pub(crate) pool: &'a str,
-    pub(crate) counters: &'a [api::CounterSet],
-    pub(crate) devices: &'a [api::Device],
+    pub(crate) counters: &'a [CounterSet],
+    pub(crate) devices: &'a [Device],
     pub(crate) owner: &'a OwnerReference,
 }
 
-/// What one slice holds: counter sets or devices.
+/// What there is to go by.
 #[derive(Clone, Copy, Debug)]
-enum Part<'a> {
-    Counters(&'a [api::CounterSet]),
-    Devices(&'a [api::Device]),
+pub(crate) struct Seen<'a> {
+    /// The driver's slices of the node, by name.
+    pub(crate) found: &'a BTreeMap<String, Known>,
+    /// Names that slices of others have.
+    pub(crate) taken: &'a BTreeSet<String>,
+    /// What the server makes of what it is sent.
+    pub(crate) settled: &'a Settled,
+}
+
+/// What one slice holds: counter sets or devices.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Part<'a> {
+    Counters(&'a [CounterSet]),
+    Devices(&'a [Device]),
+}
+
+/// The writes that a pool needs, in order.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    wanted: Wanted<'a>,
+    generation: i64,
+    count: i64,
+    times: Times,
+    pub(crate) writes: Vec<Write<'a>>,
 }
 
 /// One write to the API.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Write {
-    Create(Box<api::ResourceSlice>),
-    Replace(Box<api::ResourceSlice>),
+pub(crate) enum Write<'a> {
+    Put(Put<'a>),
     Delete(String),
+}
+
+/// A slice that is created or replaced.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Put<'a> {
+    pub(crate) name: String,
+    /// Whether there is none of this name yet.
+    pub(crate) is_new: bool,
+    /// The version of the slice that it replaces.
+    resource_version: Option<String>,
+    part: Part<'a>,
 }
 
 /// Plans the writes, in order. Nothing is planned if all is as wanted.
 ///
-/// Any change is a new generation of the whole pool: allocators then wait for the pool to be
-/// complete instead of seeing half of it. Counter sets come first by name and are written last: a
-/// pool whose devices lost what they take from them can be recognised, and given up, before it is
-/// complete.
-pub(crate) fn plan(
-    wanted: &Wanted<'_>,
-    found: &BTreeMap<String, api::ResourceSlice>,
-    settled: &Settled,
-) -> Vec<Write> {
+/// A change is a new generation of the whole pool: allocators then wait for the pool to be complete
+/// instead of seeing half of it. A generation that was begun and says what is wanted is completed:
+/// nobody has acted on it yet, and a server that is too slow for a whole pool must not be sent all
+/// of it again and again. What a slice says never changes within a generation.
+///
+/// Counter sets come first by name and are written last: a pool whose devices lost what they take
+/// from them can be recognised, and given up, before it is complete.
+pub(crate) fn plan<'a>(wanted: &Wanted<'a>, seen: &Seen<'_>) -> Plan<'a> {
     let parts = parts(wanted);
-    let (ours, others): (Vec<_>, Vec<_>) = found.values().partition(|slice| {
-        slice.spec.pool.name == wanted.pool
-            && slice.spec.node_name.as_deref() == Some(wanted.node)
-            && slice.spec.driver == wanted.driver
-    });
-    let mut writes: Vec<_> = others.into_iter().map(delete).collect();
-    if is_as_wanted(wanted, &parts, &ours, settled) {
-        return writes;
-    }
-    let generation = ours.iter().map(|slice| slice.spec.pool.generation).max().unwrap_or(0) + 1;
+    let (ours, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        seen.found.iter().partition(|(_, slice)| slice.is_of_pool(wanted));
+    let names = names::of_parts(wanted, parts.len(), &ours, seen);
+    let mut writes: Vec<_> = others.into_keys().cloned().map(Write::Delete).collect();
+    let spare = ours.keys().filter(|name| !names.contains(**name));
+    let spare: Vec<_> = spare.map(|name| Write::Delete((*name).clone())).collect();
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
-    let names = names::of_parts(wanted, parts.len(), &ours, found);
+    let newest = ours.values().map(|slice| slice.generation).max().unwrap_or(0);
+    let places: Vec<_> = names.into_iter().zip(parts).collect();
+    let pool = Begun { wanted, settled: seen.settled, ours: &ours, generation: newest, count };
+    let is_begun = pool.can_be_completed(&places);
+    let generation = if is_begun { newest } else { newest + 1 };
     let mut counters_last = Vec::new();
-    for (part, name) in parts.iter().zip(names) {
-        let old = ours.iter().find(|old| old.metadata.name.as_ref() == Some(&name));
-        let mut slice = api::ResourceSlice {
-            metadata: ObjectMeta {
-                name: Some(name),
-                owner_references: Some(vec![wanted.owner.clone()]),
-                resource_version: old.and_then(|old| old.metadata.resource_version.clone()),
-                ..ObjectMeta::default()
-            },
-            spec: api::ResourceSliceSpec {
-                driver: wanted.driver.to_owned(),
-                node_name: Some(wanted.node.to_owned()),
-                pool: api::ResourcePool {
-                    name: wanted.pool.to_owned(),
-                    generation,
-                    resource_slice_count: count,
-                },
-                shared_counters: part.counters().map(<[_]>::to_vec),
-                devices: part.devices().map(<[_]>::to_vec),
-                ..api::ResourceSliceSpec::default()
-            },
-        };
-        keep_times(&mut slice, &ours);
-        let slice = Box::new(slice);
-        let write = if old.is_some() { Write::Replace(slice) } else { Write::Create(slice) };
+    for (name, part) in places {
+        if is_begun && pool.has(&name) {
+            continue;
+        }
+        let old = ours.get(&name);
+        let resource_version = old.and_then(|old| old.resource_version.clone());
+        let write = Write::Put(Put { name, is_new: old.is_none(), resource_version, part });
         match part {
             Part::Counters(_) => counters_last.push(write),
             Part::Devices(_) => writes.push(write),
         }
     }
     writes.append(&mut counters_last);
-    writes.extend(ours.iter().skip(parts.len()).map(|slice| delete(slice)));
-    writes
+    writes.extend(spare);
+    let mut times = Times::new();
+    for (of, time) in ours.values().flat_map(|slice| &slice.times) {
+        times.entry(of.clone()).or_insert_with(|| time.clone());
+    }
+    Plan { wanted: *wanted, generation, count, times, writes }
 }
 
-fn is_as_wanted(
-    wanted: &Wanted<'_>,
-    parts: &[Part<'_>],
-    ours: &[&api::ResourceSlice],
-    settled: &Settled,
-) -> bool {
-    let Some(first) = ours.first() else { return false };
-    ours.len() == parts.len()
-        && ours.iter().zip(parts).all(|(slice, part)| {
-            let spec = &slice.spec;
-            let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
-            spec.pool.generation == first.spec.pool.generation
-                && usize::try_from(spec.pool.resource_slice_count) == Ok(parts.len())
-                && owners.iter().any(|owner| owner.uid == wanted.owner.uid)
-                && settled.is_same(part.counters(), part.devices(), slice)
-        })
+impl Plan<'_> {
+    /// The slice as it is sent.
+    pub(crate) fn slice(&self, put: &Put<'_>) -> api::ResourceSlice {
+        let (counters, devices) = (put.part.counters(), put.part.devices());
+        let counters = counters.iter().map(convert::counter_set_to_api).collect::<Vec<_>>();
+        let devices = devices.iter().map(convert::device_to_api).collect::<Vec<_>>();
+        let mut slice = api::ResourceSlice {
+            metadata: ObjectMeta {
+                name: Some(put.name.clone()),
+                owner_references: Some(vec![self.wanted.owner.clone()]),
+                resource_version: put.resource_version.clone(),
+                ..ObjectMeta::default()
+            },
+            spec: api::ResourceSliceSpec {
+                driver: self.wanted.driver.to_owned(),
+                node_name: Some(self.wanted.node.to_owned()),
+                pool: api::ResourcePool {
+                    name: self.wanted.pool.to_owned(),
+                    generation: self.generation,
+                    resource_slice_count: self.count,
+                },
+                shared_counters: (!counters.is_empty()).then_some(counters),
+                devices: (!devices.is_empty()).then_some(devices),
+                ..api::ResourceSliceSpec::default()
+            },
+        };
+        known::keep_times(&mut slice, &self.times);
+        slice
+    }
+}
+
+/// The newest generation of a pool, perhaps not all of it.
+struct Begun<'a> {
+    wanted: &'a Wanted<'a>,
+    settled: &'a Settled,
+    ours: &'a BTreeMap<&'a String, &'a Known>,
+    generation: i64,
+    count: i64,
+}
+
+impl Begun<'_> {
+    /// Whether the slice of this name is of this generation.
+    fn has(&self, name: &String) -> bool {
+        self.ours.get(name).is_some_and(|slice| slice.generation == self.generation)
+    }
+
+    /// Whether what there is of it is as wanted, and what is missing can be written in due order.
+    fn can_be_completed(&self, places: &[(String, Part<'_>)]) -> bool {
+        let newest = self.ours.values().filter(|slice| slice.generation == self.generation);
+        let (there, missing): (Vec<_>, Vec<_>) =
+            places.iter().partition(|(name, _)| self.has(name));
+        let is_counters = |(_, part): &&(String, Part<'_>)| matches!(part, Part::Counters(_));
+        // Devices that come after the counters would be offered before they are read back.
+        let is_late = !missing.is_empty()
+            && places.iter().any(|place| is_counters(&place))
+            && !missing.iter().any(is_counters);
+        let is_as_wanted = |(name, part): &(String, Part<'_>)| {
+            self.ours.get(name).is_some_and(|slice| {
+                slice.count == self.count
+                    && slice.is_owned(self.wanted)
+                    && self.settled.is_same(Said::wanted(*part), slice.said)
+            })
+        };
+        !there.is_empty()
+            && newest.count() == there.len()
+            && !is_late
+            && there.into_iter().all(is_as_wanted)
+    }
 }
 
 /// Cuts a pool into slices; at least one, so that a pool without devices is a complete one.
 fn parts<'a>(wanted: &Wanted<'a>) -> Vec<Part<'a>> {
-    let is_advanced =
-        |device: &api::Device| device.taints.is_some() || device.consumes_counters.is_some();
+    let is_advanced = |device: &Device| !device.taints.is_empty() || !device.consumes.is_empty();
     let has_advanced = wanted.devices.iter().any(is_advanced);
     let most = if has_advanced { MOST_ADVANCED_DEVICES } else { MOST_DEVICES };
     let counters = wanted.counters.chunks(MOST_COUNTER_SETS).map(Part::Counters);
@@ -140,38 +215,17 @@ fn parts<'a>(wanted: &Wanted<'a>) -> Vec<Part<'a>> {
 }
 
 impl<'a> Part<'a> {
-    fn counters(self) -> Option<&'a [api::CounterSet]> {
+    fn counters(self) -> &'a [CounterSet] {
         match self {
-            Self::Counters(sets) => Some(sets),
-            Self::Devices(_) => None,
+            Self::Counters(sets) => sets,
+            Self::Devices(_) => &[],
         }
     }
 
-    fn devices(self) -> Option<&'a [api::Device]> {
+    fn devices(self) -> &'a [Device] {
         match self {
-            Self::Devices(devices) if !devices.is_empty() => Some(devices),
-            Self::Devices(_) | Self::Counters(_) => None,
-        }
-    }
-}
-
-fn delete(slice: &api::ResourceSlice) -> Write {
-    Write::Delete(slice.metadata.name.clone().unwrap_or_default())
-}
-
-/// The time at which a taint was set is the server's to give; a slice that is written again for
-/// another reason must not make old taints look new.
-fn keep_times(slice: &mut api::ResourceSlice, ours: &[&api::ResourceSlice]) {
-    for device in slice.spec.devices.iter_mut().flatten() {
-        let old = ours
-            .iter()
-            .flat_map(|slice| slice.spec.devices.iter().flatten())
-            .find(|old| old.name == device.name);
-        for taint in device.taints.iter_mut().flatten() {
-            let same = old.iter().flat_map(|old| old.taints.iter().flatten()).find(|old| {
-                old.key == taint.key && old.value == taint.value && old.effect == taint.effect
-            });
-            taint.time_added = same.and_then(|old| old.time_added.clone());
+            Self::Counters(_) => &[],
+            Self::Devices(devices) => devices,
         }
     }
 }

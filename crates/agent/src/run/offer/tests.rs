@@ -65,7 +65,7 @@ struct Stage {
     follower: Follower,
     snapshots: watch::Sender<Snapshot>,
     setting: watch::Sender<Option<Setting>>,
-    pool: watch::Receiver<Option<Pool>>,
+    pool: watch::Receiver<Option<Arc<Pool>>>,
     notes: watch::Receiver<BTreeSet<Note>>,
 }
 

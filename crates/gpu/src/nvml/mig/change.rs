@@ -15,10 +15,14 @@ use crate::nvml::library::Library;
 use crate::nvml::status::INVALID_ARGUMENT;
 use crate::{DriverError, Mig};
 
-/// Asks for a mode and tells what it is then.
+/// Asks for a mode and tells what it is then. Where it is so already, and stays so, the driver is
+/// not asked: it would refuse even that while a process uses the GPU.
 pub(in crate::nvml) fn set_mode(device: Device<'_>, enabled: bool) -> Result<Mig, DriverError> {
     const RESET_REQUIRED: u32 = sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED;
-    let (_, before) = device.mig_mode()?;
+    let (is_on, before) = device.mig_mode()?;
+    if is_on == enabled && before == enabled {
+        return Ok(Mig { enabled, pending: enabled });
+    }
     match activate(device, enabled)? {
         Ok(()) | Err(DriverError::Failed { code: RESET_REQUIRED, .. }) => {
             let (enabled, pending) = device.mig_mode()?;

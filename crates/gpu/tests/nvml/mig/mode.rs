@@ -77,6 +77,19 @@ fn a_gpu_that_processes_use_keeps_its_mode_and_no_wish_is_left_for_later() {
 }
 
 #[test]
+fn a_mode_that_is_as_wanted_is_not_asked_for_again() {
+    let (node, driver, uuid) = with_mode_on("dgx-h100");
+    node.edit(|state| {
+        let gpu = state.gpus.entry(0).or_default();
+        gpu.processes = 1;
+        gpu.failing_calls = [("nvmlDeviceSetMigMode".to_owned(), 999)].into();
+    });
+    assert_eq!(driver.set_mig_mode(&uuid, true), Ok(Mig { enabled: true, pending: true }));
+    let refused = driver.set_mig_mode(&uuid, false);
+    assert!(matches!(refused, Err(DriverError::Failed { code: 999, .. })), "{refused:?}");
+}
+
+#[test]
 fn a_wish_of_before_stays_when_the_gpu_is_in_use() {
     let node = Node::shipped("dgx-a100-40");
     let (driver, uuid) = (node.open(), node.uuid(0));

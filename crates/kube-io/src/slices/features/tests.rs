@@ -35,7 +35,7 @@ fn what_was_not_sent_or_is_there_already_proves_nothing_of_taints() {
         ..Pool::default()
     };
     assert!(features.is_unknown(Feature::Taints, &pool));
-    features.witness([slice(1)].iter());
+    features.witness(shows_shares(&slice(1).spec));
     assert!(features.is_unknown(Feature::Taints, &pool));
 }
 

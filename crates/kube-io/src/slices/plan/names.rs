@@ -2,34 +2,34 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::resource::v1 as api;
-
-use super::Wanted;
+use super::{Known, Seen, Wanted};
 
 /// Longest name of an object.
 const LONGEST_NAME: usize = 253;
 
 /// The names of a pool's parts, in order: those of the slices that are there, as far as there are
-/// any, and new ones.
+/// any, and new ones. A pool of which a part was written gets the same names again.
 pub(super) fn of_parts(
     wanted: &Wanted<'_>,
     parts: usize,
-    ours: &[&api::ResourceSlice],
-    found: &BTreeMap<String, api::ResourceSlice>,
+    ours: &BTreeMap<&String, &Known>,
+    seen: &Seen<'_>,
 ) -> BTreeSet<String> {
-    let old = ours.iter().take(parts).filter_map(|slice| slice.metadata.name.clone());
-    let mut names: BTreeSet<String> = old.collect();
-    let mut number = names.len();
+    let mut names: BTreeSet<String> = ours.keys().take(parts).map(|name| (*name).clone()).collect();
+    let is_taken = |name: &str| {
+        seen.taken.contains(name)
+            || seen.found.get(name).is_some_and(|slice| !slice.is_of_pool(wanted))
+    };
+    let mut number = 0;
     while names.len() < parts {
-        let name = free(wanted, number, |name| found.contains_key(name));
-        names.insert(name);
+        names.insert(free(wanted, number, is_taken));
         number += 1;
     }
     names
 }
 
-/// A name that no slice of ours has.
-pub(super) fn free(wanted: &Wanted<'_>, index: usize, is_taken: impl Fn(&str) -> bool) -> String {
+/// A name that no slice of others has.
+fn free(wanted: &Wanted<'_>, index: usize, is_taken: impl Fn(&str) -> bool) -> String {
     let mut number = index;
     loop {
         let name = name(wanted.driver, wanted.node, &format!("{number:03}"));

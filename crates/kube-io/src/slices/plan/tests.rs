@@ -2,6 +2,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::slices::from_api;
+
+mod begun;
 
 fn device(name: &str, memory: &str) -> api::Device {
     let value = ApiQuantity(memory.to_owned());
@@ -45,8 +48,16 @@ struct Cluster {
     version: u64,
 }
 
+/// A write as it is sent.
+#[derive(Clone, Debug, PartialEq)]
+enum Sent {
+    Create(Box<api::ResourceSlice>),
+    Replace(Box<api::ResourceSlice>),
+    Delete(String),
+}
+
 impl Cluster {
-    fn plan(&self, devices: &[api::Device], owner: &OwnerReference) -> Vec<Write> {
+    fn plan(&self, devices: &[api::Device], owner: &OwnerReference) -> Vec<Sent> {
         self.plan_with(&[], devices, owner)
     }
 
@@ -55,10 +66,24 @@ impl Cluster {
         counters: &[api::CounterSet],
         devices: &[api::Device],
         owner: &OwnerReference,
-    ) -> Vec<Write> {
+    ) -> Vec<Sent> {
         let (driver, node) = ("gpu.nvidia.com", "node");
+        let mut slice = api::ResourceSlice::default();
+        slice.spec.shared_counters = Some(counters.to_vec());
+        slice.spec.devices = Some(devices.to_vec());
+        let octavo_dra::Slice { counters, devices, .. } = from_api(&slice).unwrap();
+        let (counters, devices) = (&counters, &devices);
         let wanted = Wanted { driver, node, pool: node, counters, devices, owner };
-        plan(&wanted, &self.found, &self.settled)
+        let known = self.found.iter().map(|(name, slice)| (name.clone(), Known::of(slice)));
+        let (found, taken) = (known.collect(), BTreeSet::new());
+        let seen = Seen { found: &found, taken: &taken, settled: &self.settled };
+        let plan = plan(&wanted, &seen);
+        let sent = |write: &Write<'_>| match write {
+            Write::Put(put) if put.is_new => Sent::Create(Box::new(plan.slice(put))),
+            Write::Put(put) => Sent::Replace(Box::new(plan.slice(put))),
+            Write::Delete(name) => Sent::Delete(name.clone()),
+        };
+        plan.writes.iter().map(sent).collect()
     }
 
     /// Plans and does it; returns the number of writes.
@@ -67,21 +92,34 @@ impl Cluster {
     }
 
     fn publish_with(&mut self, counters: &[api::CounterSet], devices: &[api::Device]) -> usize {
+        self.publish_some(counters, devices, usize::MAX)
+    }
+
+    /// Does as much of a plan as a number of writes.
+    fn publish_some(
+        &mut self,
+        counters: &[api::CounterSet],
+        devices: &[api::Device],
+        most: usize,
+    ) -> usize {
         let writes = self.plan_with(counters, devices, &owner("n-1"));
         let count = writes.len();
-        for write in writes {
+        for write in writes.into_iter().take(most) {
             self.version += 1;
             match write {
-                Write::Create(slice) => {
+                Sent::Create(slice) => {
                     assert!(!self.found.contains_key(slice.metadata.name.as_ref().unwrap()));
                     self.store(*slice);
                 }
-                Write::Replace(slice) => {
+                Sent::Replace(slice) => {
                     let old = &self.found[slice.metadata.name.as_ref().unwrap()];
                     assert_eq!(old.metadata.resource_version, slice.metadata.resource_version);
+                    if old.spec.pool.generation == slice.spec.pool.generation {
+                        assert_eq!(old.spec, slice.spec, "another content in one generation");
+                    }
                     self.store(*slice);
                 }
-                Write::Delete(name) => {
+                Sent::Delete(name) => {
                     self.found.remove(&name).unwrap();
                 }
             }
@@ -114,6 +152,8 @@ fn equal_content_writes_nothing_whatever_its_notation() {
     assert_eq!(cluster.publish(&devices(8)), 0);
     let same: Vec<_> = (0..8).map(|i| device(&format!("gpu-{i}"), "81920Mi")).collect();
     assert_eq!(cluster.publish(&same), 0);
+    cluster.found.values_mut().next().unwrap().spec.devices = Some(same);
+    assert_eq!(cluster.publish(&devices(8)), 0);
 }
 
 #[test]
@@ -193,7 +233,7 @@ fn a_node_that_was_made_again_owns_its_slices() {
     cluster.publish(&devices(2));
     assert!(cluster.plan(&devices(2), &owner("n-1")).is_empty());
     let writes = cluster.plan(&devices(2), &owner("n-2"));
-    let [Write::Replace(slice)] = writes.as_slice() else { panic!("{writes:?}") };
+    let [Sent::Replace(slice)] = writes.as_slice() else { panic!("{writes:?}") };
     assert_eq!(slice.metadata.owner_references.as_ref().unwrap()[0].uid, "n-2");
 }
 
@@ -206,7 +246,7 @@ fn slices_of_another_pool_of_ours_go() {
     old.spec.pool.name = "old-pool".to_owned();
     cluster.found.insert("old".to_owned(), old);
     let writes = cluster.plan(&devices(2), &owner("n-1"));
-    assert_eq!(writes, [Write::Delete("old".to_owned())]);
+    assert_eq!(writes, [Sent::Delete("old".to_owned())]);
 }
 
 #[test]
@@ -214,7 +254,7 @@ fn fields_that_the_server_drops_are_not_written_again_and_again() {
     let mut cluster = Cluster::default();
     let wanted = [tainted("gpu-0", "79")];
     let writes = cluster.plan(&wanted, &owner("n-1"));
-    let [Write::Create(sent)] = writes.as_slice() else { panic!("{writes:?}") };
+    let [Sent::Create(sent)] = writes.as_slice() else { panic!("{writes:?}") };
     let mut kept = (**sent).clone();
     kept.spec.devices.as_mut().unwrap()[0].taints = None;
     assert!(cluster.settled.remember(sent, &kept));
@@ -293,7 +333,7 @@ fn counter_sets_have_slices_of_their_own_first_by_name_and_written_last() {
     let written: Vec<_> = writes
         .iter()
         .map(|write| match write {
-            Write::Create(slice) => slice.metadata.name.clone().unwrap(),
+            Sent::Create(slice) => slice.metadata.name.clone().unwrap(),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -364,5 +404,7 @@ fn a_policy_of_another_notation_is_the_same() {
     };
     assert_eq!(cluster.publish(&with("1Mi")), 1);
     assert_eq!(cluster.publish(&with("1024Ki")), 0);
+    cluster.found.values_mut().next().unwrap().spec.devices = Some(with("1024Ki").to_vec());
+    assert_eq!(cluster.publish(&with("1Mi")), 0);
     assert_eq!(cluster.publish(&with("2Mi")), 1);
 }

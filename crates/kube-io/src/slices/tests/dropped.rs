@@ -140,7 +140,7 @@ async fn a_server_that_drops_shares_is_written_to_once() {
     // Another look, which a restored watch brings, changes nothing.
     let name = api.slices()[0].metadata.name.clone().unwrap();
     api.edit(&name, |slice| slice.metadata.labels = Some([("a".into(), "b".into())].into()));
-    running.wanted.send_replace(Some(Pool { devices: Vec::new(), ..shared() }));
+    running.want(Pool { devices: Vec::new(), ..shared() });
     running.until(1, &[]).await;
     running.stop().await;
 }
@@ -151,10 +151,10 @@ async fn a_sick_device_is_left_out_where_taints_are_dropped() {
     api.turn_off([Feature::Taints]);
     let mut running = Running::start(&api, Some(pool(2)));
     running.until_writes(1).await;
-    running.wanted.send_replace(Some(tainted(2)));
+    running.want(tainted(2));
     running.until(2, &[Feature::Taints]).await;
     assert_eq!(names(&api), ["gpu-1"]);
-    running.wanted.send_replace(Some(pool(2)));
+    running.want(pool(2));
     running.until_writes(3).await;
     assert_eq!(names(&api), ["gpu-0", "gpu-1"]);
     running.stop().await;

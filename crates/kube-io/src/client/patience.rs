@@ -1,0 +1,62 @@
+//! How long an answer may take to begin: longer for writes than for reads.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Method, Request};
+use tower::timeout::error::Elapsed;
+use tower::{BoxError, Service};
+
+/// How long the server may take to begin its answer to a read or a watch, once per attempt.
+const READ: Duration = Duration::from_secs(20);
+/// The same of a write. A server that is slow has done most of the work of a write by then, and would
+/// be asked for all of it again; it gives up itself after a minute (`--request-timeout`).
+const WRITE: Duration = Duration::from_secs(65);
+
+/// Gives up on answers that do not begin in time.
+#[derive(Clone, Debug)]
+pub(super) struct Patience<S>(pub(super) S);
+
+impl<S, B> Service<Request<B>> for Patience<S>
+where
+    S: Service<Request<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let limit = if is_read { READ } else { WRITE };
+        let answer = tokio::time::timeout(limit, self.0.call(request));
+        Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Elapsed::new().into())) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_is_waited_for_longer_than_the_server_itself_takes_for_it() {
+        for (method, limit) in [(Method::GET, 20), (Method::POST, 65), (Method::PATCH, 65)] {
+            let silent = tower::service_fn(|_: Request<()>| std::future::pending());
+            let mut service = Patience(silent);
+            let request = Request::builder().method(method).body(()).unwrap();
+            let begun = Instant::now();
+            let answer: Result<Infallible, BoxError> = service.call(request).await;
+            assert!(answer.unwrap_err().is::<Elapsed>());
+            assert_eq!(begun.elapsed().as_secs(), limit);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Making the slices what they should be: asks what the server keeps, plans, writes, reads back.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+
+use super::features::{Content, Feature};
+use super::plan::{self, Known, Plan, Put, Seen, Wanted, Write};
+use super::{Pool, Publisher, probe};
+
+/// How many writes of one attempt may meet another version of a slice than the one that was known.
+const MOST_STALE: usize = 16;
+
+/// Whose slices they are. A plan outlives changes of the publisher.
+struct Home {
+    driver: String,
+    node: String,
+    owner: OwnerReference,
+}
+
+/// What became of a write.
+enum Written {
+    Kept,
+    /// Fields were lost whose loss changes what may be offered.
+    Lost,
+    /// The slice is another than was known, and is known now: there is another plan.
+    Stale(kube::Error),
+}
+
+impl Home {
+    fn wanted<'a>(&'a self, pool: &'a Pool, content: &'a Content<'a>) -> Wanted<'a> {
+        Wanted {
+            driver: &self.driver,
+            node: &self.node,
+            pool: &pool.name,
+            counters: content.counters,
+            devices: &content.devices,
+            owner: &self.owner,
+        }
+    }
+}
+
+impl Publisher {
+    pub(super) async fn reconcile(&mut self, pool: &Pool) -> Result<(), kube::Error> {
+        let api: Api<ResourceSlice> = Api::all(self.client.clone());
+        self.features.witness(self.found.values().any(|slice| slice.shows_shares));
+        let (mut losses, mut stale) = (0, 0);
+        'plan: loop {
+            let owner = self.owner().await?;
+            let home = Home { driver: self.driver.clone(), node: self.node.clone(), owner };
+            self.ask(&api, pool, &home).await?;
+            let content = self.features.content(pool);
+            let plan = plan::plan(&home.wanted(pool, &content), &self.seen());
+            for write in &plan.writes {
+                match self.write(&api, &home, &plan, write).await? {
+                    Written::Kept => {}
+                    // Every loss but the last finds a feature that is dropped.
+                    Written::Lost if losses == Feature::ALL.len() => return Ok(()),
+                    Written::Lost => {
+                        losses += 1;
+                        continue 'plan;
+                    }
+                    Written::Stale(error) if stale == MOST_STALE => return Err(error),
+                    Written::Stale(error) => {
+                        tracing::debug!(node = %self.node, %error, "a slice is another than known");
+                        stale += 1;
+                        continue 'plan;
+                    }
+                }
+            }
+            return Ok(());
+        }
+    }
+
+    fn seen(&self) -> Seen<'_> {
+        Seen { found: &self.found, taken: &self.taken, settled: &self.settled }
+    }
+
+    /// Asks what the server keeps of what the pool needs, as far as that is not known and matters.
+    async fn ask(
+        &mut self,
+        api: &Api<ResourceSlice>,
+        pool: &Pool,
+        home: &Home,
+    ) -> Result<(), kube::Error> {
+        let Home { driver, node, .. } = home;
+        let name = plan::name(driver, node, "probe");
+        let place = probe::Place { driver, node, pool: &pool.name, name: &name };
+        // Shares come last, when it is known what else there is to write.
+        for feature in [Feature::Counters, Feature::Taints, Feature::Shares] {
+            if !self.features.is_unknown(feature, pool) {
+                continue;
+            }
+            // A server that drops what makes shares leaves whole GPUs: to write and to read back will
+            // do, unless what is there is already what such a server would have made of it.
+            if feature == Feature::Shares {
+                let mut without = self.features.clone();
+                without.set(feature, false);
+                let content = without.content(pool);
+                let plan = plan::plan(&home.wanted(pool, &content), &self.seen());
+                if !plan.writes.is_empty() {
+                    continue;
+                }
+            }
+            probe::probe(api, place, feature, &mut self.features).await?;
+            if self.features.drops(feature) {
+                self.tell_loss(feature);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_loss(&self, feature: Feature) {
+        let (gate, loss) = (feature.gate(), feature.loss());
+        tracing::warn!(node = %self.node, gate, loss, "the API server drops fields of our devices");
+    }
+
+    async fn write(
+        &mut self,
+        api: &Api<ResourceSlice>,
+        home: &Home,
+        plan: &Plan<'_>,
+        write: &Write<'_>,
+    ) -> Result<Written, kube::Error> {
+        let put = match write {
+            Write::Put(put) => put,
+            Write::Delete(name) => {
+                match api.delete(name, &DeleteParams::default()).await {
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    other => drop(other?),
+                }
+                self.found.remove(name);
+                self.writes += 1;
+                return Ok(Written::Kept);
+            }
+        };
+        let sent = plan.slice(put);
+        let answer = if put.is_new {
+            api.create(&PostParams::default(), &sent).await
+        } else {
+            api.replace(&put.name, &PostParams::default(), &sent).await
+        };
+        let kept = match answer {
+            Ok(kept) => kept,
+            Err(error) if is_stale(&error, put) => {
+                self.look(api, home, &put.name).await?;
+                return Ok(Written::Stale(error));
+            }
+            Err(error) => return Err(error),
+        };
+        self.writes += 1;
+        let lost = self.features.compare(&sent, &kept);
+        for feature in &lost {
+            self.tell_loss(*feature);
+        }
+        if self.settled.remember(&sent, &kept) && lost.is_empty() {
+            let slice = &put.name;
+            tracing::warn!(node = %self.node, slice, "the API server changed what we wrote");
+        }
+        self.found.insert(put.name.clone(), Known::of(&kept));
+        Ok(if lost.is_empty() { Written::Kept } else { Written::Lost })
+    }
+
+    /// Takes note of what a slice is now that is not what it was known to be: somebody else's write,
+    /// or one of ours of which no answer came.
+    async fn look(
+        &mut self,
+        api: &Api<ResourceSlice>,
+        home: &Home,
+        name: &str,
+    ) -> Result<(), kube::Error> {
+        match api.get_opt(name).await? {
+            Some(slice) if Known::of(&slice).is_of(&home.driver, &home.node) => self.note(&slice),
+            Some(_) => {
+                self.found.remove(name);
+                self.taken.insert(name.to_owned());
+            }
+            None => {
+                self.found.remove(name);
+                // Slices go with their node: the one that owns new ones may be another.
+                self.owner = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// The node owns its slices, so that they go when it goes.
+    async fn owner(&mut self) -> Result<OwnerReference, kube::Error> {
+        if let Some(owner) = &self.owner {
+            return Ok(owner.clone());
+        }
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = nodes.get_metadata(&self.node).await?;
+        let owner = OwnerReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: self.node.clone(),
+            uid: node.metadata.uid.unwrap_or_default(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        };
+        self.owner = Some(owner.clone());
+        Ok(owner)
+    }
+}
+
+/// Whether a write was refused because the slice is not what it was known to be.
+fn is_stale(error: &kube::Error, put: &Put<'_>) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 409 || (status.code == 404 && !put.is_new),
+        _ => false,
+    }
+}
