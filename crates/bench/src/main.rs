@@ -16,11 +16,13 @@ use crate::figure::{Figure, Report};
 mod agent;
 mod api_server;
 mod claims;
+mod engine;
 mod figure;
 mod kubelet;
 mod lab;
 mod mig;
 mod mig_order;
+mod packing;
 mod place;
 mod pods;
 mod process;
@@ -56,6 +58,10 @@ enum Name {
     Pods,
     /// How often large MIG profiles still fit, by the order in which placements are listed.
     MigOrder,
+    /// openb at 130 %: policies against the published means, ten seeds.
+    Packing,
+    /// Decisions, gangs and repairs on clusters of up to 25,000 nodes.
+    Engine,
     /// All of them, one after the other.
     All,
 }
@@ -101,6 +107,8 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Pods, "pods"),
         (Name::Slices, "slices"),
         (Name::MigOrder, "mig-order"),
+        (Name::Packing, "packing"),
+        (Name::Engine, "engine"),
     ];
     for (name, wanted) in all {
         if args.name != name && args.name != Name::All {
@@ -113,6 +121,8 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
             Name::MigOrder => mig_order::run()?,
+            Name::Packing => packing::run()?,
+            Name::Engine => engine::run()?,
         };
         met &= figures.iter().all(|figure| figure.met != Some(false));
         let report = Report {

@@ -14,7 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::gpu::{GpuFree, GpuModel, ModelId};
+use crate::gpu::{GpuFree, GpuModel, MigProfile, ModelId};
 use crate::node::{ClassId, NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
@@ -70,6 +70,24 @@ pub enum Misfit {
     /// Two nodes of one name.
     #[error("node {0:?} is there twice; names of nodes must be unique")]
     DuplicateNode(Arc<str>),
+    /// Two models of one name.
+    #[error(
+        "GPU model {0:?} is there twice; GPUs of one product that differ need names that differ"
+    )]
+    DuplicateModel(String),
+    /// A MIG profile that cannot be.
+    #[error("MIG profile {profile:?} of {model:?}: {defect}")]
+    Profile {
+        /// The GPU model.
+        model: String,
+        /// The profile.
+        profile: String,
+        /// What is wrong with it.
+        defect: &'static str,
+    },
+    /// A class that does not fit a node's hardware.
+    #[error("node {0:?} has other GPUs than its new class; take it out and add it anew")]
+    OtherGpus(Arc<str>),
     /// A node of a model that is not in the table.
     #[error("node {node:?} has GPUs of model number {}, but there are {models} models", model.0)]
     UnknownModel {
@@ -124,6 +142,15 @@ impl Cluster {
         if models.len() > MOST_MODELS {
             return Err(too_many("GPU models", models.len(), MOST_MODELS));
         }
+        for (number, model) in models.iter().enumerate() {
+            if models[..number].iter().any(|other| other.name == model.name) {
+                return Err(Misfit::DuplicateModel(model.name.clone()));
+            }
+            let defect = |profile: &MigProfile| Some((profile.name.clone(), profile.defect()?));
+            if let Some((profile, defect)) = model.mig.iter().find_map(defect) {
+                return Err(Misfit::Profile { model: model.name.clone(), profile, defect });
+            }
+        }
         let mut cluster = Self {
             models,
             classes: Vec::new(),
@@ -164,14 +191,10 @@ impl Cluster {
         }
         let count = self.names.len();
         let id = NodeId(u32::try_from(count).map_err(|_| too_many("nodes", count, count))?);
-        let next_class = ClassId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
-        let class_id = *self.class_ids.entry(class.clone()).or_insert_with(|| {
-            self.classes.push(class.clone());
-            next_class
-        });
         let idle = model.map(GpuFree::idle);
         self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
         self.gpu_starts.push(self.gpus.len());
+        let class_id = self.class_id(class);
         self.names.push(Arc::clone(&node.name));
         self.ids.insert(Arc::clone(&node.name), id);
         self.node_classes.push(class_id);
@@ -263,6 +286,35 @@ impl Cluster {
     /// Sums over all nodes.
     pub fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// Changes what a node is like: its taints, price, hazard or capacity. What is given out stays so,
+    /// and what is free may become negative. Its GPUs cannot change in this way.
+    pub fn set_class(&mut self, node: NodeId, class: &NodeClass) -> Result<(), Misfit> {
+        self.check(node)?;
+        let old = self.class(node);
+        let has_same_gpus = (old.gpus, &old.links) == (class.gpus, &class.links)
+            && (class.gpus == 0 || old.model == class.model);
+        if !has_same_gpus {
+            return Err(Misfit::OtherGpus(Arc::clone(&self.names[index(node)])));
+        }
+        let more = class.capacity.minus(&old.capacity);
+        let id = self.class_id(class);
+        self.totals.capacity = self.totals.capacity.plus(&more);
+        self.totals.free = self.totals.free.plus(&more);
+        self.change(node, |cluster| {
+            cluster.node_classes[index(node)] = id;
+            cluster.free[index(node)] = cluster.free[index(node)].plus(&more);
+        });
+        Ok(())
+    }
+
+    fn class_id(&mut self, class: &NodeClass) -> ClassId {
+        let next = ClassId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
+        *self.class_ids.entry(class.clone()).or_insert_with(|| {
+            self.classes.push(class.clone());
+            next
+        })
     }
 
     /// Opens or closes a node for new pods. What is on it stays.

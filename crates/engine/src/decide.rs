@@ -25,7 +25,7 @@ use crate::objective::cost::{Change, PolicyJudge, is_spare};
 use crate::objective::{Unit, Vector};
 use crate::packing::{Choice, Packing, Rival};
 use crate::placement::Placement;
-use crate::shape::Shape;
+use crate::shape::{GpuDemand, Shape};
 use crate::solve::Judge;
 use crate::topology::Topology;
 use crate::workload::Profile;
@@ -80,7 +80,7 @@ impl Asked<'_> {
     /// two are then looked at in every unit.
     fn best(&self, memo: &mut Memo) -> Answer {
         let cluster = &self.world.cluster;
-        let costs = memo.of(self.shape);
+        let costs = memo.of(cluster.log().identity(), self.shape);
         let mut best: Option<Found> = None;
         let mut second: Option<Found> = None;
         let mut denied: Option<(Found, Reason)> = None;
@@ -97,7 +97,7 @@ impl Asked<'_> {
                 let wanted = |unit| self.judge.looks_at(unit);
                 let rest = self.judge.pod_cost(self.world, self.profile, node, way.milli, wanted);
                 let found = Found { node, cost: way.cost.plus(&rest) };
-                let by_cost = self.judge.check(self.world, &found.cost).err();
+                let by_cost = self.judge.check_limits(&found.cost).err();
                 if let Some(reason) = by_cost.or_else(|| denial.clone()) {
                     if denied.as_ref().is_none_or(|(best, _)| self.is_better(&found, best)) {
                         denied = Some((found, reason));
@@ -130,7 +130,7 @@ impl Asked<'_> {
     fn place_on(&self, node: NodeId) -> Option<Place> {
         let state = self.world.cluster.states().state(self.world.cluster.state(node))?;
         let places = self.places(node, state);
-        let allowed = places.filter(|place| self.judge.check(self.world, &place.cost).is_ok());
+        let allowed = places.filter(|place| self.judge.check_limits(&place.cost).is_ok());
         allowed.reduce(|best, place| {
             let is_better = self.judge.compare(&place.cost, &best.cost).is_lt();
             if is_better { place } else { best }
@@ -187,7 +187,14 @@ impl Asked<'_> {
         nodes: impl Iterator<Item = NodeId>,
     ) -> (NodeId, Option<Reason>) {
         // Only of spare nodes it matters which of them is taken: they lie in different domains.
-        if !is_spare(&self.world.cluster, state) {
+        // A pod that takes nothing of a GPU leaves a node spare.
+        let takes_gpus = match self.shape.gpus {
+            GpuDemand::Share { count, milli, memory_mib } => {
+                count > 0 && (milli > 0 || memory_mib > 0)
+            }
+            _ => self.shape.gpus.is_some(),
+        };
+        if !takes_gpus || !is_spare(&self.world.cluster, state) {
             return (first, None);
         }
         let mut denial = None;

@@ -38,6 +38,15 @@ pub struct Move {
     pub to: Placement,
 }
 
+/// What a decision does beside placing the members that are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disturbance<'a> {
+    /// Members of running workloads that are restarted elsewhere.
+    pub moves: &'a [Move],
+    /// Members of running workloads that must go.
+    pub evictions: &'a [MemberId],
+}
+
 /// A member of the request and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {

@@ -147,7 +147,7 @@ impl NodeDevices {
         let gpu = u16::try_from(index).ok()?;
         let all = self.model.memory_mib;
         let consumed = |name: &str| result.consumed.get(name);
-        let memory_mib = consumed("memory").map_or(all, |amount| mib(*amount)).min(all);
+        let memory_mib = consumed("memory").map_or(all, |amount| mib_up(*amount)).min(all);
         // Who has all memory has the GPU: a plain claim asks for no compute and takes all memory.
         let milli = match consumed("compute") {
             Some(percent) if memory_mib < all => tenths(*percent),
@@ -186,8 +186,13 @@ impl NodeDevices {
         let slice = |name: &String| name.strip_prefix("memory-slice-")?.parse::<u8>().ok();
         let taken_slices = taken.counters.keys().filter_map(slice);
         let slices = taken_slices.fold(Slices::NONE, |all, one| all.plus(Slices::range(one, 1)));
-        let size = u8::try_from(slices.0.count_ones()).unwrap_or(u8::MAX);
-        let start = u8::try_from(slices.0.trailing_zeros()).unwrap_or(u8::MAX);
+        let (size, Some(start)) = (slices.count(), slices.first()) else {
+            self.fixed_instances.push(part.name.clone());
+            return;
+        };
+        // The media engines are there once: `+me` profiles exclude one another.
+        let has_media = profile.ends_with("+me");
+        let slices = if has_media { slices.plus(Slices::MEDIA) } else { slices };
         let total = set.and_then(|set| counters.get(set)?.counters.get("multiprocessors"));
         let own = taken.counters.get("multiprocessors");
         let milli = match (own, total) {
@@ -209,8 +214,7 @@ impl NodeDevices {
                 memory_mib: memory(part),
                 size,
                 starts: vec![start],
-                // The media engines are there once: `+me` profiles exclude one another.
-                most: profile.ends_with("+me").then_some(1),
+                has_media,
             });
         }
         self.places.insert(part.name.clone(), Place { gpu, profile, slices });
@@ -231,6 +235,11 @@ fn memory(device: &Device) -> u32 {
 
 fn mib(amount: Quantity) -> u32 {
     u32::try_from((amount.value() / MIB).max(0)).unwrap_or(u32::MAX)
+}
+
+/// What is consumed, rounded up: a part of a MiB is not free.
+fn mib_up(amount: Quantity) -> u32 {
+    u32::try_from((amount.value().max(0) + MIB - 1) / MIB).unwrap_or(u32::MAX)
 }
 
 /// Percent as thousandths, rounded up: a share never has less than it was promised.

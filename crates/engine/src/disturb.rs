@@ -14,9 +14,10 @@
 //! whole workload goes, wherever its members are. A moved pod moves alone, within the domain in
 //! which its workload must be.
 //!
-//! Of two sets of victims the better one has, in this order: fewer pods, fewer evictions, less work
-//! lost (seconds at risk times GPUs), lower priorities, smaller pods, newer workloads; before age the
-//! judge is asked about the members' own places. Nobody is disturbed to save hops.
+//! Of two sets of victims the better one has, in this order: fewer pods, fewer evictions, a lower
+//! highest priority of who is evicted, less work lost (seconds at risk times GPUs), lower priorities
+//! in sum, smaller pods, newer workloads; before age the judge is asked about the members' own
+//! places. Nobody is disturbed to save hops.
 //!
 //! There are no chains (a pod that moves to where another one moves away, or to where somebody is
 //! evicted for it alone), and nobody moves within its node: so moves can be carried out in any order,
@@ -49,7 +50,7 @@ pub(crate) use rehearsal::Rehearsal;
 pub use remedy::cheapest_remedy;
 
 use crate::World;
-use crate::decision::{Answer, Placed, Plan, Reason, Refusal, RunnerUp};
+use crate::decision::{Answer, Disturbance, Placed, Plan, Reason, Refusal, RunnerUp};
 use crate::fit;
 use crate::node::NodeId;
 use crate::objective::{Unit, Vector};
@@ -129,6 +130,12 @@ pub fn plan(
 ) -> Answer {
     let mut spent = 0;
     let mut answer = search(world, request, allowance, judge, &mut spent);
+    if matches!(answer, Err(Reason::Spares { .. })) && spent < allowance.steps {
+        // No bound tells which nodes must stay free: once more without those.
+        let forbidden = &judge.kept_free(world) | request.forbidden;
+        let spared = Request { forbidden: &forbidden, ..*request };
+        answer = search(world, &spared, allowance, judge, &mut spent).or(answer);
+    }
     if matches!(answer, Err(Reason::Steps { .. })) && allowance.moves > 0 && spent < allowance.steps
     {
         // Moves that seemed the least disturbance found no place; evictions need none.
@@ -194,6 +201,7 @@ fn search(
         crowd: &crowd,
         kinds: &kinds,
         most_moves: allowance.moves,
+        limit: allowance.steps,
     };
     let played = play_all(world, &play, &mut known, &open, allowance, judge, spent);
     finish(world, &play, judge, played, *spent)
@@ -232,7 +240,10 @@ fn play_all(
         let Some((staged, cost)) = play_one(world, play, known, judge, domain, spent, limit) else {
             continue;
         };
-        match judge.check(world, &cost) {
+        let evictions = staged.evictions(play.crowd);
+        let disturbance = Disturbance { moves: &staged.moves, evictions: &evictions };
+        let placed = &staged.placements;
+        match judge.check(world, play.request.gang, placed, disturbance, &cost) {
             Ok(()) => played.push(Played { domain, level, staged, cost }),
             Err(reason) => denied = denied.or(Some(reason)),
         }
@@ -258,7 +269,9 @@ fn play_one(
     // Each round but the last makes one kind of pods stuck.
     for _ in 0..=play.kinds.len() {
         let stage = Stage::new(world, play, known, spent);
-        match stage.run(domain, |world, placed| cost(world, play.request, judge, placed)) {
+        match stage.run(domain, |world, placed| {
+            cost(world, play.request, judge, placed, Disturbance::default())
+        }) {
             Ok(found) => {
                 outcome = Some(found);
                 break;
@@ -272,19 +285,30 @@ fn play_one(
     if known.is_stuck != is_stuck {
         known.restore(is_stuck);
     }
-    let (staged, mut cost) = outcome?;
+    let staged = outcome?.0;
+    // The seats were compared among themselves; the plan costs what its victims' going changes, too.
+    let evictions = staged.evictions(play.crowd);
+    let disturbance = Disturbance { moves: &staged.moves, evictions: &evictions };
+    let mut cost = cost(world, play.request, judge, &staged.placements, disturbance);
     cost.set(Unit::PodsDisturbed, staged.price.pods);
     Some((staged, cost))
 }
 
 /// What the members' places cost; hops over all members where some are pinned.
-fn cost(world: &World, request: &Request<'_>, judge: &dyn Judge, placed: &[Placed]) -> Vector {
-    let mut cost = judge.cost(world, request.gang, placed);
+fn cost(
+    world: &World,
+    request: &Request<'_>,
+    judge: &dyn Judge,
+    placed: &[Placed],
+    disturbance: Disturbance<'_>,
+) -> Vector {
+    let mut cost = judge.cost(world, request.gang, placed, disturbance);
     if !request.pinned.is_empty() {
         let mut ring: BTreeMap<u32, NodeId> =
             request.pinned.iter().map(|pin| (pin.rank, pin.placement.node)).collect();
         ring.extend(placed.iter().map(|placed| (placed.rank, placed.placement.node)));
-        cost.set(Unit::Hops, ring_hops(&world.topology, ring.into_values()));
+        let own = ring_hops(&world.topology, placed.iter().map(|one| one.placement.node));
+        cost.add(Unit::Hops, ring_hops(&world.topology, ring.into_values()) - own);
     }
     cost
 }

@@ -125,7 +125,9 @@ fn place(world: &World, placement: &Placement) -> PlaceSaid {
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,
-        slices: (0..16).filter(|slice| part.slices.0 >> slice & 1 == 1).collect(),
+        slices: (0..crate::gpu::Slices::MOST)
+            .filter(|slice| part.slices.0 >> slice & 1 == 1)
+            .collect(),
     });
     PlaceSaid {
         node: world.cluster.name(placement.node).to_owned(),

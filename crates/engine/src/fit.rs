@@ -49,6 +49,7 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
     let count = u32::from(shape.gpus.count());
     match &shape.gpus {
         GpuDemand::None => most,
+        _ if count == 0 => most,
         GpuDemand::Whole { .. } => {
             let idle = state.gpus.iter().filter(|gpu| gpu.is_idle()).count();
             most.min(u32::try_from(idle).unwrap_or(u32::MAX) / count.max(1))

@@ -21,7 +21,7 @@ pub use measure::Left;
 pub use typical::{Typical, TypicalShape};
 
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor};
+use crate::cluster::log::{Changes, Cursor, Identity};
 use crate::cluster::states::StateId;
 use crate::gpu::GpuFree;
 use crate::node::NodeId;
@@ -33,6 +33,8 @@ use crate::shape::Shape;
 #[derive(Clone, Debug)]
 pub struct Fragmentation {
     typical: Arc<Typical>,
+    /// The cluster whose states are known.
+    identity: Identity,
     /// By slot of the state: the stamp it was computed for, and the amounts.
     by_slot: Vec<Option<(u32, Amounts)>>,
     /// What each node adds to the sum.
@@ -46,7 +48,7 @@ impl Fragmentation {
     pub fn new(typical: Arc<Typical>) -> Self {
         let sum = typical.nothing();
         let (by_slot, by_node, read) = (Vec::new(), Vec::new(), Cursor::default());
-        Self { typical, by_slot, by_node, sum, read }
+        Self { typical, identity: Identity::default(), by_slot, by_node, sum, read }
     }
 
     /// The pods it measures by.
@@ -56,6 +58,10 @@ impl Fragmentation {
 
     /// The amounts of a node in this state; nothing if no node is in it.
     pub fn of_state(&mut self, cluster: &Cluster, id: StateId) -> Amounts {
+        let identity = cluster.log().identity();
+        if std::mem::replace(&mut self.identity, identity) != identity {
+            self.by_slot.clear();
+        }
         let slot = id.slot as usize;
         if let Some((stamp, amounts)) = self.by_slot.get(slot).copied().flatten()
             && stamp == id.stamp
@@ -71,8 +77,8 @@ impl Fragmentation {
         amounts
     }
 
-    /// The amounts of all nodes together. Looks only at nodes that changed since it was asked last;
-    /// must always be asked of one cluster.
+    /// The amounts of all nodes together. Looks only at nodes that changed since it was asked last
+    /// of this cluster.
     pub fn total(&mut self, cluster: &Cluster) -> Amounts {
         match cluster.log().read(&mut self.read) {
             Changes::All => {

@@ -106,6 +106,16 @@ pub enum GangError {
         /// Members.
         count: u32,
     },
+    /// A group that the gang has not.
+    #[error("gang {gang:?} has {groups} groups, none of them number {group}")]
+    NoGroup {
+        /// The gang.
+        gang: Arc<str>,
+        /// Index of the group that was asked for.
+        group: usize,
+        /// How many groups there are.
+        groups: usize,
+    },
     /// A required level that is tighter than the preferred one.
     #[error("{whose}: the preferred level must be the required one or a tighter one")]
     PreferredAboveRequired {

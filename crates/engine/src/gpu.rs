@@ -92,9 +92,6 @@ impl GpuFree {
     /// would meet.
     pub fn without(mut self, part: &GpuPart) -> Option<Self> {
         let is_cut = !part.slices.is_empty();
-        if part.milli == WHOLE && !self.is_unused() {
-            return None;
-        }
         if !self.is_unused() && is_cut == self.slices.is_empty()
             || part.slices.overlaps(self.slices)
         {
@@ -102,7 +99,7 @@ impl GpuFree {
         }
         self.milli = self.milli.checked_sub(part.milli)?;
         self.memory_mib = self.memory_mib.checked_sub(part.memory_mib)?;
-        self.best_effort += u16::from(part.is_best_effort());
+        self.best_effort = self.best_effort.checked_add(u16::from(part.is_best_effort()))?;
         self.slices = self.slices.plus(part.slices);
         Some(self)
     }

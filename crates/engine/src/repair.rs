@@ -24,9 +24,9 @@ pub use apply::{Stale, apply, apply_moves};
 pub use defragment::defragment;
 
 use crate::World;
-use crate::decision::{Answer, Plan, Reason};
+use crate::decision::{Answer, Plan, Reason, Refusal};
 use crate::disturb::{self, Allowance, Rehearsal};
-use crate::gang::{Gang, Group};
+use crate::gang::{Gang, GangError, Group, MOST_MEMBERS};
 use crate::objective::Unit;
 use crate::solve::{Judge, NodeSet, Pinned, Request, Solver};
 use crate::topology::{DomainId, Topology};
@@ -79,7 +79,7 @@ pub fn admit(
         Ok(plan) => Ok(Plan { steps: plan.steps.saturating_add(steps), ..plan }),
         Err(other) => {
             let steps = other.steps.saturating_add(steps);
-            Err(crate::Refusal { reason: other.reason, remedy: refusal.remedy, steps })
+            Err(Refusal { reason: other.reason, remedy: refusal.remedy, steps })
         }
     }
 }
@@ -114,8 +114,10 @@ fn admit_new(
 /// one request, however many they are. Members that are missing already are placed with them.
 ///
 /// The others stay where they are. If the failed ones find no place beside them, the whole gang may
-/// be placed anew, where `leave` says so; its plan has a place for every rank, and counts the
-/// members that ran as disturbed.
+/// be placed anew, where `leave` says so; its plan counts the members that ran as disturbed.
+///
+/// Members above the minimum may get no new place. What they had may be given to others, so the
+/// plan has them among its evictions; a failed one of them is not counted as disturbed.
 pub fn replace_failed(
     world: &mut World,
     means: &mut Means<'_>,
@@ -126,8 +128,10 @@ pub fn replace_failed(
 ) -> Answer {
     let own = world.workloads.named(&gang.profile.name);
     let (mut pinned, mut gone, mut staying) = (Vec::new(), Vec::new(), Vec::new());
+    let mut gone_ranks = Vec::new();
     for (rank, member) in members(world, own) {
         if failed.contains(&rank) || lost.contains(&member.placement.node) {
+            gone_ranks.push(rank);
             gone.push(member);
         } else {
             pinned.push(Pinned { rank, placement: member.placement.clone() });
@@ -144,7 +148,7 @@ pub fn replace_failed(
     let answer = admit(rehearsal.world_mut(), means, &request, &leave.allowance);
     let refusal = match answer {
         Err(refusal) if leave.may_move_all && !staying.is_empty() => refusal,
-        answer => return answer,
+        answer => return answer.map(|plan| without_unplaced(plan, own, gone_ranks)),
     };
     for member in &staying {
         let taken = rehearsal.take_off(member);
@@ -159,7 +163,18 @@ pub fn replace_failed(
     if let Some(second) = &mut plan.runner_up {
         second.cost.add(Unit::PodsDisturbed, restarted);
     }
-    Ok(plan)
+    gone_ranks.extend(pinned.iter().map(|pin| pin.rank));
+    Ok(without_unplaced(plan, own, gone_ranks))
+}
+
+/// The plan with those of the ranks evicted that it has no place for.
+fn without_unplaced(mut plan: Plan, own: Option<WorkloadId>, mut ranks: Vec<u32>) -> Plan {
+    let Some(workload) = own else { return plan };
+    let placed: BTreeSet<u32> = plan.placements.iter().map(|placed| placed.rank).collect();
+    ranks.retain(|rank| !placed.contains(rank));
+    ranks.sort_unstable();
+    plan.evictions.extend(ranks.into_iter().map(|member| MemberId { workload, member }));
+    plan
 }
 
 /// Places for the members of a running gang that are not there yet, with those that are.
@@ -176,6 +191,9 @@ pub fn late_members(
 /// Places for `by` more members of one group of a running gang, in one request: all of them or
 /// none. Ranks that are missing come first; beyond the group's count only the last group can grow,
 /// because ranks of groups follow one another. Fewer are placed where there are no more ranks.
+///
+/// A gang that makes no sense, a group that it has not and more members than a gang may have
+/// ([`MOST_MEMBERS`]) are refused.
 pub fn grow(
     world: &mut World,
     means: &mut Means<'_>,
@@ -184,9 +202,19 @@ pub fn grow(
     by: u32,
     allowance: &Allowance,
 ) -> Answer {
-    let Some(grown) = gang.groups.get(group) else { return Ok(Plan::default()) };
+    gang.check(world.topology.levels().len()).map_err(senseless)?;
+    let name = || std::sync::Arc::clone(&gang.profile.name);
+    let Some(grown) = gang.groups.get(group) else {
+        let error = GangError::NoGroup { gang: name(), group, groups: gang.groups.len() };
+        return Err(senseless(error));
+    };
     let own = world.workloads.named(&gang.profile.name);
     let there: Vec<(u32, Member)> = members(world, own).collect();
+    let most = MOST_MEMBERS as usize;
+    if by > MOST_MEMBERS || there.len() > most {
+        let count = u64::from(by).saturating_add(there.len() as u64);
+        return Err(senseless(GangError::TooMany { gang: name(), count }));
+    }
     let first: u32 = gang.groups[..group].iter().map(|group| group.count).sum();
     let is_last = group + 1 == gang.groups.len();
     let end = if is_last { u32::MAX } else { first + grown.count };
@@ -207,6 +235,11 @@ pub fn grow(
     if count == 0 {
         return Ok(Plan::default());
     }
+    if there.len() + ranks.len() > most || ranks.last().is_some_and(|rank| *rank >= MOST_MEMBERS) {
+        let last = ranks.last().map_or(0, |rank| u64::from(*rank) + 1);
+        let count = last.max((there.len() + ranks.len()) as u64);
+        return Err(senseless(GangError::TooMany { gang: name(), count }));
+    }
     // A gang of the new members alone; the others, under ranks that it has not, say where it is.
     let shape = std::sync::Arc::clone(&grown.shape);
     let new = Group { count, min: count, shape, ..grown.clone() };
@@ -224,6 +257,10 @@ pub fn grow(
         placed.group = u32::try_from(group).unwrap_or(u32::MAX);
     }
     Ok(plan)
+}
+
+fn senseless(error: GangError) -> Refusal {
+    Refusal { reason: Reason::Request(error), remedy: None, steps: 0 }
 }
 
 /// The domain in which a group must stay.

@@ -213,6 +213,12 @@ pub struct WorkloadForm {
     /// Members without which it is worth nothing.
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_members: u32,
+    /// Whether it is evicted whole or not at all; see [`crate::workload::Bonds`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub whole: bool,
+    /// Whether none of its members can be moved alone; see [`crate::workload::Bonds`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub fixed: bool,
     /// What its members ask for.
     pub shapes: Vec<ShapeForm>,
     /// Its members.
@@ -252,6 +258,9 @@ pub struct PartForm {
     /// Memory slices of a MIG instance.
     #[serde(default, skip_serializing_if = "is_default")]
     pub size: u8,
+    /// Whether the MIG instance has the media engines.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub media: bool,
 }
 
 /// A gang that waits; see [`crate::Gang`].

@@ -7,7 +7,7 @@
 //!             tiers, the preferred level first --> areas: the tightest, the fullest that serve
 //!               v
 //!             attempts: groups on a trial, in several orders of nodes --> the judge --> plan, runner-up
-//!               | none
+//!               | none, or denied: all other areas
 //!               v
 //!             complete search of small cases --> plan, or a proof that there is none
 //! ```
@@ -17,9 +17,10 @@
 //! member until the budget of steps is spent; only then the answer is that there may be a plan.
 
 pub(crate) mod areas;
-mod attempt;
+pub(crate) mod attempt;
 mod case;
 mod complete;
+mod denied;
 pub mod exact;
 mod fill;
 mod judge;
@@ -36,7 +37,9 @@ use std::collections::BTreeSet;
 
 use crate::World;
 use crate::bounds::Bounds;
-use crate::decision::{Answer, FailedBound, Placed, Plan, Reason, Refusal, Remedy, RunnerUp};
+use crate::decision::{
+    Answer, Disturbance, FailedBound, Placed, Plan, Reason, Refusal, Remedy, RunnerUp,
+};
 use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::objective::{Unit, Vector};
@@ -46,6 +49,7 @@ use crate::topology::DomainId;
 use areas::Area;
 use attempt::Budget;
 use case::{Case, Goal};
+use denied::Denied;
 use fill::Order;
 
 pub use judge::{Judge, Nearest};
@@ -114,7 +118,8 @@ impl Default for Solver {
 struct Found {
     placed: Vec<Placed>,
     cost: Vector,
-    is_allowed: bool,
+    /// Why the policy does not allow it; none: it does.
+    denied: Option<Reason>,
 }
 
 impl Solver {
@@ -134,12 +139,27 @@ impl Solver {
         let checked = request.gang.check(world.topology.levels().len());
         checked.map_err(|error| refusal(Reason::Request(error), 0))?;
         let since = world.cluster.log().end();
-        let answer = self.search(world, request, judge);
+        let mut answer = self.search(world, request, judge, false);
+        if matches!(&answer, Err(refusal) if matches!(refusal.reason, Reason::Spares { .. })) {
+            // No bound tells which nodes must stay free: once more without those.
+            let forbidden = &judge.kept_free(world) | request.forbidden;
+            let spared = Request { forbidden: &forbidden, ..*request };
+            answer = self.search(world, &spared, judge, true);
+            // Other nodes may be left free than these.
+            answer = answer.or_else(|_| self.search(world, request, judge, true));
+        }
         self.bounds.skip(since, &world.cluster);
         answer
     }
 
-    fn search(&mut self, world: &mut World, request: &Request<'_>, judge: &dyn Judge) -> Answer {
+    /// `is_last`: nobody asks again without the nodes that are to be left free.
+    fn search(
+        &mut self,
+        world: &mut World,
+        request: &Request<'_>,
+        judge: &dyn Judge,
+        is_last: bool,
+    ) -> Answer {
         let topology = self.bounds.lay_out(&world.topology);
         let case = Case::new(&mut self.bounds, &world.cluster, &topology, request);
         if case.needs.iter().all(|need| need.count() == 0) {
@@ -157,18 +177,13 @@ impl Solver {
         } else {
             vec![full]
         };
-        let mut forbidden: Option<Vector> = None;
+        let mut denied = Denied::default();
         for goal in &goals {
             let mut best: Option<Plan> = None;
             for level in areas::tiers(request.gang) {
                 let roots = areas::roots(&topology, request, level);
                 let found = self.try_areas(&case, world, request, judge, &roots, goal, &mut budget);
-                let (allowed, others): (Vec<Found>, Vec<Found>) =
-                    found.into_iter().partition(|found| found.is_allowed);
-                if forbidden.is_none() {
-                    forbidden = others.first().map(|found| found.cost);
-                }
-                let plan = plan_of(allowed, world, judge, budget.steps);
+                let plan = plan_of(denied.sort_out(found), world, judge, budget.steps);
                 // With members to spare the number that is placed comes first, then the tier.
                 let is_better = |plan: &Plan| {
                     best.as_ref().is_none_or(|best| plan.placements.len() > best.placements.len())
@@ -183,12 +198,14 @@ impl Solver {
                 return Ok(plan);
             }
         }
-        if let Some(cost) = forbidden {
-            let reason = match judge.check(world, &cost) {
-                Err(reason) => reason,
-                Ok(()) => Reason::Steps { limit: budget.limit },
-            };
-            return Err(refusal(reason, budget.steps));
+        match &denied.reason {
+            Some(reason @ Reason::Spares { .. }) if !is_last => {
+                return Err(refusal(reason.clone(), budget.steps));
+            }
+            Some(_) => {
+                return self.search_on(&case, world, request, judge, &goals, denied, &mut budget);
+            }
+            None => {}
         }
         if case.needs.iter().all(|need| need.min == 0) {
             // Whoever must be there is there, and nobody else fits.
@@ -213,8 +230,8 @@ impl Solver {
     ) -> Option<Remedy> {
         let changes = refuse::changes(case, &world.cluster, request, bound);
         let found = changes.into_iter().find(|(_, gang)| {
-            // For one group the bounds are exact.
-            if gang.groups.len() == 1 {
+            // For one group the bounds are exact, and a "no" is to come at once.
+            if gang.groups.len() == 1 && !judge.has_limits() {
                 return true;
             }
             let request = Request { gang, ..*request };
@@ -224,9 +241,9 @@ impl Solver {
             let roots = areas::roots(case.topology, &request, level);
             let mut budget = Budget { steps: 0, limit: self.options.steps / 4 };
             let found = self.try_areas(&case, world, &request, judge, &roots, &goal, &mut budget);
-            found.iter().any(|found| found.is_allowed)
+            found.iter().any(|found| found.denied.is_none())
         });
-        let added = || refuse::more_nodes(case, &world.cluster, bound?);
+        let added = || refuse::more_nodes(case, &world.cluster, request, bound?);
         found.map(|(remedy, _)| remedy).or_else(added)
     }
 
@@ -284,8 +301,10 @@ fn search_all(
         match outcome {
             complete::Outcome::Found(placed) => {
                 let found = found(world, request, judge, placed);
-                if let Err(reason) = judge.check(world, &found.cost) {
-                    return Err(refusal(reason, budget.steps));
+                if found.denied.is_some() {
+                    // Others in this area may be allowed: it is not searched on.
+                    is_settled = false;
+                    continue;
                 }
                 let plan = plan_of(vec![found], world, judge, budget.steps);
                 return Ok(plan.unwrap_or_default());
@@ -326,17 +345,16 @@ fn orders(case: &Case<'_>, area: &Area, has_node: bool) -> Vec<Order> {
 }
 
 fn found(world: &World, request: &Request<'_>, judge: &dyn Judge, placed: Vec<Placed>) -> Found {
-    let mut cost = judge.cost(world, request.gang, &placed);
+    let nobody = Disturbance::default();
+    let mut cost = judge.cost(world, request.gang, &placed, nobody);
     if !request.pinned.is_empty() {
-        let count = request.gang.count();
-        let pinned = request.pinned.iter().filter(|pin| pin.rank < count);
-        let pinned = pinned.map(|pin| (pin.rank, pin.placement.node));
+        let pinned = request.pinned.iter().map(|pin| (pin.rank, pin.placement.node));
         let placed = placed.iter().map(|one| (one.rank, one.placement.node));
         let ring: std::collections::BTreeMap<u32, NodeId> = pinned.chain(placed).collect();
         cost.set(Unit::Hops, ring_hops(&world.topology, ring.into_values()));
     }
-    let is_allowed = judge.check(world, &cost).is_ok();
-    Found { placed, cost, is_allowed }
+    let denied = judge.check(world, request.gang, &placed, nobody, &cost).err();
+    Found { placed, cost, denied }
 }
 
 fn better(judge: &dyn Judge, one: &Found, other: &Found) -> Ordering {

@@ -1,8 +1,12 @@
 //! What runs: workloads, their members and where those are.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::gang::{Gang, Group};
 use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::shape::Shape;
@@ -58,8 +62,22 @@ pub struct Workload {
     /// With fewer members than this it is worth nothing: a gang's size. 1 or less: each member is
     /// worth something alone.
     pub min_members: u32,
+    /// How its members hang together beyond that.
+    pub bonds: Bonds,
     /// Its members by rank; none where one is missing.
     pub members: Vec<Option<Member>>,
+}
+
+/// What the groups of a gang mean for the members that run, of whose groups nothing is known any
+/// more. By default members hang together only as the profile and the minimum say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bonds {
+    /// Whether nobody can be spared: which member of several groups, or of segments, is one above
+    /// the minimum cannot be told. The workload is evicted whole or not at all.
+    pub is_whole: bool,
+    /// Whether nobody can be moved alone: groups or segments must lie in domains tighter than the
+    /// one that the profile requires.
+    pub is_fixed: bool,
 }
 
 /// A member that runs.
@@ -74,7 +92,9 @@ pub struct Member {
 /// All workloads that run, by id, name and node.
 #[derive(Clone, Debug, Default)]
 pub struct Workloads {
-    list: Vec<Option<Workload>>,
+    list: BTreeMap<WorkloadId, Workload>,
+    /// The id of the next one: ids are not used again.
+    next: u32,
     ids: BTreeMap<Arc<str>, WorkloadId>,
     on_node: BTreeMap<NodeId, BTreeSet<MemberId>>,
 }
@@ -90,6 +110,22 @@ impl Profile {
             is_movable: true,
             seconds_at_risk: 0,
             topology: TopologyWish::default(),
+        }
+    }
+}
+
+impl Bonds {
+    /// What the groups of a gang mean for its members.
+    pub fn of(gang: &Gang) -> Self {
+        let home = gang.profile.topology.required.unwrap_or_default();
+        let is_segmented = |group: &Group| group.segment.is_some_and(|segment| segment.size > 1);
+        let is_tight = |group: &Group| {
+            let segment = group.segment.map(|segment| segment.level);
+            [group.topology.required, segment].into_iter().flatten().any(|level| level > home)
+        };
+        Self {
+            is_whole: gang.groups.len() > 1 || gang.groups.iter().any(is_segmented),
+            is_fixed: gang.groups.iter().any(is_tight),
         }
     }
 }
@@ -116,11 +152,12 @@ impl Member {
 impl Workloads {
     /// Adds a workload; its members must have been placed in the cluster. `None`: the name is taken.
     pub fn add(&mut self, workload: Workload) -> Option<WorkloadId> {
-        let id = WorkloadId(u32::try_from(self.list.len()).ok()?);
         let name = Arc::clone(&workload.profile.name);
         if self.ids.contains_key(&name) {
             return None;
         }
+        let id = WorkloadId(self.next);
+        self.next = self.next.checked_add(1)?;
         self.ids.insert(name, id);
         for (number, member) in (0..).zip(&workload.members) {
             if let Some(member) = member {
@@ -128,13 +165,13 @@ impl Workloads {
                 self.on_node.entry(member.placement.node).or_default().insert(id);
             }
         }
-        self.list.push(Some(workload));
+        self.list.insert(id, workload);
         Some(id)
     }
 
     /// Takes a workload away; its members must be released in the cluster by the caller.
     pub fn remove(&mut self, id: WorkloadId) -> Option<Workload> {
-        let workload = self.list.get_mut(id.0 as usize)?.take()?;
+        let workload = self.list.remove(&id)?;
         self.ids.remove(&workload.profile.name);
         for (number, member) in (0..).zip(&workload.members) {
             if let Some(member) = member {
@@ -148,7 +185,7 @@ impl Workloads {
     /// Sets, replaces or takes away one member; returns what was there. Missing ranks are made.
     /// Nothing happens if there is no such workload.
     pub fn set_member(&mut self, id: MemberId, member: Option<Member>) -> Option<Member> {
-        let workload = self.list.get_mut(id.workload.0 as usize)?.as_mut()?;
+        let workload = self.list.get_mut(&id.workload)?;
         let index = id.member as usize;
         if workload.members.len() <= index {
             workload.members.resize(index + 1, None);
@@ -166,7 +203,7 @@ impl Workloads {
 
     /// A workload.
     pub fn workload(&self, id: WorkloadId) -> Option<&Workload> {
-        self.list.get(id.0 as usize)?.as_ref()
+        self.list.get(&id)
     }
 
     /// A member.
@@ -181,8 +218,7 @@ impl Workloads {
 
     /// All workloads, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = (WorkloadId, &Workload)> {
-        let all = (0..).map(WorkloadId).zip(&self.list);
-        all.filter_map(|(id, workload)| Some((id, workload.as_ref()?)))
+        self.list.iter().map(|(id, workload)| (*id, workload))
     }
 
     /// Members on a node, in the order in which their workloads came.

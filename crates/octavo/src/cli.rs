@@ -53,6 +53,9 @@ Examples:
     /// Run a cluster on this machine: a real control plane, simulated GPU nodes
     Lab(Box<octavo_lab::LabArgs>),
 
+    /// Replay traces of whole clusters and ask what would fit: no cluster needed
+    Sim(Box<octavo_sim::cli::SimArgs>),
+
     /// Print the completion script for a shell
     #[command(after_help = "\
 Examples:

@@ -1,8 +1,10 @@
 //! From a parsed command line to the program that it names.
 
+use std::env;
 use std::ffi::OsStr;
 use std::future::Future;
 use std::io::{self, Write};
+use std::iter;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -48,6 +50,13 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(PENDING));
             }
         }
+        // Pure arithmetic and files: no runtime, no TLS.
+        Program::Sim(args) => {
+            logging::start(cli.log, Habit::Command);
+            if octavo_sim::run::run(&args, typed())? == octavo_sim::run::Outcome::DoesNotFit {
+                return Ok(ExitCode::from(PENDING));
+            }
+        }
         Program::Completion { shell } => {
             let mut script = Vec::new();
             let mut command = command(OsStr::new("octavo"));
@@ -88,6 +97,13 @@ fn serving() -> anyhow::Result<Runtime> {
         .enable_all()
         .build()
         .context("the runtime cannot start")
+}
+
+/// The command line as it was typed, but for the program's folder.
+fn typed() -> String {
+    let words = env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let typed: Vec<String> = iter::once("octavo".to_owned()).chain(words.skip(1)).collect();
+    typed.join(" ")
 }
 
 fn write(text: &[u8]) -> io::Result<()> {

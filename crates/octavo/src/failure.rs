@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use octavo_sim::run::SimError;
 use octavo_view::ViewError;
 
 /// Exit code for a command line that makes no sense; clap uses the same.
@@ -18,11 +19,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
     // Nobody is left to tell that standard error is closed.
     let _ = io::stderr().lock().write_all(text(error, lab_is_up()).as_bytes());
-    if view_error(error).is_some_and(ViewError::is_usage) {
-        ExitCode::from(USAGE)
-    } else {
-        ExitCode::FAILURE
-    }
+    if is_usage(error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
 }
 
 /// The lines for an error. A cause that the line above already says is left out.
@@ -43,6 +40,12 @@ fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
         let _ = writeln!(text, "hint: {hint}");
     }
     text
+}
+
+/// Whether the command line made no sense.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let sim = error.chain().find_map(|cause| cause.downcast_ref());
+    view_error(error).is_some_and(ViewError::is_usage) || sim.is_some_and(SimError::is_usage)
 }
 
 fn view_error(error: &anyhow::Error) -> Option<&ViewError> {

@@ -18,7 +18,6 @@ mod failed;
 mod inline;
 mod quantity;
 pub mod record;
-mod spared;
 #[cfg(test)]
 mod tests;
 

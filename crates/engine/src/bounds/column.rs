@@ -1,7 +1,7 @@
 //! What there is room for of one shape.
 
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor};
+use crate::cluster::log::{Changes, Cursor, Identity};
 use crate::fit;
 use crate::gang::Segment;
 use crate::node::NodeId;
@@ -12,6 +12,8 @@ use crate::topology::{DomainId, LevelId, Topology};
 #[derive(Clone, Debug, Default)]
 pub struct Column {
     cursor: Cursor,
+    /// The cluster whose states are known.
+    identity: Identity,
     /// By slot of the state: its stamp and what fits.
     known: Vec<Option<(u32, u32)>>,
     /// By position in the topology's order.
@@ -57,6 +59,10 @@ impl Column {
 
     pub(super) fn refresh(&mut self, cluster: &Cluster, topology: &Topology, shape: &Shape) {
         let is_laid_out = self.counts.len() == topology.order().len();
+        let identity = cluster.log().identity();
+        if std::mem::replace(&mut self.identity, identity) != identity {
+            self.known.clear();
+        }
         match cluster.log().read(&mut self.cursor) {
             Changes::Nodes(nodes) if is_laid_out && nodes.len() < self.counts.len() => {
                 for node in nodes {

@@ -1,17 +1,44 @@
 //! Which nodes changed, in order: readers remember how far they have read.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::node::NodeId;
 
 /// How many changes are kept at least.
 const KEPT: usize = 1 << 16;
 
-/// How far a reader has read. [`Cursor::default`] has read nothing, not even that nodes are there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cursor(u64);
+/// Which cluster a log is of. A copy of a cluster is another cluster: the two go different ways
+/// from then on. Identities are only ever compared for equality, and so have no influence on any
+/// decision although another run may give other numbers. [`Identity::default`] is no cluster's.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Identity(u64);
+
+impl Identity {
+    fn fresh() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
+
+// Without the number, so that what is printed is the same in each run.
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("Identity")
+    }
+}
+
+/// How far a reader has read, and in which log. [`Cursor::default`] has read nothing, not even that
+/// nodes are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    identity: Identity,
+    position: u64,
+}
 
 /// The changes of a cluster.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Log {
+    identity: Identity,
     /// Position of the first change that is kept; positions start at 1, so that a new cursor has
     /// always missed something.
     first: u64,
@@ -23,22 +50,35 @@ pub struct Log {
 pub enum Changes<'a> {
     /// These nodes, some perhaps several times.
     Nodes(&'a [NodeId]),
-    /// Too much to tell: look at all nodes.
+    /// Too much to tell, or another cluster: look at all nodes.
     All,
 }
 
 impl Default for Log {
     fn default() -> Self {
-        Self { first: 1, nodes: Vec::new() }
+        Self { identity: Identity::fresh(), first: 1, nodes: Vec::new() }
+    }
+}
+
+impl Clone for Log {
+    /// The same changes, of another cluster.
+    fn clone(&self) -> Self {
+        Self { identity: Identity::fresh(), first: self.first, nodes: self.nodes.clone() }
     }
 }
 
 impl Log {
+    /// Which cluster this is of. Who remembers something by [`crate::cluster::states::StateId`]
+    /// must forget it when this is another one: the same id is another state there.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
     /// What changed since `cursor`, which is moved to the end.
     pub fn read(&self, cursor: &mut Cursor) -> Changes<'_> {
-        let since = *cursor;
-        *cursor = self.end();
-        match since.0.checked_sub(self.first) {
+        let since = std::mem::replace(cursor, self.end());
+        let position = (since.identity == self.identity).then_some(since.position);
+        match position.and_then(|position| position.checked_sub(self.first)) {
             Some(read) => {
                 let read = usize::try_from(read).unwrap_or(usize::MAX);
                 Changes::Nodes(self.nodes.get(read..).unwrap_or_default())
@@ -49,7 +89,7 @@ impl Log {
 
     /// The position behind the last change.
     pub fn end(&self) -> Cursor {
-        Cursor(self.first + self.nodes.len() as u64)
+        Cursor { identity: self.identity, position: self.first + self.nodes.len() as u64 }
     }
 
     pub(super) fn note(&mut self, node: NodeId) {

@@ -86,6 +86,47 @@ fn what_does_not_fit_changes_nothing_and_says_why() {
 }
 
 #[test]
+fn a_node_may_change_under_what_runs_there() {
+    let mut cluster = cluster();
+    cluster.place(&Resources::of_pod(6000, 0), &at(1, &[(0, 300)])).unwrap();
+    let old = cluster.class(NodeId(1)).clone();
+    let capacity = Resources { cpu_milli: 4000, ..old.capacity };
+    let refuses = crate::node::Marks(1);
+    cluster.set_class(NodeId(1), &NodeClass { capacity, refuses, ..old.clone() }).unwrap();
+    assert_eq!(cluster.free(NodeId(1)).cpu_milli, -2000);
+    check(&cluster);
+    cluster.release(&Resources::of_pod(6000, 0), &at(1, &[(0, 300)])).unwrap();
+    assert_eq!(cluster.free(NodeId(1)), capacity);
+    let other = cluster.set_class(NodeId(1), &NodeClass { gpus: 1, ..old });
+    assert_eq!(other, Err(Misfit::OtherGpus("b".into())));
+}
+
+#[test]
+fn models_that_would_miscount_are_refused() {
+    let profile = |milli, size, starts: &[u8]| MigProfile {
+        name: "p".to_owned(),
+        milli,
+        memory_mib: 1,
+        size,
+        starts: starts.to_vec(),
+        has_media: false,
+    };
+    for wrong in [
+        profile(300, 1, &[0, 1, 2, 3]),
+        profile(0, 1, &[0]),
+        profile(100, 0, &[0]),
+        profile(100, 2, &[14]),
+        profile(100, 1, &[1, 0]),
+    ] {
+        let model = GpuModel { mig: vec![wrong], ..model() };
+        let error = Cluster::new(vec![model], Vec::new()).unwrap_err();
+        assert!(matches!(error, Misfit::Profile { .. }), "{error}");
+    }
+    let twice = Cluster::new(vec![model(), model()], Vec::new()).unwrap_err();
+    assert_eq!(twice, Misfit::DuplicateModel("T4".to_owned()));
+}
+
+#[test]
 fn a_share_without_a_guarantee_keeps_a_gpu_from_being_given_whole_or_cut() {
     let mut cluster = cluster();
     let pod = Resources::of_pod(0, 0);
@@ -119,6 +160,22 @@ fn a_reader_of_the_log_sees_each_change_once() {
     }
     assert_eq!(cluster.log().read(&mut slow), Changes::All);
     assert_eq!(cluster.log().read(&mut slow), Changes::Nodes(&[]));
+}
+
+#[test]
+fn a_reader_of_another_cluster_has_missed_everything() {
+    let mut first = cluster();
+    let mut cursor = Cursor::default();
+    first.log().read(&mut cursor);
+    // As many changes, and yet not the same ones.
+    let mut second = first.clone();
+    first.set_open(NodeId(0), false).unwrap();
+    second.set_open(NodeId(1), false).unwrap();
+    let mut of_second = cursor;
+    assert_eq!(second.log().read(&mut of_second), Changes::All);
+    assert_eq!(second.log().read(&mut of_second), Changes::Nodes(&[]));
+    assert_eq!(first.log().read(&mut cursor), Changes::Nodes(&[NodeId(0)]));
+    assert_eq!(cluster().log().read(&mut cursor), Changes::All);
 }
 
 /// What must hold after any change.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::cluster::log::Identity;
 use crate::cluster::states::StateId;
 use crate::objective::Vector;
 use crate::shape::Shape;
@@ -11,11 +12,12 @@ use crate::shape::Shape;
 /// Most shapes of which costs are kept; one more, and all are forgotten.
 const MOST_SHAPES: usize = 64;
 
-/// Costs by shape and state. They hold for one cluster, one policy and one set of figures: whoever
-/// changes any of these, or learns other figures, must [`Memo::forget`]. What is kept has no
+/// Costs by shape and state. They hold for one policy and one set of figures: whoever changes any of
+/// these, or learns other figures, must [`Memo::forget`]. Of another cluster all are forgotten. What is kept has no
 /// influence on answers, only on how fast they come.
 #[derive(Clone, Debug, Default)]
 pub struct Memo {
+    identity: Identity,
     by_shape: FxHashMap<Arc<Shape>, Costs>,
 }
 
@@ -37,7 +39,10 @@ impl Memo {
         self.by_shape.clear();
     }
 
-    pub(super) fn of(&mut self, shape: &Arc<Shape>) -> &mut Costs {
+    pub(super) fn of(&mut self, cluster: Identity, shape: &Arc<Shape>) -> &mut Costs {
+        if std::mem::replace(&mut self.identity, cluster) != cluster {
+            self.forget();
+        }
         if self.by_shape.len() >= MOST_SHAPES && !self.by_shape.contains_key(shape) {
             self.forget();
         }

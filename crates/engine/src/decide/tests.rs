@@ -5,10 +5,11 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::Cluster;
+use crate::decision::Disturbance;
 use crate::gang::Gang;
 use crate::gpu::{GpuModel, MigProfile, ModelId, ModelSet, Slices, WHOLE};
 use crate::node::{Links, Marks, NodeClass, NodeSpec};
-use crate::objective::cost::{Disturbance, Figures, Measured, Meter};
+use crate::objective::cost::{Figures, Measured, Meter};
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::PlacementPolicy;
 use crate::placement::{GpuPart, GpuParts};
@@ -49,7 +50,7 @@ fn world(nodes: u32) -> World {
                 memory_mib: 4000,
                 size: 2,
                 starts: vec![0, 2, 4, 6],
-                most: None,
+                has_media: false,
             },
             MigProfile {
                 name: "2g".to_owned(),
@@ -57,7 +58,7 @@ fn world(nodes: u32) -> World {
                 memory_mib: 8000,
                 size: 4,
                 starts: vec![0, 4],
-                most: None,
+                has_media: false,
             },
         ],
     };
@@ -340,9 +341,9 @@ fn brute(world: &World, judge: &PolicyJudge<'_>, shape: &Arc<Shape>) -> Option<(
                 continue;
             }
             let placed = [Placed { group: 0, rank: 0, placement }];
-            let cost = judge.cost(world, &gang, &placed);
+            let cost = judge.cost(world, &gang, &placed, Disturbance::default());
             let none = Disturbance::default();
-            if judge.check_decision(world, &gang, &placed, none, &cost).is_err() {
+            if judge.check(world, &gang, &placed, none, &cost).is_err() {
                 continue;
             }
             if best.as_ref().is_none_or(|(_, known)| judge.compare(&cost, known).is_lt()) {

@@ -44,10 +44,16 @@ struct Stand {
 /// Exact where each victim matters to one node only and the table is not too large: the least price
 /// for each number of members, node by node, of which at most as many of one signature as members
 /// are looked at. Else greedy by price for each member, whole gangs among the candidates, and who
-/// turns out not to be needed stays.
+/// turns out not to be needed stays. None, too, when no more nodes may be looked at.
+///
+/// What is compared after the highest priority is the least for each node, not for all together: a
+/// maximum does not add up.
 pub(super) fn choose(scene: &mut Scene<'_>, nodes: &[NodeId], want: Want<'_>) -> Option<Choice> {
     let mut stands = Vec::new();
     for node in nodes {
+        if scene.is_spent() {
+            return None;
+        }
         let found = scene.offers(*node, want.group, want.shape, want.count);
         let Some((signature, offers)) = found else { continue };
         if offers.free > 0 || !offers.more.is_empty() {
@@ -129,6 +135,9 @@ fn exact(
     let mut taken: Vec<Vec<u16>> = Vec::with_capacity(offered.len());
     for (_, offers) in offered {
         *scene.spent += (missing * offers.len()) as u64 / 16;
+        if scene.is_spent() {
+            return None;
+        }
         let mut row = vec![0; missing + 1];
         for members in (1..=missing).rev() {
             for (number, (gain, price, _)) in (1..).zip(offers) {
@@ -200,6 +209,7 @@ fn greedy(
             Some(units) => draft.take(scene, units),
             None => is_found = false,
         }
+        is_found &= !scene.is_spent();
     }
     if is_found {
         draft.give_back(scene);
@@ -269,6 +279,9 @@ impl Draft<'_> {
             if self.units.contains(&unit) {
                 continue;
             }
+            if scene.is_spent() {
+                return None;
+            }
             let pods = scene.crowd.pods_of(unit);
             let gain = nodes.iter().map(|node| {
                 *scene.spent += 1;
@@ -308,6 +321,9 @@ impl Draft<'_> {
         };
         let nodes: BTreeSet<NodeId> = pods.filter_map(|pod| node_of(scene, pod)).collect();
         for node in nodes {
+            if scene.is_spent() {
+                return;
+            }
             if !self.rooms.contains_key(&node) && !self.offers.contains_key(&node) {
                 continue;
             }
@@ -322,6 +338,9 @@ impl Draft<'_> {
         let mut units: Vec<Unit> = self.units.iter().copied().collect();
         units.sort_by_key(|unit| std::cmp::Reverse((scene.crowd.price(*unit), *unit)));
         for unit in units {
+            if scene.is_spent() {
+                return;
+            }
             let others: BTreeSet<PodIndex> = self
                 .units
                 .iter()

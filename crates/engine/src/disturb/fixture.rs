@@ -12,7 +12,7 @@ use crate::pick;
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId, Topology};
-use crate::workload::{Member, Profile, Workload, WorkloadId};
+use crate::workload::{Bonds, Member, Profile, Workload, WorkloadId};
 
 /// The level of racks.
 pub(crate) const RACK: LevelId = LevelId(1);
@@ -82,7 +82,8 @@ pub(crate) fn run(
         world.cluster.place(&shape.resources, &placement).unwrap();
         members.push(Some(Member { shape: Arc::clone(&shape), placement }));
     }
-    world.workloads.add(Workload { profile, min_members, members }).unwrap()
+    let bonds = Bonds::default();
+    world.workloads.add(Workload { profile, min_members, bonds, members }).unwrap()
 }
 
 /// Runs a single pod of that priority.

@@ -3,13 +3,17 @@
 use std::cmp::Ordering;
 
 /// What victims cost. Compared in the order of its fields; prices add up, so the least sum over
-/// nodes can be looked for node by node.
+/// nodes can be looked for node by node. The highest priority does not add up: of sums that are
+/// equal up to it, the one found node by node may lose a little more work than the least.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Price {
     /// Pods that are moved or evicted.
     pub pods: i64,
     /// Pods of them that are evicted: of as many pods, rather move than evict.
     pub evicted: i64,
+    /// The highest priority of evicted pods; none: nobody is evicted. Work lost below comes after it:
+    /// who is more important does not go because it has just saved its work.
+    pub highest: Option<i32>,
     /// Work that is lost: seconds at risk times thousandths of the GPUs that lose them.
     pub lost: i64,
     /// Sum of the priorities of evicted pods: of as many pods, the lower priority goes.
@@ -22,7 +26,8 @@ pub struct Price {
 
 impl Price {
     /// Nothing.
-    pub const ZERO: Self = Self { pods: 0, evicted: 0, lost: 0, priority: 0, milli: 0, age: 0 };
+    pub const ZERO: Self =
+        Self { pods: 0, evicted: 0, highest: None, lost: 0, priority: 0, milli: 0, age: 0 };
 
     /// Both.
     #[must_use]
@@ -30,6 +35,7 @@ impl Price {
         Self {
             pods: self.pods.saturating_add(other.pods),
             evicted: self.evicted.saturating_add(other.evicted),
+            highest: self.highest.max(other.highest),
             lost: self.lost.saturating_add(other.lost),
             priority: self.priority.saturating_add(other.priority),
             milli: self.milli.saturating_add(other.milli),
@@ -48,8 +54,8 @@ impl Price {
     pub(super) fn cmp_each(self, gain: u32, other: Self, other_gain: u32) -> Ordering {
         let key = |price: Self, by: u32| {
             let times = |amount: i64| i128::from(amount) * i128::from(by);
-            let Self { pods, evicted, lost, priority, milli, age } = price;
-            [pods, evicted, lost, priority, milli, age].map(times)
+            let Self { pods, evicted, highest, lost, priority, milli, age } = price;
+            ([pods, evicted].map(times), highest, [lost, priority, milli, age].map(times))
         };
         key(self, other_gain).cmp(&key(other, gain))
     }

@@ -40,6 +40,8 @@ pub(super) struct Scene<'a> {
     pub(super) lost: Vec<u32>,
     /// States of nodes that were looked at.
     pub(super) spent: &'a mut u64,
+    /// So many may be looked at.
+    pub(super) limit: u64,
 }
 
 impl Known {
@@ -70,6 +72,11 @@ impl Known {
 }
 
 impl<'a> Scene<'a> {
+    /// Whether no more may be looked at.
+    pub(super) fn is_spent(&self) -> bool {
+        *self.spent > self.limit
+    }
+
     pub(super) fn way(&self, pod: PodIndex) -> Option<Way> {
         let crew = self.crowd.crew(pod);
         let number = self.crowd.pod(pod).crew;

@@ -12,11 +12,12 @@ use super::rehearsal::Rehearsal;
 use super::scene::{Known, Scene};
 use super::who::{Crowd, Kind, PodIndex, Unit};
 use crate::World;
+use crate::cluster::trial::Trial;
 use crate::decision::{Move, Placed};
 use crate::node::NodeId;
-use crate::pick;
 use crate::placement::Placement;
 use crate::solve::Request;
+use crate::solve::attempt::place_on;
 use crate::solve::need::{Home, Need, is_within};
 use crate::topology::{DomainId, LevelId, Topology};
 use crate::workload::{Member, MemberId};
@@ -50,6 +51,8 @@ pub(super) struct Play<'a> {
     pub(super) crowd: &'a Crowd,
     pub(super) kinds: &'a [Kind],
     pub(super) most_moves: u32,
+    /// States of nodes that may be looked at.
+    pub(super) limit: u64,
 }
 
 /// A stage: the world while one domain is tried.
@@ -107,7 +110,8 @@ impl Play<'_> {
         domain: DomainId,
     ) -> Option<Price> {
         let (gone, lost) = (vec![false; self.crowd.pods.len()], vec![0; self.crowd.crews.len()]);
-        let mut scene = Scene { world, crowd: self.crowd, known, gone, lost, spent };
+        let (crowd, limit) = (self.crowd, self.limit);
+        let mut scene = Scene { world, crowd, known, gone, lost, spent, limit };
         let mut dearest = Price::ZERO;
         for (group, need) in self.needs.iter().enumerate() {
             let count = Self::count(need);
@@ -281,8 +285,9 @@ impl<'w, 'a> Stage<'w, 'a> {
         let world = self.rehearsal.world();
         let nodes = self.play.nodes(&world.topology, domain, group);
         let (gone, lost) = (std::mem::take(&mut self.gone), std::mem::take(&mut self.lost));
-        let crowd = self.play.crowd;
-        let mut scene = Scene { world, crowd, known: self.known, gone, lost, spent: self.spent };
+        let (crowd, limit) = (self.play.crowd, self.play.limit);
+        let (known, spent) = (&mut *self.known, &mut *self.spent);
+        let mut scene = Scene { world, crowd, known, gone, lost, spent, limit };
         let want = Want { group: need.group, shape: &need.shape, count };
         let choice = choose::choose(&mut scene, &nodes, want);
         (self.gone, self.lost) = (scene.gone, scene.lost);
@@ -294,15 +299,18 @@ impl<'w, 'a> Stage<'w, 'a> {
         for unit in choice.units {
             self.take_off(unit)?;
         }
-        let shape = &self.play.needs[group].shape;
+        let need = &self.play.needs[group];
+        let shape = &need.shape;
         let mut seats = choice.seats;
         let topology = &self.rehearsal.world().topology;
         seats.sort_by_key(|(node, _)| topology.position(*node));
         let mut places = Vec::new();
         for (node, count) in seats {
-            for _ in 0..count {
-                let cluster = &self.rehearsal.world().cluster;
-                let place = pick::any(cluster, node, shape).ok_or(Stuck::NoRoom)?;
+            // As the search without victims does: by the rule, else so that the most fit.
+            let mut trial = Trial::new(&mut self.rehearsal.world_mut().cluster);
+            let found = place_on(&mut trial, node, need, count);
+            drop(trial);
+            for place in found.ok_or(Stuck::NoRoom)? {
                 let placed = self.rehearsal.place(&shape.resources, &place);
                 placed.map_err(|_| Stuck::NoRoom)?;
                 places.push(place);

@@ -313,3 +313,128 @@ fn who_is_refused_learns_what_would_help() {
     let Some(Remedy::Evictions { pods: 2, workloads }) = remedy else { panic!("{remedy:?}") };
     assert_eq!(workloads.len(), 2);
 }
+
+#[test]
+fn a_more_important_pod_does_not_go_because_it_has_nothing_to_lose() {
+    let mut world = world(&[2], 1);
+    for (node, priority, seconds_at_risk) in [(0, 0, 3600), (1, 90, 0)] {
+        let profile = Profile { priority, seconds_at_risk, ..Profile::new(format!("p{priority}")) };
+        run(&mut world, profile, 1, &whole(1), &[node]);
+    }
+    let gang = with_priority(100, Gang::new("new", whole(1), 1));
+    let plan = ask(&mut world, &gang, &Allowance::evictions_below(100)).unwrap();
+    let low = world.workloads.named("p0").unwrap();
+    assert_eq!(plan.evictions, [MemberId { workload: low, member: 0 }]);
+    // The highest one decides, not the sum: two in the middle go before one high and one low.
+    let mut world = self::world(&[2], 2);
+    for (node, priority) in [(0, 0), (0, 90), (1, 46), (1, 47)] {
+        pod(&mut world, &format!("p{priority}"), priority, 1, node);
+    }
+    let gang = with_priority(100, Gang::new("new", whole(2), 1));
+    let plan = ask(&mut world, &gang, &Allowance::evictions_below(100)).unwrap();
+    let (one, other) = (world.workloads.named("p46"), world.workloads.named("p47"));
+    let gone = plan.evictions.iter().map(|id| Some(id.workload));
+    assert!(gone.clone().eq([one, other]) || gone.eq([other, one]), "{plan:?}");
+}
+
+#[test]
+fn members_of_several_shares_are_spread_where_the_first_pick_leaves_too_little() {
+    let mut world = world(&[1], 3);
+    // 300 free on each GPU, and 600 on the first when the low one goes.
+    for (name, priority, milli) in [("low", 0, 300), ("a", 9, 400), ("b", 9, 700), ("c", 9, 700)] {
+        run(&mut world, Profile { priority, ..Profile::new(name) }, 1, &share(milli), &[0]);
+    }
+    let pair = crate::Shape::new(
+        crate::Resources::of_pod(1000, 1000),
+        crate::shape::GpuDemand::of(2, 300),
+    );
+    let mut alone = world.clone();
+    let low = alone.workloads.remove(alone.workloads.named("low").unwrap()).unwrap();
+    let low = low.members[0].as_ref().unwrap();
+    alone.cluster.release(&low.shape.resources, &low.placement).unwrap();
+    let first = crate::pick::any(&alone.cluster, NodeId(0), &pair).unwrap();
+    alone.cluster.place(&pair.resources, &first).unwrap();
+    assert_eq!(crate::pick::any(&alone.cluster, NodeId(0), &pair), None);
+    let gang = with_priority(1, Gang::new("new", pair, 2));
+    let plan = ask(&mut world, &gang, &Allowance::evictions_below(1)).unwrap();
+    assert_eq!((plan.placements.len(), plan.evictions.len()), (2, 1));
+    apply(&mut world, &gang, &plan).unwrap();
+}
+
+/// Wants a node to stay as it is.
+struct Spares(NodeId);
+
+impl Judge for Spares {
+    fn cost(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+    ) -> Vector {
+        Nearest.cost(world, gang, placed, disturbance)
+    }
+
+    fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
+        Nearest.compare(one, other)
+    }
+
+    fn worse_in(&self, taken: &Vector, other: &Vector) -> Option<Unit> {
+        Nearest.worse_in(taken, other)
+    }
+
+    fn kept_free(&self, _: &World) -> NodeSet {
+        [self.0].into()
+    }
+
+    fn check(
+        &self,
+        _: &World,
+        _: &Gang,
+        placed: &[Placed],
+        _: Disturbance<'_>,
+        _: &Vector,
+    ) -> Result<(), Reason> {
+        let is_spared = placed.iter().all(|placed| placed.placement.node != self.0);
+        let spares = Reason::Spares { domain: "the cluster".to_owned(), least: 1, found: 0 };
+        if is_spared { Ok(()) } else { Err(spares) }
+    }
+}
+
+#[test]
+fn room_is_made_beside_the_nodes_that_must_stay_free() {
+    let mut world = world(&[2], 1);
+    pod(&mut world, "other", 5, 1, 1);
+    // The node that is to be spared has the cheaper victim.
+    pod(&mut world, "cheap", 0, 1, 0);
+    let gang = with_priority(9, Gang::new("new", whole(1), 1));
+    let nobody = NodeSet::new();
+    let request = Request { gang: &gang, pinned: &[], forbidden: &nobody, within: None };
+    let allowance = Allowance::evictions_below(9);
+    let plan = plan(&mut world, &request, &allowance, &Spares(NodeId(0))).unwrap();
+    assert_eq!(plan.placements[0].placement.node, NodeId(1));
+    let spared = [NodeId(1)].into();
+    let request = Request { forbidden: &spared, ..request };
+    let refusal = super::plan(&mut world, &request, &allowance, &Spares(NodeId(0))).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::Spares { .. }), "{refusal:?}");
+}
+
+#[test]
+fn the_search_for_victims_ends_soon_after_its_steps_are_spent() {
+    let mut world = world(&[60], 8);
+    for node in 0..60_u32 {
+        for gpu in 0..8_u32 {
+            // No two nodes are alike.
+            let milli = u16::try_from(501 + 8 * node + gpu).unwrap();
+            let profile = Profile::new(format!("p{node}-{gpu}"));
+            run(&mut world, profile, 1, &share(milli), &[node]);
+        }
+    }
+    let gang = with_priority(1, Gang::new("new", whole(8), 1));
+    let all = ask(&mut world, &gang, &Allowance::evictions_below(1)).unwrap();
+    let allowance = Allowance { steps: 1000, ..Allowance::evictions_below(1) };
+    let refusal = ask(&mut world, &gang, &allowance).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::Steps { .. }), "{refusal:?}");
+    assert!(refusal.steps < 1000 + 600, "{} steps", refusal.steps);
+    assert!(all.steps > 4 * refusal.steps, "{} steps are enough", all.steps);
+}

@@ -124,8 +124,14 @@ impl Crowd {
             return;
         }
         let members = workload.member_count();
-        let is_gang = workload.min_members > 1;
-        let slack = if is_gang { members.saturating_sub(workload.min_members) } else { members };
+        let is_gang = workload.min_members > 1 || workload.bonds.is_whole;
+        let slack = if workload.bonds.is_whole {
+            0
+        } else if is_gang {
+            members.saturating_sub(workload.min_members)
+        } else {
+            members
+        };
         let first = self.pods.len();
         let crew = u32::try_from(self.crews.len()).unwrap_or(u32::MAX);
         let mut all_milli = 0;
@@ -219,7 +225,8 @@ impl Crowd {
                 let crew = self.crew(pod);
                 let (priority, age) = (crew.priority.into(), crew.age());
                 let (lost, milli) = (self.lost(pod), self.pod(pod).gpu_milli);
-                Price { pods: 1, evicted: 1, lost, priority, milli, age }
+                let highest = Some(crew.priority);
+                Price { pods: 1, evicted: 1, highest, lost, priority, milli, age }
             }
             Unit::EvictAll(crew) => {
                 let crew = &self.crews[crew as usize];
@@ -229,7 +236,8 @@ impl Crowd {
                 let lost = milli.saturating_mul(crew.seconds_at_risk);
                 let priority = i64::from(crew.priority) * count;
                 let age = crew.age() * count;
-                Price { pods: count, evicted: count, lost, priority, milli, age }
+                let highest = Some(crew.priority);
+                Price { pods: count, evicted: count, highest, lost, priority, milli, age }
             }
         }
     }
@@ -266,10 +274,11 @@ impl Crew {
     }
 }
 
-/// Where a member of a workload may be moved to; none: nowhere, as its members are not where they
-/// should be, and one alone cannot mend that.
+/// Where a member of a workload may be moved to; none: nowhere, as its groups hold it where it is,
+/// or as its members are not where they should be, and one alone cannot mend that.
 pub(super) fn home(world: &World, workload: &Workload) -> Option<Home> {
     match workload.profile.topology.required {
+        _ if workload.bonds.is_fixed => None,
         None | Some(LevelId(0)) => Some(Home::Anywhere),
         Some(level) if workload.member_count() <= 1 => Some(Home::Any(level)),
         Some(level) => common_domain(world, workload, level).map(Home::In),

@@ -95,8 +95,11 @@ impl RemedySaid {
             Self::FewerMembers { group, fit } => {
                 format!("ask for at most {fit} members of the group {group}")
             }
+            Self::LooserLevel { level } if level == "cluster" => {
+                "do without a level at which all members must lie together".to_owned()
+            }
             Self::LooserLevel { level } => {
-                format!("ask for all members in one {level}, no closer")
+                format!("ask for all members in one {level}, and no tighter level")
             }
             Self::Moves { pods, cost } => {
                 let pods = count(*pods as usize, "running pod");

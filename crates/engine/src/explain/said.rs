@@ -131,7 +131,6 @@ pub struct GpuSaid {
     /// Compute in thousandths of the GPU.
     pub milli: u16,
     /// Memory in MiB; 0: not counted.
-    #[serde(rename = "memoryMiB")]
     pub memory_mib: u32,
     /// Memory slices of a MIG instance.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

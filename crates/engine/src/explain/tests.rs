@@ -12,7 +12,7 @@ use crate::placement::GpuPart;
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId};
-use crate::workload::{Member, Profile, Workload, WorkloadId, Workloads};
+use crate::workload::{Bonds, Member, Profile, Workload, WorkloadId, Workloads};
 
 /// Ten nodes with four GPUs in two racks, and one in none; a workload `old` on `n1` and `n2`.
 fn world() -> World {
@@ -39,7 +39,8 @@ fn world() -> World {
         |node| Some(Member { shape: Arc::clone(&shape), placement: at(node, &[(0, 500)]) });
     let mut workloads = Workloads::default();
     let members = vec![member(1), member(2)];
-    workloads.add(Workload { profile: Profile::new("old"), min_members: 2, members }).unwrap();
+    let (profile, bonds) = (Profile::new("old"), Bonds::default());
+    workloads.add(Workload { profile, min_members: 2, bonds, members }).unwrap();
     World { cluster, topology, workloads }
 }
 
@@ -115,7 +116,7 @@ fn a_pods_place_is_told_with_its_cost_and_what_came_second() {
                 "group": "members", "rank": 0,
                 "place": {
                     "node": "n03", "domain": "r0",
-                    "gpus": [{ "gpu": 2, "milli": 460, "memoryMiB": 8000 }],
+                    "gpus": [{ "gpu": 2, "milli": 460, "memoryMib": 8000 }],
                 },
             }],
             "cost": [
@@ -226,7 +227,7 @@ fn every_remedy_is_a_sentence() {
     let remedies = [
         (
             Remedy::LooserLevel { level: "rack".into() },
-            "ask for all members in one rack, no closer",
+            "ask for all members in one rack, and no tighter level",
         ),
         (
             Remedy::Moves { pods: 2, cost: cost(&[(Unit::PodsDisturbed, 2), (Unit::Hops, 1)]) },

@@ -71,7 +71,7 @@ pub(super) fn reason(world: &World, reason: &Reason) -> String {
         _ => String::new(),
     };
     let scarce = match bound.scarce {
-        Scarce::Capacity => "there would not be more room even if nothing ran",
+        Scarce::Capacity => "there would not be enough room even if nothing ran",
         Scarce::Free => "there would be room if nothing else ran",
         Scarce::Gpus => "free GPUs are too few or in pieces",
         Scarce::PlainResources => "GPUs are free, but not enough CPU or memory beside them",

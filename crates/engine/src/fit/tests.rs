@@ -10,7 +10,7 @@ use crate::resources::Resources;
 
 fn profile(name: &str, milli: u16, size: u8, starts: &[u8]) -> MigProfile {
     let (memory_mib, starts) = (u32::from(size) * 10_000, starts.to_vec());
-    MigProfile { name: name.to_owned(), milli, memory_mib, size, starts, most: None }
+    MigProfile { name: name.to_owned(), milli, memory_mib, size, starts, has_media: false }
 }
 
 /// A node of `gpus` H100-like GPUs.

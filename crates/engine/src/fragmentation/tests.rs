@@ -118,7 +118,7 @@ fn of_equally_popular_shapes_the_larger_is_typical() {
 fn a_gpu_that_is_cut_is_of_use_to_instances_only_and_a_closed_one_to_nobody() {
     let profile = |name: &str, milli, size, starts: &[u8]| {
         let (name, starts) = (name.to_owned(), starts.to_vec());
-        MigProfile { name, milli, memory_mib: 0, size, starts, most: None }
+        MigProfile { name, milli, memory_mib: 0, size, starts, has_media: false }
     };
     let mig = vec![profile("1g", 142, 1, &[0, 1, 2, 3, 4, 5, 6]), profile("7g", 1000, 8, &[0])];
     let model = GpuModel { mig, ..openb::model() };

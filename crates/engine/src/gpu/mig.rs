@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Memory slices of a GPU as a set: bit `n` is slice `n` (an A100 or H100 has eight).
+/// What MIG instances hold of a GPU as a set: bit `n` is memory slice `n` (an A100 or H100 has
+/// eight), the last bit the media engines, which one instance of a `+me` profile has for itself.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -23,20 +24,35 @@ pub struct MigProfile {
     pub size: u8,
     /// Memory slices at which an instance may start, ascending.
     pub starts: Vec<u8>,
-    /// How many instances of the profile a GPU may have at once, where the places alone do not say
-    /// it (`1g.10gb+me`: one).
-    #[serde(default)]
-    pub most: Option<u8>,
+    /// Whether an instance has the GPU's media engines for itself (`1g.10gb+me`), so that there is
+    /// one of such profiles at most.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_media: bool,
 }
 
 impl Slices {
     /// None.
     pub const NONE: Self = Self(0);
+    /// The media engines.
+    pub const MEDIA: Self = Self(1 << 15);
+    /// Most memory slices of a GPU.
+    pub const MOST: u8 = 15;
 
     /// Slices `start` to `start + size - 1`.
     pub fn range(start: u8, size: u8) -> Self {
-        let wide = ((1_u32 << size.min(16)) - 1) << start.min(16);
-        Self(u16::try_from(wide & 0xffff).unwrap_or(u16::MAX))
+        let wide = ((1_u32 << size.min(Self::MOST)) - 1) << start.min(Self::MOST);
+        Self(u16::try_from(wide & 0x7fff).unwrap_or(Self::NONE.0))
+    }
+
+    /// The first memory slice; none if there is none.
+    pub fn first(self) -> Option<u8> {
+        let first = self.minus(Self::MEDIA).0.trailing_zeros();
+        u8::try_from(first).ok().filter(|first| *first < Self::MOST)
+    }
+
+    /// How many memory slices there are.
+    pub fn count(self) -> u8 {
+        u8::try_from(self.minus(Self::MEDIA).0.count_ones()).unwrap_or(Self::MOST)
     }
 
     /// Whether there is none.
@@ -65,7 +81,25 @@ impl Slices {
 impl MigProfile {
     /// Places of instances, in the order of their starts.
     pub fn places(&self) -> impl Iterator<Item = Slices> + '_ {
-        self.starts.iter().map(|start| Slices::range(*start, self.size))
+        let engines = if self.has_media { Slices::MEDIA } else { Slices::NONE };
+        self.starts.iter().map(move |start| Slices::range(*start, self.size).plus(engines))
+    }
+
+    /// What is wrong with the profile, in words: the counts of what fits rest on it.
+    pub fn defect(&self) -> Option<&'static str> {
+        let is_ascending = self.starts.windows(2).all(|pair| pair[0] < pair[1]);
+        let end = self.starts.last().map_or(0, |last| last.saturating_add(self.size));
+        if self.size == 0 || end > Slices::MOST {
+            Some("its places are not within 1 to 15 memory slices")
+        } else if !is_ascending {
+            Some("its starts are not ascending")
+        } else if self.milli == 0
+            || self.times_in(Slices::NONE) * u32::from(self.milli) > u32::from(super::WHOLE)
+        {
+            Some("its instances together have none or more than all of the compute")
+        } else {
+            None
+        }
     }
 
     /// The most instances that a GPU with these slices taken can still have, one profile alone.
@@ -79,6 +113,6 @@ impl MigProfile {
                 times += 1;
             }
         }
-        times.min(self.most.map_or(u32::MAX, u32::from))
+        times
     }
 }

@@ -17,13 +17,14 @@
 mod change;
 mod judge;
 mod meter;
+mod spared;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
 pub use change::{Change, Touched};
-pub use judge::{Disturbance, PolicyJudge};
+pub use judge::PolicyJudge;
 pub use meter::Meter;
 
 use crate::cluster::Cluster;
@@ -126,11 +127,9 @@ pub fn expected_loss(
     i64::try_from((loss + unit / 2) / unit).unwrap_or(i64::MAX)
 }
 
-/// Whether a node in this state is a spare one: open, with GPUs, and nothing on it.
+/// Whether a node in this state is a spare one: open, with GPUs, and all of them idle. Pods without
+/// GPUs do not matter: some run on every node.
 pub fn is_spare(cluster: &Cluster, state: &NodeState) -> bool {
     let class = &cluster.classes()[state.class.0 as usize];
-    state.is_open
-        && class.gpus > 0
-        && state.free == class.capacity
-        && state.gpus.iter().all(crate::gpu::GpuFree::is_idle)
+    state.is_open && class.gpus > 0 && state.gpus.iter().all(crate::gpu::GpuFree::is_idle)
 }

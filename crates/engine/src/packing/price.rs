@@ -32,16 +32,19 @@ mod simplex;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod turnover;
 mod value;
 
 use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::packing::{Choice, Packing};
+use crate::placement::Placement;
 use crate::shape::Shape;
 use books::Books;
 pub use popularity::Popularity;
 use schedule::Schedule;
+use turnover::Turnover;
 
 /// Octavo's packing policy. It must be asked about one cluster only.
 #[derive(Clone, Debug)]
@@ -49,19 +52,23 @@ pub struct Price {
     popularity: Popularity,
     /// When to learn; none if everything is known.
     schedule: Option<Schedule>,
+    turnover: Turnover,
     books: Option<Books>,
 }
 
 impl Price {
     /// The policy for pods that come as often as `popularity` says, now and always.
     pub fn known(popularity: Popularity) -> Self {
-        Self { popularity, schedule: None, books: None }
+        Self::new(popularity, None)
     }
 
     /// The policy that learns from the pods that came so far which will come.
     pub fn learned() -> Self {
-        let schedule = Some(Schedule::default());
-        Self { popularity: Popularity::default(), schedule, books: None }
+        Self::new(Popularity::default(), Some(Schedule::default()))
+    }
+
+    fn new(popularity: Popularity, schedule: Option<Schedule>) -> Self {
+        Self { popularity, schedule, turnover: Turnover::default(), books: None }
     }
 
     /// The books for the cluster as it is now, made anew where popularity has changed or the
@@ -70,7 +77,8 @@ impl Price {
         let is_due = self.schedule.as_mut().is_some_and(|one| one.is_due(&self.popularity));
         let books = self.books.take().filter(|books| !is_due && books.is_for(cluster));
         let books = books.unwrap_or_else(|| {
-            let books = Books::new(cluster, &self.popularity, self.schedule.is_some());
+            let books =
+                Books::new(cluster, &self.popularity, self.schedule.is_some(), self.turnover);
             if let Some(schedule) = &mut self.schedule {
                 schedule.learned(&self.popularity, books.pods_to_fill(cluster));
             }
@@ -90,6 +98,13 @@ impl Packing for Price {
             self.popularity.count(shape);
             schedule.arrived(&mut self.popularity);
         }
+        if self.turnover.came() {
+            self.books = None;
+        }
+    }
+
+    fn released(&mut self, _: &Arc<Shape>, _: &Placement) {
+        self.turnover.left();
     }
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {

@@ -27,23 +27,19 @@ pub(super) fn choose(
     let mut by_size: SmallVec<[&MigProfile; 12]> = model.mig.iter().collect();
     by_size.sort_by_key(|profile| Reverse((profile.size, profile.milli)));
     let mut free: SmallVec<[GpuFree; 8]> = gpus.into();
-    let mut given: SmallVec<[u32; 8]> = gpus.iter().map(|_| 0).collect();
     let mut parts = GpuParts::new();
     for left in (0..count).rev() {
-        let room = |gpu: &GpuFree, given: u32| {
-            let most = profile.most.map_or(u32::MAX, u32::from).saturating_sub(given);
-            fit::instances_in(gpu, profile).min(most)
-        };
-        let rooms: u32 = free.iter().zip(&given).map(|(gpu, given)| room(gpu, *given)).sum();
+        let room = |gpu: &GpuFree| fit::instances_in(gpu, profile);
+        let rooms: u32 = free.iter().map(room).sum();
         let mut best = None;
         for (index, gpu) in free.iter().enumerate() {
-            let before = room(gpu, given[index]);
+            let before = room(gpu);
             if before == 0 || gpu.milli < profile.milli || gpu.memory_mib < profile.memory_mib {
                 continue;
             }
             for place in profile.places().filter(|place| !place.overlaps(gpu.slices)) {
                 let after = with(gpu, profile, place);
-                if rooms - before + room(&after, given[index] + 1) < left {
+                if rooms - before + room(&after) < left {
                     continue;
                 }
                 let loss = loss(&by_size, gpu, &after);
@@ -55,7 +51,6 @@ pub(super) fn choose(
         }
         let (_, _, index, place) = best?;
         free[index] = with(&free[index], profile, place);
-        given[index] += 1;
         let gpu = u16::try_from(index).ok()?;
         let (milli, memory_mib) = (profile.milli, profile.memory_mib);
         parts.push(GpuPart { gpu, milli, slices: place, memory_mib });

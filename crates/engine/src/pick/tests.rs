@@ -9,14 +9,17 @@ const NODE: NodeId = NodeId(0);
 
 fn profile(name: &str, milli: u16, memory_mib: u32, size: u8, starts: &[u8]) -> MigProfile {
     let name = name.to_owned();
-    MigProfile { name, milli, memory_mib, size, starts: starts.to_vec(), most: None }
+    MigProfile { name, milli, memory_mib, size, starts: starts.to_vec(), has_media: false }
 }
 
 /// The table of an H100 with 80 GB.
 fn h100() -> GpuModel {
     let mig = vec![
         profile("1g.10gb", 142, 9856, 1, &[0, 1, 2, 3, 4, 5, 6]),
-        MigProfile { most: Some(1), ..profile("1g.10gb+me", 142, 9856, 1, &[0, 1, 2, 3, 4, 5, 6]) },
+        MigProfile {
+            has_media: true,
+            ..profile("1g.10gb+me", 142, 9856, 1, &[0, 1, 2, 3, 4, 5, 6])
+        },
         profile("1g.20gb", 142, 20096, 2, &[0, 2, 4, 6]),
         profile("2g.20gb", 285, 20096, 2, &[0, 2, 4]),
         profile("3g.40gb", 428, 40448, 4, &[0, 4]),
@@ -120,8 +123,15 @@ fn an_instance_lies_where_the_largest_profiles_lose_least() {
 #[test]
 fn no_more_instances_of_a_profile_are_on_one_gpu_than_may_be() {
     let cluster = cluster(2, Links::default());
-    assert_eq!(places(mig(&cluster, NODE, 2, "1g.10gb+me")), [(0, 1 << 6), (1, 1 << 6)]);
+    let me = Slices::range(6, 1).plus(Slices::MEDIA).0;
+    let both = mig(&cluster, NODE, 2, "1g.10gb+me").unwrap();
+    assert_eq!(places(Some(both.clone())), [(0, me), (1, me)]);
     assert_eq!(mig(&cluster, NODE, 3, "1g.10gb+me"), None);
+    // Nor by a second pod.
+    let mut cluster = cluster;
+    let first = Placement { node: NODE, gpus: both.into_iter().take(1).collect() };
+    cluster.place(&Resources::default(), &first).unwrap();
+    assert_eq!(places(mig(&cluster, NODE, 1, "1g.10gb+me")), [(1, me)]);
 }
 
 fn demand() -> impl Strategy<Value = GpuDemand> {

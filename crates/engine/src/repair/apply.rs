@@ -8,7 +8,7 @@ use crate::cluster::Misfit;
 use crate::cluster::trial::Trial;
 use crate::decision::{Placed, Plan};
 use crate::gang::Gang;
-use crate::workload::{Member, MemberId, Workload, WorkloadId};
+use crate::workload::{Bonds, Member, MemberId, Workload, WorkloadId};
 
 /// Why a plan cannot be carried out: the world is not as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,10 +46,10 @@ pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, 
     let own = if let Some(own) = known {
         own
     } else {
-        let (profile, min_members) = (gang.profile.clone(), gang.min());
+        let (profile, min_members, bonds) = (gang.profile.clone(), gang.min(), Bonds::of(gang));
         let members = vec![None; gang.count() as usize];
         // The name was not known, so there is room for it.
-        world.workloads.add(Workload { profile, min_members, members }).unwrap_or_default()
+        world.workloads.add(Workload { profile, min_members, bonds, members }).unwrap_or_default()
     };
     for (rank, member) in placed {
         world.workloads.set_member(MemberId { workload: own, member: rank }, Some(member));

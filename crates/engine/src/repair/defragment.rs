@@ -11,7 +11,7 @@ use crate::gpu::GpuFree;
 use crate::node::NodeId;
 use crate::objective::Unit;
 use crate::topology::{DomainId, Topology};
-use crate::workload::{Member, MemberId};
+use crate::workload::{Member, MemberId, Workload};
 
 /// A sequence of at most `moves` moves of movable pods, each of which can be carried out when those
 /// before it are. Nobody moves twice. The steps are batches: a GPU or a node is cleared of all its
@@ -21,11 +21,15 @@ use crate::workload::{Member, MemberId};
 /// whole node is unused, and once more where its whole tightest domain is. The batch with the most
 /// gain for each pod is taken first, of equal ones the smaller, then the one on the lower node; it
 /// ends where no batch gains anything.
-pub fn defragment(world: &mut World, moves: u32) -> Plan {
+///
+/// It also ends when about `steps` states of nodes have been looked at (the unit of
+/// [`crate::disturb::Allowance::steps`]), with what was found until then.
+pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
     let mut rehearsal = Rehearsal::new(world);
     let mut plan = Plan::default();
     let (mut moved, mut left) = (BTreeSet::new(), moves as usize);
-    while left > 0 {
+    while left > 0 && plan.steps < steps {
+        plan.steps += rehearsal.world().cluster.node_count() as u64;
         let batches = batches(rehearsal.world(), &moved, left);
         let mut best: Option<(Score, Vec<Move>)> = None;
         for batch in batches {
@@ -33,8 +37,11 @@ pub fn defragment(world: &mut World, moves: u32) -> Plan {
             if best.as_ref().is_some_and(|(score, _)| !batch.most.is_better(*score)) {
                 break;
             }
-            plan.steps += batch.members.len() as u64;
-            let Some((gain, moves)) = try_batch(&mut rehearsal, &batch) else { continue };
+            if plan.steps >= steps {
+                break;
+            }
+            let found = try_batch(&mut rehearsal, &batch, &mut plan.steps);
+            let Some((gain, moves)) = found else { continue };
             let score = Score { gain, pods: moves.len() };
             if gain > 0 && best.as_ref().is_none_or(|(best, _)| score.is_better(*best)) {
                 best = Some((score, moves));
@@ -99,7 +106,8 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
         for members in sets {
             let can_go = members.iter().all(|id| {
                 let workload = world.workloads.workload(id.workload);
-                !moved.contains(id) && workload.is_some_and(|one| one.profile.is_movable)
+                let may_move = |one: &Workload| one.profile.is_movable && !one.bonds.is_fixed;
+                !moved.contains(id) && workload.is_some_and(may_move)
             });
             if members.is_empty() || members.len() > most || !can_go {
                 continue;
@@ -129,7 +137,11 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
 }
 
 /// Moves a batch on trial: what it gains, and the moves. The rehearsal is as before afterwards.
-fn try_batch(rehearsal: &mut Rehearsal<'_>, batch: &Batch) -> Option<(i64, Vec<Move>)> {
+fn try_batch(
+    rehearsal: &mut Rehearsal<'_>,
+    batch: &Batch,
+    spent: &mut u64,
+) -> Option<(i64, Vec<Move>)> {
     let point = rehearsal.checkpoint();
     let mut members: Vec<(MemberId, Member)> = batch
         .members
@@ -146,6 +158,7 @@ fn try_batch(rehearsal: &mut Rehearsal<'_>, batch: &Batch) -> Option<(i64, Vec<M
     note(&mut before, rehearsal.world(), batch.node);
     let mut is_found = true;
     for (id, member) in members {
+        *spent += rehearsal.world().cluster.states().iter().count() as u64;
         let place = places::for_moved(rehearsal.world(), id, &sources);
         let Some(to) = place else {
             is_found = false;

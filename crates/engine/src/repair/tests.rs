@@ -206,7 +206,7 @@ fn defragmentation_makes_nodes_whole_and_stops_when_nothing_is_gained() {
         pod(&mut world, &format!("p{node}"), 0, 1, node);
     }
     let before = snapshot(&world);
-    let plan = defragment(&mut world, 99);
+    let plan = defragment(&mut world, 99, Allowance::STEPS);
     assert_eq!(snapshot(&world), before);
     assert_eq!(plan.moves.len(), 3, "{plan:?}");
     apply_moves(&mut world, &plan).unwrap();
@@ -215,7 +215,7 @@ fn defragmentation_makes_nodes_whole_and_stops_when_nothing_is_gained() {
         gpus.iter().filter(|gpu| !gpu.is_unused()).count()
     };
     assert_eq!((0..4).map(used).filter(|used| *used == 4).count(), 1);
-    assert!(defragment(&mut world, 99).moves.is_empty());
+    assert!(defragment(&mut world, 99, Allowance::STEPS).moves.is_empty());
 }
 
 #[test]
@@ -226,12 +226,12 @@ fn defragmentation_keeps_to_its_budget_and_leaves_those_who_may_not_move() {
     }
     let fixed = Profile { is_movable: false, ..Profile::new("fixed") };
     run(&mut world, fixed, 1, &share(300), &[2]);
-    let plan = defragment(&mut world, 1);
+    let plan = defragment(&mut world, 1, Allowance::STEPS);
     assert_eq!(plan.moves.len(), 1);
-    let all = defragment(&mut world, 9);
+    let all = defragment(&mut world, 9, Allowance::STEPS);
     let fixed = world.workloads.named("fixed").unwrap();
     assert!(all.moves.iter().all(|step| step.member.workload != fixed));
-    assert!(defragment(&mut world, 0).moves.is_empty());
+    assert!(defragment(&mut world, 0, Allowance::STEPS).moves.is_empty());
 }
 
 #[test]
@@ -247,4 +247,133 @@ fn a_running_workload_tells_its_groups() {
     let gang = gang_of(world.workloads.workload(id).unwrap());
     let counts: Vec<_> = gang.groups.iter().map(|group| (group.count, group.min)).collect();
     assert_eq!(counts, [(3, 2), (1, 0)]);
+}
+
+#[test]
+fn a_failed_member_without_a_new_place_leaves_and_holds_nothing() {
+    let mut world = world(&[4], 1);
+    let mut gang = Gang::new("gang", whole(1), 4);
+    gang.groups[0].min = 3;
+    let shape = gang.groups[0].shape.as_ref().clone();
+    let id = run(&mut world, gang.profile.clone(), 3, &shape, &[0, 1, 2, 3]);
+    // A node is lost, and a process on another fails: one place for two, which is enough.
+    let plan = replace(&mut world, &gang, &[1], &[0], &Leave::nothing()).unwrap();
+    assert_eq!(ranks(&plan), [0]);
+    assert_eq!(plan.evictions, [MemberId { workload: id, member: 1 }]);
+    assert_eq!(plan.cost.of(Unit::PodsDisturbed), 0, "who is dead is not disturbed");
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(nodes_of(&world, id), [Some(1), None, Some(2), Some(3)]);
+    assert_eq!(world.cluster.totals().used_milli, 3000, "the dead hold nothing");
+    // Nobody has to be placed: the next one that fails leaves all the same.
+    gang.groups[0].min = 2;
+    let plan = replace(&mut world, &gang, &[], &[1, 0], &Leave::nothing()).unwrap();
+    assert!(plan.placements.is_empty());
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(nodes_of(&world, id), [None, None, Some(2), Some(3)]);
+}
+
+#[test]
+fn a_gang_that_starts_anew_with_fewer_members_leaves_nobody_behind() {
+    let mut world = world(&[3, 2], 1);
+    let mut gang = in_a_rack("gang", 1, 3);
+    gang.groups[0].min = 2;
+    let shape = gang.groups[0].shape.as_ref().clone();
+    let id = run(&mut world, gang.profile.clone(), 2, &shape, &[0, 1, 2]);
+    let leave = Leave { may_move_all: true, ..Leave::nothing() };
+    let plan = replace(&mut world, &gang, &[], &[0, 1], &leave).unwrap();
+    assert_eq!((ranks(&plan).len(), plan.evictions.len()), (2, 1));
+    apply(&mut world, &gang, &plan).unwrap();
+    assert_eq!(nodes_of(&world, id), [Some(3), Some(4), None]);
+    assert_eq!(world.cluster.totals().used_milli, 2000);
+}
+
+#[test]
+fn growth_that_makes_no_sense_is_refused() {
+    let mut world = world(&[3], 4);
+    let mut gang = Gang::new("gang", whole(1), 2);
+    start(&mut world, &gang);
+    let ask = |world: &mut World, gang: &Gang, group, by| {
+        let mut solver = Solver::default();
+        let answer = grow(world, &mut means(&mut solver), gang, group, by, &Allowance::nothing());
+        match answer {
+            Err(Refusal { reason: Reason::Request(error), .. }) => Some(error),
+            _ => None,
+        }
+    };
+    assert!(ask(&mut world, &gang, 0, 1).is_none());
+    let error = ask(&mut world, &gang, 0, u32::MAX).unwrap();
+    assert!(matches!(error, GangError::TooMany { .. }), "{error}");
+    let error = ask(&mut world, &gang, 0, MOST_MEMBERS).unwrap();
+    assert!(matches!(error, GangError::TooMany { .. }), "{error}");
+    let error = ask(&mut world, &gang, 7, 1).unwrap();
+    assert_eq!(error.to_string(), "gang \"gang\" has 1 groups, none of them number 7");
+    gang.groups[0].segment = Some(crate::gang::Segment { size: 0, level: RACK });
+    let error = ask(&mut world, &gang, 0, 1).unwrap();
+    assert!(matches!(error, GangError::UnevenSegments { .. }), "{error}");
+    gang.groups[0].segment = None;
+    gang.groups[0].count = u32::MAX;
+    assert!(ask(&mut world, &gang, 0, 1).is_some());
+}
+
+#[test]
+fn a_gang_of_several_groups_goes_whole_and_its_groups_stay_in_their_domains() {
+    let mut world = world(&[2, 2], 2);
+    let mut gang = Gang::new("gang", whole(1), 3);
+    gang.groups[0].min = 1;
+    gang.groups.insert(0, Gang::new("", whole(1), 1).groups[0].clone());
+    gang.groups[0].name = "leader".into();
+    let id = start(&mut world, &gang);
+    let bonds = world.workloads.workload(id).unwrap().bonds;
+    assert_eq!((bonds.is_whole, bonds.is_fixed), (true, false));
+    pod(&mut world, "other", 9, 2, 2);
+    pod(&mut world, "another", 9, 2, 3);
+    // Two members are above the minimum, but one of them might be the leader.
+    let mut new = Gang::new("new", whole(1), 1);
+    new.profile.priority = 1;
+    let plan = preempt_for(&mut world, &mut means(&mut Solver::default()), &new).unwrap();
+    assert_eq!(plan.evictions.len(), 4, "{plan:?}");
+}
+
+#[test]
+fn segments_are_not_torn_apart_by_moves() {
+    let mut world = world(&[1, 1], 4);
+    let mut gang = Gang::new("gang", whole(1), 2);
+    gang.groups[0].segment = Some(crate::gang::Segment { size: 2, level: RACK });
+    let id = start(&mut world, &gang);
+    assert!(world.workloads.workload(id).unwrap().bonds.is_fixed);
+    let home = nodes_of(&world, id)[0].unwrap();
+    let fixed = Profile { is_movable: false, priority: 9, ..Profile::new("fixed") };
+    run(&mut world, fixed, 1, &whole(3), &[1 - home]);
+    // Three GPUs are free, and would be on one node if a member left the other's rack.
+    let wide = Gang::new("wide", whole(3), 1);
+    let ask = |world: &mut World| {
+        let mut solver = Solver::default();
+        admit_by_defragmentation(world, &mut means(&mut solver), &wide, 9).map(|plan| plan.moves)
+    };
+    assert!(ask(&mut world).is_err());
+    assert!(defragment(&mut world, 9, Allowance::STEPS).moves.is_empty());
+    // Two pods that are nothing to each other may part.
+    let evictions = (0..2).map(|member| MemberId { workload: id, member }).collect();
+    apply_moves(&mut world, &Plan { evictions, ..Plan::default() }).unwrap();
+    run(&mut world, Profile::new("loose"), 1, &whole(1), &[home, home]);
+    assert_eq!(ask(&mut world).unwrap().len(), 1);
+    // A level that the gang requires as a whole is no tighter than what its profile tells.
+    let mut one = in_a_rack("one", 1, 2);
+    one.groups[0].topology.required = Some(RACK);
+    assert_eq!(crate::workload::Bonds::of(&one), crate::workload::Bonds::default());
+}
+
+#[test]
+fn defragmentation_ends_when_its_steps_are_spent() {
+    let mut world = world(&[2, 2], 4);
+    for node in 0..4 {
+        pod(&mut world, &format!("p{node}"), 0, 1, node);
+    }
+    let all = defragment(&mut world, 99, Allowance::STEPS);
+    assert_eq!(all.moves.len(), 3);
+    assert!(all.steps > 0);
+    let some = defragment(&mut world, 99, all.steps / 3);
+    assert!(some.moves.len() < 3, "{some:?}");
+    assert!(some.steps < all.steps);
+    assert!(defragment(&mut world, 99, 0).moves.is_empty());
 }

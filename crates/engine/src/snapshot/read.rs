@@ -16,7 +16,7 @@ use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId, Topology, TopologyError};
-use crate::workload::{Member, Profile, TopologyWish, Workload, Workloads};
+use crate::workload::{Bonds, Member, Profile, TopologyWish, Workload, Workloads};
 
 /// Most of any one amount: far above any machine, far below an overflow of sums.
 const MOST: i64 = 1 << 40;
@@ -125,7 +125,12 @@ impl Snapshot {
         }
         let at = |place: String| move |misfit| SnapshotError::Misfit { place, misfit };
         let mut cluster =
-            Cluster::new(self.models.clone(), nodes).map_err(at("nodes".to_owned()))?;
+            Cluster::new(self.models.clone(), Vec::new()).map_err(at("models".to_owned()))?;
+        // In the order of the document, which is that of the ids: ties are decided as they were.
+        for node in &nodes {
+            let name = format!("node {:?}", node.name);
+            cluster.add_node(node).map_err(at(name))?;
+        }
         for node in &self.nodes {
             let Some(id) = cluster.node_named(&node.name) else { continue };
             let place = || format!("node {:?}", node.name);
@@ -215,7 +220,8 @@ impl Snapshot {
             members[rank] = Some(Member { shape: Arc::clone(shape), placement: placed });
         }
         let profile = profile(&form.profile, &world.topology)?;
-        let workload = Workload { profile, min_members: form.min_members, members };
+        let bonds = Bonds { is_whole: form.whole, is_fixed: form.fixed };
+        let workload = Workload { profile, min_members: form.min_members, bonds, members };
         let added = world.workloads.add(workload);
         added.map(drop).ok_or_else(|| SnapshotError::Twice { place: place() })
     }
@@ -291,6 +297,10 @@ fn shape(
                 let wanted = format!("at most {WHOLE}, a whole GPU");
                 return Err(amount(place(), "milli", (*milli).into(), wanted));
             }
+            if *milli == 0 && *memory_mib == 0 {
+                let wanted = "above 0, or memoryMib above 0: a share is of something".to_owned();
+                return Err(amount(place(), "milli", 0, wanted));
+            }
             if *memory_mib == 0 {
                 GpuDemand::of(*count, *milli)
             } else {
@@ -328,7 +338,10 @@ fn placed(
     let part = |part: &PartForm| GpuPart {
         gpu: part.gpu,
         milli: part.milli,
-        slices: part.start.map_or(Slices::NONE, |start| Slices::range(start, part.size)),
+        slices: part.start.map_or(Slices::NONE, |start| {
+            let engines = if part.media { Slices::MEDIA } else { Slices::NONE };
+            Slices::range(start, part.size).plus(engines)
+        }),
         memory_mib: part.memory_mib,
     };
     Ok(Placement { node, gpus: form.gpus.iter().map(part).collect() })

@@ -1,4 +1,5 @@
 use super::*;
+use crate::workload::Bonds;
 
 const DOCUMENT: &str = r#"{
   "version": 1,
@@ -16,7 +17,7 @@ const DOCUMENT: &str = r#"{
   ],
   "running": [{
     "profile": {"name": "train", "tenant": "blue", "priority": 5, "notMovable": true, "required": "rack"},
-    "minMembers": 2,
+    "minMembers": 2, "whole": true, "fixed": true,
     "shapes": [{"gpus": {"whole": {"count": 1}}}, {"gpus": {"mig": {"count": 1, "profile": "1g.10gb"}}}],
     "members": [
       {"rank": 0, "node": "a", "gpus": [{"gpu": 0, "milli": 1000, "memoryMib": 80000}]},
@@ -47,6 +48,7 @@ fn a_world_that_is_written_and_read_is_the_same() {
     let train = world.workloads.named("train").unwrap();
     let train = world.workloads.workload(train).unwrap();
     assert_eq!((train.member_count(), train.members.len()), (2, 3));
+    assert_eq!(train.bonds, Bonds { is_whole: true, is_fixed: true });
     let gangs = document.gangs(&world).unwrap();
     assert_eq!((gangs[0].count(), gangs[0].min()), (4, 2));
     assert_eq!(Snapshot::of(&world, &gangs), document);

@@ -10,7 +10,7 @@ use super::{
 use crate::World;
 use crate::cluster::Cluster;
 use crate::gang::Gang;
-use crate::gpu::{ModelId, ModelSet};
+use crate::gpu::{ModelId, ModelSet, Slices};
 use crate::node::NodeClass;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{LevelId, Topology};
@@ -103,6 +103,8 @@ fn running(workload: &Workload, world: &World) -> WorkloadForm {
     WorkloadForm {
         profile: profile_form(&workload.profile, &world.topology),
         min_members: workload.min_members,
+        whole: workload.bonds.is_whole,
+        fixed: workload.bonds.is_fixed,
         shapes: shapes.into_iter().map(|shape| shape_form(shape, &world.cluster)).collect(),
         members,
     }
@@ -113,8 +115,9 @@ fn member_form(rank: u32, shape: usize, member: &Member, cluster: &Cluster) -> M
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,
-        start: u8::try_from(part.slices.0.trailing_zeros()).ok().filter(|start| *start < 16),
-        size: u8::try_from(part.slices.0.count_ones()).unwrap_or(u8::MAX),
+        start: part.slices.first(),
+        size: part.slices.count(),
+        media: part.slices.overlaps(Slices::MEDIA),
     };
     MemberForm {
         rank,

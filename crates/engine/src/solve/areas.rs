@@ -1,10 +1,12 @@
 //! Where a whole gang may be: tiers of levels, and the areas of each that are worth a try.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::cluster::Cluster;
 use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::solve::Request;
@@ -57,6 +59,22 @@ pub(crate) fn roots(topology: &Topology, request: &Request<'_>, level: LevelId) 
     }
     let inside = topology.at(level).map(|(id, _)| id);
     inside.filter(|id| is_within(topology, *id, within) && has_pins(*id)).collect()
+}
+
+/// Domains of a level within roots that are all of one level, this one or a looser one.
+fn domains_in<'a>(
+    topology: &'a Topology,
+    roots: &[DomainId],
+    level: LevelId,
+) -> impl Iterator<Item = Area> + use<'a> {
+    let above = roots.first().map(|root| topology.domain(*root).level);
+    let roots: BTreeSet<DomainId> = roots.iter().copied().collect();
+    let is_inside = move |id: &DomainId| {
+        let mut up = topology.ancestors(*id);
+        let root = up.find(|up| Some(topology.domain(*up).level) == above);
+        root.is_some_and(|root| roots.contains(&root))
+    };
+    topology.at(level).map(|(id, _)| id).filter(is_inside).map(Area::domain)
 }
 
 /// How near an area is to the pinned members: how many of them it has, then its parent, and so on.
@@ -130,10 +148,8 @@ impl Case<'_> {
             if found.len() >= most {
                 break;
             }
-            let domains = topology.at(level).map(|(id, _)| id);
-            let inside =
-                domains.filter(|id| roots.iter().any(|root| is_within(topology, *id, *root)));
-            found.extend(self.best(inside.map(Area::domain), goal, most - found.len()));
+            let inside = domains_in(topology, roots, level);
+            found.extend(self.best(inside, goal, most - found.len()));
         }
         let roomiest =
             roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));
@@ -142,6 +158,34 @@ impl Case<'_> {
             && !found.contains(&area)
         {
             found.push(area);
+        }
+        found
+    }
+
+    /// All areas within these roots in which the gang may fit: nodes, of those that are alike the
+    /// first, then domains from the tightest level.
+    pub(crate) fn all_areas(
+        &self,
+        cluster: &Cluster,
+        roots: &[DomainId],
+        goal: &Goal,
+    ) -> Vec<Area> {
+        let Some(first) = roots.first() else { return Vec::new() };
+        let topology = self.topology;
+        let loosest = topology.domain(*first).level;
+        let mut seen = BTreeSet::new();
+        let nodes = self.nodes_in(roots).filter(|area| self.admits(area, goal)).filter(|area| {
+            let node = area.node.and_then(|at| topology.order().get(at as usize));
+            node.is_some_and(|node| {
+                let near = self.pins.on(*node);
+                seen.insert((cluster.state(*node), area.domain, near))
+            })
+        });
+        let mut found: Vec<Area> = nodes.collect();
+        let levels = u8::try_from(topology.levels().len()).unwrap_or(u8::MAX);
+        for level in (loosest.0..levels).rev().map(LevelId) {
+            let inside = domains_in(topology, roots, level);
+            found.extend(inside.filter(|area| self.admits(area, goal)));
         }
         found
     }

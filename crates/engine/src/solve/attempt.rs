@@ -166,9 +166,7 @@ impl Attempt<'_, '_> {
         }
         let mut loose = self.goal.loose[group];
         if self.goal.is_elastic {
-            let size = need.segment.map_or(1, |segment| segment.size);
-            let wanted = need.min.saturating_sub(in_runs).div_ceil(size).saturating_mul(size);
-            loose = loose.max(wanted);
+            loose = loose.max(need.loose_beside(in_runs));
             // Nobody else is to be served: take all that fits at once, which lies better than a
             // few first and others later.
             if case.needs.len() == 1 {
@@ -290,7 +288,7 @@ impl Attempt<'_, '_> {
 }
 
 /// Places so many members on a node; none, with nothing placed, if they do not fit.
-fn place_on(
+pub(crate) fn place_on(
     trial: &mut Trial<'_>,
     node: NodeId,
     need: &Need,

@@ -66,7 +66,9 @@ impl Goal {
 
     /// Whether nobody of a group must be placed.
     pub(crate) fn is_free(&self, group: usize, need: &Need) -> bool {
-        self.loose[group] == 0 && (need.runs.is_empty() || !self.has_runs[group])
+        // Runs that may be left out count as placed in what is loose: somebody must be there all
+        // the same.
+        need.min == 0 && self.loose[group] == 0 && (need.runs.is_empty() || !self.has_runs[group])
     }
 
     /// Members of each group, runs included.

@@ -14,7 +14,7 @@ use crate::placement::Placement;
 use crate::solve::areas::Area;
 use crate::solve::attempt::Budget;
 use crate::solve::case::{Case, Goal};
-use crate::solve::need::{Home, is_within};
+use crate::solve::need::{Home, Need, is_within};
 use crate::solve::picks;
 use crate::solve::room::common;
 use crate::topology::DomainId;
@@ -39,12 +39,40 @@ struct Series {
     has_segments: bool,
 }
 
+/// Runs of which each choice is searched; of more, all of them and none.
+const MOST_CHOSEN: usize = 6;
+
+/// Which runs of a group are placed, as bits, and how many loose members beside them.
+fn choices(need: &Need, has_runs: bool, loose: u32) -> Vec<(u64, u32)> {
+    let all = match need.runs.len() {
+        0 => return vec![(0, loose)],
+        _ if has_runs => return vec![(u64::MAX, loose)],
+        runs if runs > MOST_CHOSEN => vec![u64::MAX, 0],
+        runs => (0..1_u64 << runs).rev().collect(),
+    };
+    let beside = |chosen: u64| {
+        let runs = need.runs.iter().enumerate().filter(|(run, _)| is_chosen(chosen, *run));
+        let in_runs: usize = runs.map(|(_, run)| run.ranks.len()).sum();
+        let in_runs = u32::try_from(in_runs).unwrap_or(u32::MAX);
+        (chosen, need.loose_beside(in_runs).max(loose))
+    };
+    // Too few members are left where too many runs are left out.
+    let is_possible = |(_, loose): &(u64, u32)| *loose as usize <= need.ranks.len();
+    all.into_iter().map(beside).filter(is_possible).collect()
+}
+
+fn is_chosen(chosen: u64, run: usize) -> bool {
+    chosen == u64::MAX || chosen >> run & 1 == 1
+}
+
 struct Search<'a, 't> {
     case: &'a Case<'a>,
     trial: Trial<'t>,
     /// Group, rank and place of the members so far.
     placed: Vec<(u32, u32, Placement)>,
     budget: &'a mut Budget,
+    /// By group: positions that had room for a member when the search began; trials only take.
+    open: Vec<Vec<u32>>,
     is_cut: bool,
 }
 
@@ -58,14 +86,25 @@ pub(crate) fn search(
 ) -> Outcome {
     /// Most members for which it is worth to begin, and deep recursion can be borne.
     const MOST: u32 = 256;
-    if goal.members(&case.needs).sum::<u32>() > MOST {
+    let members = goal.members(&case.needs).zip(&case.needs);
+    let most = members.map(|(count, need)| count.max(need.run_count()).max(need.loose_beside(0)));
+    if most.fold(0, u32::saturating_add) > MOST {
         return Outcome::Unknown;
     }
-    let mut search =
-        Search { case, trial: Trial::new(cluster), placed: Vec::new(), budget, is_cut: false };
-    // Which of the runs should be left out is not searched.
-    let has_choice =
-        case.needs.iter().zip(&goal.has_runs).any(|(need, has)| !need.runs.is_empty() && !has);
+    let positions = area.positions(case.topology);
+    let open = case.rooms.iter().map(|room| {
+        let has_room = |at: &u32| room.counts.get(*at as usize).is_some_and(|count| *count > 0);
+        positions.clone().filter(has_room).collect()
+    });
+    let open = open.collect();
+    let (trial, placed) = (Trial::new(cluster), Vec::new());
+    let mut search = Search { case, trial, placed, budget, open, is_cut: false };
+    // Of many runs not every choice is searched.
+    let is_partial = case
+        .needs
+        .iter()
+        .zip(&goal.has_runs)
+        .any(|(need, has_runs)| !has_runs && need.runs.len() > MOST_CHOSEN);
     let is_found = search.groups(0, area, goal);
     if is_found {
         let mut placed: Vec<Placed> = search
@@ -75,7 +114,7 @@ pub(crate) fn search(
             .collect();
         placed.sort_by_key(|one| one.rank);
         Outcome::Found(placed)
-    } else if search.is_cut || has_choice {
+    } else if search.is_cut || is_partial {
         Outcome::Unknown
     } else {
         Outcome::None
@@ -90,11 +129,15 @@ impl Search<'_, '_> {
         if goal.is_free(group, need) {
             return self.groups(next + 1, area, goal);
         }
-        for domain in self.domains_of(group, area) {
-            let own = Area::domain(domain);
+        let choices = choices(need, goal.has_runs[group], goal.loose[group]);
+        let domains = self.domains_of(group, area);
+        let ways = domains.iter().flat_map(|domain| choices.iter().map(move |one| (domain, one)));
+        for (domain, (chosen, loose)) in ways {
+            let own = Area::domain(*domain);
             let mut series = Vec::new();
             let mut is_possible = true;
-            for run in need.runs.iter().filter(|_| goal.has_runs[group]) {
+            let runs = need.runs.iter().enumerate();
+            for (_, run) in runs.filter(|(run, _)| is_chosen(*chosen, *run)) {
                 let place = run.domain.and_then(|domain| common(case.topology, &own, domain));
                 match place {
                     Some(place) => series.push(Series {
@@ -108,13 +151,13 @@ impl Search<'_, '_> {
             }
             series.push(Series {
                 group,
-                ranks: need.ranks.iter().copied().take(goal.loose[group] as usize).collect(),
+                ranks: need.ranks.iter().copied().take(*loose as usize).collect(),
                 positions: own.positions(case.topology),
                 has_segments: need.segment.is_some(),
             });
             if is_possible
                 && self.series(&series, 0, &mut |search: &mut Self| {
-                    search.has_room(next + 1, area, goal) && search.groups(next + 1, area, goal)
+                    search.has_room(next + 1, goal) && search.groups(next + 1, area, goal)
                 })
             {
                 return true;
@@ -149,23 +192,21 @@ impl Search<'_, '_> {
     }
 
     /// Whether the groups that are still to come have room, each by itself.
-    fn has_room(&mut self, next: usize, area: &Area, goal: &Goal) -> bool {
+    fn has_room(&mut self, next: usize, goal: &Goal) -> bool {
         let case = self.case;
-        let positions = area.positions(case.topology);
         for group in case.order.iter().skip(next) {
             let wanted = u64::from(goal.loose[*group]);
             let mut room = 0;
-            for position in positions.clone() {
+            for position in &self.open[*group] {
                 if room >= wanted {
                     break;
                 }
-                let node = case.topology.order()[position as usize];
-                if !case.forbidden.contains(&node) {
-                    let cluster = self.trial.cluster();
-                    let state = cluster.states().state(cluster.state(node));
-                    let shape = &case.needs[*group].shape;
-                    room += state.map_or(0, |state| u64::from(fit::times(cluster, state, shape)));
-                }
+                self.budget.steps += 1;
+                let node = case.topology.order()[*position as usize];
+                let cluster = self.trial.cluster();
+                let state = cluster.states().state(cluster.state(node));
+                let shape = &case.needs[*group].shape;
+                room += state.map_or(0, |state| u64::from(fit::times(cluster, state, shape)));
             }
             if room < wanted {
                 return false;
@@ -209,10 +250,12 @@ impl Search<'_, '_> {
         // Nodes in one state and one domain are alike as long as no rule names them.
         let mut seen: Vec<(StateId, DomainId)> = Vec::new();
         for position in from.max(within.start)..within.end {
-            let node: NodeId = case.topology.order()[position as usize];
-            if case.forbidden.contains(&node) {
+            // Forbidden nodes have none either.
+            if case.rooms[series.group].counts.get(position as usize).is_none_or(|room| *room == 0)
+            {
                 continue;
             }
+            let node: NodeId = case.topology.order()[position as usize];
             let kind = (self.trial.cluster().state(node), case.topology.home(node));
             if seen.contains(&kind) {
                 continue;
@@ -232,9 +275,7 @@ impl Search<'_, '_> {
                 self.is_cut = true;
                 return false;
             };
-            if !places.is_empty() {
-                seen.push(kind);
-            }
+            seen.push(kind);
             for placement in places {
                 if self.budget.is_spent() {
                     self.is_cut = true;

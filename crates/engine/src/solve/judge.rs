@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::World;
-use crate::decision::{Placed, Reason};
+use crate::decision::{Disturbance, Placed, Reason};
 use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::objective::{Unit, Vector};
+use crate::solve::NodeSet;
 use crate::solve::ranks::ring_hops;
 
 /// Says what placements cost, and which cost is less. The search asks it about each plan that it
@@ -16,7 +17,13 @@ pub trait Judge {
     /// What these placements cost. `world` is as it is without them. `placed` is in the order of
     /// ranks and has the members that are to be placed alone. Where members are pinned the search
     /// puts the hops of the ring through all members in the place of those that were answered.
-    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed]) -> Vector;
+    fn cost(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+    ) -> Vector;
 
     /// Which of two costs is less: a total preorder.
     fn compare(&self, one: &Vector, other: &Vector) -> Ordering;
@@ -25,8 +32,28 @@ pub trait Judge {
     /// if the two are equal.
     fn worse_in(&self, taken: &Vector, other: &Vector) -> Option<Unit>;
 
-    /// Whether a plan of this cost is allowed: the global constraints.
-    fn check(&self, world: &World, cost: &Vector) -> Result<(), Reason>;
+    /// Nodes that a second search leaves alone when a first one took too many of the free ones
+    /// ([`Reason::Spares`]).
+    fn kept_free(&self, world: &World) -> NodeSet {
+        let _ = world;
+        NodeSet::new()
+    }
+
+    /// Whether [`Self::check`] may deny anything that disturbs nobody.
+    fn has_limits(&self) -> bool {
+        true
+    }
+
+    /// Whether a plan of this cost is allowed: the global constraints. `world` is as it is without
+    /// it.
+    fn check(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+        cost: &Vector,
+    ) -> Result<(), Reason>;
 }
 
 /// The simplest judge: fewest hops, then the least that is left of GPUs on the nodes that are used,
@@ -35,7 +62,7 @@ pub trait Judge {
 pub struct Nearest;
 
 impl Judge for Nearest {
-    fn cost(&self, world: &World, _: &Gang, placed: &[Placed]) -> Vector {
+    fn cost(&self, world: &World, _: &Gang, placed: &[Placed], _: Disturbance<'_>) -> Vector {
         let mut cost = Vector::default();
         cost.set(
             Unit::Hops,
@@ -59,7 +86,18 @@ impl Judge for Nearest {
         [Unit::Hops, Unit::PackingPrice].into_iter().find(|unit| other.of(*unit) > taken.of(*unit))
     }
 
-    fn check(&self, _: &World, _: &Vector) -> Result<(), Reason> {
+    fn has_limits(&self) -> bool {
+        false
+    }
+
+    fn check(
+        &self,
+        _: &World,
+        _: &Gang,
+        _: &[Placed],
+        _: Disturbance<'_>,
+        _: &Vector,
+    ) -> Result<(), Reason> {
         Ok(())
     }
 }

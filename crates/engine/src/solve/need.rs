@@ -81,11 +81,17 @@ impl Need {
         self.segment.map_or(most, |segment| most / segment.size * segment.size)
     }
 
-    /// Members beyond the runs that must be placed at least.
+    /// Members beyond the runs that must be placed at least, whichever of the runs are.
     pub(crate) fn loose_min(&self) -> u32 {
-        let min = self.min.saturating_sub(self.run_count());
+        self.loose_beside(self.run_count()).min(len(&self.ranks))
+    }
+
+    /// Members beyond the runs that must be placed beside so many members of runs: whole segments,
+    /// perhaps more than there are.
+    pub(crate) fn loose_beside(&self, in_runs: u32) -> u32 {
+        let min = self.min.saturating_sub(in_runs);
         let size = self.segment.map_or(1, |segment| segment.size);
-        min.div_ceil(size).saturating_mul(size).min(len(&self.ranks))
+        min.div_ceil(size).saturating_mul(size)
     }
 }
 

@@ -77,14 +77,19 @@ fn of_group(
         let wanted = run.ranks.len() as u64;
         let place = run.domain.and_then(|domain| common(topology, &Area::domain(root), domain));
         let possible = place.as_ref().map_or(0, |place| case.rooms[group].count(place));
-        (possible < wanted).then(|| (place.map(|place| place.domain), wanted, possible))
+        (possible < wanted).then_some((place, wanted, possible))
     });
+    let measured = |yardstick| Room::measured(cluster, topology, need, case.forbidden, yardstick);
     if let Some((place, wanted, possible)) = run
         && roots.iter().all(|root| able[root.0 as usize] >= loose)
     {
         let level = need.segment.map_or(level, |segment| segment.level);
-        let within = place.map(|place| topology.path(place));
-        return FailedBound { group: name, wanted, possible, level, within, scarce: Scarce::Free };
+        let has = |yardstick| {
+            place.as_ref().is_some_and(|place| measured(yardstick).count(place) >= wanted)
+        };
+        let scarce = scarce(has(Yardstick::Empty), has);
+        let within = place.as_ref().map(|place| topology.path(place.domain));
+        return FailedBound { group: name, wanted, possible, level, within, scarce };
     }
     let best = best_of(roots.iter().copied(), able);
     // Where the group's own level is tighter, the best domain of that level.
@@ -100,24 +105,27 @@ fn of_group(
         _ => (level, best),
     };
     let possible = best.map_or(0, |best| able[best.0 as usize]);
-    let under = |yardstick| {
-        let room = Room::measured(cluster, topology, need, case.forbidden, yardstick);
-        room.able(topology, need)
-    };
+    let under = |yardstick| measured(yardstick).able(topology, need);
     let empty = under(Yardstick::Empty);
-    let scarce = match best {
-        Some(best) if roots.iter().any(|root| empty[root.0 as usize] >= loose) => {
-            let has = |yardstick| under(yardstick)[best.0 as usize] >= loose;
-            match (has(Yardstick::GpusAlone), has(Yardstick::PlainAlone)) {
-                (true, _) => Scarce::PlainResources,
-                (false, true) => Scarce::Gpus,
-                (false, false) => Scarce::Free,
-            }
-        }
-        _ => Scarce::Capacity,
-    };
+    let would_fit = roots.iter().any(|root| empty[root.0 as usize] >= loose);
+    let scarce = scarce(would_fit, |yardstick| {
+        best.is_some_and(|best| under(yardstick)[best.0 as usize] >= loose)
+    });
     let within = best.filter(|best| *best != Topology::ROOT).map(|best| topology.path(best));
     FailedBound { group: name, wanted: loose, possible, level, within, scarce }
+}
+
+/// What is scarce, given whether there is room by a yardstick.
+fn scarce(is_enough_if_empty: bool, has: impl Fn(Yardstick) -> bool) -> Scarce {
+    if !is_enough_if_empty {
+        Scarce::Capacity
+    } else if has(Yardstick::GpusAlone) {
+        Scarce::PlainResources
+    } else if has(Yardstick::PlainAlone) {
+        Scarce::Gpus
+    } else {
+        Scarce::Free
+    }
 }
 
 /// The bound of all groups together in a domain.
@@ -208,13 +216,18 @@ pub(crate) fn changes(
 }
 
 /// How many nodes would have to be added, like the one that would hold the most members if it were
-/// empty; the first of equals. None where the pinned members are in the way, no node will do, or
-/// there are several groups, whose needs together are not known without a search.
+/// empty; the first of equals. None where the pinned members are in the way (no domain has them
+/// all, or the group's wish does not), no node will do, or there are several groups, whose needs together are not known without a search.
 pub(crate) fn more_nodes(
     case: &Case<'_>,
     cluster: &Cluster,
+    request: &Request<'_>,
     bound: &FailedBound,
 ) -> Option<Remedy> {
+    let level = request.gang.profile.topology.required.unwrap_or_default();
+    if areas::roots(case.topology, request, level).is_empty() {
+        return None;
+    }
     let at = case.gang.groups.iter().position(|group| group.name == bound.group)?;
     let (need, topology) = (&case.needs[at], case.topology);
     if case.needs.len() > 1 || need.home == Home::Nowhere || !need.runs.is_empty() {

@@ -1,4 +1,4 @@
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use super::*;
 
@@ -14,6 +14,18 @@ fn parse(line: &str) -> Result<ReplayArgs, String> {
         Whole::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
     let SimCommand::Replay(args) = whole.args.command else { panic!("not replay") };
     Ok(*args)
+}
+
+#[test]
+fn the_definition_is_sound_and_every_option_says_what_it_is() {
+    Whole::command().debug_assert();
+    for command in Whole::command().get_subcommands() {
+        assert!(command.get_about().is_some(), "{} has no text", command.get_name());
+        for argument in command.get_arguments() {
+            let name = argument.get_id();
+            assert!(argument.get_help().is_some(), "{name} of {} has none", command.get_name());
+        }
+    }
 }
 
 fn seeds(line: &str) -> Vec<i64> {

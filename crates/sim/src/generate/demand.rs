@@ -33,10 +33,10 @@ pub(super) fn shape(kind: Kind, machine: &Description, random: &mut Random) -> O
                 .model
                 .mig
                 .iter()
-                .map(|profile| match (profile.most, profile.size) {
-                    (None, 1) => (5, &*profile.name),
-                    (None, 2) => (3, &*profile.name),
-                    (None, 4) => (2, &*profile.name),
+                .map(|profile| match (profile.has_media, profile.size) {
+                    (false, 1) => (5, &*profile.name),
+                    (false, 2) => (3, &*profile.name),
+                    (false, 4) => (2, &*profile.name),
                     _ => (0, &*profile.name),
                 })
                 .collect();

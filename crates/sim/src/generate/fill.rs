@@ -3,6 +3,7 @@
 //! The largest come first and the small ones go where drawn nodes have room, so that GPUs are
 //! fragmented as in clusters that have run for a while. The list is then put in any order.
 
+use octavo_engine::gpu::Slices;
 use octavo_engine::snapshot::{
     MemberForm, PartForm, ProfileForm, ShapeForm, Snapshot, WorkloadForm,
 };
@@ -149,7 +150,9 @@ impl Fill<'_> {
             _ => 0,
         };
         let shapes: Vec<ShapeForm> = vec![demand::form(shape)];
-        self.running.push((kind, WorkloadForm { profile, min_members, shapes, members }));
+        let form =
+            WorkloadForm { profile, min_members, whole: false, fixed: false, shapes, members };
+        self.running.push((kind, form));
         Some(())
     }
 
@@ -187,12 +190,12 @@ impl Fill<'_> {
 }
 
 fn part(part: &octavo_engine::GpuPart) -> PartForm {
-    let is_cut = !part.slices.is_empty();
     PartForm {
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,
-        start: is_cut.then(|| u8::try_from(part.slices.0.trailing_zeros()).unwrap_or_default()),
-        size: u8::try_from(part.slices.0.count_ones()).unwrap_or_default(),
+        start: part.slices.first(),
+        size: part.slices.count(),
+        media: part.slices.overlaps(Slices::MEDIA),
     }
 }

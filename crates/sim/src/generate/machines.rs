@@ -57,16 +57,16 @@ pub struct Description {
     hazard_ppm: u32,
 }
 
-/// Name, thousandths of compute, memory slices, starts and most instances of the MIG profiles of a
+/// Name, thousandths of compute, memory slices, starts, and media engines of the MIG profiles of a
 /// GPU of seven compute and eight memory slices; the order is that of their memory in the tables.
-const MIG: [(u16, u8, &[u8], Option<u8>); 7] = [
-    (142, 1, &[0, 1, 2, 3, 4, 5, 6], None),
-    (142, 1, &[0, 1, 2, 3, 4, 5, 6], Some(1)),
-    (142, 2, &[0, 2, 4, 6], None),
-    (285, 2, &[0, 2, 4], None),
-    (428, 4, &[0, 4], None),
-    (571, 4, &[0], None),
-    (1000, 8, &[0], None),
+const MIG: [(u16, u8, &[u8], bool); 7] = [
+    (142, 1, &[0, 1, 2, 3, 4, 5, 6], false),
+    (142, 1, &[0, 1, 2, 3, 4, 5, 6], true),
+    (142, 2, &[0, 2, 4, 6], false),
+    (285, 2, &[0, 2, 4], false),
+    (428, 4, &[0, 4], false),
+    (571, 4, &[0], false),
+    (1000, 8, &[0], false),
 ];
 
 /// Name and MiB of each profile, in the order of [`MIG`], which is that of the names.
@@ -240,13 +240,13 @@ fn model(
 ) -> GpuModel {
     let shapes = MIG.iter().zip(profiles.into_iter().flatten());
     let mut mig: Vec<_> = shapes
-        .map(|((milli, size, starts, most), (name, memory_mib))| MigProfile {
+        .map(|((milli, size, starts, has_media), (name, memory_mib))| MigProfile {
             name: (*name).to_owned(),
             milli: *milli,
             memory_mib: *memory_mib,
             size: *size,
             starts: starts.to_vec(),
-            most: *most,
+            has_media: *has_media,
         })
         .collect();
     mig.sort();

@@ -8,7 +8,7 @@ use octavo_engine::decision::{Reason, Refusal, Remedy};
 use octavo_engine::disturb::{self, Allowance};
 use octavo_engine::explain::{self, Explanation, RemedySaid};
 use octavo_engine::fragmentation::{Left, Typical};
-use octavo_engine::objective::cost::{Disturbance, Measured, Meter, PolicyJudge};
+use octavo_engine::objective::cost::{Measured, Meter, PolicyJudge};
 use octavo_engine::objective::fairness::FairShares;
 use octavo_engine::repair::{self, Means};
 use octavo_engine::snapshot::Snapshot;
@@ -16,7 +16,6 @@ use octavo_engine::solve::{NodeSet, Pinned, Request, Solver};
 use octavo_engine::{Cluster, Gang, Shape, World};
 
 use super::failed::{self, Loss};
-use super::spared;
 use super::{API_VERSION, Answer, Answers, Question, WhatifError, asked, hash};
 
 /// Answers a question. The same document and question give the same bytes.
@@ -87,26 +86,13 @@ impl Asker<'_> {
         let judge = PolicyJudge::new(world, policy, &figures, &shares, meter)?;
         let allowance = self.question.allowance(gang);
         let solver = &mut self.solver;
-        let mut admit = |world: &mut World, forbidden: &NodeSet| {
-            let request = Request { gang, pinned, forbidden, within: None };
-            let mut means = Means { solver: &mut *solver, judge: &judge };
-            repair::admit(world, &mut means, &request, &allowance).and_then(|plan| {
-                let disturbance = Disturbance { moves: &plan.moves, evictions: &plan.evictions };
-                let (placed, cost) = (&plan.placements, &plan.cost);
-                match judge.check_decision(world, gang, placed, disturbance, cost) {
-                    Ok(()) => Ok(plan),
-                    Err(reason) => {
-                        Err(Refusal { remedy: raised(&reason), reason, steps: plan.steps })
-                    }
-                }
-            })
-        };
         let all = NodeSet::new();
-        let mut found = admit(world, &all);
-        if let Err(Refusal { reason: Reason::Spares { .. }, .. }) = &found {
-            let kept = spared::kept(world, policy);
-            found = admit(world, &kept).or(found);
-        }
+        let request = Request { gang, pinned, forbidden: &all, within: None };
+        let mut means = Means { solver: &mut *solver, judge: &judge };
+        let found = repair::admit(world, &mut means, &request, &allowance).map_err(|refusal| {
+            let remedy = raised(&refusal.reason).or(refusal.remedy);
+            Refusal { remedy, ..refusal }
+        });
         let mut disturbance = None;
         if let (Err(refusal), true) = (&found, policy.is_preempting())
             && !matches!(refusal.reason, Reason::Spares { .. } | Reason::Constraint { .. })

@@ -3,18 +3,18 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Figures, Meter, cents, expected_loss, is_spare};
+use super::{Change, Figures, Meter, cents, expected_loss, is_spare, spared};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
-use crate::decision::{Move, Placed, Reason};
+use crate::decision::{Disturbance, Move, Placed, Reason};
 use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
 use crate::objective::{Unit, Vector, energy};
 use crate::resources::Resources;
-use crate::solve::{Judge, ring_hops};
+use crate::solve::{Judge, NodeSet, ring_hops};
 use crate::topology::{DomainId, LevelId};
 use crate::workload::{MemberId, Profile, Workload, WorkloadId};
 
@@ -28,15 +28,6 @@ pub struct PolicyJudge<'a> {
     meter: &'a Meter,
     /// Spare nodes wanted in each domain of a level.
     spares: Vec<(LevelId, i64)>,
-}
-
-/// What a decision does beside placing the members that are asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Disturbance<'a> {
-    /// Members of running workloads that are restarted elsewhere.
-    pub moves: &'a [Move],
-    /// Members of running workloads that must go.
-    pub evictions: &'a [MemberId],
 }
 
 impl<'a> PolicyJudge<'a> {
@@ -151,15 +142,15 @@ impl<'a> PolicyJudge<'a> {
         cost
     }
 
-    /// Whether a decision is allowed in every respect: as [`Judge::check`] says by its cost, and by
-    /// the nodes that it leaves free.
+    /// Whether a decision is allowed in every respect: by its cost, and by the nodes that it leaves
+    /// free.
     pub fn check_change(
         &self,
         world: &World,
         change: &Change,
         cost: &Vector,
     ) -> Result<(), Reason> {
-        self.check(world, cost)?;
+        self.check_limits(cost)?;
         let cluster = &world.cluster;
         let gone = change.states(cluster).map(|(node, before, after)| {
             (node, i64::from(is_spare(cluster, &after)) - i64::from(is_spare(cluster, before)))
@@ -167,16 +158,34 @@ impl<'a> PolicyJudge<'a> {
         self.check_spares(world, gone.filter(|(_, more)| *more != 0))
     }
 
-    /// As [`Self::check_change`], for a plan.
-    pub fn check_decision(
-        &self,
-        world: &World,
-        gang: &Gang,
-        placed: &[Placed],
-        disturbance: Disturbance<'_>,
-        cost: &Vector,
-    ) -> Result<(), Reason> {
-        self.check_change(world, &change(world, gang, placed, disturbance), cost)
+    /// Whether the limits of the policy allow what a decision costs. Limits count only against what
+    /// makes them worse.
+    pub(crate) fn check_limits(&self, cost: &Vector) -> Result<(), Reason> {
+        let constraints = self.policy.constraints();
+        let most_disturbed = match constraints.max_pods_disturbed {
+            _ if !self.policy.is_preempting() => Some(0),
+            most => most,
+        };
+        let limits = [
+            ("pods disturbed", Unit::PodsDisturbed, most_disturbed, 0),
+            ("watts", Unit::Watts, constraints.max_watts, self.meter.watts()),
+            (
+                "cents per hour",
+                Unit::CentsPerHour,
+                constraints.max_cents_per_hour,
+                self.meter.cents_per_hour(),
+            ),
+        ];
+        for (name, unit, most, now) in limits {
+            let found = now.saturating_add(cost.of(unit));
+            if let Some(most) = most
+                && cost.of(unit) > 0
+                && found > most
+            {
+                return Err(Reason::Constraint { unit: name, most, found });
+            }
+        }
+        Ok(())
     }
 
     /// Whether enough nodes stay free after so many more (fewer, if negative) are free of each
@@ -212,8 +221,25 @@ impl<'a> PolicyJudge<'a> {
 }
 
 impl Judge for PolicyJudge<'_> {
-    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed]) -> Vector {
-        self.decision_cost(world, gang, placed, Disturbance::default())
+    fn cost(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+    ) -> Vector {
+        self.decision_cost(world, gang, placed, disturbance)
+    }
+
+    fn has_limits(&self) -> bool {
+        let constraints = self.policy.constraints();
+        constraints.max_watts.is_some()
+            || constraints.max_cents_per_hour.is_some()
+            || !constraints.spares.is_empty()
+    }
+
+    fn kept_free(&self, world: &World) -> NodeSet {
+        spared::kept(world, self.policy)
     }
 
     fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
@@ -224,34 +250,15 @@ impl Judge for PolicyJudge<'_> {
         self.policy.worse_in(taken, other)
     }
 
-    /// Spare nodes are not looked at here, for the cost does not tell them
-    /// ([`PolicyJudge::check_decision`]).
-    fn check(&self, _: &World, cost: &Vector) -> Result<(), Reason> {
-        let constraints = self.policy.constraints();
-        let most_disturbed = match constraints.max_pods_disturbed {
-            _ if !self.policy.is_preempting() => Some(0),
-            most => most,
-        };
-        let limits = [
-            ("pods disturbed", Unit::PodsDisturbed, most_disturbed, 0),
-            ("watts", Unit::Watts, constraints.max_watts, self.meter.watts()),
-            (
-                "cents per hour",
-                Unit::CentsPerHour,
-                constraints.max_cents_per_hour,
-                self.meter.cents_per_hour(),
-            ),
-        ];
-        for (name, unit, most, now) in limits {
-            let found = now.saturating_add(cost.of(unit));
-            if let Some(most) = most
-                && cost.of(unit) > 0
-                && found > most
-            {
-                return Err(Reason::Constraint { unit: name, most, found });
-            }
-        }
-        Ok(())
+    fn check(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disturbance: Disturbance<'_>,
+        cost: &Vector,
+    ) -> Result<(), Reason> {
+        self.check_change(world, &change(world, gang, placed, disturbance), cost)
     }
 }
 

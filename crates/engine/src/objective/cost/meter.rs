@@ -2,7 +2,7 @@
 
 use crate::World;
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor};
+use crate::cluster::log::{Changes, Cursor, Identity};
 use crate::cluster::states::{NodeState, StateId};
 use crate::node::NodeId;
 use crate::objective::{cost, energy};
@@ -13,6 +13,8 @@ use crate::topology::{DomainId, Topology};
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     cursor: Cursor,
+    /// The cluster that the figures are of.
+    identity: Identity,
     /// By slot of the state; the stamp tells whether it is still that state.
     known: Vec<Option<(u32, Reading)>>,
     /// By node.
@@ -21,6 +23,8 @@ pub struct Meter {
     cents: i64,
     /// By domain.
     spares: Vec<i64>,
+    /// The topology that those are of.
+    topology: Option<Topology>,
 }
 
 /// Figures of a node.
@@ -35,10 +39,13 @@ impl Meter {
     /// Reads what changed.
     pub fn read(&mut self, world: &World) {
         let World { cluster, topology, .. } = world;
-        // A topology that was built anew moves nodes between domains.
-        let domains = topology.domains().count();
-        if self.spares.len() != domains {
-            *self = Self { spares: vec![0; domains], ..Self::default() };
+        // A topology that was built anew moves nodes between domains; of another cluster nothing
+        // that is known holds.
+        let identity = cluster.log().identity();
+        if self.topology.as_ref() != Some(topology) || self.identity != identity {
+            let domains = topology.domains().count();
+            let topology = Some(topology.clone());
+            *self = Self { identity, spares: vec![0; domains], topology, ..Self::default() };
         }
         match cluster.log().read(&mut self.cursor) {
             Changes::Nodes(nodes) => {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::World;
-use crate::decision::{Move, Placed, Reason};
+use crate::decision::{Disturbance, Move, Placed, Reason};
 use crate::gang::Gang;
 use crate::gpu::{GpuModel, Slices};
 use crate::node::{NodeClass, NodeSpec};
@@ -14,7 +14,7 @@ use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::solve::Judge;
 use crate::topology::{Level, Topology};
-use crate::workload::{Member, MemberId, Profile, Workload, Workloads};
+use crate::workload::{Bonds, Member, MemberId, Profile, Workload, Workloads};
 
 /// Two racks of two nodes; each node has two GPUs, 8 cores in two packages, and costs 100 cents per
 /// hour. `n0` fails the most often.
@@ -72,7 +72,7 @@ fn cost(world: &World, figures: &dyn Figures, places: &[Placement]) -> Vector {
     let count = u32::try_from(places.len()).unwrap();
     let mut gang = gang(3000, count);
     gang.profile.seconds_at_risk = 600;
-    judge.cost(world, &gang, &placed(places))
+    judge.cost(world, &gang, &placed(places), Disturbance::default())
 }
 
 fn run(world: &mut World, name: &str, tenant: &str, places: &[Placement]) {
@@ -83,7 +83,8 @@ fn run(world: &mut World, name: &str, tenant: &str, places: &[Placement]) {
     };
     let members = places.iter().map(member).collect();
     let profile = Profile { tenant: tenant.into(), ..Profile::new(name) };
-    world.workloads.add(Workload { profile, min_members: 1, members }).unwrap();
+    let bonds = Bonds::default();
+    world.workloads.add(Workload { profile, min_members: 1, bonds, members }).unwrap();
 }
 
 #[test]
@@ -210,7 +211,7 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
     assert_eq!(cost.of(Unit::CentsPerHour), 25);
     // The default tenant has its 1,000 and b lacks the 500 that it lost.
     assert_eq!(cost.of(Unit::FairnessDeficit), 500);
-    assert_eq!(judge.check_decision(&world, &gang(1000, 2), &placed, disturbance, &cost), Ok(()));
+    assert_eq!(judge.check(&world, &gang(1000, 2), &placed, disturbance, &cost), Ok(()));
 }
 
 #[test]
@@ -254,7 +255,7 @@ fn limits_hold_for_the_whole_cluster_and_only_against_what_makes_it_worse() {
         let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
         let mut cost = Vector::default();
         cost.set(unit, more);
-        judge.check(&world, &cost).map_err(|reason| reason.to_string())
+        judge.check_limits(&cost).map_err(|reason| reason.to_string())
     };
     let watts = |most, more| check(serde_json::json!({ "maxWatts": most }), Unit::Watts, more);
     assert_eq!(watts(400, 20), Ok(()));
@@ -290,11 +291,30 @@ fn spare_nodes_are_left_free_in_each_domain() {
         let count = u32::try_from(nodes.len()).unwrap();
         let placed = placed(&places);
         let none = Disturbance::default();
-        judge.check_decision(&world, &gang(1000, count), &placed, none, &Vector::default())
+        judge.check(&world, &gang(1000, count), &placed, none, &Vector::default())
     };
     assert_eq!(check(&[0]), Ok(()), "n0 is used already");
     assert_eq!(check(&[2]), Ok(()), "n3 stays free");
     let refused = Reason::Spares { domain: "rack r0".to_owned(), least: 1, found: 0 };
     assert_eq!(check(&[1]), Err(refused));
     assert!(check(&[2, 3]).is_err());
+}
+
+#[test]
+fn a_meter_that_is_asked_about_another_cluster_says_what_a_new_one_says() {
+    let first = world();
+    let mut second = first.clone();
+    let mut meter = Meter::default();
+    meter.read(&first);
+    let before = meter.watts();
+    second.cluster.place(&Resources::default(), &at(0, &[(0, 1000, 0)])).unwrap();
+    let mut fresh = Meter::default();
+    for world in [&second, &first, &second] {
+        meter.read(world);
+        fresh = Meter::default();
+        fresh.read(world);
+        assert_eq!(meter.watts(), fresh.watts());
+        assert_eq!(meter.cents_per_hour(), fresh.cents_per_hour());
+    }
+    assert_ne!(fresh.watts(), before);
 }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::ranked::{Candidate, Rule, truncated};
 use crate::cluster::Cluster;
+use crate::cluster::log::Identity;
 use crate::cluster::states::StateId;
 use crate::fit;
 use crate::fragmentation::{Left, Typical, without};
@@ -24,6 +25,8 @@ use crate::shape::{GpuDemand, Shape};
 #[derive(Clone, Debug)]
 pub struct Fgd {
     typical: Arc<Typical>,
+    /// The cluster whose states are known.
+    identity: Identity,
     /// Fragments by slot of the state, with the stamp they were computed for.
     fragments: Vec<Option<(u32, f64)>>,
 }
@@ -31,10 +34,14 @@ pub struct Fgd {
 impl Fgd {
     /// Measures by these typical pods.
     pub fn new(typical: Arc<Typical>) -> Self {
-        Self { typical, fragments: Vec::new() }
+        Self { typical, identity: Identity::default(), fragments: Vec::new() }
     }
 
-    fn fragment(&mut self, id: StateId, left: &Left<'_>) -> f64 {
+    fn fragment(&mut self, cluster: &Cluster, id: StateId, left: &Left<'_>) -> f64 {
+        let identity = cluster.log().identity();
+        if std::mem::replace(&mut self.identity, identity) != identity {
+            self.fragments.clear();
+        }
         let slot = id.slot as usize;
         if self.fragments.len() <= slot {
             self.fragments.resize(slot + 1, None);
@@ -90,7 +97,7 @@ impl Rule for Fgd {
 
     fn score(&mut self, candidate: &Candidate<'_>) -> i32 {
         let (left, shape) = (candidate.left(), candidate.shape);
-        let before = self.fragment(candidate.id, &left);
+        let before = self.fragment(candidate.cluster, candidate.id, &left);
         if is_one_share(shape) {
             let levels = self.levels(before, &left, shape);
             return levels.iter().map(|(_, score)| *score).max().unwrap_or(0);
@@ -105,7 +112,7 @@ impl Rule for Fgd {
             return gpus.demanded(&shape.gpus);
         };
         let left = Left::of_node(cluster, node);
-        let before = self.fragment(cluster.state(node), &left);
+        let before = self.fragment(cluster, cluster.state(node), &left);
         let levels = self.levels(before, &left, shape);
         let best = levels.iter().map(|(_, score)| *score).max()?;
         // Of GPUs that score the same the lowest, be it of a looser level.

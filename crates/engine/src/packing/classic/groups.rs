@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor};
+use crate::cluster::log::{Changes, Cursor, Identity};
 use crate::cluster::states::StateId;
 use crate::node::NodeId;
 
@@ -19,6 +19,8 @@ pub(super) type Key = (StateId, u128);
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     read: Cursor,
+    /// The cluster whose nodes these are.
+    identity: Identity,
     ties: Vec<u32>,
     /// Ranks by node, and nodes by rank: the order among equals.
     ranks: Vec<u32>,
@@ -54,6 +56,17 @@ impl Groups {
     /// No nodes yet; equals are ordered by these ranks.
     pub(super) fn new(ties: Vec<u32>) -> Self {
         Self { ties, ..Self::default() }
+    }
+
+    /// Forgets all nodes if they are of another cluster; whether that was so. Positions and stamps
+    /// that readers have hold no more then.
+    pub(super) fn forget_other(&mut self, cluster: &Cluster) -> bool {
+        let identity = cluster.log().identity();
+        let is_other = self.identity != identity;
+        if is_other {
+            *self = Self { identity, ..Self::new(std::mem::take(&mut self.ties)) };
+        }
+        is_other
     }
 
     /// Looks at nodes that changed, and at those whose marks did.

@@ -132,6 +132,9 @@ impl<R: Rule> Packing for Ranked<R> {
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
         let Self { rule, groups, indexes, marked } = self;
+        if groups.forget_other(cluster) {
+            indexes.clear();
+        }
         groups.update(cluster, marked, |node| rule.marks(node));
         marked.clear();
         if indexes.len() >= MOST_SHAPES && !indexes.contains_key(shape) {

@@ -164,7 +164,7 @@ fn equals_are_ordered_by_the_ranks_that_are_given() {
 fn mixed() -> Cluster {
     let profile = |name: &str, milli, size, starts: &[u8]| {
         let (name, starts) = (name.to_owned(), starts.to_vec());
-        MigProfile { name, milli, memory_mib: 0, size, starts, most: None }
+        MigProfile { name, milli, memory_mib: 0, size, starts, has_media: false }
     };
     let mig = vec![profile("1g", 142, 1, &[0, 1, 2, 3, 4, 5, 6]), profile("3g", 428, 4, &[0, 4])];
     let model = GpuModel { mig, ..openb::model() };
@@ -300,6 +300,21 @@ proptest! {
                 cluster.place(&shape.resources, &chosen.placement).unwrap();
                 policy.placed(&shape, &chosen.placement);
             }
+        }
+    }
+}
+
+#[test]
+fn what_is_known_of_one_cluster_has_no_influence_on_another() {
+    let first = cluster(&[(96_000, &[1000; 8]), (50_000, &[540, 190, 0, 1000])]);
+    let second = cluster(&[(50_000, &[540, 190, 0, 1000])]);
+    let third = cluster(&[(4000, &[300; 4]), (96_000, &[1000; 2]), (96_000, &[1000, 500])]);
+    let shape = pod(6000, 1, 460);
+    for name in NAMES.into_iter().filter(|name| *name != "random") {
+        let mut kept = policy(name, &setup()).unwrap();
+        for cluster in [&first, &second, &third, &first] {
+            let chosen = kept.choose(cluster, &Arc::new(shape.clone()));
+            assert_eq!(chosen, choose(name, cluster, &shape), "{name}");
         }
     }
 }

@@ -12,8 +12,10 @@ use super::index::{Index, Place};
 use super::ledger::Ledger;
 use super::popularity::Popularity;
 use super::tables::Tables;
+use super::turnover::Turnover;
 use crate::cluster::Cluster;
 use crate::cluster::log::Changes;
+use crate::cluster::log::Identity;
 use crate::cluster::states::StateId;
 use crate::packing::{Choice, Rival};
 use crate::pick::{self, Gpus};
@@ -28,6 +30,8 @@ const MOST_SCORES: usize = 1 << 20;
 /// Tables, and everything that was computed with them.
 #[derive(Clone, Debug)]
 pub(super) struct Books {
+    /// The cluster that all this is of.
+    of: Identity,
     tables: Tables,
     ledger: Ledger,
     /// By slot of the state, with its stamp.
@@ -39,9 +43,15 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(cluster: &Cluster, popularity: &Popularity, is_learned: bool) -> Self {
-        let tables = Tables::new(cluster, popularity, is_learned);
+    pub(super) fn new(
+        cluster: &Cluster,
+        popularity: &Popularity,
+        is_learned: bool,
+        turnover: Turnover,
+    ) -> Self {
+        let tables = Tables::new(cluster, popularity, is_learned, turnover.percent());
         Self {
+            of: cluster.log().identity(),
             ledger: Ledger::of(cluster, &tables),
             tables,
             appraisals: Vec::new(),
@@ -51,9 +61,9 @@ impl Books {
         }
     }
 
-    /// Whether the tables know all classes and models.
+    /// Whether this is of that cluster, and the tables know all its classes and models.
     pub(super) fn is_for(&self, cluster: &Cluster) -> bool {
-        self.tables.is_for(cluster)
+        self.of == cluster.log().identity() && self.tables.is_for(cluster)
     }
 
     /// How many pods fill the cluster when it is empty.

@@ -42,14 +42,19 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Tables for a cluster's classes and models. `is_learned`: shapes that were not seen yet may
-    /// come.
-    pub(super) fn new(cluster: &Cluster, popularity: &Popularity, is_learned: bool) -> Self {
+    /// come. `turnover`: pods that leave for each hundred that come.
+    pub(super) fn new(
+        cluster: &Cluster,
+        popularity: &Popularity,
+        is_learned: bool,
+        turnover: i64,
+    ) -> Self {
         let (classes, models) = (cluster.classes(), cluster.models());
         let ranked = popularity.ranked();
         let total = popularity.total().max(1);
         let values = values(models, &ranked);
         let typical = typical(models, &ranked, total);
-        let of_class = |class| appraiser(class, models, &typical, &values);
+        let of_class = |class| appraiser(class, models, &typical, &values, turnover);
         let several = ranked.iter().filter(|entry| entry.shape.gpus.count() > 1);
         let mut wishes: Vec<(Shape, i64)> = several
             .take(MOST_WISHES)
@@ -167,10 +172,12 @@ fn appraiser(
     models: &[GpuModel],
     typical: &[(Arc<Shape>, i64)],
     values: &[Arc<Values>],
+    turnover: i64,
 ) -> Appraiser {
     let model = models.get(usize::from(class.model.0)).filter(|_| class.gpus > 0);
     let values = model.and_then(|_| values.get(usize::from(class.model.0)).cloned());
-    let mut appraiser = Appraiser::new(values, typical.iter().map(|(_, weight)| weight).sum());
+    let mut appraiser =
+        Appraiser::new(values, typical.iter().map(|(_, weight)| weight).sum(), turnover);
     let Some(model) = model else { return appraiser };
     for (shape, weight) in typical {
         if !fit::is_allowed(class, shape) {

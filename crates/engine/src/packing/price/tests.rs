@@ -107,23 +107,19 @@ fn small_pods_leave_places_for_eight_gpus() {
 }
 
 #[test]
-fn a_share_opens_another_gpu_rather_than_spoil_a_rest() {
-    // 810 leaves 190, into which nobody else fits; 250 goes where its rest is still of use.
+fn two_halves_fill_one_gpu() {
     let mut cluster = cluster([0]);
-    let (half, quarter) = (shape(1_000, 1, 500), shape(1_000, 1, 250));
-    let counts = [(Arc::clone(&half), 50), (Arc::clone(&quarter), 1)];
-    let mut policy = Price::known(Popularity::of(counts));
-    let mut put = |shape: &Arc<Shape>| {
-        let choice = policy.choose(&cluster, shape).unwrap();
-        cluster.place(&shape.resources, &choice.placement).unwrap();
+    let half = shape(1_000, 1, 500);
+    let mut policy = Price::known(Popularity::of([(Arc::clone(&half), 50)]));
+    let mut put = || {
+        let choice = policy.choose(&cluster, &half).unwrap();
+        cluster.place(&half.resources, &choice.placement).unwrap();
         choice.placement.gpus[0].gpu
     };
-    let (first, small) = (put(&half), put(&quarter));
-    // Where the quarter is, the half's place is gone or not: a half of an opened GPU stays whole.
-    let second = put(&half);
-    assert_eq!(second == first, small != first, "halves share a GPU unless the quarter is there");
-    let others = [put(&half), put(&half)];
-    assert_eq!(others[0], others[1], "two halves fill a GPU");
+    let gpus = [put(), put(), put(), put()];
+    assert_eq!(gpus[0], gpus[1]);
+    assert_eq!(gpus[2], gpus[3]);
+    assert_ne!(gpus[0], gpus[2]);
 }
 
 #[test]
@@ -162,4 +158,52 @@ fn a_mix_that_shifts_is_learned_anew() {
     let (made, is_learned) = come(&new, 12_000);
     assert!(is_learned, "what came lately is most popular");
     assert!((5..60).contains(&made), "{made} tables");
+}
+
+#[test]
+fn where_pods_come_and_go_they_are_gathered_and_whole_nodes_stay_empty() {
+    let small = shape(9_000, 1, 1000);
+    // How many nodes of eight GPUs are in use after a thousand pods, of which ten are there at once.
+    let used = |policy: &mut Price| {
+        let mut cluster = cluster((0..12).map(|number| 3 * number));
+        let mut here = std::collections::VecDeque::new();
+        for _ in 0..1200 {
+            policy.arrived(&small);
+            let placement = policy.choose(&cluster, &small).unwrap().placement;
+            cluster.place(&small.resources, &placement).unwrap();
+            policy.placed(&small, &placement);
+            here.push_back(placement);
+            if here.len() > 10 {
+                let placement = here.pop_front().unwrap();
+                cluster.release(&small.resources, &placement).unwrap();
+                policy.released(&small, &placement);
+            }
+        }
+        cluster
+            .nodes()
+            .filter(|node| cluster.gpus(*node).iter().any(|gpu| !gpu.is_unused()))
+            .count()
+    };
+    assert_eq!(used(&mut Price::learned()), 2);
+    assert_eq!(used(&mut Price::known(Popularity::of([(Arc::clone(&small), 1)]))), 2);
+}
+
+#[test]
+fn turnover_follows_who_leaves() {
+    let mut turnover = Turnover::default();
+    let mut run = |leave: bool| {
+        let mut changes = 0;
+        for _ in 0..5_000 {
+            changes += u32::from(turnover.came());
+            if leave {
+                turnover.left();
+            }
+        }
+        (changes, turnover.percent())
+    };
+    assert_eq!(run(false), (0, 0));
+    let (changes, percent) = run(true);
+    assert!(percent >= 75 && (1..=4).contains(&changes), "{changes} changes, {percent}");
+    let (changes, percent) = run(false);
+    assert!(percent <= 25 && (1..=4).contains(&changes), "{changes} changes, {percent}");
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::support::*;
 use crate::World;
-use crate::decision::{Placed, Reason};
+use crate::decision::{Disturbance, Placed, Reason, Remedy};
 use crate::gang::Gang;
 use crate::objective::{Unit, Vector};
 use crate::solve::{Judge, Nearest, NodeSet, Options, Request, Solver};
@@ -15,8 +15,8 @@ struct Thrifty {
 }
 
 impl Judge for Thrifty {
-    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed]) -> Vector {
-        Nearest.cost(world, gang, placed)
+    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed], with: Disturbance<'_>) -> Vector {
+        Nearest.cost(world, gang, placed, with)
     }
 
     fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
@@ -28,7 +28,14 @@ impl Judge for Thrifty {
         (other.of(unit) > taken.of(unit)).then_some(unit)
     }
 
-    fn check(&self, _: &World, cost: &Vector) -> Result<(), Reason> {
+    fn check(
+        &self,
+        _: &World,
+        _: &Gang,
+        _: &[Placed],
+        _: Disturbance<'_>,
+        cost: &Vector,
+    ) -> Result<(), Reason> {
         let (most, found) = (self.most_hops, cost.of(Unit::Hops));
         let unit = Unit::Hops.name();
         if found <= most { Ok(()) } else { Err(Reason::Constraint { unit, most, found }) }
@@ -82,4 +89,74 @@ fn a_search_that_was_cut_short_does_not_say_that_there_is_no_plan() {
     assert_eq!(reason, Reason::Steps { limit: 3 });
     let reason = judged(&mut world, &gang, 100, Options::default()).unwrap_err();
     assert!(matches!(reason, Reason::Exhausted { .. }), "{reason:?}");
+}
+
+/// Allows one node alone.
+struct Only(&'static str);
+
+impl Judge for Only {
+    fn cost(&self, world: &World, gang: &Gang, placed: &[Placed], with: Disturbance<'_>) -> Vector {
+        Nearest.cost(world, gang, placed, with)
+    }
+
+    fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
+        Nearest.compare(one, other)
+    }
+
+    fn worse_in(&self, taken: &Vector, other: &Vector) -> Option<Unit> {
+        Nearest.worse_in(taken, other)
+    }
+
+    fn check(
+        &self,
+        world: &World,
+        _: &Gang,
+        placed: &[Placed],
+        _: Disturbance<'_>,
+        _: &Vector,
+    ) -> Result<(), Reason> {
+        let is_allowed = placed.iter().all(|one| world.cluster.name(one.placement.node) == self.0);
+        let denied = Reason::Constraint { unit: "watts", most: 0, found: 1 };
+        if is_allowed { Ok(()) } else { Err(denied) }
+    }
+}
+
+#[test]
+fn the_policy_says_no_only_when_every_area_was_asked_about() {
+    let names: Vec<String> = (10..30).map(|number| format!("n{number}")).collect();
+    let paths: Vec<String> = (10..30).map(|number| format!("b1/r{number}")).collect();
+    let nodes = names.iter().zip(&paths).map(|(name, path)| (&**name, &**path, 8));
+    let mut world = world(&nodes.collect::<Vec<_>>());
+    let (gang, forbidden) = (gang(gpus(8), 1), NodeSet::new());
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let mut ask = |only, steps| {
+        let options = Options { steps, ..Options::default() };
+        let answer = Solver::new(options).solve(&mut world, &request, &Only(only));
+        let name = |plan: crate::decision::Plan| {
+            world.cluster.name(plan.placements[0].placement.node).to_owned()
+        };
+        answer.map(name).map_err(|refusal| refusal.reason)
+    };
+    for name in ["n10", "n15", "n29"] {
+        assert_eq!(ask(name, 10_000), Ok(name.to_owned()));
+    }
+    let denied = Reason::Constraint { unit: "watts", most: 0, found: 1 };
+    assert_eq!(ask("none", 10_000), Err(denied));
+    assert_eq!(ask("n29", 20), Err(Reason::Steps { limit: 20 }), "it may be allowed elsewhere");
+}
+
+#[test]
+fn a_remedy_that_the_policy_denies_is_not_named() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b2/r1", 8)]);
+    let mut gang = gang(gpus(8), 2);
+    gang.profile.topology = required(RACK);
+    let forbidden = NodeSet::new();
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let mut remedy = |most_hops| {
+        let judge = Thrifty { most_hops };
+        Solver::default().solve(&mut world, &request, &judge).unwrap_err().remedy
+    };
+    assert_eq!(remedy(12), Some(Remedy::LooserLevel { level: "cluster".into() }));
+    // The ring would be too long.
+    assert_eq!(remedy(11), Some(Remedy::FewerMembers { group: "members".into(), fit: 1 }));
 }

@@ -1,7 +1,7 @@
 //! Late and re-created members go where the gang is.
 
 use super::support::*;
-use crate::decision::Reason;
+use crate::decision::{Reason, Remedy, Scarce};
 use crate::gang::Gang;
 use crate::solve::Pinned;
 use crate::{Placement, World};
@@ -114,4 +114,77 @@ fn an_elastic_gang_grows_by_what_fits() {
     let pinned = vec![pin(&mut world, &gang, 0, "a")];
     let plan = solve_with(&mut world, &gang, &Settled { pinned, ..Settled::default() }).unwrap();
     assert_eq!(names(&world, &plan), ["b"]);
+}
+
+#[test]
+fn fewer_than_the_minimum_is_no_plan_whichever_segment_is_left_out() {
+    let nodes = [("a", "b1/r1", 8), ("b", "b1/r1", 0), ("c", "b1/r2", 0), ("d", "b1/r2", 0)];
+    let mut world = world(&nodes);
+    let mut gang = gang(gpus(4), 8);
+    gang.groups[0].min = 4;
+    segments(&mut gang, 4, RACK);
+    let pinned = vec![pin(&mut world, &gang, 0, "a")];
+    // One more fits beside the pinned one, but a segment comes whole.
+    let settled = Settled { pinned, ..Settled::default() };
+    let refusal = solve_with(&mut world, &gang, &settled).unwrap_err();
+    let reason = Reason::Exhausted { level: "cluster".into(), searched: 1 };
+    assert_eq!(refusal.reason, reason);
+}
+
+#[test]
+fn another_segment_serves_where_that_of_the_pinned_member_has_no_room() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 0), ("c", "b1/r2", 8)]);
+    let mut gang = gang(gpus(2), 8);
+    gang.groups[0].min = 4;
+    segments(&mut gang, 4, RACK);
+    let settled = Settled { pinned: vec![pin(&mut world, &gang, 0, "a")], ..Settled::default() };
+    world.cluster.set_open(world.cluster.node_named("a").unwrap(), false).unwrap();
+    let plan = solve_with(&mut world, &gang, &settled).unwrap();
+    assert_eq!(names(&world, &plan), ["c"; 4]);
+    let ranks: Vec<u32> = plan.placements.iter().map(|one| one.rank).collect();
+    assert_eq!(ranks, [4, 5, 6, 7]);
+}
+
+#[test]
+fn a_pinned_member_of_a_rank_that_is_gone_counts_for_the_ring() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8)]);
+    let gang = gang(gpus(8), 1);
+    let pinned = vec![pin(&mut world, &gang, 7, "a")];
+    let plan = solve_with(&mut world, &gang, &Settled { pinned, ..Settled::default() }).unwrap();
+    assert_eq!(names(&world, &plan), ["b"]);
+    assert_eq!(plan.cost.of(crate::Unit::Hops), 4, "there and back");
+}
+
+#[test]
+fn nothing_is_offered_that_cannot_bring_pinned_members_together() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b2/r1", 8), ("c", "b2/r1", 8)]);
+    let mut gang = gang(gpus(8), 3);
+    let pinned = vec![pin(&mut world, &gang, 0, "a"), pin(&mut world, &gang, 1, "b")];
+    let settled = Settled { pinned, ..Settled::default() };
+    gang.profile.topology = required(RACK);
+    let level = Remedy::LooserLevel { level: "cluster".into() };
+    assert_eq!(solve_with(&mut world, &gang, &settled).unwrap_err().remedy, Some(level));
+    // Not even that helps where there is no room: nor would nodes.
+    world.cluster.set_open(world.cluster.node_named("c").unwrap(), false).unwrap();
+    assert_eq!(solve_with(&mut world, &gang, &settled).unwrap_err().remedy, None);
+}
+
+#[test]
+fn what_a_segment_lacks_on_closed_nodes_is_capacity() {
+    let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8), ("c", "b1/r1", 0)]);
+    let mut gang = gang(gpus(8), 2);
+    segments(&mut gang, 2, RACK);
+    let settled = Settled { pinned: vec![pin(&mut world, &gang, 0, "a")], ..Settled::default() };
+    let scarce = |world: &mut World| match solve_with(world, &gang, &settled).unwrap_err().reason {
+        Reason::Bound(bound) => bound.scarce,
+        reason => panic!("{reason:?}"),
+    };
+    for name in ["b", "c"] {
+        world.cluster.set_open(world.cluster.node_named(name).unwrap(), false).unwrap();
+    }
+    // The pinned member's own node would hold one if it were empty.
+    world.cluster.set_open(world.cluster.node_named("a").unwrap(), false).unwrap();
+    assert_eq!(scarce(&mut world), Scarce::Capacity);
+    world.cluster.set_open(world.cluster.node_named("c").unwrap(), true).unwrap();
+    assert_eq!(scarce(&mut world), Scarce::Gpus);
 }

@@ -94,3 +94,32 @@ fn what_no_bound_forbids_and_no_search_finds_is_exhausted() {
     assert_eq!(refusal.reason, Reason::Exhausted { level: "cluster".into(), searched: 1 });
     assert!(refusal.steps > 0);
 }
+
+#[test]
+fn the_same_solver_answers_for_each_cluster_by_its_own_figures() {
+    use crate::solve::{Nearest, NodeSet, Request, Solver};
+    let mut first = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8)]);
+    let mut solver = Solver::default();
+    let (gang, forbidden) = (gang(gpus(8), 1), NodeSet::new());
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let mut ask = |world: &mut World| {
+        let plan = solver.solve(world, &request, &Nearest).unwrap();
+        names(world, &plan)[0].clone()
+    };
+    let fill = |world: &mut World, name: &str| {
+        let node = world.cluster.node_named(name).unwrap();
+        let shape = &gang.groups[0].shape;
+        let placement = crate::pick::any(&world.cluster, node, shape).unwrap();
+        world.cluster.place(&shape.resources, &placement).unwrap();
+    };
+    assert_eq!(ask(&mut first), "a");
+    // As many changes in both, so that the positions in the logs are the same.
+    let mut second = first.clone();
+    fill(&mut first, "a");
+    fill(&mut second, "b");
+    assert_eq!(ask(&mut first), "b");
+    assert_eq!(ask(&mut second), "a");
+    assert_eq!(ask(&mut first), "b");
+    let mut third = world(&[("a", "b1/r1", 0), ("b", "b1/r1", 8)]);
+    assert_eq!(ask(&mut third), "b");
+}

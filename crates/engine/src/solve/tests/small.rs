@@ -31,7 +31,7 @@ fn small_world(nodes: &[Node]) -> World {
         memory_mib: 0,
         size,
         starts: starts.to_vec(),
-        most: None,
+        has_media: false,
     };
     let model = GpuModel {
         name: "G".to_owned(),

@@ -15,7 +15,7 @@ use crate::resources::Resources;
 fn cluster() -> Cluster {
     let profile = |name: &str, milli, memory_mib, size, starts: &[u8]| {
         let (name, starts) = (name.to_owned(), starts.to_vec());
-        MigProfile { name, milli, memory_mib, size, starts, most: None }
+        MigProfile { name, milli, memory_mib, size, starts, has_media: false }
     };
     let mig = vec![
         profile("1g", 142, 10_000, 1, &[0, 1, 2, 3, 4, 5, 6]),
@@ -141,11 +141,13 @@ fn run(mut policy: Price, steps: &[Step]) {
                 assert_eq!(choice.score, best.score());
                 assert_eq!(choice.runner_up.map_or(i64::MIN, |rival| rival.score), rival);
                 cluster.place(&shape.resources, &choice.placement).unwrap();
+                policy.placed(shape, &choice.placement);
                 placed.push((Arc::clone(shape), choice.placement));
             }
             Step::Leave(number) if !placed.is_empty() => {
                 let (shape, placement) = placed.swap_remove(number % placed.len());
                 cluster.release(&shape.resources, &placement).unwrap();
+                policy.released(&shape, &placement);
             }
             Step::TurnNode(node) => {
                 cluster.set_open(NodeId(node), !cluster.is_open(NodeId(node))).unwrap();

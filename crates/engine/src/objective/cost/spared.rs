@@ -1,13 +1,13 @@
 //! Spare nodes: which are kept free when a policy wants some to be.
 //!
-//! The search compares costs, and no cost tells which nodes stay free. So where a plan would take
-//! too many, the question is asked once more with as many spare nodes of each domain forbidden as
-//! the policy wants there, the last by name. Whatever is found then leaves them free.
+//! No bound tells which nodes stay free. So where a plan would take too many, the search is made
+//! once more with as many spare nodes of each domain forbidden as the policy wants there, the last
+//! by id. Whatever is found then leaves them free; that nothing is found then is no proof.
 
-use octavo_engine::World;
-use octavo_engine::objective::cost::is_spare;
-use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::solve::NodeSet;
+use super::is_spare;
+use crate::World;
+use crate::objective::policy::PlacementPolicy;
+use crate::solve::NodeSet;
 
 /// Spare nodes that a policy keeps free.
 pub(super) fn kept(world: &World, policy: &PlacementPolicy) -> NodeSet {
@@ -17,7 +17,7 @@ pub(super) fn kept(world: &World, policy: &PlacementPolicy) -> NodeSet {
         let level = spares.level.as_deref().unwrap_or("cluster");
         let Some(level) = topology.level_named(level) else { continue };
         for (id, _) in topology.at(level) {
-            let is_free = |node: &octavo_engine::NodeId| {
+            let is_free = |node: &crate::NodeId| {
                 let state = cluster.states().state(cluster.state(*node));
                 state.is_some_and(|state| is_spare(cluster, state))
             };

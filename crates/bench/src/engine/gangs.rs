@@ -1,0 +1,171 @@
+//! Gangs: a large one, one that cannot be, the shapes of Kueue's benchmarks, and small ones against
+//! the search that looks at everything.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use octavo_engine::decision::{Plan, Reason};
+use octavo_engine::objective::Unit;
+use octavo_engine::solve::{Nearest, NodeSet, Request, Solver, exact};
+use octavo_engine::{Answer, Gang, GpuDemand, LevelId, World};
+
+use super::worlds::{self, Draws};
+use crate::figure::{Figure, Goal};
+
+/// Repetitions of a timed request.
+const REPEATS: usize = 9;
+/// Small instances that are compared with the best.
+const SMALL: u64 = 400;
+
+/// A gang of whole nodes and one that is impossible, on a cluster that is half full.
+pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
+    let mut world = worlds::empty(nodes, 16)?;
+    worlds::fill_half(&mut world)?;
+    let gang = |count| whole_nodes("large", count, None);
+    let (mut cold, mut warm, mut no) = (Vec::new(), Vec::new(), Vec::new());
+    let members = nodes / 10;
+    for _ in 0..REPEATS {
+        let mut solver = Solver::default();
+        let (answer, took) = ask(&mut world, &mut solver, &gang(members));
+        let plan = answer.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
+        check(&mut world, &gang(members), &plan)?;
+        cold.push(took);
+        warm.push(ask(&mut world, &mut solver, &gang(members)).1);
+        // The first time that anybody asks for it: nothing is kept yet.
+        let (answer, took) = ask(&mut world, &mut Solver::default(), &gang(nodes / 4));
+        let bound = matches!(answer, Err(refusal) if matches!(refusal.reason, Reason::Bound(_)));
+        anyhow::ensure!(bound, "a gang that cannot be was not refused with a bound");
+        no.push(took);
+    }
+    let name = |what: &str| format!("{what}, {nodes} nodes half full");
+    Ok(vec![
+        Figure::new(
+            name(&format!("gang of {members} x 8 GPUs, first asked")),
+            "ms",
+            &cold,
+            Goal::Below(200.0),
+        )?,
+        Figure::new(
+            name(&format!("gang of {members} x 8 GPUs, asked again")),
+            "ms",
+            &warm,
+            Goal::None,
+        )?,
+        Figure::new(
+            name(&format!("\"no\" to {} x 8 GPUs with its bound", nodes / 4)),
+            "ms",
+            &no,
+            Goal::Below(1.0),
+        )?,
+    ])
+}
+
+/// 640 nodes in 10 racks, 1,000 and 2,500 nodes: racks spanned, whole racks left, time.
+pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (nodes, per_rack, count, fewest) in
+        [(640, 64, 100, 2), (1_000, 50, 120, 3), (2_500, 50, 500, 10)]
+    {
+        let mut times = Vec::new();
+        let (mut spanned, mut free) = (0, 0);
+        for _ in 0..REPEATS {
+            let mut world = worlds::empty(nodes, per_rack)?;
+            let gang = whole_nodes("kueue", count, Some(LevelId(2)));
+            let (answer, took) = ask(&mut world, &mut Solver::default(), &gang);
+            let plan = answer.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
+            check(&mut world, &gang, &plan)?;
+            times.push(took);
+            let racks: BTreeSet<_> = plan
+                .placements
+                .iter()
+                .map(|placed| world.topology.domain_of(placed.placement.node, LevelId(2)))
+                .collect();
+            (spanned, free) = (racks.len(), (nodes / per_rack) as usize - racks.len());
+        }
+        let name = |what: &str| format!("{what}, {count} of {nodes} nodes, {per_rack} a rack");
+        let count = |number: usize| u32::try_from(number).map(f64::from);
+        figures.extend([
+            Figure::new(
+                name("racks spanned"),
+                "racks",
+                &[count(spanned)?],
+                Goal::Exactly(f64::from(fewest)),
+            )?,
+            Figure::new(name("racks left whole"), "racks", &[count(free)?], Goal::None)?,
+            Figure::new(name("time"), "ms", &times, Goal::None)?,
+        ]);
+    }
+    Ok(figures)
+}
+
+/// Hops beyond the fewest that there are, on small clusters.
+pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
+    let mut draws = Draws(5);
+    let (mut gaps, mut wrong, mut impossible) = (Vec::new(), 0.0, 0.0);
+    for _ in 0..SMALL {
+        let mut world = worlds::empty(6 + u32::try_from(draws.below(6))?, 2)?;
+        worlds::fill_some(&mut world, &mut draws)?;
+        let each = 1 + u16::try_from(draws.below(4))?;
+        let shape = worlds::pod(GpuDemand::Whole { count: each });
+        let gang = Gang::new("small", (*shape).clone(), 2 + u32::try_from(draws.below(6))?);
+        let forbidden = NodeSet::new();
+        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+        let best = exact::fewest_hops(&world, &request).map(|best| best.hops);
+        let (answer, _) = ask(&mut world, &mut Solver::default(), &gang);
+        match (answer, best) {
+            (Ok(plan), Some(best)) => {
+                check(&mut world, &gang, &plan)?;
+                let found = plan.cost.of(Unit::Hops);
+                let gap = u32::try_from(found - best).map(f64::from)?;
+                gaps.push(if best == 0 {
+                    gap
+                } else {
+                    100.0 * gap / f64::from(u32::try_from(best)?)
+                });
+            }
+            (Err(_), None) => impossible += 1.0,
+            _ => wrong += 1.0,
+        }
+    }
+    let name = |what: &str| format!("{what}, {SMALL} gangs on 6 to 11 nodes");
+    let worst = gaps.iter().copied().fold(0.0, f64::max);
+    Ok(vec![
+        Figure::new(
+            name("hops above the fewest possible, median"),
+            "%",
+            &gaps,
+            Goal::Exactly(0.0),
+        )?,
+        Figure::new(name("hops above the fewest possible, worst"), "%", &[worst], Goal::None)?,
+        Figure::new(name("yes for no or no for yes"), "cases", &[wrong], Goal::Exactly(0.0))?,
+        Figure::new(name("impossible ones"), "cases", &[impossible], Goal::None)?,
+    ])
+}
+
+/// Members of eight GPUs each.
+fn whole_nodes(name: &str, count: u32, preferred: Option<LevelId>) -> Gang {
+    let shape = worlds::pod(GpuDemand::Whole { count: worlds::GPUS });
+    let mut gang = Gang::new(name, (*shape).clone(), count);
+    gang.profile.topology.preferred = preferred;
+    gang
+}
+
+/// The answer and how long it took, in milliseconds.
+fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (Answer, f64) {
+    let forbidden = NodeSet::new();
+    let request = Request { gang, pinned: &[], forbidden: &forbidden, within: None };
+    let started = Instant::now();
+    let answer = solver.solve(world, &request, &Nearest);
+    (answer, started.elapsed().as_secs_f64() * 1e3)
+}
+
+/// A plan must have all members, and the cluster must have room for it.
+fn check(world: &mut World, gang: &Gang, plan: &Plan) -> anyhow::Result<()> {
+    anyhow::ensure!(plan.placements.len() == gang.count() as usize, "members are missing");
+    let mut trial = octavo_engine::cluster::trial::Trial::new(&mut world.cluster);
+    for placed in &plan.placements {
+        let shape = &gang.groups[placed.group as usize].shape;
+        trial.place(&shape.resources, &placed.placement)?;
+    }
+    Ok(())
+}

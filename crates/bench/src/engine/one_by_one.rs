@@ -1,0 +1,120 @@
+//! Pods that come one by one to a cluster that is half full and stays so.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use octavo_engine::packing::price::Price;
+use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
+
+use super::worlds::{self, Draws};
+use crate::figure::{Figure, Goal, percentile};
+
+/// Decisions that are measured, after as many again that are not.
+const DECISIONS: usize = 20_000;
+
+/// Times of decisions in microseconds, sorted.
+struct Times {
+    one_gpu: Vec<f64>,
+    all: Vec<f64>,
+}
+
+/// The large cluster.
+pub(super) fn run(nodes: u32) -> anyhow::Result<Vec<Figure>> {
+    let times = measure(nodes, DECISIONS)?;
+    let at = |sorted: &[f64], percent| percentile(sorted, percent).context("no decisions");
+    let name = |what: &str| format!("{what}, {nodes} x 8 GPUs half full");
+    Ok(vec![
+        Figure::new(
+            name("one-GPU decision p50"),
+            "us",
+            &[at(&times.one_gpu, 50.0)?],
+            Goal::Below(50.0),
+        )?,
+        Figure::new(
+            name("one-GPU decision p99"),
+            "us",
+            &[at(&times.one_gpu, 99.0)?],
+            Goal::Below(500.0),
+        )?,
+        Figure::new(
+            name("one-GPU decision worst"),
+            "us",
+            &[at(&times.one_gpu, 100.0)?],
+            Goal::None,
+        )?,
+        Figure::new(name("any decision p99"), "us", &[at(&times.all, 99.0)?], Goal::None)?,
+    ])
+}
+
+/// Costs by size: they are to grow more slowly than the number of nodes.
+pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let mut ends: Vec<(u32, f64)> = Vec::new();
+    for &nodes in sizes {
+        let times = measure(nodes, DECISIONS / 4)?;
+        let mean = times.all.iter().sum::<f64>() / f64::from(u32::try_from(times.all.len())?);
+        ends.push((nodes, mean));
+        let what = format!("mean decision, {nodes} nodes");
+        figures.push(Figure::new(what, "us", &[mean], Goal::None)?);
+    }
+    let (Some(first), Some(last)) = (ends.first(), ends.last()) else { return Ok(figures) };
+    let growth = (last.1 / first.1) / (f64::from(last.0) / f64::from(first.0));
+    let what = format!("growth of cost over growth of nodes, {} to {}", first.0, last.0);
+    figures.push(Figure::new(what, "ratio", &[growth], Goal::Below(1.0))?);
+    Ok(figures)
+}
+
+fn measure(nodes: u32, decisions: usize) -> anyhow::Result<Times> {
+    let mut world = worlds::empty(nodes, 16)?;
+    worlds::fill_half(&mut world)?;
+    let shapes = shapes();
+    let mut policy = Price::learned();
+    let mut draws = Draws(11);
+    let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
+    let mut times = Times { one_gpu: Vec::new(), all: Vec::new() };
+    for number in 0..2 * decisions {
+        // As many leave as come, in no order.
+        if running.len() > nodes as usize / 8 {
+            let other = usize::try_from(draws.below(running.len() as u64))?;
+            let (shape, placement) = running.swap_remove_back(other).context("nobody runs")?;
+            world.cluster.release(&shape.resources, &placement)?;
+        }
+        let shape = &shapes[usize::try_from(draws.below(shapes.len() as u64))?];
+        let started = Instant::now();
+        let placement = decide(&mut world, &mut policy, shape)?;
+        let took = started.elapsed().as_secs_f64() * 1e6;
+        if number >= decisions {
+            times.all.push(took);
+            if shape.gpus == (GpuDemand::Whole { count: 1 }) {
+                times.one_gpu.push(took);
+            }
+        }
+        running.push_back((Arc::clone(shape), placement));
+    }
+    times.one_gpu.sort_by(f64::total_cmp);
+    times.all.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Six in ten ask for one GPU, the others for shares, two, four or eight.
+pub(super) fn shapes() -> Vec<Arc<Shape>> {
+    let whole = |count| worlds::pod(GpuDemand::Whole { count });
+    let share = |milli, memory_mib| worlds::pod(GpuDemand::Share { count: 1, milli, memory_mib });
+    let mut shapes = vec![whole(1); 6];
+    shapes.extend([share(250, 20_000), share(500, 40_000), whole(2), whole(8)]);
+    shapes
+}
+
+/// One decision, put into effect.
+pub(super) fn decide(
+    world: &mut World,
+    policy: &mut dyn Packing,
+    shape: &Arc<Shape>,
+) -> anyhow::Result<Placement> {
+    policy.arrived(shape);
+    let choice = policy.choose(&world.cluster, shape).context("a half full cluster has room")?;
+    world.cluster.place(&shape.resources, &choice.placement)?;
+    Ok(choice.placement)
+}

@@ -1,0 +1,116 @@
+//! Making room: gangs admitted by defragmentation, and one pod by preemption, on 500 nodes.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use octavo_engine::gpu::{Slices, WHOLE};
+use octavo_engine::repair::{self, Means};
+use octavo_engine::solve::{Nearest, Solver};
+use octavo_engine::workload::{Bonds, Member, Profile};
+use octavo_engine::{Gang, GpuDemand, GpuPart, Placement, Workload, World};
+
+use super::worlds;
+use crate::figure::{Figure, Goal};
+
+/// Nodes of eight GPUs.
+const NODES: u32 = 500;
+/// Gangs that are to be admitted, their members, and GPUs of a member.
+const GANGS: u32 = 41;
+const MEMBERS: u32 = 10;
+const MEMBER_GPUS: u16 = 6;
+/// Repetitions.
+const REPEATS: usize = 5;
+
+/// Measures both.
+pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
+    let (mut all, mut worst, mut moves) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..REPEATS {
+        let (sum, longest, moved) = defragment()?;
+        all.push(sum);
+        worst.push(longest);
+        moves.push(moved);
+    }
+    let (mut yes, mut no) = (Vec::new(), Vec::new());
+    for _ in 0..REPEATS {
+        yes.push(preempt(10, true)?);
+        no.push(preempt(0, false)?);
+    }
+    let gangs =
+        format!("{GANGS} gangs of {MEMBERS} x {MEMBER_GPUS} GPUs on {NODES} nodes in pieces");
+    Ok(vec![
+        Figure::new(format!("{gangs}: all plans"), "s", &all, Goal::Below(5.0))?,
+        Figure::new(format!("{gangs}: longest plan"), "ms", &worst, Goal::None)?,
+        Figure::new(format!("{gangs}: pods moved"), "pods", &moves, Goal::None)?,
+        Figure::new("one-GPU preemption among 4,000 jobs", "ms", &yes, Goal::Below(100.0))?,
+        Figure::new("\"no\" to a preemption of equal priority", "ms", &no, Goal::None)?,
+    ])
+}
+
+/// Admits the gangs one after another; seconds of all, milliseconds of the longest, pods moved.
+fn defragment() -> anyhow::Result<(f64, f64, f64)> {
+    // Five of eight one-GPU pods are gone; which ones differs from node to node.
+    let mut world = one_gpu_jobs(|node, gpu| (gpu + node) % 8 < 3)?;
+    let mut solver = Solver::default();
+    let (mut sum, mut longest, mut moved) = (0.0, 0.0_f64, 0_usize);
+    for number in 0..GANGS {
+        let shape = worlds::pod(GpuDemand::Whole { count: MEMBER_GPUS });
+        let gang = Gang::new(format!("gang-{number}"), (*shape).clone(), MEMBERS);
+        let mut means = Means { solver: &mut solver, judge: &Nearest };
+        let started = Instant::now();
+        let answer = repair::admit_by_defragmentation(&mut world, &mut means, &gang, 1_000);
+        let took = started.elapsed().as_secs_f64();
+        let plan =
+            answer.map_err(|refusal| anyhow::anyhow!("gang {number}: {}", refusal.reason))?;
+        anyhow::ensure!(plan.evictions.is_empty(), "somebody was evicted");
+        anyhow::ensure!(plan.placements.len() == MEMBERS as usize, "members are missing");
+        moved += plan.moves.len();
+        // Checks every step against what is free.
+        repair::apply(&mut world, &gang, &plan)?;
+        sum += took;
+        longest = longest.max(took * 1e3);
+    }
+    Ok((sum, longest, f64::from(u32::try_from(moved)?)))
+}
+
+/// One pod of a priority on a cluster that jobs of priority 0 fill; milliseconds.
+fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
+    let mut world = one_gpu_jobs(|_, _| true)?;
+    let shape = worlds::pod(GpuDemand::Whole { count: 1 });
+    let mut gang = Gang::new("urgent", (*shape).clone(), 1);
+    gang.profile.priority = priority;
+    let mut solver = Solver::default();
+    let mut means = Means { solver: &mut solver, judge: &Nearest };
+    let started = Instant::now();
+    let answer = repair::preempt_for(&mut world, &mut means, &gang);
+    let took = started.elapsed().as_secs_f64() * 1e3;
+    match answer {
+        Ok(plan) if is_possible => {
+            anyhow::ensure!(plan.evictions.len() == 1, "not one victim");
+            repair::apply(&mut world, &gang, &plan)?;
+        }
+        Err(_) if !is_possible => {}
+        Ok(_) => anyhow::bail!("somebody of equal priority was evicted"),
+        Err(refusal) => anyhow::bail!("{}", refusal.reason),
+    }
+    Ok(took)
+}
+
+/// A job of one GPU wherever `is_there` says, by node and GPU.
+fn one_gpu_jobs(is_there: impl Fn(u32, u32) -> bool) -> anyhow::Result<World> {
+    let mut world = worlds::empty(NODES, 16)?;
+    let shape = worlds::pod(GpuDemand::Whole { count: 1 });
+    for node in world.cluster.nodes() {
+        let memory_mib = world.cluster.models().first().map_or(0, |model| model.memory_mib);
+        for gpu in (0..worlds::GPUS).filter(|gpu| is_there(node.0, u32::from(*gpu))) {
+            let part = GpuPart { gpu, milli: WHOLE, slices: Slices::NONE, memory_mib };
+            let placement = Placement { node, gpus: [part].as_slice().into() };
+            world.cluster.place(&shape.resources, &placement)?;
+            let member = Member { shape: Arc::clone(&shape), placement };
+            let profile = Profile::new(format!("job-{}-{gpu}", node.0));
+            let (bonds, members) = (Bonds::default(), vec![Some(member)]);
+            let job = Workload { profile, min_members: 1, bonds, members };
+            anyhow::ensure!(world.workloads.add(job).is_some(), "two jobs of one name");
+        }
+    }
+    Ok(world)
+}
