@@ -9,7 +9,7 @@ use octavo_engine::objective::Unit;
 use octavo_engine::solve::{Nearest, NodeSet, Request, Solver, exact};
 use octavo_engine::{Answer, Gang, GpuDemand, LevelId, World};
 
-use super::worlds::{self, Draws};
+use super::worlds::{self, Draws, Mix};
 use crate::figure::{Figure, Goal};
 
 /// Repetitions of a timed request.
@@ -20,7 +20,7 @@ const SMALL: u64 = 400;
 /// A gang of whole nodes and one that is impossible, on a cluster that is half full.
 pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
     let mut world = worlds::empty(nodes, 16)?;
-    worlds::fill_half(&mut world)?;
+    worlds::fill_half(&mut world, Mix::Varied)?;
     let gang = |count| whole_nodes("large", count, None);
     let (mut cold, mut warm, mut no) = (Vec::new(), Vec::new(), Vec::new());
     let members = nodes / 10;

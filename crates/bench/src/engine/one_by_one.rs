@@ -8,7 +8,7 @@ use anyhow::Context;
 use octavo_engine::packing::price::Price;
 use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
 
-use super::worlds::{self, Draws};
+use super::worlds::{self, Draws, Mix};
 use crate::figure::{Figure, Goal, percentile};
 
 /// Decisions that are measured, after as many again that are not.
@@ -16,16 +16,26 @@ const DECISIONS: usize = 20_000;
 
 /// Times of decisions in microseconds, sorted.
 struct Times {
+    /// Different states of nodes at the end.
+    states: usize,
     one_gpu: Vec<f64>,
     all: Vec<f64>,
 }
 
 /// The large cluster.
 pub(super) fn run(nodes: u32) -> anyhow::Result<Vec<Figure>> {
-    let times = measure(nodes, DECISIONS)?;
+    let mut all = figures(nodes, Mix::Alike, "many alike")?;
+    all.extend(figures(nodes, Mix::Varied, "hardly two alike")?);
+    Ok(all)
+}
+
+fn figures(nodes: u32, mix: Mix, alike: &str) -> anyhow::Result<Vec<Figure>> {
+    let times = measure(nodes, mix, DECISIONS)?;
+    let states = f64::from(u32::try_from(times.states)?);
     let at = |sorted: &[f64], percent| percentile(sorted, percent).context("no decisions");
-    let name = |what: &str| format!("{what}, {nodes} x 8 GPUs half full");
+    let name = |what: &str| format!("{what}, {nodes} x 8 GPUs half full, {alike}");
     Ok(vec![
+        Figure::new(name("states of nodes"), "states", &[states], Goal::None)?,
         Figure::new(
             name("one-GPU decision p50"),
             "us",
@@ -53,7 +63,7 @@ pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     let mut ends: Vec<(u32, f64)> = Vec::new();
     for &nodes in sizes {
-        let times = measure(nodes, DECISIONS / 4)?;
+        let times = measure(nodes, Mix::Varied, DECISIONS / 4)?;
         let mean = times.all.iter().sum::<f64>() / f64::from(u32::try_from(times.all.len())?);
         ends.push((nodes, mean));
         let what = format!("mean decision, {nodes} nodes");
@@ -66,14 +76,14 @@ pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn measure(nodes: u32, decisions: usize) -> anyhow::Result<Times> {
+fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
     let mut world = worlds::empty(nodes, 16)?;
-    worlds::fill_half(&mut world)?;
+    worlds::fill_half(&mut world, mix)?;
     let shapes = shapes();
     let mut policy = Price::learned();
     let mut draws = Draws(11);
     let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
-    let mut times = Times { one_gpu: Vec::new(), all: Vec::new() };
+    let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };
     for number in 0..2 * decisions {
         // As many leave as come, in no order.
         if running.len() > nodes as usize / 8 {
@@ -93,6 +103,7 @@ fn measure(nodes: u32, decisions: usize) -> anyhow::Result<Times> {
         }
         running.push_back((Arc::clone(shape), placement));
     }
+    times.states = world.cluster.states().iter().count();
     times.one_gpu.sort_by(f64::total_cmp);
     times.all.sort_by(f64::total_cmp);
     Ok(times)

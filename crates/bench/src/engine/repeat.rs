@@ -10,7 +10,7 @@ use octavo_engine::{Gang, GpuDemand, World};
 use sha2::{Digest, Sha256};
 
 use super::one_by_one;
-use super::worlds::{self, Draws};
+use super::worlds::{self, Draws, Mix};
 use crate::figure::{Figure, Goal};
 
 /// Runs.
@@ -43,7 +43,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 /// A digest of all decisions of a run. The seed permutes the nodes and nothing else.
 fn hash(seed: u64) -> anyhow::Result<String> {
     let mut world = worlds::shuffled(NODES, 16, &mut Draws(seed))?;
-    worlds::fill_half(&mut world)?;
+    worlds::fill_half(&mut world, Mix::Varied)?;
     let mut policy = Price::learned();
     let mut draws = Draws(3);
     let shapes = one_by_one::shapes();

@@ -84,17 +84,37 @@ fn world(numbers: Vec<u32>, per_rack: u32) -> anyhow::Result<World> {
     Ok(World { cluster, topology, workloads: Workloads::default() })
 }
 
-/// Gives out about half of the GPUs: each node has none to eight taken, one in five of them shared.
-pub(super) fn fill_half(world: &mut World) -> anyhow::Result<()> {
+/// What runs in a cluster that is half full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Whole GPUs and halves with CPU in proportion: many nodes are alike.
+    Alike,
+    /// Shares of ten sizes with CPU and memory of their own: hardly two nodes are alike.
+    Varied,
+}
+
+/// Gives out about half of the GPUs: of each node none to eight, one in five of them shared.
+pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
     let mut draws = Draws(7);
     for node in world.cluster.nodes() {
         let taken = u16::try_from(draws.below(u64::from(GPUS) + 1))?;
         for gpu in 0..taken {
-            let milli = if draws.below(5) == 0 { WHOLE / 2 } else { WHOLE };
-            let memory_mib = GPU_MEMORY / u32::from(WHOLE / milli);
+            let tenths = match mix {
+                Mix::Alike if draws.below(5) == 0 => 5,
+                Mix::Alike => 10,
+                Mix::Varied => 1 + u16::try_from(draws.below(10))?,
+            };
+            let (milli, memory_mib) = (100 * tenths, GPU_MEMORY / 10 * u32::from(tenths));
+            let memory_mib = if milli == WHOLE { GPU_MEMORY } else { memory_mib };
             let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
             let placement = Placement { node, gpus: [part].as_slice().into() };
-            let requests = Resources::of_pod(8_000, 64_000);
+            let requests = match mix {
+                Mix::Alike => Resources::of_pod(8_000, 64_000),
+                Mix::Varied => {
+                    let cores = i64::try_from(1 + draws.below(15))?;
+                    Resources::of_pod(1_000 * cores, 8_000 * cores)
+                }
+            };
             world.cluster.place(&requests, &placement).context("fill the cluster")?;
         }
     }
