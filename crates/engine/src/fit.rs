@@ -41,19 +41,28 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
     if !state.is_open {
         return 0;
     }
-    let most = shape.resources.times_in(&state.free);
     let class = &cluster.classes()[state.class.0 as usize];
-    if most == 0 || !is_allowed(class, shape) {
+    if !is_allowed(class, shape) {
         return 0;
     }
     let count = u32::from(shape.gpus.count());
+    // Whole GPUs are counted before anything is divided: in a cluster that is half full most nodes
+    // have not enough of them, and a refusal looks at all.
+    let whole = match &shape.gpus {
+        GpuDemand::Whole { .. } if count > 0 => {
+            let idle = state.gpus.iter().filter(|gpu| gpu.is_idle()).count();
+            u32::try_from(idle).unwrap_or(u32::MAX) / count
+        }
+        _ => u32::MAX,
+    };
+    if whole == 0 {
+        return 0;
+    }
+    let most = shape.resources.times_in(&state.free);
     match &shape.gpus {
         GpuDemand::None => most,
-        _ if count == 0 => most,
-        GpuDemand::Whole { .. } => {
-            let idle = state.gpus.iter().filter(|gpu| gpu.is_idle()).count();
-            most.min(u32::try_from(idle).unwrap_or(u32::MAX) / count.max(1))
-        }
+        _ if count == 0 || most == 0 => most,
+        GpuDemand::Whole { .. } => most.min(whole),
         GpuDemand::Share { milli, memory_mib, .. } => {
             let each = |gpu: &GpuFree| shares_in(gpu, *milli, *memory_mib);
             let available: SmallVec<[u32; 8]> = state.gpus.iter().map(each).collect();

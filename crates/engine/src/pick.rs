@@ -3,11 +3,11 @@
 //! The rules, by what is asked for; ties go to the lower index:
 //!
 //! * whole GPUs: idle ones, the nearest together; among equally near ones those that break up the
-//!   least ([`nearest`]). Where all are equally near: the lowest ones;
+//!   least (`nearest`). Where all are equally near: the lowest ones;
 //! * shares: the tightest GPUs they fit, each of another GPU. A policy that knows better names the
 //!   free level it wants ([`share_at`]);
 //! * MIG instances: the places after which the most instances of the largest profiles still fit
-//!   ([`cut`]).
+//!   (`cut`).
 
 mod cut;
 mod nearest;

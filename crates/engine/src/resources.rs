@@ -40,6 +40,8 @@ impl Resources {
     pub fn times_in(&self, free: &Self) -> u32 {
         let times = |wanted: i64, free: i64| match wanted {
             ..=0 => u32::MAX,
+            // Sparing the division, which is most of the cost where little is left.
+            _ if free < wanted => 0,
             _ => u32::try_from((free / wanted).max(0)).unwrap_or(u32::MAX),
         };
         times(self.cpu_milli, free.cpu_milli)

@@ -88,6 +88,14 @@ pub enum GenerateError {
     /// A machine twice.
     #[error("the machine {0} is named twice; blocks take turns among machines, name each once")]
     MachineTwice(&'static str),
+    /// A machine without a block of its own.
+    #[error("{machines} machines in {blocks} blocks; a block has one machine: make more blocks")]
+    TooFewBlocks {
+        /// Machines.
+        machines: usize,
+        /// Blocks.
+        blocks: u32,
+    },
     /// Too large.
     #[error("that are {gpus} GPUs; at most {most} are made: fewer blocks, racks or nodes will do")]
     TooLarge {

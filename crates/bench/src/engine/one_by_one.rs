@@ -90,6 +90,7 @@ fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
             let other = usize::try_from(draws.below(running.len() as u64))?;
             let (shape, placement) = running.swap_remove_back(other).context("nobody runs")?;
             world.cluster.release(&shape.resources, &placement)?;
+            policy.released(&shape, &placement);
         }
         let shape = &shapes[usize::try_from(draws.below(shapes.len() as u64))?];
         let started = Instant::now();
@@ -127,5 +128,6 @@ pub(super) fn decide(
     policy.arrived(shape);
     let choice = policy.choose(&world.cluster, shape).context("a half full cluster has room")?;
     world.cluster.place(&shape.resources, &choice.placement)?;
+    policy.placed(shape, &choice.placement);
     Ok(choice.placement)
 }

@@ -93,7 +93,9 @@ impl MigProfile {
             Some("its places are not within 1 to 15 memory slices")
         } else if !is_ascending {
             Some("its starts are not ascending")
-        } else if self.milli == 0
+        } else if self.starts.is_empty()
+            || self.milli == 0
+            || self.milli > super::WHOLE
             || self.times_in(Slices::NONE) * u32::from(self.milli) > u32::from(super::WHOLE)
         {
             Some("its instances together have none or more than all of the compute")

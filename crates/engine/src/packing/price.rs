@@ -9,10 +9,10 @@
 //!                           '----------- best -------'
 //! ```
 //!
-//! A node's worth ([`potential`]) is what is left of its GPUs at the prices of a cutting-stock
-//! problem ([`value`]) less what typical pods cannot use of it. A pod goes to the node that loses
+//! A node's worth (`potential`) is what is left of its GPUs at the prices of a cutting-stock
+//! problem (`value`) less what typical pods cannot use of it. A pod goes to the node that loses
 //! least worth, but takes the last places of pods of several GPUs only where there is no other
-//! ([`reserve`]). A pod that fits somewhere is always placed.
+//! (`reserve`). A pod that fits somewhere is always placed.
 //!
 //! Popularity is known ahead, or learned from the pods that came so far. What was learned is
 //! slowly forgotten, so that the policy follows a mix that shifts; over the time in which a cluster

@@ -4,7 +4,7 @@ use super::*;
 
 fn snapshot() -> Snapshot {
     let text = r##"{"version": 1, "models": [{"name": "T4", "mig": [
-          {"name": "1g", "milli": 100, "memoryMib": 1, "size": 1, "starts": [0, 1], "most": 1}]}],
+          {"name": "1g", "milli": 100, "memoryMib": 1, "size": 1, "starts": [0, 1], "hasMedia": true}]}],
         "classes": {"small": {"capacity": {"cpuMilli": 8000, "memoryMib": 64, "pods": 10}, "gpus": 2,
           "model": "T4", "links": [[0, 1]]}},
         "nodes": [{"name": "a", "class": "small", "labels": {"rack": "r: 1 \"#\""}}],

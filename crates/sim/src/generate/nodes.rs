@@ -68,6 +68,10 @@ pub(super) fn machines(options: &Options) -> Result<Vec<Description>, GenerateEr
     if machines.is_empty() {
         return Err(GenerateError::NoMachines);
     }
+    let (count, blocks) = (machines.len(), options.blocks);
+    if u64::try_from(count).unwrap_or(u64::MAX) > u64::from(blocks) {
+        return Err(GenerateError::TooFewBlocks { machines: count, blocks });
+    }
     let per_rack = |machine: &Description| {
         u64::from(options.nodes.unwrap_or(machine.nodes_per_rack)) * u64::from(machine.gpus)
     };

@@ -13,6 +13,13 @@ fn percent(snapshot: &Snapshot) -> i64 {
 }
 
 #[test]
+fn a_machine_without_a_block_is_refused() {
+    let machines = vec![Machine::H100, Machine::T4];
+    let error = cluster(&Options { machines, blocks: 1, ..options() }).unwrap_err();
+    assert!(error.to_string().contains("2 machines in 1 blocks"), "{error}");
+}
+
+#[test]
 fn what_is_made_is_a_cluster_that_says_it_is_synthetic() {
     for machines in [
         vec![Machine::H100],
@@ -23,7 +30,8 @@ fn what_is_made_is_a_cluster_that_says_it_is_synthetic() {
         vec![Machine::T4],
         vec![Machine::Gb200, Machine::L40s, Machine::T4],
     ] {
-        let options = Options { machines: machines.clone(), ..options() };
+        let blocks = options().blocks.max(u32::try_from(machines.len()).unwrap());
+        let options = Options { machines: machines.clone(), blocks, ..options() };
         let snapshot = cluster(&options).unwrap();
         assert!(snapshot.synthetic);
         let world = snapshot.world().unwrap();

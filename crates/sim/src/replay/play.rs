@@ -137,6 +137,9 @@ impl<'a> Motion<'a> {
             Some(choice) => self.nodes.cluster.place(&shape.resources, &choice.placement),
             None => Ok(()),
         };
+        if let (Some(choice), Ok(())) = (&choice, &placed) {
+            self.policy.placed(shape, &choice.placement);
+        }
         self.times.push(begin.elapsed());
         // Also what could not be is in the log: the validator is to see it.
         let place = choice.as_ref().map(|choice| self.place(choice));
@@ -158,6 +161,7 @@ impl<'a> Motion<'a> {
             self.log.entries.push(Entry::Departed { pod });
             let released = self.nodes.cluster.release(&shape.resources, &placement);
             released.map_err(|misfit| misfit.to_string())?;
+            self.policy.released(shape, &placement);
         }
         let view = self.view(now);
         self.meter.departed(row, &view);

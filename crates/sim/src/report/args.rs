@@ -98,6 +98,16 @@ pub enum ReportError {
     /// The page cannot be written.
     #[error(transparent)]
     Page(#[from] DocumentError),
+    /// The page was made, but the validator found some runs wrong.
+    #[error(
+        "{wrong} of {runs} runs are not valid: the page marks them, and their figures mean nothing"
+    )]
+    Invalid {
+        /// Runs that are not valid.
+        wrong: usize,
+        /// All runs.
+        runs: usize,
+    },
     /// Standard output cannot be written.
     #[error("the outcome could not be told")]
     Output(#[from] std::io::Error),
@@ -148,7 +158,11 @@ pub fn run(
         input.saved.runs.len(),
         input.saved.policies.len(),
     )?;
-    Ok(())
+    let runs = input.saved.runs.len();
+    match input.saved.runs.iter().filter(|run| !run.valid).count() {
+        0 => Ok(()),
+        wrong => Err(ReportError::Invalid { wrong, runs }),
+    }
 }
 
 fn fresh(args: &ReplayArgs, command: String, watch: &impl Progress) -> Result<Input, ReportError> {

@@ -38,7 +38,8 @@ impl Account {
     /// Takes what the pod asks for, or says what about it cannot be.
     pub(super) fn take(&mut self, pod: &PodRow, gpus: &[(u32, u32)]) -> Result<(), Fault> {
         let node = || self.name.clone();
-        if !pod.models.is_empty() && !pod.models.contains(&self.model) {
+        // A pod without GPUs may be anywhere, whatever models it names.
+        if pod.num_gpu > 0 && !pod.models.is_empty() && !pod.models.contains(&self.model) {
             let (model, allowed) = (self.model.clone(), pod.models.join("|"));
             return Err(Fault::ModelNotAllowed { node: node(), model, allowed });
         }

@@ -142,6 +142,9 @@ fn a_model_that_the_pod_does_not_want_is_caught() {
     let (node, model, allowed) = ("b".into(), "P100".into(), "G2|T4".into());
     let log = [on("p", &choosy, "b", &[(0, 500)])];
     assert_eq!(fault(&log), (0, Fault::ModelNotAllowed { node, model, allowed }));
+    // Without GPUs the model does not matter.
+    let plain = PodRow { models: vec!["T4".into()], ..pod(0, 0) };
+    assert!(validate(&nodes(), &[on("p", &plain, "b", &[])]).is_ok());
 }
 
 #[test]

@@ -24,6 +24,8 @@ use crate::shape::{GpuDemand, Shape};
 
 /// Shapes whose scores are kept at least.
 const FEWEST_INDICES: usize = 32;
+/// Shapes whose scores are kept at most, however few states there are.
+const MOST_INDICES: usize = 1024;
 /// States times shapes whose scores are kept at most, beyond the fewest: some 100 MB.
 const MOST_SCORES: usize = 1 << 20;
 
@@ -89,16 +91,15 @@ impl Books {
     /// The scores of a shape. Where many shapes are kept, the one goes that was not asked for the
     /// longest.
     fn take_index(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Index {
-        let mut index = self.indices.remove(shape).unwrap_or_else(|| {
-            let most = MOST_SCORES / cluster.states().slot_count().max(1);
-            if self.indices.len() >= most.max(FEWEST_INDICES) {
-                let oldest = self.indices.values().min_by_key(|index| index.used);
-                let oldest = oldest.map(|index| Arc::clone(&index.shape));
-                oldest.and_then(|shape| self.indices.remove(&shape));
-            }
-            Index::new(shape)
-        });
+        let mut index = self.indices.remove(shape).unwrap_or_else(|| Index::new(shape));
         index.used = self.decisions;
+        // At every decision: shapes kept from when there were few states grow when they are asked.
+        let most = MOST_SCORES / cluster.states().slot_count().max(1);
+        while self.indices.len() >= most.clamp(FEWEST_INDICES, MOST_INDICES) {
+            let oldest = self.indices.values().min_by_key(|index| index.used);
+            let Some(shape) = oldest.map(|index| Arc::clone(&index.shape)) else { break };
+            self.indices.remove(&shape);
+        }
         index
     }
 

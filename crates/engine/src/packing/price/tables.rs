@@ -55,7 +55,10 @@ impl Tables {
         let values = values(models, &ranked);
         let typical = typical(models, &ranked, total);
         let of_class = |class| appraiser(class, models, &typical, &values, turnover);
-        let several = ranked.iter().filter(|entry| entry.shape.gpus.count() > 1);
+        // Shares and instances do not need idle GPUs, of which the reserve is.
+        let is_several =
+            |gpus: &GpuDemand| matches!(gpus, GpuDemand::Whole { .. }) && gpus.count() > 1;
+        let several = ranked.iter().filter(|entry| is_several(&entry.shape.gpus));
         let mut wishes: Vec<(Shape, i64)> = several
             .take(MOST_WISHES)
             .map(|entry| (entry.shape.as_ref().clone(), entry.weight))
