@@ -46,8 +46,9 @@ struct Found {
 
 /// The best place for one pod, or why there is none. Where nothing but the packing price decides,
 /// `packing` chooses by itself and names the price (its score, negated); otherwise every state is
-/// looked at and `packing` is not asked. [`Packing::arrived`] is the caller's to call. `memo` keeps
-/// costs for the next decision.
+/// looked at and `packing` is not asked. [`Packing::arrived`], [`Packing::placed`] and
+/// [`Packing::released`] are the caller's to call: a policy that does not hear of them learns nothing.
+/// `memo` keeps costs for the next decision.
 pub fn pod(
     world: &World,
     judge: &PolicyJudge<'_>,

@@ -6,6 +6,7 @@
 //!                                                            \--> hash: two runs did the same, or not
 //! ```
 //!
+//! The policy hears of each pod that comes, is placed or leaves, as a scheduler would tell it.
 //! A pod that finds no place is skipped and never tried again. Runs know nothing of one another:
 //! any number of threads gives the same.
 
