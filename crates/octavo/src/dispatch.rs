@@ -1,10 +1,11 @@
 //! From a parsed command line to the program that it names.
 
+mod typed;
+
 use std::env;
 use std::ffi::OsStr;
 use std::future::Future;
 use std::io::{self, Write};
-use std::iter;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
@@ -53,7 +54,8 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         // Pure arithmetic and files: no runtime, no TLS.
         Program::Sim(args) => {
             logging::start(cli.log, Habit::Command);
-            if octavo_sim::run::run(&args, typed())? == octavo_sim::run::Outcome::DoesNotFit {
+            let outcome = octavo_sim::run::run(&args, typed::typed(env::args_os()))?;
+            if outcome == octavo_sim::run::Outcome::DoesNotFit {
                 return Ok(ExitCode::from(PENDING));
             }
         }
@@ -99,15 +101,11 @@ fn serving() -> anyhow::Result<Runtime> {
         .context("the runtime cannot start")
 }
 
-/// The command line as it was typed, but for the program's folder.
-fn typed() -> String {
-    let words = env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let typed: Vec<String> = iter::once("octavo".to_owned()).chain(words.skip(1)).collect();
-    typed.join(" ")
-}
-
+/// Writes to standard output. That nobody reads any more is no error, as in `octavo version | true`.
 fn write(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text)?;
-    out.flush()
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome,
+    }
 }

@@ -11,10 +11,11 @@ use octavo_view::ViewError;
 /// Exit code for a command line that makes no sense; clap uses the same.
 const USAGE: u8 = 2;
 
-/// Tells the error on standard error and gives the exit code for it. A reader that went away is
-/// no failure: `octavo top | head` ends quietly.
+/// Tells the error on standard error and gives the exit code for it. A reader of standard output
+/// that went away is no failure: `octavo top | head` ends quietly. A socket or a file that breaks so
+/// is one.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if is_broken_pipe(error) {
+    if is_unread(error) {
         return ExitCode::SUCCESS;
     }
     // Nobody is left to tell that standard error is closed.
@@ -44,19 +45,28 @@ fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
 
 /// Whether the command line made no sense.
 fn is_usage(error: &anyhow::Error) -> bool {
-    let sim = error.chain().find_map(|cause| cause.downcast_ref());
-    view_error(error).is_some_and(ViewError::is_usage) || sim.is_some_and(SimError::is_usage)
+    view_error(error).is_some_and(ViewError::is_usage)
+        || sim_error(error).is_some_and(SimError::is_usage)
 }
 
 fn view_error(error: &anyhow::Error) -> Option<&ViewError> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>())
-        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
+fn sim_error(error: &anyhow::Error) -> Option<&SimError> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
+/// Whether it is that nobody reads standard output any more. Only those who write there can tell:
+/// from the operating system a socket that the other side closed is the same error. Programs that
+/// are not asked here see to it where they write.
+fn is_unread(error: &anyhow::Error) -> bool {
+    let of_view = view_error(error).and_then(|error| match error {
+        ViewError::Output(error) => Some(error),
+        _ => None,
+    });
+    let of_sim = || sim_error(error).and_then(SimError::output);
+    of_view.or_else(of_sim).is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Whether the lab's kubeconfig lies where `octavo lab` puts it.

@@ -10,7 +10,8 @@
 //!    with replacement from the list sorted by name and append copies called `NAME-tuned-0`,
 //!    `NAME-tuned-1`, ..., until a drawn pod's milli *per GPU* would pass the target; that pod is not
 //!    appended. As eight whole GPUs count as one here, the last pod may pass the target, after
-//!    which the next draw ends it, whatever it is.
+//!    which the next draw ends it, whatever it is. A number with which a copy would be called as a
+//!    pod of the list is passed over, which changes no draw; theirs would refuse such a copy.
 //! 4. If the demand is above, *tune down*: remove uniformly drawn pods, the others keeping their
 //!    order, until the demand is at most the target.
 //! 5. Give the nodes, sorted by name, numbers drawn as a permutation. Ties fall to the lowest.
@@ -19,17 +20,18 @@
 //! generator, so no two of its runs need agree on it; ours always do.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::num::NonZeroU64;
 
 use crate::go_rand::GoRand;
 use crate::trace::{PodRow, Trace};
 
 mod factor;
+mod living;
+mod shuffled;
 #[cfg(test)]
 mod tests;
 
 pub use factor::Factor;
+use shuffled::{COPY, shuffled};
 
 /// Arrivals at which a factor is refused: more than any cluster's list, little enough to hold.
 pub const MOST_ARRIVALS: usize = 4_000_000;
@@ -55,7 +57,8 @@ pub enum Order {
 pub struct Arrival {
     /// Index of the row in the trace's pods.
     pub row: usize,
-    /// Which copy it is, counted over all copies; none: the row itself.
+    /// Number of the copy, counted over all copies but for numbers that the list has taken; none:
+    /// the row itself.
     pub copy: Option<u32>,
 }
 
@@ -132,13 +135,26 @@ pub enum ArrivalError {
     },
 }
 
+impl ArrivalError {
+    /// Whether what is asked for makes no sense, whatever the trace.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Factor(_) => true,
+            Self::NoGpus { .. }
+            | Self::NoDemand { .. }
+            | Self::TooManyPods { .. }
+            | Self::NoTimes { .. } => false,
+        }
+    }
+}
+
 impl Arrival {
     /// The pod's name, unique in the run.
     pub fn name<'a>(&self, pods: &'a [PodRow]) -> Cow<'a, str> {
         let name = pods.get(self.row).map_or("", |pod| pod.name.as_str());
         match self.copy {
             None => Cow::Borrowed(name),
-            Some(copy) => Cow::Owned(format!("{name}-tuned-{copy}")),
+            Some(copy) => Cow::Owned(format!("{name}{COPY}{copy}")),
         }
     }
 }
@@ -188,70 +204,6 @@ fn sorted<T>(items: &[T], name: impl Fn(&T) -> &String) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by(|left, right| name(&items[*left]).cmp(name(&items[*right])));
     order
-}
-
-fn shuffled(
-    trace: &Trace,
-    factor: Option<Factor>,
-    rand: &mut GoRand,
-) -> Result<Vec<Arrival>, ArrivalError> {
-    let by_name = sorted(&trace.pods, |pod| &pod.name);
-    let mut pods = originals(by_name.iter().copied());
-    rand.shuffle(&mut pods);
-    let Some(factor) = factor else { return Ok(pods) };
-    let capacity =
-        NonZeroU64::new(trace.capacity_gpu_milli()).ok_or(ArrivalError::NoGpus { factor })?;
-    let demand = trace.demand_gpu_milli();
-    if demand == 0 {
-        return Err(ArrivalError::NoDemand { factor });
-    }
-    match factor.place_of(demand, capacity) {
-        // Not even a pod without GPUs is drawn.
-        Ordering::Equal => {}
-        Ordering::Greater => tune_down(&mut pods, trace, factor, capacity, rand),
-        Ordering::Less => tune_up(&mut pods, &by_name, trace, factor, capacity, rand)?,
-    }
-    Ok(pods)
-}
-
-fn tune_up(
-    pods: &mut Vec<Arrival>,
-    by_name: &[usize],
-    trace: &Trace,
-    factor: Factor,
-    capacity: NonZeroU64,
-    rand: &mut GoRand,
-) -> Result<(), ArrivalError> {
-    let mut demand = trace.demand_gpu_milli();
-    let mut copies = 0;
-    while let Some(row) = rand.index(by_name.len()).and_then(|index| by_name.get(index)) {
-        let pod = &trace.pods[*row];
-        // Per GPU, as the authors' simulator has it, though the demand then grows by all of them.
-        if factor.is_passed_by(demand + u64::from(pod.gpu_milli), capacity) {
-            break;
-        }
-        if pods.len() >= MOST_ARRIVALS {
-            return Err(ArrivalError::TooManyPods { factor });
-        }
-        demand += pod.total_gpu_milli();
-        pods.push(Arrival { row: *row, copy: Some(copies) });
-        copies += 1;
-    }
-    Ok(())
-}
-
-fn tune_down(
-    pods: &mut Vec<Arrival>,
-    trace: &Trace,
-    factor: Factor,
-    capacity: NonZeroU64,
-    rand: &mut GoRand,
-) {
-    let mut demand = trace.demand_gpu_milli();
-    while factor.is_passed_by(demand, capacity) {
-        let Some(index) = rand.index(pods.len()) else { return };
-        demand -= trace.pods[pods.remove(index).row].total_gpu_milli();
-    }
 }
 
 /// Events by time; at the same second those leave first that came before it. A pod that lives for

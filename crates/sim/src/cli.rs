@@ -1,21 +1,19 @@
 //! The command line of `octavo sim`.
 
+mod runs;
 mod seeds;
 #[cfg(test)]
 mod tests;
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::arrivals::{ArrivalError, Factor};
 use crate::generate::args::GenerateArgs;
-use crate::replay::{Order, Policy, Popularity};
 use crate::report::args::ReportArgs;
 use crate::whatif::args::{VerifyArgs, WhatifArgs};
 
+pub use runs::{Inflate, RunsArgs};
 pub use seeds::Seeds;
 
 /// Arguments of `octavo sim`.
@@ -82,42 +80,9 @@ pub struct ReplayArgs {
     /// List of pods
     #[arg(long, value_name = "FILE")]
     pub pods: PathBuf,
-    /// Policies, one or more
-    #[arg(
-        long = "policy",
-        visible_alias = "policies",
-        value_name = "NAME,...",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "octavo"
-    )]
-    pub policies: Vec<Policy>,
-    /// What octavo knows of the pods that will come
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
-    pub popularity: Popularity,
-    /// Seed, or a range of seeds with both ends, as 42..51; may be repeated
-    #[arg(
-        long = "seed",
-        visible_alias = "seeds",
-        value_name = "N|A..B",
-        value_delimiter = ',',
-        allow_hyphen_values = true,
-        default_value = "42"
-    )]
-    pub seeds: Vec<Seeds>,
-    /// Demand over capacity that a shuffled list is brought to by drawing pods of it again or
-    /// leaving some out, or `none` [default: 1.3 when shuffled]
-    #[arg(long, value_name = "FACTOR")]
-    pub inflate: Option<Inflate>,
-    /// Order in which pods come [default: shuffled, or created with --departures]
-    #[arg(long, value_name = "ORDER", value_enum)]
-    pub order: Option<Order>,
-    /// Let pods leave at their times of deletion
-    #[arg(long)]
-    pub departures: bool,
-    /// Runs at once [default: one for each CPU]. Results are the same; decisions take longer
-    #[arg(long, short, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
+    /// The runs.
+    #[command(flatten)]
+    pub runs: RunsArgs,
     /// Form of the output
     #[arg(
         long,
@@ -134,9 +99,6 @@ pub struct ReplayArgs {
     /// Write where each pod of each run went
     #[arg(long, value_name = "FILE.csv")]
     pub placements: Option<PathBuf>,
-    /// Draw no progress bar
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 /// A form of output.
@@ -147,21 +109,4 @@ pub enum Format {
     Table,
     /// JSON, versioned
     Json,
-}
-
-/// A demand that a list is brought to, or its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Inflate {
-    /// The list's own demand.
-    None,
-    /// So much of the GPUs.
-    To(Factor),
-}
-
-impl FromStr for Inflate {
-    type Err = ArrivalError;
-
-    fn from_str(text: &str) -> Result<Self, ArrivalError> {
-        if text == "none" { Ok(Self::None) } else { text.parse().map(Self::To) }
-    }
 }

@@ -65,6 +65,18 @@ pub enum DocumentError {
     },
 }
 
+impl DocumentError {
+    /// Whether a name on the command line makes no sense, whatever is in the file.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Extension { .. } => true,
+            Self::Read { .. } | Self::Content { .. } | Self::Write { .. } | Self::Form { .. } => {
+                false
+            }
+        }
+    }
+}
+
 impl Form {
     /// The form that a file's name says.
     pub fn of(path: &Path) -> Result<Self, DocumentError> {

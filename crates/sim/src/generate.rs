@@ -132,6 +132,21 @@ pub enum GenerateError {
     },
 }
 
+impl GenerateError {
+    /// Whether what is asked for cannot be made: there is nothing else that it could depend on.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::NoMachines
+            | Self::MachineTwice(_)
+            | Self::TooFewBlocks { .. }
+            | Self::TooLarge { .. }
+            | Self::TooManyPods { .. }
+            | Self::Amount { .. } => true,
+            Self::Snapshot(_) | Self::Csv(_) => false,
+        }
+    }
+}
+
 /// A cluster, what runs in it and what waits.
 pub fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     let mut snapshot = nodes::cluster(options)?;

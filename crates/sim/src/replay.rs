@@ -210,7 +210,11 @@ impl Options {
 impl ReplayError {
     /// Whether the options make no sense, whatever the trace.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::DeparturesWithoutTimes { .. } | Self::InflatedOrder { .. })
+        match self {
+            Self::Arrivals(error) => error.is_usage(),
+            Self::DeparturesWithoutTimes { .. } | Self::InflatedOrder { .. } => true,
+            Self::Cluster(_) | Self::NobodyLeaves { .. } | Self::NoPolicy { .. } => false,
+        }
     }
 }
 

@@ -7,14 +7,11 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
 use std::path::Path;
-use std::thread;
 
-use crate::arrivals::Factor;
-use crate::cli::{Format, Inflate, ReplayArgs, Seeds, SimArgs, SimCommand};
+use crate::cli::{Format, ReplayArgs, SimArgs, SimCommand};
 use crate::output::{self, Report};
-use crate::replay::{self, Options, Order, PUBLISHED_FACTOR};
+use crate::replay;
 use crate::trace::Trace;
 use crate::{generate, report, whatif};
 
@@ -34,9 +31,9 @@ pub enum Outcome {
 pub fn run(args: &SimArgs, command: String) -> Result<Outcome, SimError> {
     let mut out = io::stdout().lock();
     match &args.command {
-        SimCommand::Replay(args) => replay(args, &Bar::new(args.quiet), &mut out)?,
+        SimCommand::Replay(args) => replay(args, &Bar::new(args.runs.quiet), &mut out)?,
         SimCommand::Report(args) => {
-            report::args::run(args, command, &Bar::new(args.quiet), &mut out)?;
+            report::args::run(args, command, &Bar::new(args.runs.quiet), &mut out)?;
         }
         SimCommand::Generate(args) => generate::args::run(args, &mut out)?,
         SimCommand::Whatif(args) => {
@@ -55,7 +52,7 @@ pub fn replay(
     watch: &impl Progress,
     out: &mut dyn Write,
 ) -> Result<(), SimError> {
-    let options = options(args)?;
+    let options = args.runs.options()?;
     let trace = Trace::read(&args.nodes, &args.pods)?;
     // Before hours of work, and not after: can the files be written?
     let curve = args.curve.as_deref().map(create).transpose()?;
@@ -78,37 +75,6 @@ pub fn replay(
     out.write_all(text.as_bytes())?;
     out.flush()?;
     verdict(&outcome)
-}
-
-/// What the arguments of `octavo sim replay` ask for.
-pub(crate) fn options(args: &ReplayArgs) -> Result<Options, SimError> {
-    let by_default = if args.departures { Order::Created } else { Order::Shuffled };
-    let order = args.order.unwrap_or(by_default);
-    let inflate = match args.inflate {
-        Some(Inflate::To(factor)) => Some(factor),
-        None if order == Order::Shuffled => Factor::new(PUBLISHED_FACTOR).ok(),
-        Some(Inflate::None) | None => None,
-    };
-    let mut policies = Vec::new();
-    for policy in &args.policies {
-        if !policies.contains(policy) {
-            policies.push(*policy);
-        }
-    }
-    let options = Options {
-        policies,
-        popularity: args.popularity,
-        seeds: Seeds::all(&args.seeds),
-        order,
-        inflate,
-        departures: args.departures,
-        jobs: args
-            .jobs
-            .or_else(|| thread::available_parallelism().ok())
-            .unwrap_or(NonZeroUsize::MIN),
-    };
-    options.check()?;
-    Ok(options)
 }
 
 fn create(path: &Path) -> Result<File, SimError> {

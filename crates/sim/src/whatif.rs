@@ -106,10 +106,13 @@ pub enum WhatifError {
     },
     /// Nothing is asked for.
     #[error(
-        "nothing is asked for: name a gang (--gang, --name or --waiting), or nodes that fail and \
-         have members on them"
+        "nothing is asked for: name a gang (--gang, --name or --waiting), or nodes that fail \
+         (--fail)"
     )]
     Nothing,
+    /// Nobody is on the nodes that fail, which are named.
+    #[error("nothing runs on {0}, so nothing is lost with it; ask for other nodes or a gang")]
+    NothingLost(String),
     /// The name is taken.
     #[error("a workload named {0:?} runs already; give the gang another name")]
     NameTaken(String),
@@ -119,6 +122,22 @@ pub enum WhatifError {
     /// The document cannot be written as JSON for its hash.
     #[error("cannot be written as JSON")]
     Json(#[from] serde_json::Error),
+}
+
+impl WhatifError {
+    /// Whether nothing is asked, whatever the cluster.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Snapshot(_)
+            | Self::Policy(_)
+            | Self::UnknownNode { .. }
+            | Self::NothingLost(_)
+            | Self::NameTaken(_)
+            | Self::Stale(_)
+            | Self::Json(_) => false,
+        }
+    }
 }
 
 impl Answers {

@@ -30,7 +30,11 @@ pub(super) fn print(args: &InventoryArgs) -> anyhow::Result<()> {
         }
     };
     let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes()).and_then(|()| output.flush()).context("cannot print")
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        // Who reads no further, as `head`, has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("cannot print"),
+    }
 }
 
 /// A line for each GPU, in columns.

@@ -1,9 +1,12 @@
 use std::io;
 
 use anyhow::{Context, anyhow};
+use octavo_sim::document::DocumentError;
+use octavo_sim::run::SimError;
+use octavo_sim::whatif::args::WhatifCommandError;
 use octavo_view::ViewError;
 
-use super::{is_broken_pipe, text};
+use super::{is_unread, text};
 
 #[test]
 fn causes_follow_and_are_not_said_twice() {
@@ -21,10 +24,27 @@ fn a_hint_comes_last() {
     );
 }
 
+fn closed() -> io::Error {
+    io::ErrorKind::BrokenPipe.into()
+}
+
 #[test]
-fn a_closed_pipe_is_found_behind_other_errors() {
-    let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let wrapped = Err::<(), _>(ViewError::Output(closed())).context("outer").unwrap_err();
-    assert!(is_broken_pipe(&wrapped));
-    assert!(!is_broken_pipe(&anyhow!("other")));
+fn a_reader_that_went_away_is_found_behind_other_errors() {
+    let top = Err::<(), _>(ViewError::Output(closed())).context("outer").unwrap_err();
+    assert!(is_unread(&top));
+    assert!(is_unread(&SimError::Output(closed()).into()));
+    let whatif = WhatifCommandError::Output(closed());
+    assert!(is_unread(&SimError::from(whatif).into()));
+    assert!(!is_unread(&anyhow!("other")));
+    let full = ViewError::Output(io::ErrorKind::StorageFull.into());
+    assert!(!is_unread(&full.into()), "not told, and nobody left because of it");
+}
+
+#[test]
+fn a_socket_or_file_that_breaks_is_a_failure() {
+    assert!(!is_unread(&anyhow::Error::new(closed()).context("the API server hung up")));
+    let path = || "fifo".into();
+    assert!(!is_unread(&SimError::File { path: path(), source: closed() }.into()));
+    let page = DocumentError::Write { path: path(), source: closed() };
+    assert!(!is_unread(&SimError::from(WhatifCommandError::from(page)).into()));
 }

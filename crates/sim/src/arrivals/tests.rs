@@ -1,10 +1,12 @@
 //! The hashes of orders were printed by a program in Go that runs the protocol with Go's own
 //! `math/rand`.
 
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::living::Living;
 use super::*;
 use crate::trace::NodeRow;
 
@@ -136,6 +138,56 @@ fn a_list_above_its_target_loses_pods_until_it_is_not() {
     assert!(less.pods.iter().all(|pod| rest.any(|other| other == pod)), "in the same order");
 }
 
+/// The pods that are left, as a list is tuned down by the letter of the protocol: whoever is drawn
+/// is cut out of it. And the order of the nodes, which is drawn last.
+fn tuned_down_by_the_letter(trace: &Trace, seed: i64, factor: Factor) -> (Vec<usize>, Vec<usize>) {
+    let mut rand = GoRand::new(seed);
+    rand.int63();
+    let mut rows = sorted(&trace.pods, |pod| &pod.name);
+    rand.shuffle(&mut rows);
+    let capacity = NonZeroU64::new(trace.capacity_gpu_milli()).unwrap();
+    let mut demand = trace.demand_gpu_milli();
+    while factor.is_passed_by(demand, capacity) {
+        let index = rand.index(rows.len()).unwrap();
+        demand -= trace.pods[rows.remove(index)].total_gpu_milli();
+    }
+    let by_name = sorted(&trace.nodes, |node| &node.name);
+    let mut nodes = by_name.clone();
+    for (node, number) in by_name.iter().zip(rand.perm(by_name.len())) {
+        nodes[number] = *node;
+    }
+    (rows, nodes)
+}
+
+#[test]
+fn who_is_taken_out_of_a_list_is_counted_among_those_left() {
+    let mut living = Living::all(6);
+    let taken: Vec<_> = [2, 2, 0, 2, 1, 0, 0].map(|place| living.take(place)).into();
+    assert_eq!(taken, [Some(2), Some(3), Some(0), Some(5), Some(4), Some(1), None]);
+    assert_eq!(living.count(), 0);
+    assert_eq!(Living::all(0).take(0), None);
+}
+
+#[test]
+fn copies_have_names_that_are_not_in_the_list() {
+    // Whoever is drawn first would be called as a pod that is there, and so would some later ones.
+    let names =
+        ["p", "p-tuned-0", "p-tuned-1", "p-tuned-1-tuned-3", "p-tuned-4", "p-tuned-0-tuned-0"];
+    let crowded = trace(64, names.map(|name| pod(name, 1, 1000)).into());
+    for seed in 0..20 {
+        let arrivals = shuffled(&crowded, seed, factor(1.0));
+        assert_eq!(arrivals.pods.len(), 128);
+        let names: std::collections::BTreeSet<_> =
+            arrivals.pods.iter().map(|pod| pod.name(&crowded.pods)).collect();
+        assert_eq!(names.len(), 128, "seed {seed}");
+    }
+    // A name of this form is in nobody's way as long as no copy would have it.
+    let roomy = trace(4, vec![pod("p", 1, 1000), pod("q-tuned-0", 1, 1000)]);
+    let arrivals = shuffled(&roomy, 1, factor(1.0));
+    let copies: Vec<_> = arrivals.pods.iter().filter_map(|pod| pod.copy).collect();
+    assert_eq!(copies, [0, 1, 2, 3, 4, 5]);
+}
+
 #[test]
 fn factors_that_lead_nowhere_are_refused() {
     let run = |trace: Trace, factor| Arrivals::of(&trace, Order::Shuffled { seed: 1, factor });
@@ -199,6 +251,27 @@ fn a_listed_order_is_that_of_the_lines() {
 }
 
 proptest! {
+    #[test]
+    fn a_list_is_tuned_down_as_by_the_letter(
+        demands in proptest::collection::vec((0..3u32, 1..=1000u32), 1..120),
+        seed in any::<i64>(),
+        percent in 1..100u32,
+    ) {
+        let pods = demands.iter().enumerate()
+            .map(|(index, (gpus, milli))| pod(&format!("p{index}"), *gpus, *milli))
+            .collect();
+        let trace = trace(1, pods);
+        // Of what is asked for, so that there always is something to take away.
+        let wanted = trace.demand_gpu_milli();
+        prop_assume!(wanted > 0);
+        let part = f64::from(u32::try_from(wanted).unwrap()) / 2000.0 * f64::from(percent) / 100.0;
+        let arrivals = shuffled(&trace, seed, factor(part));
+        let rows: Vec<_> = arrivals.pods.iter().map(|arrival| arrival.row).collect();
+        let expected = tuned_down_by_the_letter(&trace, seed, factor(part));
+        prop_assert!(rows.len() < demands.len());
+        prop_assert_eq!((rows, arrivals.node_order), expected);
+    }
+
     #[test]
     fn who_leaves_came_before_and_leaves_once(
         lives in proptest::collection::vec((0..20u64, proptest::option::of(0..20u64)), 1..40),

@@ -1,6 +1,8 @@
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, Parser, ValueEnum};
 
 use super::*;
+use crate::arrivals::Factor;
+use crate::replay::Policy;
 
 #[derive(Parser)]
 struct Whole {
@@ -8,12 +10,25 @@ struct Whole {
     args: SimArgs,
 }
 
-fn parse(line: &str) -> Result<ReplayArgs, String> {
-    let line = format!("sim replay --nodes n.csv --pods p.csv {line}");
-    let whole =
-        Whole::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
-    let SimCommand::Replay(args) = whole.args.command else { panic!("not replay") };
+fn command(line: &str) -> Result<SimCommand, String> {
+    let whole = Whole::try_parse_from(line.split_whitespace());
+    whole.map(|whole| whole.args.command).map_err(|error| error.to_string())
+}
+
+fn replay(line: &str) -> Result<ReplayArgs, String> {
+    let command = command(&format!("sim replay --nodes n.csv --pods p.csv {line}"))?;
+    let SimCommand::Replay(args) = command else { panic!("not replay") };
     Ok(*args)
+}
+
+fn report(line: &str) -> Result<RunsArgs, String> {
+    let command = command(&format!("sim report --out r.html {line}"))?;
+    let SimCommand::Report(args) = command else { panic!("not report") };
+    Ok(args.runs)
+}
+
+fn parse(line: &str) -> Result<RunsArgs, String> {
+    replay(line).map(|args| args.runs)
 }
 
 #[test]
@@ -91,9 +106,41 @@ fn a_factor_is_above_zero_or_none() {
 }
 
 #[test]
+fn a_page_compares_and_a_replay_is_a_first_look() {
+    let of = |runs: RunsArgs| (runs.policies, Seeds::all(&runs.seeds));
+    assert_eq!(of(parse("").unwrap()), (vec![Policy::Octavo], vec![42]));
+    let three = vec![Policy::Octavo, Policy::Fgd, Policy::BestFit];
+    let lists = "--nodes n.csv --pods p.csv";
+    assert_eq!(of(report(lists).unwrap()), (three, (42..=51).collect()));
+    let named = report(&format!("{lists} --policies fgd --seeds 7,9..10")).unwrap();
+    assert_eq!(of(named), (vec![Policy::Fgd], vec![7, 9, 10]));
+    assert!(report("").is_err() && report("--from r.json").is_ok());
+}
+
+#[test]
+fn flags_of_both_commands_say_and_do_the_same() {
+    let line = "--popularity known --inflate none --order file --departures -j 3 -q";
+    let (one, other) = (parse(line).unwrap(), report(&format!("--from r.json {line}")).unwrap());
+    assert_eq!(
+        format!("{:?}", RunsArgs { policies: Vec::new(), seeds: Vec::new(), ..one }),
+        format!("{:?}", RunsArgs { policies: Vec::new(), seeds: Vec::new(), ..other })
+    );
+    let whole = Whole::command();
+    let help = |command: &str, flag: &str| {
+        let command = whole.find_subcommand(command).unwrap();
+        let found = command.get_arguments().find(|one| one.get_long() == Some(flag)).unwrap();
+        (found.get_help().unwrap().to_string(), found.get_visible_aliases())
+    };
+    for flag in ["popularity", "seed", "inflate", "order", "departures", "jobs", "quiet"] {
+        assert_eq!(help("replay", flag), help("report", flag), "{flag}");
+    }
+    assert!(help("report", "policy").0.contains("drawn strongest"));
+}
+
+#[test]
 fn output_is_an_alias_of_format() {
-    assert_eq!(parse("").unwrap().format, Format::Table);
-    assert_eq!(parse("--format json").unwrap().format, Format::Json);
-    assert_eq!(parse("-o json").unwrap().format, Format::Json);
-    assert_eq!(parse("--output json").unwrap().format, Format::Json);
+    assert_eq!(replay("").unwrap().format, Format::Table);
+    assert_eq!(replay("--format json").unwrap().format, Format::Json);
+    assert_eq!(replay("-o json").unwrap().format, Format::Json);
+    assert_eq!(replay("--output json").unwrap().format, Format::Json);
 }

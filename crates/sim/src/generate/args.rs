@@ -100,6 +100,17 @@ pub enum GenerateCommandError {
     Output(#[from] std::io::Error),
 }
 
+impl GenerateCommandError {
+    /// Whether the command line makes no sense.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Generate(error) => error.is_usage(),
+            Self::Document(error) => error.is_usage(),
+            Self::Output(_) => false,
+        }
+    }
+}
+
 impl GenerateArgs {
     /// What is to be made.
     pub fn options(&self) -> Options {

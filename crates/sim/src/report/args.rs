@@ -1,18 +1,17 @@
 //! The command line of `octavo sim report`.
 
 use std::io::Write;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::input::{Input, InputError};
 use super::page;
-use crate::cli::{Format, Inflate, ReplayArgs, Seeds};
+use crate::cli::RunsArgs;
 use crate::document::{self, DocumentError};
 use crate::output::Report;
-use crate::replay::{self, Order, Policy, Popularity};
-use crate::run::{self, Progress, SimError};
+use crate::replay;
+use crate::run::{Progress, SimError};
 use crate::trace::Trace;
 
 /// What stands below the flags.
@@ -25,9 +24,22 @@ Examples:
   octavo sim replay --nodes nodes.csv --pods pods.csv --format json --curve curve.csv > replay.json
   octavo sim report --from replay.json --curve curve.csv --out report.html";
 
-/// Arguments of `octavo sim report`.
+/// Policies that are compared if none is named: Octavo's, and the two that come nearest to it.
+const POLICIES: &str = "octavo,fgd,best-fit";
+
+/// Seeds if none is named: those of the published runs, which are enough for a spread.
+const SEEDS: &str = "42..51";
+
+/// Arguments of `octavo sim report`. Of the flags that it shares with `octavo sim replay` two have
+/// defaults of its own, because a page is for a comparison and a replay for a first look.
 #[derive(Args, Clone, Debug)]
-#[command(group(clap::ArgGroup::new("source").required(true).args(["nodes", "from"])))]
+#[command(
+    group(clap::ArgGroup::new("source").required(true).args(["nodes", "from"])),
+    mut_arg("policies", |arg| {
+        arg.default_value(POLICIES).help("Policies; the first is drawn strongest")
+    }),
+    mut_arg("seeds", |arg| arg.default_value(SEEDS)),
+)]
 pub struct ReportArgs {
     /// List of nodes; runs the replay now
     #[arg(long, value_name = "FILE", requires = "pods")]
@@ -41,48 +53,12 @@ pub struct ReportArgs {
     /// What `octavo sim replay --curve` of the same replay wrote
     #[arg(long, value_name = "FILE.csv", requires = "from")]
     pub curve: Option<PathBuf>,
-    /// Policies; the first is drawn strongest
-    #[arg(
-        long = "policy",
-        visible_alias = "policies",
-        value_name = "NAME,...",
-        value_enum,
-        value_delimiter = ',',
-        default_value = "octavo,fgd,best-fit"
-    )]
-    pub policies: Vec<Policy>,
-    /// What octavo knows of the pods that will come
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
-    pub popularity: Popularity,
-    /// Seed, or a range of seeds with both ends, as 42..51; may be repeated
-    #[arg(
-        long = "seed",
-        visible_alias = "seeds",
-        value_name = "N|A..B",
-        value_delimiter = ',',
-        allow_hyphen_values = true,
-        default_value = "42..51"
-    )]
-    pub seeds: Vec<Seeds>,
-    /// Demand over capacity that a shuffled list is brought to, or `none` [default: 1.3 when
-    /// shuffled]
-    #[arg(long, value_name = "FACTOR")]
-    pub inflate: Option<Inflate>,
-    /// Order in which pods come [default: shuffled, or created with --departures]
-    #[arg(long, value_name = "ORDER", value_enum)]
-    pub order: Option<Order>,
-    /// Let pods leave at their times of deletion
-    #[arg(long)]
-    pub departures: bool,
-    /// Runs at once [default: one for each CPU]
-    #[arg(long, short, value_name = "N")]
-    pub jobs: Option<NonZeroUsize>,
+    /// The runs, if they are run now.
+    #[command(flatten)]
+    pub runs: RunsArgs,
     /// Write the page here
     #[arg(long, value_name = "FILE.html")]
     pub out: PathBuf,
-    /// Draw no progress bar
-    #[arg(long, short)]
-    pub quiet: bool,
 }
 
 /// Why `octavo sim report` failed.
@@ -113,23 +89,13 @@ pub enum ReportError {
     Output(#[from] std::io::Error),
 }
 
-impl ReportArgs {
-    /// The replay that is asked for.
-    fn replay(&self, nodes: PathBuf, pods: PathBuf) -> ReplayArgs {
-        ReplayArgs {
-            nodes,
-            pods,
-            policies: self.policies.clone(),
-            popularity: self.popularity,
-            seeds: self.seeds.clone(),
-            inflate: self.inflate,
-            order: self.order,
-            departures: self.departures,
-            jobs: self.jobs,
-            format: Format::Json,
-            curve: None,
-            placements: None,
-            quiet: self.quiet,
+impl ReportError {
+    /// Whether the command line makes no sense, whatever is in the files.
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Replay(error) => error.is_usage(),
+            Self::Page(error) => error.is_usage(),
+            Self::Input(_) | Self::Invalid { .. } | Self::Output(_) => false,
         }
     }
 }
@@ -143,10 +109,7 @@ pub fn run(
 ) -> Result<(), ReportError> {
     let input = match (&args.from, &args.nodes, &args.pods) {
         (Some(from), ..) => Input::read(from, args.curve.as_deref(), command)?,
-        (None, Some(nodes), Some(pods)) => {
-            let replay = args.replay(nodes.clone(), pods.clone());
-            fresh(&replay, command, watch)?
-        }
+        (None, Some(nodes), Some(pods)) => fresh(nodes, pods, &args.runs, command, watch)?,
         // The command line's own rules do not let this through.
         _ => return Ok(()),
     };
@@ -165,14 +128,20 @@ pub fn run(
     }
 }
 
-fn fresh(args: &ReplayArgs, command: String, watch: &impl Progress) -> Result<Input, ReportError> {
+fn fresh(
+    nodes: &Path,
+    pods: &Path,
+    runs: &RunsArgs,
+    command: String,
+    watch: &impl Progress,
+) -> Result<Input, ReportError> {
     let failed = |error: SimError| ReportError::Replay(Box::new(error));
-    let options = run::options(args).map_err(failed)?;
-    let trace = Trace::read(&args.nodes, &args.pods).map_err(|error| failed(error.into()))?;
+    let options = runs.options().map_err(|error| failed(error.into()))?;
+    let trace = Trace::read(nodes, pods).map_err(|error| failed(error.into()))?;
     watch.begin(options.policies.len() * options.seeds.len());
     let outcome = replay::run(&trace, &options, watch);
     watch.end();
     let outcome = outcome.map_err(|error| failed(error.into()))?;
-    let report = Report::of(&trace, &args.nodes, &args.pods, &options, &outcome);
+    let report = Report::of(&trace, nodes, pods, &options, &outcome);
     Ok(Input::of(&report, &outcome, command)?)
 }

@@ -275,15 +275,18 @@ fn made_from(html: &mut String, input: &Input) {
     seeds.sort_unstable();
     seeds.dedup();
     let seeds: Vec<_> = seeds.iter().map(i64::to_string).collect();
+    // A line feed within quotes is part of the command: it stays one, so that a copy of it works.
+    let lines = input.command.split('\n').map(|line| Escaped(line).to_string());
+    let command = lines.collect::<Vec<_>>().join("\n");
     let _ = writeln!(
         html,
         "<h2>Made from</h2>\n<dl>\n<dt>Node list</dt><dd><code>{}</code></dd>\n\
          <dt>Pod list</dt><dd><code>{}</code></dd>\n<dt>Seeds</dt><dd>{}</dd>\n\
-         <dt>Command</dt><dd><code>{}</code></dd>\n<dt>Program</dt><dd>octavo {}</dd>\n</dl>",
+         <dt>Command</dt><dd><code class=\"typed\">{command}</code></dd>\n\
+         <dt>Program</dt><dd>octavo {}</dd>\n</dl>",
         Escaped(&saved.nodes_file),
         Escaped(&saved.pods_file),
         Escaped(&seeds.join(", ")),
-        Escaped(&input.command),
         env!("CARGO_PKG_VERSION"),
     );
 }

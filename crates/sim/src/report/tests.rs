@@ -89,6 +89,9 @@ fn names_from_outside_are_only_text() {
         assert!(!html.contains(raw), "{raw}");
     }
     assert!(html.contains("x&quot;&#39;&gt;&lt;script&gt;"));
+    input.command = "octavo sim report --out 'a  b\nc'".to_owned();
+    let html = page(&input);
+    assert!(html.contains("--out &#39;a  b\nc&#39;</code>"), "as it is to be pasted");
     assert!(html.contains("NO: &lt;i&gt;pod&lt;/i&gt;") && html.contains("role=\"alert\""));
 }
 

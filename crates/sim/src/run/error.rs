@@ -70,9 +70,26 @@ impl SimError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Replay(error) => error.is_usage(),
-            Self::Report(ReportError::Replay(error)) => error.is_usage(),
+            Self::Report(error) => error.is_usage(),
+            Self::Generate(error) => error.is_usage(),
             Self::Whatif(error) => error.is_usage(),
-            _ => false,
+            Self::Trace(_)
+            | Self::File { .. }
+            | Self::Output(_)
+            | Self::Json(_)
+            | Self::Invalid { .. } => false,
+        }
+    }
+
+    /// What the operating system said when standard output could not be written, if that was it.
+    pub fn output(&self) -> Option<&io::Error> {
+        match self {
+            Self::Output(error)
+            | Self::Report(ReportError::Output(error))
+            | Self::Generate(GenerateCommandError::Output(error))
+            | Self::Whatif(WhatifCommandError::Output(error)) => Some(error),
+            Self::Report(ReportError::Replay(error)) => error.output(),
+            _ => None,
         }
     }
 }

@@ -156,3 +156,85 @@ fn options_that_contradict_one_another_are_wrong_usage() {
     assert!(small("--order file --inflate 2").unwrap_err().is_usage());
     assert!(small("--order file --inflate none").is_ok());
 }
+
+/// A command of the simulator that fails.
+fn failed(line: &str) -> SimError {
+    let words = line.split_whitespace();
+    let args = Whole::try_parse_from(words).unwrap().args;
+    run(&args, String::new()).unwrap_err()
+}
+
+#[test]
+fn what_flags_alone_make_impossible_is_wrong_usage_whatever_the_command() {
+    let folder = TempDir::new().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (nodes, pods) = (data("small_nodes.csv"), data("small_pods.csv"));
+    let lists = format!("--nodes {} --pods {}", nodes.display(), pods.display());
+    let page = format!("--out {}", at("r.html"));
+    for line in [
+        "sim generate --machine t4-2,t4-2".to_owned(),
+        "sim generate --machine t4-2,h100-8 --blocks 1".to_owned(),
+        "sim generate --blocks 100000 --racks 100000".to_owned(),
+        "sim generate --out cluster.txt".to_owned(),
+        format!("sim generate --pods-csv {} --load 0", at("p.csv")),
+        format!(
+            "sim generate --pods-csv {} --load 100 --hours 100000 --mean-minutes 1",
+            at("p.csv")
+        ),
+        format!("sim report {lists} {page} --departures --inflate 2"),
+        "sim whatif --cluster none.yaml".to_owned(),
+        "sim whatif --cluster none.txt --waiting all".to_owned(),
+        "sim verify none.txt".to_owned(),
+    ] {
+        let error = failed(&line);
+        assert!(error.is_usage(), "{line}: {error}");
+    }
+    for line in [
+        format!("sim generate --out {}", at("no/folder.yaml")),
+        format!("sim report {lists} --out {} --policy random --seed 1", at("no/folder.html")),
+        format!("sim report --from {} {page}", at("none.json")),
+        "sim whatif --cluster none.yaml --waiting all".to_owned(),
+        "sim verify none.json".to_owned(),
+    ] {
+        let error = failed(&line);
+        assert!(!error.is_usage(), "{line}: {error}");
+    }
+}
+
+/// Standard output whose reader went away.
+struct Closed;
+
+impl Write for Closed {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn that_nobody_reads_any_more_is_told_from_a_file_that_cannot_be_written() {
+    let words = format!(
+        "sim replay --nodes {} --pods {} --policy random",
+        data("small_nodes.csv").display(),
+        data("small_pods.csv").display()
+    );
+    let args = Whole::try_parse_from(words.split_whitespace()).unwrap().args;
+    let SimCommand::Replay(args) = args.command else { panic!("not replay") };
+    let error = replay(&args, &Unwatched, &mut Closed).unwrap_err();
+    assert_eq!(error.output().unwrap().kind(), io::ErrorKind::BrokenPipe);
+    let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let of_report = report::args::ReportError::Output(closed());
+    let whatif = whatif::args::WhatifCommandError::Output(closed());
+    let generate = generate::args::GenerateCommandError::Output(closed());
+    for error in [SimError::from(of_report), whatif.into(), generate.into()] {
+        assert!(error.output().is_some(), "{error}");
+    }
+    let file = SimError::file(Path::new("/tmp/fifo"), closed());
+    assert!(file.output().is_none());
+    let page = crate::document::DocumentError::Write { path: "fifo".into(), source: closed() };
+    let page = SimError::from(report::args::ReportError::from(page));
+    assert!(page.output().is_none());
+}

@@ -30,7 +30,7 @@ Examples:
   octavo sim verify asked.json";
 
 /// Arguments of `octavo sim whatif`.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct WhatifArgs {
     /// The cluster's document
     #[arg(long, value_name = "FILE")]
@@ -173,6 +173,12 @@ pub enum WhatifCommandError {
         /// Those that wait.
         names: Vec<String>,
     },
+    /// All gangs that wait are asked for, and none does.
+    #[error(
+        "no gang waits in the cluster's document, so `--waiting all` asks nothing; name a gang by \
+         --gang or --name"
+    )]
+    NobodyWaits,
     /// Two answers to one question: a defect.
     #[error(
         "answer {number} has the hash {now}, the first had {first}; this is a defect, please report \
@@ -197,7 +203,25 @@ pub enum WhatifCommandError {
 impl WhatifCommandError {
     /// Whether the command line makes no sense, whatever is in the files.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::Inline(_) | Self::Whatif(WhatifError::Nothing))
+        match self {
+            Self::Document(error) => error.is_usage(),
+            Self::Inline(_) => true,
+            Self::Whatif(error) => error.is_usage(),
+            Self::Record(_)
+            | Self::NotWaiting { .. }
+            | Self::NobodyWaits
+            | Self::NotRepeated { .. }
+            | Self::NotVerified(_)
+            | Self::Output(_) => false,
+        }
+    }
+}
+
+impl WhatifArgs {
+    /// Whether anything is asked for.
+    fn asks(&self) -> bool {
+        let is_gang = !self.gangs.is_empty() || self.inline.name.is_some();
+        is_gang || !self.waiting.is_empty() || !self.fail.is_empty()
     }
 }
 
@@ -208,6 +232,9 @@ pub fn run(args: &WhatifArgs, out: &mut dyn Write) -> Result<bool, WhatifCommand
         Form::of(path)?;
     }
     let inline = inline::gang(&args.inline)?;
+    if !args.asks() {
+        return Err(WhatifError::Nothing.into());
+    }
     let cluster: Snapshot = document::read(&args.cluster, "cluster")?;
     let question = question(args, inline, &cluster)?;
     let answers = answer(&cluster, &question)?;
@@ -288,6 +315,9 @@ fn question(
             name: name.clone(),
             names: cluster.waiting.iter().map(|gang| gang.profile.name.clone()).collect(),
         })?);
+    }
+    if gangs.is_empty() && !args.waiting.is_empty() {
+        return Err(WhatifCommandError::NobodyWaits);
     }
     let policy = match &args.policy {
         Some(path) => document::read::<PlacementPolicy>(path, "policy")?,

@@ -30,11 +30,14 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     }
     let waiting = cluster.gangs(&world)?;
     question.policy.check(&world)?;
+    if gangs.is_empty() && question.fail.is_empty() {
+        return Err(WhatifError::Nothing);
+    }
     let lost = failed::fail(&mut world, &question.fail)?;
     let wanted =
         if gangs.is_empty() { lost } else { gangs.into_iter().map(Loss::new_gang).collect() };
     if wanted.is_empty() {
-        return Err(WhatifError::Nothing);
+        return Err(WhatifError::NothingLost(question.fail.join(", ")));
     }
     let weights = cluster.tenants.iter().map(|(name, weight)| (name.as_str().into(), *weight));
     let typical = typical(&world, wanted.iter().map(|loss| &loss.gang).chain(&waiting));
@@ -73,7 +76,7 @@ struct Asker<'a> {
 impl Asker<'_> {
     /// Answers for one gang and puts it where the answer says.
     fn one(&mut self, world: &mut World, loss: &Loss) -> Result<Answer, WhatifError> {
-        let Loss { gang, pinned } = loss;
+        let Loss { gang, pinned, .. } = loss;
         let policy = &self.question.policy;
         let shares = self.shares(world, gang, pinned);
         self.meter.read(world);
@@ -104,6 +107,7 @@ impl Asker<'_> {
                 remedy_of(explain::answer(world, policy, gang, &Err(with)))
             });
         }
+        let found = found.map(|plan| loss.with_own_ranks(plan));
         let explanation = explain::answer(world, policy, gang, &found);
         if let Ok(plan) = &found {
             repair::apply(world, gang, plan)?;

@@ -1,8 +1,12 @@
 //! Nodes fail: what was on them is lost, and those who lost members want them back.
 
+use std::collections::BTreeSet;
+
+use octavo_engine::decision::Plan;
+use octavo_engine::gang::MOST_MEMBERS;
 use octavo_engine::repair;
-use octavo_engine::solve::Pinned;
-use octavo_engine::workload::{Member, MemberId, WorkloadId};
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::workload::{MemberId, Workload, WorkloadId};
 use octavo_engine::{Gang, World};
 
 use super::WhatifError;
@@ -10,34 +14,45 @@ use super::WhatifError;
 /// A gang that wants places for members that have none.
 #[derive(Clone, Debug)]
 pub(super) struct Loss {
-    /// The whole gang.
+    /// The gang. One that runs is as large as it is to be again: ranks at which nobody was are left
+    /// out, and the others follow one another.
     pub(super) gang: Gang,
-    /// Members that are where they were.
+    /// Members that are where they were, by their ranks in `gang`.
     pub(super) pinned: Vec<Pinned>,
+    /// Of one that runs: the rank that each member of `gang` has in its workload.
+    ranks: Vec<u32>,
 }
 
 impl Loss {
     /// A gang of which nobody runs yet.
     pub(super) fn new_gang(gang: Gang) -> Self {
-        Self { gang, pinned: Vec::new() }
+        Self { gang, pinned: Vec::new(), ranks: Vec::new() }
+    }
+
+    /// A plan for the gang, with the ranks that its members have in their workload.
+    pub(super) fn with_own_ranks(&self, mut plan: Plan) -> Plan {
+        for placed in &mut plan.placements {
+            placed.rank = self.ranks.get(placed.rank as usize).copied().unwrap_or(placed.rank);
+        }
+        plan
     }
 }
 
 /// Lets nodes fail. Who lost members comes back, the highest priority first.
 pub(super) fn fail(world: &mut World, names: &[String]) -> Result<Vec<Loss>, WhatifError> {
-    let mut nodes = Vec::new();
+    let mut nodes = NodeSet::new();
     for name in names {
         let node = world.cluster.node_named(name).ok_or_else(|| WhatifError::UnknownNode {
             name: name.clone(),
             like: similar(world, name),
         })?;
-        nodes.push(node);
+        nodes.insert(node);
     }
     let mut hit: Vec<WorkloadId> = Vec::new();
-    for node in nodes {
+    for node in &nodes {
         // The ids are of this cluster, so closing cannot fail.
-        let _ = world.cluster.set_open(node, false);
-        let members: Vec<MemberId> = world.workloads.on(node).collect();
+        let _ = world.cluster.set_open(*node, false);
+        let members: Vec<MemberId> = world.workloads.on(*node).collect();
         for id in members {
             if !hit.contains(&id.workload) {
                 hit.push(id.workload);
@@ -46,7 +61,7 @@ pub(super) fn fail(world: &mut World, names: &[String]) -> Result<Vec<Loss>, Wha
     }
     let mut losses = Vec::new();
     for id in hit {
-        losses.extend(loss(world, id));
+        losses.extend(loss(world, id, &nodes));
     }
     losses.sort_by(|one, other| {
         let (one, other) = (&one.gang.profile, &other.gang.profile);
@@ -55,21 +70,30 @@ pub(super) fn fail(world: &mut World, names: &[String]) -> Result<Vec<Loss>, Wha
     Ok(losses)
 }
 
-/// Takes a workload's members off closed nodes and says what it wants back.
-fn loss(world: &mut World, id: WorkloadId) -> Option<Loss> {
+/// Takes a workload's members off nodes that failed and says what it wants back: whoever was lost,
+/// whether or not it could do without, and nobody who was missing before. Only where it ran with
+/// fewer than it needs those come, too, as many as it takes, the lowest ranks first.
+fn loss(world: &mut World, id: WorkloadId, failed: &NodeSet) -> Option<Loss> {
     let workload = world.workloads.workload(id)?;
-    let is_lost = |member: &Member| !world.cluster.is_open(member.placement.node);
-    let mut pinned = Vec::new();
-    let mut lost = Vec::new();
-    for (rank, member) in (0..).zip(&workload.members) {
-        match member {
-            Some(member) if is_lost(member) => lost.push((rank, member.clone())),
+    let member = |rank: &u32| world.workloads.member(MemberId { workload: id, member: *rank });
+    let missing = workload.min_members.saturating_sub(workload.member_count());
+    let gaps = (0..MOST_MEMBERS).filter(|rank| member(rank).is_none()).take(missing as usize);
+    let all = 0..u32::try_from(workload.members.len()).unwrap_or(u32::MAX);
+    let there = all.filter(|rank| member(rank).is_some());
+    let wanted: BTreeSet<u32> = there.chain(gaps).collect();
+    let ranks: Vec<u32> = wanted.into_iter().collect();
+    let (mut pinned, mut lost) = (Vec::new(), Vec::new());
+    for (rank, own) in (0..).zip(&ranks) {
+        match member(own) {
+            Some(member) if failed.contains(&member.placement.node) => {
+                lost.push((*own, member.clone()));
+            }
             Some(member) => pinned.push(Pinned { rank, placement: member.placement.clone() }),
             None => {}
         }
     }
-    let mut gang = repair::gang_of(workload);
-    // Whoever was lost is asked for, whether or not the workload could do without.
+    let members = ranks.iter().map(|rank| member(rank).cloned()).collect();
+    let mut gang = repair::gang_of(&Workload { members, ..workload.clone() });
     for group in &mut gang.groups {
         group.min = group.count;
     }
@@ -77,7 +101,7 @@ fn loss(world: &mut World, id: WorkloadId) -> Option<Loss> {
         let _ = world.cluster.release(&member.shape.resources, &member.placement);
         world.workloads.set_member(MemberId { workload: id, member: rank }, None);
     }
-    Some(Loss { gang, pinned })
+    Some(Loss { gang, pinned, ranks })
 }
 
 /// A node of the same name but for case, or else but for one letter.

@@ -175,6 +175,57 @@ fn members_of_failed_nodes_are_put_beside_those_that_stay() {
     assert_eq!(error, "there is no node \"A2\" that could fail; did you mean \"a2\"?");
 }
 
+/// The cluster, where `old` has room for a member of rank 1 that is not there, and needs so many.
+fn with_a_gap(min_members: u32) -> Snapshot {
+    let mut cluster = cluster();
+    let old = &mut cluster.running[0];
+    old.min_members = min_members;
+    old.members.remove(1);
+    old.members[1].rank = 4;
+    cluster
+}
+
+/// Rank and node of all places of the only answer.
+fn places(answers: &Answers) -> Vec<(u32, &str)> {
+    let Explanation::Placed(plan) = &answers.answers[0].explanation else {
+        panic!("{:?}", answers.lines())
+    };
+    plan.placements.iter().map(|placed| (placed.rank, placed.place.node.as_str())).collect()
+}
+
+#[test]
+fn a_gang_with_gaps_wants_back_what_it_had_and_no_more() {
+    // Of five ranks two are there, on a1 and a2. Three GPUs are left when one of these is gone, and
+    // four members are more than there are nodes' GPUs for beside it.
+    let fail = |node: &str| Question { fail: vec![node.to_owned()], ..Question::default() };
+    let answers = answer(&with_a_gap(1), &fail("a2")).unwrap();
+    assert_eq!(places(&answers), [(4, "a1")], "beside the other, under the rank that it had");
+    let answers = answer(&with_a_gap(1), &fail("a1")).unwrap();
+    assert_eq!(places(&answers), [(0, "a2")]);
+    // Who wants places is who ran, so that is what a refusal speaks of.
+    let both = Question { fail: vec!["a1".into(), "a2".into(), "b2".into()], ..fail("a1") };
+    let answers = answer(&with_a_gap(1), &both).unwrap();
+    assert!(answers.lines()[0].contains("2 wanted"), "{:?}", answers.lines());
+}
+
+#[test]
+fn a_gang_that_lost_members_gets_at_least_as_many_as_it_needs() {
+    // With fewer than three it is worth nothing, so the first rank that is missing comes, too.
+    let fail = Question { fail: vec!["b1".into(), "a2".into()], ..Question::default() };
+    let answers = answer(&with_a_gap(3), &fail).unwrap();
+    let ranks: Vec<u32> = places(&answers).iter().map(|(rank, _)| *rank).collect();
+    assert_eq!(ranks, [1, 4]);
+}
+
+#[test]
+fn who_is_on_a_node_that_takes_nobody_new_is_not_lost() {
+    let mut cluster = cluster();
+    cluster.nodes[0].closed = true;
+    let fail = Question { fail: vec!["a2".to_owned()], ..Question::default() };
+    let answers = answer(&cluster, &fail).unwrap();
+    assert_eq!(places(&answers), [(2, "b2")]);
+}
+
 #[test]
 fn gangs_see_those_before_them() {
     let waiting = Question { gangs: cluster().waiting, ..Question::default() };
@@ -293,8 +344,54 @@ fn the_command_asks_repeats_and_records() {
             .contains("no gang named \"third\" waits in the cluster; there are: first, second")
     );
     assert!(!error.is_usage());
-    let nothing = WhatifArgs { inline: GangArgs::default(), ..args };
-    assert!(matches!(run(&nothing), Err(WhatifCommandError::Whatif(WhatifError::Nothing))));
+}
+
+#[test]
+fn who_asks_nothing_is_told_whether_the_flags_or_the_cluster_are_to_blame() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cluster.json");
+    let text = serde_json::to_string(&Snapshot { waiting: Vec::new(), ..cluster() }).unwrap();
+    std::fs::write(&path, text).unwrap();
+    let args = WhatifArgs { cluster: path, ..WhatifArgs::default() };
+    let error = |args: &WhatifArgs| args::run(args, &mut Vec::new()).unwrap_err();
+    let said = |error: &WhatifCommandError| (error.to_string(), error.is_usage());
+
+    let (text, is_usage) = said(&error(&args));
+    assert!(is_usage && text.starts_with("nothing is asked for: name a gang"), "{text}");
+    // Whatever is in the files: it is not even looked whether they are there.
+    let nowhere = WhatifArgs { cluster: folder.path().join("no.json"), ..WhatifArgs::default() };
+    assert!(error(&nowhere).is_usage());
+
+    let fail = WhatifArgs { fail: vec!["b2".to_owned()], ..args.clone() };
+    let (text, is_usage) = said(&error(&fail));
+    assert_eq!(
+        text,
+        "nothing runs on b2, so nothing is lost with it; ask for other nodes or a gang"
+    );
+    assert!(!is_usage);
+    let all = WhatifArgs { waiting: vec!["all".to_owned()], ..args };
+    for fail in [Vec::new(), vec!["a1".to_owned()]] {
+        let (text, is_usage) = said(&error(&WhatifArgs { fail, ..all.clone() }));
+        assert!(text.starts_with("no gang waits in the cluster"), "{text}");
+        assert!(!is_usage);
+    }
+}
+
+#[test]
+fn a_name_that_says_no_form_is_wrong_usage_and_what_is_in_a_file_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cluster.json");
+    std::fs::write(&path, "{").unwrap();
+    let args = WhatifArgs { cluster: path, inline: gang("new", 1, 1), ..WhatifArgs::default() };
+    let is_usage = |args: &WhatifArgs| args::run(args, &mut Vec::new()).unwrap_err().is_usage();
+    assert!(!is_usage(&args));
+    assert!(is_usage(&WhatifArgs { cluster: "cluster.txt".into(), ..args.clone() }));
+    assert!(is_usage(&WhatifArgs { record: Some("record".into()), ..args }));
+    let verify = |name: &str| {
+        let args = VerifyArgs { record: folder.path().join(name) };
+        args::verify(&args, &mut Vec::new()).unwrap_err().is_usage()
+    };
+    assert!(verify("record.txt") && !verify("record.json") && !verify("cluster.json"));
 }
 
 /// The documents that the guide shows.

@@ -1,0 +1,106 @@
+//! Which runs: what `octavo sim replay` and `octavo sim report` ask alike.
+
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::thread;
+
+use clap::Args;
+
+use super::Seeds;
+use crate::arrivals::{ArrivalError, Factor};
+use crate::replay::{Options, Order, PUBLISHED_FACTOR, Policy, Popularity, ReplayError};
+
+/// The runs that are asked for: each policy with each seed.
+///
+/// The defaults here are those of a first look: one policy, one seed. `octavo sim report` compares, so
+/// it has others for these two, which stand at [`crate::report::args::ReportArgs`].
+#[derive(Args, Clone, Debug)]
+pub struct RunsArgs {
+    /// Policies, one or more
+    #[arg(
+        long = "policy",
+        visible_alias = "policies",
+        value_name = "NAME,...",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "octavo"
+    )]
+    pub policies: Vec<Policy>,
+    /// What octavo knows of the pods that will come
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub popularity: Popularity,
+    /// Seed, or a range of seeds with both ends, as 42..51; may be repeated
+    #[arg(
+        long = "seed",
+        visible_alias = "seeds",
+        value_name = "N|A..B",
+        value_delimiter = ',',
+        allow_hyphen_values = true,
+        default_value = "42"
+    )]
+    pub seeds: Vec<Seeds>,
+    /// Demand over capacity that a shuffled list is brought to by drawing pods of it again or
+    /// leaving some out, or `none` [default: 1.3 when shuffled]
+    #[arg(long, value_name = "FACTOR")]
+    pub inflate: Option<Inflate>,
+    /// Order in which pods come [default: shuffled, or created with --departures]
+    #[arg(long, value_name = "ORDER", value_enum)]
+    pub order: Option<Order>,
+    /// Let pods leave at their times of deletion
+    #[arg(long)]
+    pub departures: bool,
+    /// Runs at once [default: one for each CPU]. Results are the same; decisions take longer
+    #[arg(long, short, value_name = "N")]
+    pub jobs: Option<NonZeroUsize>,
+    /// Draw no progress bar
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+/// A demand that a list is brought to, or its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Inflate {
+    /// The list's own demand.
+    None,
+    /// So much of the GPUs.
+    To(Factor),
+}
+
+impl FromStr for Inflate {
+    type Err = ArrivalError;
+
+    fn from_str(text: &str) -> Result<Self, ArrivalError> {
+        if text == "none" { Ok(Self::None) } else { text.parse().map(Self::To) }
+    }
+}
+
+impl RunsArgs {
+    /// What they ask for, or why it makes no sense together.
+    pub(crate) fn options(&self) -> Result<Options, ReplayError> {
+        let by_default = if self.departures { Order::Created } else { Order::Shuffled };
+        let order = self.order.unwrap_or(by_default);
+        let inflate = match self.inflate {
+            Some(Inflate::To(factor)) => Some(factor),
+            None if order == Order::Shuffled => Factor::new(PUBLISHED_FACTOR).ok(),
+            Some(Inflate::None) | None => None,
+        };
+        let mut policies = Vec::new();
+        for policy in &self.policies {
+            if !policies.contains(policy) {
+                policies.push(*policy);
+            }
+        }
+        let all_cpus = || thread::available_parallelism().ok();
+        let options = Options {
+            policies,
+            popularity: self.popularity,
+            seeds: Seeds::all(&self.seeds),
+            order,
+            inflate,
+            departures: self.departures,
+            jobs: self.jobs.or_else(all_cpus).unwrap_or(NonZeroUsize::MIN),
+        };
+        options.check()?;
+        Ok(options)
+    }
+}
