@@ -40,6 +40,10 @@ pub struct Cluster {
     /// GPUs of all nodes, one after another; those of node `n` start at `gpu_starts[n]`.
     gpus: Vec<GpuFree>,
     gpu_starts: Vec<usize>,
+    /// By node, of its GPUs: how many can be given whole, and which are closed, as bits. Whoever
+    /// looks at all nodes wants little more.
+    idle_gpus: Vec<u16>,
+    closed_gpus: Vec<u64>,
     node_states: Vec<StateId>,
     states: States,
     log: Log,
@@ -162,6 +166,8 @@ impl Cluster {
             free: Vec::new(),
             gpus: Vec::new(),
             gpu_starts: vec![0],
+            idle_gpus: Vec::new(),
+            closed_gpus: Vec::new(),
             node_states: Vec::new(),
             states: States::default(),
             log: Log::default(),
@@ -194,7 +200,9 @@ impl Cluster {
         let idle = model.map(GpuFree::idle);
         self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
         self.gpu_starts.push(self.gpus.len());
-        let class_id = self.class_id(class);
+        self.idle_gpus.push(class.gpus);
+        self.closed_gpus.push(0);
+        let class_id = self.enter_class(class);
         self.names.push(Arc::clone(&node.name));
         self.ids.insert(Arc::clone(&node.name), id);
         self.node_classes.push(class_id);
@@ -252,6 +260,11 @@ impl Cluster {
         &self.classes[self.node_classes[index(node)].0 as usize]
     }
 
+    /// Index of a node's class in [`Self::classes`].
+    pub(crate) fn class_id(&self, node: NodeId) -> ClassId {
+        self.node_classes[index(node)]
+    }
+
     /// Whether pods may be placed on the node: it is ready, not cordoned, not held.
     pub fn is_open(&self, node: NodeId) -> bool {
         self.is_open[index(node)]
@@ -266,6 +279,16 @@ impl Cluster {
     pub fn gpus(&self, node: NodeId) -> &[GpuFree] {
         let index = index(node);
         &self.gpus[self.gpu_starts[index]..self.gpu_starts[index + 1]]
+    }
+
+    /// How many of a node's GPUs can be given whole.
+    pub(crate) fn idle_gpus(&self, node: NodeId) -> u16 {
+        self.idle_gpus[index(node)]
+    }
+
+    /// Which of a node's GPUs are closed, as bits: the lowest is GPU 0.
+    pub(crate) fn closed_gpus(&self, node: NodeId) -> u64 {
+        self.closed_gpus[index(node)]
     }
 
     /// The state of a node: nodes of one state are alike for every decision but by place and name.
@@ -299,7 +322,7 @@ impl Cluster {
             return Err(Misfit::OtherGpus(Arc::clone(&self.names[index(node)])));
         }
         let more = class.capacity.minus(&old.capacity);
-        let id = self.class_id(class);
+        let id = self.enter_class(class);
         self.totals.capacity = self.totals.capacity.plus(&more);
         self.totals.free = self.totals.free.plus(&more);
         self.change(node, |cluster| {
@@ -309,7 +332,7 @@ impl Cluster {
         Ok(())
     }
 
-    fn class_id(&mut self, class: &NodeClass) -> ClassId {
+    fn enter_class(&mut self, class: &NodeClass) -> ClassId {
         let next = ClassId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
         *self.class_ids.entry(class.clone()).or_insert_with(|| {
             self.classes.push(class.clone());
@@ -408,6 +431,13 @@ impl Cluster {
 
     fn change(&mut self, node: NodeId, change: impl FnOnce(&mut Self)) {
         change(self);
+        let (mut idle, mut closed) = (0, 0);
+        for (bit, gpu) in self.gpus(node).iter().enumerate() {
+            idle += u16::from(gpu.is_idle());
+            closed |= u64::from(gpu.is_closed) << bit;
+        }
+        self.idle_gpus[index(node)] = idle;
+        self.closed_gpus[index(node)] = closed;
         let new = self.state_now(node);
         let old = self.node_states[index(node)];
         self.node_states[index(node)] = self.states.exchange(old, new, node);

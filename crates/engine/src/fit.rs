@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::gpu::{GpuFree, GpuModel, MigProfile, WHOLE};
-use crate::node::NodeClass;
+use crate::node::{NodeClass, NodeId};
+use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
 /// Whether pods of a shape may be on nodes of a class at all, whatever is free there.
@@ -38,41 +39,76 @@ pub fn fits(cluster: &Cluster, state: &NodeState, shape: &Shape) -> bool {
 /// How many pods of a shape fit a node in this state together: exact for pods of this one shape.
 /// At most [`Shape::resources`] allow; [`u32::MAX`] if the shape asks for nothing.
 pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
-    if !state.is_open {
-        return 0;
-    }
     let class = &cluster.classes()[state.class.0 as usize];
-    if !is_allowed(class, shape) {
+    if !state.is_open || !is_allowed(class, shape) {
         return 0;
     }
-    let count = u32::from(shape.gpus.count());
+    times_beside(&state.free, shape, || match &shape.gpus {
+        GpuDemand::Whole { count } => {
+            let idle = state.gpus.iter().filter(|gpu| gpu.is_idle()).count();
+            teams_of_alike(u32::try_from(idle).unwrap_or(u32::MAX), *count)
+        }
+        demand => times_in_pieces(cluster, class, &state.gpus, demand),
+    })
+}
+
+/// As [`times`], of the state that a node is in. Whoever looks at many nodes asks in this way: what
+/// nodes have free lies side by side, and their states lie apart.
+pub(crate) fn times_on(cluster: &Cluster, node: NodeId, shape: &Shape) -> u32 {
+    if !cluster.is_open(node) || !is_allowed(cluster.class(node), shape) {
+        return 0;
+    }
+    times_beside(&cluster.free(node), shape, || times_by_gpus(cluster, node, &shape.gpus))
+}
+
+/// How often a demand can be had of the GPUs of a node that are open, wherever pods are allowed;
+/// [`u32::MAX`] if it is for none.
+pub(crate) fn times_by_gpus(cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> u32 {
+    match demand {
+        GpuDemand::Whole { count } => teams_of_alike(cluster.idle_gpus(node).into(), *count),
+        demand => times_in_pieces(cluster, cluster.class(node), cluster.gpus(node), demand),
+    }
+}
+
+/// How many fit by plain resources and by GPUs.
+fn times_beside(free: &Resources, shape: &Shape, by_gpus: impl Fn() -> u32) -> u32 {
     // Whole GPUs are counted before anything is divided: in a cluster that is half full most nodes
     // have not enough of them, and a refusal looks at all.
-    let whole = match &shape.gpus {
-        GpuDemand::Whole { .. } if count > 0 => {
-            let idle = state.gpus.iter().filter(|gpu| gpu.is_idle()).count();
-            u32::try_from(idle).unwrap_or(u32::MAX) / count
-        }
-        _ => u32::MAX,
-    };
-    if whole == 0 {
-        return 0;
+    if matches!(shape.gpus, GpuDemand::Whole { .. }) {
+        let whole = by_gpus();
+        return if whole == 0 { 0 } else { whole.min(shape.resources.times_in(free)) };
     }
-    let most = shape.resources.times_in(&state.free);
-    match &shape.gpus {
-        GpuDemand::None => most,
-        _ if count == 0 || most == 0 => most,
-        GpuDemand::Whole { .. } => most.min(whole),
+    let most = shape.resources.times_in(free);
+    if most == 0 { 0 } else { most.min(by_gpus()) }
+}
+
+/// How often a demand for shares or instances can be had of GPUs, in whatever order they are;
+/// [`u32::MAX`] if it is for neither.
+fn times_in_pieces(
+    cluster: &Cluster,
+    class: &NodeClass,
+    gpus: &[GpuFree],
+    demand: &GpuDemand,
+) -> u32 {
+    let count = u32::from(demand.count());
+    if count == 0 {
+        return u32::MAX;
+    }
+    match demand {
+        GpuDemand::None | GpuDemand::Whole { .. } => u32::MAX,
         GpuDemand::Share { milli, memory_mib, .. } => {
             let each = |gpu: &GpuFree| shares_in(gpu, *milli, *memory_mib);
-            let available: SmallVec<[u32; 8]> = state.gpus.iter().map(each).collect();
-            most.min(teams(&available, count.max(1)))
+            if count == 1 {
+                return gpus.iter().map(each).fold(0, u32::saturating_add);
+            }
+            let available: SmallVec<[u32; 8]> = gpus.iter().map(each).collect();
+            teams(&available, count)
         }
         GpuDemand::Mig { profile, .. } => {
             let model = cluster.models().get(usize::from(class.model.0));
             let Some(profile) = model.and_then(|model| model.profile(profile)) else { return 0 };
-            let instances = state.gpus.iter().map(|gpu| instances_in(gpu, profile));
-            most.min(instances.sum::<u32>() / count.max(1))
+            let instances = gpus.iter().map(|gpu| instances_in(gpu, profile));
+            instances.sum::<u32>() / count
         }
     }
 }
@@ -80,11 +116,14 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
 /// Whether a share can be had of a GPU. A share of no compute is one without a guarantee: it needs
 /// a GPU that is not cut, and its memory; where memory is not counted, a GPU that is not given whole.
 pub fn share_fits(gpu: &GpuFree, milli: u16, memory_mib: u32) -> bool {
-    !gpu.is_closed
-        && gpu.slices.is_empty()
+    is_shareable(gpu, milli)
         && gpu.milli >= milli.max(u16::from(memory_mib == 0))
-        && (milli < WHOLE || gpu.best_effort == 0)
         && gpu.memory_mib >= memory_mib
+}
+
+/// Whether a GPU may be shared by somebody with so much compute, if it is left.
+fn is_shareable(gpu: &GpuFree, milli: u16) -> bool {
+    !gpu.is_closed && gpu.slices.is_empty() && (milli < WHOLE || gpu.best_effort == 0)
 }
 
 /// How many instances of a profile a GPU can still have.
@@ -107,20 +146,34 @@ fn has(count: usize, gpus: &[GpuFree], is_fit: impl Fn(&GpuFree) -> bool) -> boo
 
 /// How many equal shares a GPU has room for; a share of nothing at all has room without end.
 fn shares_in(gpu: &GpuFree, milli: u16, memory_mib: u32) -> u32 {
-    if !share_fits(gpu, milli, memory_mib) {
+    let Some(by_compute) = u32::from(gpu.milli).checked_div(milli.into()) else {
+        let by_memory = gpu.memory_mib.checked_div(memory_mib).unwrap_or(u32::MAX);
+        return if share_fits(gpu, milli, memory_mib) { by_memory } else { 0 };
+    };
+    if !is_shareable(gpu, milli) {
         return 0;
     }
-    let compute = gpu.milli.checked_div(milli).map_or(u32::MAX, u32::from);
-    let memory = gpu.memory_mib.checked_div(memory_mib).unwrap_or(u32::MAX);
-    compute.min(memory)
+    // Whether one fits at all is not asked first: no processor foresees the answer, and a quotient
+    // says it too. Memory is mostly in proportion, which spares the second division.
+    if u64::from(by_compute) * u64::from(memory_mib) <= gpu.memory_mib.into() {
+        return by_compute;
+    }
+    gpu.memory_mib.checked_div(memory_mib).map_or(by_compute, |by_memory| by_memory.min(by_compute))
+}
+
+/// How many teams of `size` can be had of so many; without end where a team has nobody.
+fn teams_of_alike(available: u32, size: u16) -> u32 {
+    match u32::from(size) {
+        0 => u32::MAX,
+        // Sparing the division, which is most of the cost.
+        size if available < size => 0,
+        size => available / size,
+    }
 }
 
 /// The most teams of `size` members of different kinds, given how many there are of each kind: `n`
 /// teams are possible exactly if the sum of `min(available, n)` is at least `n * size`.
 fn teams(available: &[u32], size: u32) -> u32 {
-    if size == 1 {
-        return available.iter().fold(0, |sum, more| sum.saturating_add(*more));
-    }
     let is_possible = |n: u32| {
         let sum: u64 = available.iter().map(|have| u64::from(*have.min(&n))).sum();
         sum >= u64::from(n) * u64::from(size)

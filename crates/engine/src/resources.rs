@@ -38,15 +38,19 @@ impl Resources {
 
     /// How often this much can be taken from `free`; [`u32::MAX`] if nothing is asked for.
     pub fn times_in(&self, free: &Self) -> u32 {
-        let times = |wanted: i64, free: i64| match wanted {
-            ..=0 => u32::MAX,
-            // Sparing the division, which is most of the cost where little is left.
+        let amounts = [
+            (self.cpu_milli, free.cpu_milli),
+            (self.memory_mib, free.memory_mib),
+            (self.pods, free.pods),
+        ];
+        amounts.into_iter().fold(u32::MAX, |most, (wanted, free)| match wanted {
+            ..=0 => most,
+            // Sparing the divisions, which are most of the cost: for where little is left, and for
+            // amounts that are enough for as many as the others are.
             _ if free < wanted => 0,
-            _ => u32::try_from((free / wanted).max(0)).unwrap_or(u32::MAX),
-        };
-        times(self.cpu_milli, free.cpu_milli)
-            .min(times(self.memory_mib, free.memory_mib))
-            .min(times(self.pods, free.pods))
+            _ if i64::from(most).saturating_mul(wanted) <= free => most,
+            _ => u32::try_from(free / wanted).map_or(most, |times| times.min(most)),
+        })
     }
 
     /// What is left of these amounts without `other`.

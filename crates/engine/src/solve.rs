@@ -228,14 +228,14 @@ impl Solver {
         judge: &dyn Judge,
         bound: Option<&FailedBound>,
     ) -> Option<Remedy> {
-        let changes = refuse::changes(case, &world.cluster, request, bound);
+        let changes = refuse::changes(case, request, bound);
         let found = changes.into_iter().find(|(_, gang)| {
             // For one group the bounds are exact, and a "no" is to come at once.
             if gang.groups.len() == 1 && !judge.has_limits() {
                 return true;
             }
             let request = Request { gang, ..*request };
-            let case = case.with(&world.cluster, &request);
+            let case = case.with(&request);
             let goal = Goal::min(&case.needs);
             let level = gang.profile.topology.required.unwrap_or_default();
             let roots = areas::roots(case.topology, &request, level);

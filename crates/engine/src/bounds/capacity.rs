@@ -6,18 +6,15 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use crate::cluster::Cluster;
-use crate::cluster::states::{NodeState, StateId};
+use crate::cluster::states::NodeState;
 use crate::fit;
 use crate::gpu::GpuFree;
 use crate::node::{ClassId, NodeId};
-use crate::resources::Resources;
-use crate::shape::{GpuDemand, Shape};
+use crate::shape::Shape;
 
 /// What is taken to be otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Yardstick {
-    /// Nothing: as things are.
-    Free,
     /// Nothing runs on the nodes. What is closed stays closed.
     Empty,
     /// The pods ask for no plain resources.
@@ -26,82 +23,62 @@ pub enum Yardstick {
     PlainAlone,
 }
 
-/// A shape under a yardstick, with what was computed of each state.
+/// A shape under a yardstick. Each node is looked at by itself and only at what the yardstick asks
+/// for: where hardly two nodes are alike there is little to remember, and their states lie apart.
 #[derive(Debug)]
 pub(crate) struct Measure<'a> {
     cluster: &'a Cluster,
     shape: &'a Shape,
-    /// The shape as it is asked for under the yardstick.
-    asked: Shape,
     yardstick: Yardstick,
-    known: Vec<Option<(StateId, u32)>>,
     /// Of empty nodes: by class and closed GPUs as bits.
     empty: BTreeMap<(ClassId, u64), u32>,
+    /// The last of them: neighbours are mostly alike.
+    last: Option<((ClassId, u64), u32)>,
 }
 
 impl<'a> Measure<'a> {
     pub(crate) fn new(cluster: &'a Cluster, shape: &'a Shape, yardstick: Yardstick) -> Self {
-        let mut asked = shape.clone();
-        match yardstick {
-            Yardstick::Free | Yardstick::Empty => {}
-            Yardstick::GpusAlone => asked.resources = Resources::default(),
-            Yardstick::PlainAlone => asked.gpus = GpuDemand::None,
-        }
-        let known = vec![None; cluster.states().slot_count()];
-        Self { cluster, shape, asked, yardstick, known, empty: BTreeMap::new() }
+        Self { cluster, shape, yardstick, empty: BTreeMap::new(), last: None }
     }
 
     /// How many pods fit a node.
     pub(crate) fn times(&mut self, node: NodeId) -> u32 {
-        if node.0 as usize >= self.cluster.node_count() {
+        let cluster = self.cluster;
+        if node.0 as usize >= cluster.node_count() || !cluster.is_open(node) {
             return 0;
         }
-        let id = self.cluster.state(node);
-        if let Some(Some((known, times))) = self.known.get(id.slot as usize)
-            && *known == id
-        {
-            return *times;
-        }
-        let state = self.cluster.states().state(id);
-        let times = match state {
-            Some(state) if self.yardstick == Yardstick::Empty => self.of_empty(state),
-            Some(state) => self.compute(state),
-            None => 0,
-        };
-        if let Some(slot) = self.known.get_mut(id.slot as usize) {
-            *slot = Some((id, times));
-        }
-        times
-    }
-
-    fn compute(&self, state: &NodeState) -> u32 {
-        let class = &self.cluster.classes()[state.class.0 as usize];
+        let class = cluster.class(node);
         if !fit::is_allowed(class, self.shape) {
             return 0;
         }
-        fit::times(self.cluster, state, &self.asked)
+        match self.yardstick {
+            Yardstick::Empty => self.of_empty(node),
+            Yardstick::GpusAlone => fit::times_by_gpus(cluster, node, &self.shape.gpus),
+            Yardstick::PlainAlone => self.shape.resources.times_in(&cluster.free(node)),
+        }
     }
 
     /// Empty nodes of a class are alike but for what is closed.
-    fn of_empty(&mut self, state: &NodeState) -> u32 {
-        if !state.is_open {
-            return 0;
+    fn of_empty(&mut self, node: NodeId) -> u32 {
+        let cluster = self.cluster;
+        let key = (cluster.class_id(node), cluster.closed_gpus(node));
+        if let Some((last, times)) = self.last
+            && last == key
+        {
+            return times;
         }
-        let bits = (0..).zip(&state.gpus).filter(|(_, gpu)| gpu.is_closed);
-        let key = (state.class, bits.fold(0, |bits, (gpu, _): (u32, _)| bits | 1_u64 << gpu));
-        if let Some(times) = self.empty.get(&key) {
-            return *times;
-        }
-        let class = &self.cluster.classes()[state.class.0 as usize];
-        let idle = self.cluster.models().get(usize::from(class.model.0)).map(GpuFree::idle);
-        let gpus: SmallVec<[GpuFree; 8]> = state
-            .gpus
-            .iter()
-            .map(|gpu| GpuFree { is_closed: gpu.is_closed, ..idle.unwrap_or(*gpu) })
-            .collect();
-        let empty = NodeState { free: class.capacity, gpus, ..state.clone() };
-        let times = self.compute(&empty);
-        self.empty.insert(key, times);
+        let times = *self.empty.entry(key).or_insert_with(|| {
+            let class = cluster.class(node);
+            let idle = cluster.models().get(usize::from(class.model.0)).map(GpuFree::idle);
+            let gpus: SmallVec<[GpuFree; 8]> = cluster
+                .gpus(node)
+                .iter()
+                .map(|gpu| GpuFree { is_closed: gpu.is_closed, ..idle.unwrap_or(*gpu) })
+                .collect();
+            let state = NodeState { class: key.0, is_open: true, free: class.capacity, gpus };
+            fit::times(cluster, &state, self.shape)
+        });
+        self.last = Some((key, times));
         times
     }
 }

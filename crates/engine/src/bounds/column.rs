@@ -110,8 +110,7 @@ impl Column {
         match self.known[slot] {
             Some((stamp, times)) if stamp == state.stamp => times,
             _ => {
-                let now = cluster.states().state(state);
-                let times = now.map_or(0, |now| fit::times(cluster, now, shape));
+                let times = fit::times_on(cluster, node, shape);
                 self.known[slot] = Some((state.stamp, times));
                 times
             }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::bounds::capacity::Measure;
+use crate::cluster::states::NodeState;
 use crate::fit;
 use crate::gang::Segment;
-use crate::gpu::{GpuModel, Slices};
-use crate::node::{NodeClass, NodeId, NodeSpec};
+use crate::gpu::{GpuFree, GpuModel, Slices};
+use crate::node::{Marks, NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::GpuDemand;
@@ -170,6 +172,51 @@ proptest! {
                     u64::from(fit::times(&cluster, state, shape))
                 });
                 prop_assert_eq!(column.count(id), times.sum::<u64>());
+            }
+        }
+    }
+
+    /// What is looked up node by node is what the states of the nodes say.
+    #[test]
+    fn yardsticks_say_what_states_would_hold(
+        changes in prop::collection::vec((0_u32..6, 0_u16..4, 1_u16..=1000, 0_u8..6), 0..40),
+    ) {
+        let (mut cluster, topology) = parts(&[0, 1, 1, 2, 3, 4]);
+        for (node, gpu, milli, kind) in changes {
+            let id = NodeId(node);
+            let mut class = cluster.class(id).clone();
+            match kind {
+                0 => cluster.set_open(id, milli % 3 != 0).unwrap(),
+                1 => cluster.set_gpu_open(id, gpu, milli % 2 == 0).unwrap(),
+                2 => {
+                    class.capacity.cpu_milli = i64::from(milli) * 20;
+                    class.refuses = Marks(u64::from(milli % 4 == 0));
+                    cluster.set_class(id, &class).unwrap();
+                }
+                _ => give(&mut cluster, node, gpu, if milli % 2 == 0 { 1000 } else { milli }),
+            }
+        }
+        for shape in [shape(1, 1000), shape(2, 1000), shape(1, 300), shape(2, 300), shape(0, 0)] {
+            let pods = |resources| Shape { resources, ..(*shape).clone() };
+            let no_gpus = Shape { gpus: GpuDemand::None, ..(*shape).clone() };
+            let mut measures = [Yardstick::Empty, Yardstick::GpusAlone, Yardstick::PlainAlone]
+                .map(|yardstick| Measure::new(&cluster, &shape, yardstick));
+            for node in topology.order() {
+                let state = cluster.states().state(cluster.state(*node)).unwrap();
+                let class = cluster.class(*node);
+                let idle = |gpu: &GpuFree| {
+                    let idle = GpuFree::idle(&cluster.models()[0]);
+                    GpuFree { is_closed: gpu.is_closed, ..idle }
+                };
+                let gpus = state.gpus.iter().map(idle).collect();
+                let empty = NodeState { free: class.capacity, gpus, ..state.clone() };
+                let told = measures.each_mut().map(|measure| measure.times(*node));
+                let expected = [
+                    fit::times(&cluster, &empty, &shape),
+                    fit::times(&cluster, state, &pods(Resources::default())),
+                    fit::times(&cluster, state, &no_gpus),
+                ];
+                prop_assert_eq!(told, expected);
             }
         }
     }

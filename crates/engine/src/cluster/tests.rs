@@ -185,7 +185,11 @@ fn check(cluster: &Cluster) {
         let state = cluster.states().state(cluster.state(node)).unwrap();
         assert_eq!(*state, cluster.state_now(node));
         assert!(cluster.states().nodes(cluster.state(node)).any(|other| other == node));
-        for gpu in cluster.gpus(node) {
+        let gpus = cluster.gpus(node);
+        let idle = gpus.iter().filter(|gpu| gpu.is_idle()).count();
+        assert_eq!(usize::from(cluster.idle_gpus(node)), idle);
+        for (gpu, bit) in gpus.iter().zip(0..) {
+            assert_eq!(cluster.closed_gpus(node) >> bit & 1 == 1, gpu.is_closed);
             totals.gpus += 1;
             totals.gpu_milli += 1000;
             totals.used_milli += i64::from(1000 - gpu.milli);

@@ -119,6 +119,49 @@ proptest! {
         prop_assert!(!fits(&cluster, state, &shape));
     }
 
+    /// Divisions that are spared change nothing.
+    #[test]
+    fn shares_of_a_gpu_are_as_many_as_can_be_taken_one_after_another(
+        (milli, memory) in (0_u16..=4, 0_u32..=4),
+        (left, memory_left, best_effort) in (0_u16..=8, 0_u32..=9, 0_u16..2),
+        is_closed in prop::bool::weighted(0.1),
+    ) {
+        let (milli, memory_mib) = (milli * 250, memory * 1000);
+        let mut gpu = GpuFree {
+            milli: left * 125,
+            slices: Slices::NONE,
+            is_closed,
+            best_effort,
+            memory_mib: memory_left * 500,
+        };
+        let said = shares_in(&gpu, milli, memory_mib);
+        if milli == 0 && memory_mib == 0 {
+            let has_room = share_fits(&gpu, milli, memory_mib);
+            prop_assert_eq!(said, if has_room { u32::MAX } else { 0 });
+        } else {
+            let mut taken = 0;
+            while share_fits(&gpu, milli, memory_mib) {
+                gpu.milli -= milli;
+                gpu.memory_mib -= memory_mib;
+                taken += 1;
+            }
+            prop_assert_eq!(said, taken);
+        }
+    }
+
+    #[test]
+    fn plain_resources_fit_as_often_as_the_scarcest_of_them(
+        wanted in prop::array::uniform3(-1_i64..5),
+        free in prop::array::uniform3(-3_i64..40),
+    ) {
+        let of = |[cpu_milli, memory_mib, pods]: [i64; 3]| Resources { cpu_milli, memory_mib, pods };
+        let each = wanted.iter().zip(free).filter(|(wanted, _)| **wanted > 0);
+        let least = each.map(|(wanted, free)| u32::try_from(free / wanted).unwrap_or_default()).min();
+        prop_assert_eq!(of(wanted).times_in(&of(free)), least.unwrap_or(u32::MAX));
+        let much = of(free.map(|free| i64::MAX - free.abs()));
+        prop_assert_eq!(of(wanted).times_in(&much), u32::MAX);
+    }
+
     #[test]
     fn a_share_of_a_whole_gpu_is_the_whole_gpu(count in 1_u16..9) {
         prop_assert_eq!(GpuDemand::of(count, WHOLE), GpuDemand::Whole { count });

@@ -104,9 +104,8 @@ impl Supply {
     fn of_node(cluster: &Cluster, node: NodeId) -> Self {
         let Resources { cpu_milli, memory_mib, pods } = cluster.free(node);
         let gpus = cluster.gpus(node);
-        let idle = gpus.iter().filter(|gpu| gpu.is_idle()).count();
         let milli = gpus.iter().map(|gpu| i64::from(gpu.open_milli())).sum();
-        let idle = i64::try_from(idle).unwrap_or(i64::MAX);
+        let idle = cluster.idle_gpus(node).into();
         Self([cpu_milli.max(0), memory_mib.max(0), pods.max(0), idle, milli])
     }
 
@@ -115,8 +114,8 @@ impl Supply {
             return Self::default();
         }
         let Resources { cpu_milli, memory_mib, pods } = cluster.class(node).capacity;
-        let open = cluster.gpus(node).iter().filter(|gpu| !gpu.is_closed).count();
-        let open = i64::try_from(open).unwrap_or(i64::MAX);
+        let closed = i64::from(cluster.closed_gpus(node).count_ones());
+        let open = i64::from(cluster.class(node).gpus) - closed;
         let milli = open.saturating_mul(crate::gpu::WHOLE.into());
         Self([cpu_milli.max(0), memory_mib.max(0), pods.max(0), open, milli])
     }
@@ -148,21 +147,23 @@ impl<'a> Case<'a> {
                 Room::of(topology, column, request.forbidden)
             })
             .collect();
-        Self::with_rooms(cluster, topology, request, needs, rooms)
+        let supply = if needs.len() > 1 { supply(cluster, topology, &rooms) } else { Vec::new() };
+        Self::with_rooms(topology, request, needs, rooms, supply)
     }
 
     /// The case of a request for the same groups with other wishes.
-    pub(crate) fn with<'b>(&'b self, cluster: &Cluster, request: &Request<'b>) -> Case<'b> {
+    pub(crate) fn with<'b>(&'b self, request: &Request<'b>) -> Case<'b> {
         let needs = need::needs(self.topology, request);
-        Case::with_rooms(cluster, self.topology, request, needs, self.rooms.clone())
+        let (rooms, supply) = (self.rooms.clone(), self.supply.clone());
+        Case::with_rooms(self.topology, request, needs, rooms, supply)
     }
 
     fn with_rooms(
-        cluster: &Cluster,
         topology: &'a Topology,
         request: &Request<'a>,
         needs: Vec<Need>,
         rooms: Vec<Room>,
+        supply: Vec<Supply>,
     ) -> Self {
         let able = needs.iter().zip(&rooms).map(|(need, room)| room.able(topology, need)).collect();
         let mut order: Vec<usize> = (0..needs.len()).collect();
@@ -172,7 +173,6 @@ impl<'a> Case<'a> {
             let milli = shape.gpus.total_milli();
             (Reverse((milli, shape.gpus.count(), cpu_milli, memory_mib)), *group)
         });
-        let supply = if needs.len() > 1 { supply(cluster, topology, &rooms) } else { Vec::new() };
         let pins = Pins::of(topology, request);
         let (gang, forbidden) = (request.gang, request.forbidden);
         Self { topology, gang, forbidden, needs, rooms, able, order, pins, supply }

@@ -121,6 +121,7 @@ pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
                 }
                 runs.retain(|run| !run.ranks.is_empty());
             }
+            None if pinned.is_empty() => ranks.extend(own.clone()),
             None => ranks.extend(own.clone().filter(is_free)),
         }
         let count = len(&pinned);

@@ -1,6 +1,7 @@
 //! Why a gang cannot be placed: the bound that fails, what is scarce, and what would help.
 
 use std::cmp::Reverse;
+use std::slice;
 use std::sync::Arc;
 
 use crate::bounds::Yardstick;
@@ -79,13 +80,17 @@ fn of_group(
         let possible = place.as_ref().map_or(0, |place| case.rooms[group].count(place));
         (possible < wanted).then_some((place, wanted, possible))
     });
-    let measured = |yardstick| Room::measured(cluster, topology, need, case.forbidden, yardstick);
+    let measured = |yardstick, areas: &[Area], enough| {
+        let ranges = areas.iter().map(|area| area.positions(topology));
+        Room::measured(cluster, topology, need, case.forbidden, yardstick, ranges, enough)
+    };
     if let Some((place, wanted, possible)) = run
         && roots.iter().all(|root| able[root.0 as usize] >= loose)
     {
         let level = need.segment.map_or(level, |segment| segment.level);
         let has = |yardstick| {
-            place.as_ref().is_some_and(|place| measured(yardstick).count(place) >= wanted)
+            let room = |at| measured(yardstick, slice::from_ref(at), wanted);
+            place.iter().any(|at| room(at).count(at) >= wanted)
         };
         let scarce = scarce(has(Yardstick::Empty), has);
         let within = place.as_ref().map(|place| topology.path(place.domain));
@@ -105,11 +110,19 @@ fn of_group(
         _ => (level, best),
     };
     let possible = best.map_or(0, |best| able[best.0 as usize]);
-    let under = |yardstick| measured(yardstick).able(topology, need);
-    let empty = under(Yardstick::Empty);
-    let would_fit = roots.iter().any(|root| empty[root.0 as usize] >= loose);
-    let scarce = scarce(would_fit, |yardstick| {
-        best.is_some_and(|best| under(yardstick)[best.0 as usize] >= loose)
+    // What is outside of the areas in question is not looked at.
+    let would_hold = |yardstick, domains: &[DomainId]| {
+        let areas: Vec<Area> = domains.iter().copied().map(Area::domain).collect();
+        // Where members need not be together within a domain, their sum says all.
+        let is_tight =
+            |domain| need.required.is_none_or(|own| own <= topology.domain(domain).level);
+        let is_sum = need.segment.is_none() && domains.iter().all(|domain| is_tight(*domain));
+        let enough = if is_sum { loose } else { u64::MAX };
+        let able = measured(yardstick, &areas, enough).able(topology, need);
+        domains.iter().any(|domain| able[domain.0 as usize] >= loose)
+    };
+    let scarce = scarce(would_hold(Yardstick::Empty, roots), |yardstick| {
+        would_hold(yardstick, best.as_slice())
     });
     let within = best.filter(|best| *best != Topology::ROOT).map(|best| topology.path(best));
     FailedBound { group: name, wanted: loose, possible, level, within, scarce }
@@ -160,7 +173,6 @@ fn best_of(domains: impl Iterator<Item = DomainId>, able: &[u64]) -> Option<Doma
 /// fewer members cost members.
 pub(crate) fn changes(
     case: &Case<'_>,
-    cluster: &Cluster,
     request: &Request<'_>,
     bound: Option<&FailedBound>,
 ) -> Vec<(Remedy, Gang)> {
@@ -172,7 +184,7 @@ pub(crate) fn changes(
             return false;
         }
         let request = Request { gang: &gang, ..*request };
-        let other = case.with(cluster, &request);
+        let other = case.with(&request);
         let goal = Goal::min(&other.needs);
         let level = gang.profile.topology.required.unwrap_or_default();
         let mut roots = areas::roots(case.topology, &request, level).into_iter().map(Area::domain);
@@ -233,7 +245,9 @@ pub(crate) fn more_nodes(
     if case.needs.len() > 1 || need.home == Home::Nowhere || !need.runs.is_empty() {
         return None;
     }
-    let room = Room::measured(cluster, topology, need, case.forbidden, Yardstick::Empty);
+    let everywhere = [topology.domain(Topology::ROOT).nodes.clone()];
+    let (forbidden, empty) = (case.forbidden, Yardstick::Empty);
+    let room = Room::measured(cluster, topology, need, forbidden, empty, everywhere, u64::MAX);
     let best: Option<(u32, NodeId)> =
         topology.order().iter().enumerate().fold(None, |best, (at, node)| match best {
             Some((most, first)) if (most, Reverse(first)) >= (room.counts[at], Reverse(*node)) => {

@@ -1,6 +1,8 @@
 //! Room for one group: a column of the bounds without forbidden nodes, kept while members of
 //! several groups are tried together.
 
+use std::ops::Range;
+
 use crate::bounds::capacity::Measure;
 use crate::bounds::column::{segments, shift, sums};
 use crate::bounds::{Column, Yardstick};
@@ -32,19 +34,33 @@ impl Room {
         room
     }
 
-    /// Room if something were otherwise.
+    /// Room in these ranges of positions, if something were otherwise. Where as many fit a range as
+    /// are `enough`, the rest of it is not looked at.
     pub(crate) fn measured(
         cluster: &Cluster,
         topology: &Topology,
         need: &Need,
         forbidden: &NodeSet,
         yardstick: Yardstick,
+        ranges: impl IntoIterator<Item = Range<u32>>,
+        enough: u64,
     ) -> Self {
         let mut measure = Measure::new(cluster, &need.shape, yardstick);
-        let times = |node: &NodeId| {
-            if forbidden.contains(node) { 0 } else { measure.times(*node) }
-        };
-        let counts: Vec<u32> = topology.order().iter().map(times).collect();
+        let order = topology.order();
+        let mut counts = vec![0; order.len()];
+        for range in ranges {
+            let range = range.start as usize..range.end as usize;
+            let mut sum = 0;
+            for (count, node) in counts[range.clone()].iter_mut().zip(&order[range]) {
+                if sum >= enough {
+                    break;
+                }
+                if !forbidden.contains(node) {
+                    *count = measure.times(*node);
+                    sum += u64::from(*count);
+                }
+            }
+        }
         let sums = sums(topology, &counts);
         Self { counts, sums }
     }
@@ -64,9 +80,7 @@ impl Room {
         need: &Need,
         node: NodeId,
     ) {
-        let state = cluster.states().state(cluster.state(node));
-        let now = state.map_or(0, |state| fit::times(cluster, state, &need.shape));
-        self.set(topology, node, now);
+        self.set(topology, node, fit::times_on(cluster, node, &need.shape));
     }
 
     /// How many members fit an area, if any may be anywhere in it.

@@ -1,11 +1,15 @@
 //! What a "no" says.
 
+use proptest::prelude::*;
+
 use super::support::*;
 use crate::World;
 use crate::decision::{FailedBound, Reason, Refusal, Remedy, Scarce};
 use crate::gang::Gang;
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
+use crate::topology::LevelId;
+use crate::workload::TopologyWish;
 
 fn refusal(world: &mut World, gang: &Gang) -> (FailedBound, Option<Remedy>) {
     let Refusal { reason, remedy, steps } = solve(world, gang).unwrap_err();
@@ -122,4 +126,67 @@ fn the_same_solver_answers_for_each_cluster_by_its_own_figures() {
     assert_eq!(ask(&mut first), "b");
     let mut third = world(&[("a", "b1/r1", 0), ("b", "b1/r1", 8)]);
     assert_eq!(ask(&mut third), "b");
+}
+
+proptest! {
+    /// What is scarce is what the gang would have room for in the place that is named, if the nodes
+    /// were empty, or if it asked for less.
+    #[test]
+    fn what_is_scarce_is_what_would_make_room_where_the_bound_is(
+        nodes in prop::collection::vec((0_usize..4, 0_u16..=8, 0_i64..=8), 1..7),
+        (each, cores, members) in (0_u16..=5, 0_i64..40, 1_u32..5),
+        (level, own, of_two) in (0_u8..3, 0_u8..3, prop::bool::ANY),
+    ) {
+        let paths = ["b1/r1", "b1/r2", "b2/r1", "b2/r2"];
+        let names: Vec<String> = (0..nodes.len()).map(|at| format!("n{at}")).collect();
+        let specs = |free: &dyn Fn(u16) -> u16| -> Vec<_> {
+            let named = names.iter().zip(&nodes);
+            named.map(|(name, (path, idle, _))| (&**name, paths[*path], free(*idle))).collect()
+        };
+        let mut world = world(&specs(&|idle| idle));
+        let mut empty = super::support::world(&specs(&|_| 8));
+        for (name, (_, _, busy)) in names.iter().zip(&nodes) {
+            let node = world.cluster.node_named(name).unwrap();
+            let placement = crate::Placement { node, gpus: [].as_slice().into() };
+            world.cluster.place(&Resources::of_pod(6000 * busy, 0), &placement).unwrap();
+        }
+        let gpus = if each == 0 { GpuDemand::None } else { GpuDemand::Whole { count: each } };
+        let mut gang = gang(Shape::new(Resources::of_pod(1000 * cores, 0), gpus), 2 * members);
+        let wish = |level: u8| {
+            TopologyWish { required: (level > 0).then_some(LevelId(level)), preferred: None }
+        };
+        gang.profile.topology = wish(level);
+        gang.groups[0].topology = wish(own);
+        if of_two {
+            segments(&mut gang, 2, LevelId(own.max(1)));
+        }
+        let Err(Refusal { reason: Reason::Bound(bound), .. }) = solve(&mut world, &gang) else {
+            return Ok(());
+        };
+        let within = bound.within.as_ref().map(|path| {
+            let mut domains = world.topology.domains().map(|(id, _)| id);
+            domains.find(|id| world.topology.path(*id) == *path).unwrap()
+        });
+        let has_room = |world: &mut World, gang: &Gang, within| {
+            let settled = Settled { within, ..Settled::default() };
+            solve_with(world, gang, &settled).is_ok()
+        };
+        let mut asking = |change: &dyn Fn(&mut Shape)| {
+            let mut shape = (*gang.groups[0].shape).clone();
+            change(&mut shape);
+            let mut gang = gang.clone();
+            gang.groups[0].shape = shape.into();
+            has_room(&mut world, &gang, within)
+        };
+        let expected = if !has_room(&mut empty, &gang, None) {
+            Scarce::Capacity
+        } else if asking(&|shape| shape.resources = Resources::default()) {
+            Scarce::PlainResources
+        } else if asking(&|shape| shape.gpus = GpuDemand::None) {
+            Scarce::Gpus
+        } else {
+            Scarce::Free
+        };
+        prop_assert_eq!(bound.scarce, expected);
+    }
 }
