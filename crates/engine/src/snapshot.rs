@@ -5,6 +5,7 @@
 //! without a recorded snapshot becoming unreadable. Names stand for ids; what is at its default is
 //! left out.
 
+mod packing;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,12 @@ use crate::gpu::GpuModel;
 use crate::node::{Links, Marks};
 use crate::resources::Resources;
 
+pub use packing::{
+    BasisForm, CountForm, LearningForm, PACKING_VERSION, PackingForm, SizeForm, TurnoverForm,
+};
 pub use read::SnapshotError;
+pub(crate) use read::{any_shape, model_of, models};
+pub(crate) use write::shape_form;
 
 /// The version of the form that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -51,6 +57,10 @@ pub struct Snapshot {
     /// Gangs that wait, in the order in which they are to be placed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waiting: Vec<GangForm>,
+    /// What the packing policy has learned. [`Snapshot::of`] leaves it to who has the policy:
+    /// [`crate::packing::price::Price::saved`] and [`crate::packing::price::Price::restored`].
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub packing: Option<PackingForm>,
 }
 
 /// A level of the topology.

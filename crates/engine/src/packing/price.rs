@@ -16,10 +16,14 @@
 //!
 //! Popularity is known ahead, or learned from the pods that came so far. What was learned is
 //! slowly forgotten, so that the policy follows a mix that shifts; over the time in which a cluster
-//! is filled once, forgetting hardly shows.
+//! is filled once, forgetting hardly shows. What was learned can be written down and read back
+//! (`saved`): the policy goes on as if nothing had happened.
 
+mod basis;
 mod books;
 mod candidates;
+mod cuts;
+mod fleet;
 mod index;
 mod ledger;
 mod levels;
@@ -27,6 +31,7 @@ mod popularity;
 mod potential;
 mod prior;
 mod reserve;
+mod saved;
 mod schedule;
 mod simplex;
 mod tables;
@@ -41,9 +46,11 @@ use crate::cluster::Cluster;
 use crate::packing::{Choice, Packing};
 use crate::placement::Placement;
 use crate::shape::Shape;
+use basis::Basis;
 use books::Books;
 pub use popularity::Popularity;
 use schedule::Schedule;
+use tables::Tables;
 use turnover::Turnover;
 
 /// Octavo's packing policy. It must be asked about one cluster only.
@@ -53,6 +60,9 @@ pub struct Price {
     /// When to learn; none if everything is known.
     schedule: Option<Schedule>,
     turnover: Turnover,
+    /// What tables are made of; none where they are to be made anew.
+    basis: Option<Basis>,
+    /// What follows from the basis and the cluster.
     books: Option<Books>,
 }
 
@@ -68,22 +78,32 @@ impl Price {
     }
 
     fn new(popularity: Popularity, schedule: Option<Schedule>) -> Self {
-        Self { popularity, schedule, turnover: Turnover::default(), books: None }
+        Self { popularity, schedule, turnover: Turnover::default(), basis: None, books: None }
     }
 
-    /// The books for the cluster as it is now, made anew where popularity has changed or the
-    /// cluster has got new classes of nodes.
+    /// The books for the cluster as it is now, made anew where popularity has changed.
     fn books(&mut self, cluster: &Cluster) -> &mut Books {
-        let is_due = self.schedule.as_mut().is_some_and(|one| one.is_due(&self.popularity));
-        let books = self.books.take().filter(|books| !is_due && books.is_for(cluster));
+        let is_learned = self.schedule.is_some();
+        let mut basis = self.basis.take().filter(|one| one.gpus.len() == cluster.models().len());
+        if let (Some(schedule), Some(one)) = (&mut self.schedule, &basis)
+            && schedule.is_due(&self.popularity, &one.popularity)
+        {
+            basis = None;
+        }
+        let mut books = self.books.take().filter(|books| basis.is_some() && books.is_of(cluster));
+        let is_new = basis.is_none();
+        let mut basis = basis.unwrap_or_else(|| Basis::of(cluster, &self.popularity, is_learned));
+        if is_learned && basis.meet(cluster) {
+            books = books.map(|books| books.expecting(cluster, &basis.sizes));
+        }
+        let basis = &*self.basis.insert(basis);
         let books = books.unwrap_or_else(|| {
-            let books =
-                Books::new(cluster, &self.popularity, self.schedule.is_some(), self.turnover);
-            if let Some(schedule) = &mut self.schedule {
-                schedule.learned(&self.popularity, books.pods_to_fill(cluster));
-            }
-            books
+            let percent = self.turnover.percent();
+            Books::new(cluster, Tables::new(cluster.models(), basis, is_learned, percent))
         });
+        if let Some(schedule) = self.schedule.as_mut().filter(|_| is_new) {
+            schedule.learned(books.pods_to_fill(cluster));
+        }
         self.books.insert(books)
     }
 }
@@ -99,7 +119,7 @@ impl Packing for Price {
             schedule.arrived(&mut self.popularity);
         }
         if self.turnover.came() {
-            self.books = None;
+            self.basis = None;
         }
     }
 

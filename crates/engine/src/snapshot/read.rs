@@ -289,25 +289,16 @@ fn shape(
     cluster: &Cluster,
 ) -> Result<Shape, SnapshotError> {
     check_resources(place, &form.resources)?;
-    let gpus = match &form.gpus {
-        GpusForm::None => GpuDemand::None,
-        GpusForm::Whole { count } => GpuDemand::Whole { count: *count },
-        GpusForm::Share { count, milli, memory_mib } => {
-            if *milli > WHOLE {
-                let wanted = format!("at most {WHOLE}, a whole GPU");
-                return Err(amount(place(), "milli", (*milli).into(), wanted));
-            }
-            if *milli == 0 && *memory_mib == 0 {
-                let wanted = "above 0, or memoryMib above 0: a share is of something".to_owned();
-                return Err(amount(place(), "milli", 0, wanted));
-            }
-            if *memory_mib == 0 {
-                GpuDemand::of(*count, *milli)
-            } else {
-                GpuDemand::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
-            }
+    match &form.gpus {
+        GpusForm::Share { milli, .. } if *milli > WHOLE => {
+            let wanted = format!("at most {WHOLE}, a whole GPU");
+            return Err(amount(place(), "milli", (*milli).into(), wanted));
         }
-        GpusForm::Mig { count, profile } => {
+        GpusForm::Share { milli: 0, memory_mib: 0, .. } => {
+            let wanted = "above 0, or memoryMib above 0: a share is of something".to_owned();
+            return Err(amount(place(), "milli", 0, wanted));
+        }
+        GpusForm::Mig { profile, .. } => {
             let known = cluster.models().iter().flat_map(|model| &model.mig);
             let mut names: Vec<_> = known.map(|profile| profile.name.clone()).collect();
             names.sort();
@@ -315,17 +306,53 @@ fn shape(
             if !names.contains(profile) {
                 return Err(unknown(place(), "MIG profile", profile, names));
             }
+        }
+        GpusForm::None | GpusForm::Whole { .. } | GpusForm::Share { .. } => {}
+    }
+    let mut shape = any_shape(form, models(place, form, cluster)?);
+    if let GpuDemand::Share { count, milli, memory_mib: 0 } = shape.gpus {
+        shape.gpus = GpuDemand::of(count, milli);
+    }
+    Ok(shape)
+}
+
+/// The shape of a form as it is written, whether or not it can be.
+pub(crate) fn any_shape(form: &ShapeForm, models: ModelSet) -> Shape {
+    let gpus = match &form.gpus {
+        GpusForm::None => GpuDemand::None,
+        GpusForm::Whole { count } => GpuDemand::Whole { count: *count },
+        GpusForm::Share { count, milli, memory_mib } => {
+            GpuDemand::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
+        }
+        GpusForm::Mig { count, profile } => {
             GpuDemand::Mig { count: *count, profile: profile.as_str().into() }
         }
     };
-    let mut models = if form.models.is_empty() { ModelSet::ALL } else { ModelSet(0) };
-    for name in &form.models {
-        let model = cluster.model_named(name);
-        let known = || cluster.models().iter().map(|model| model.name.clone());
-        models = models.with(model.ok_or_else(|| unknown(place(), "model", name, known()))?);
-    }
     let (needs, tolerates) = (form.needs, form.tolerates);
-    Ok(Shape { resources: form.resources, gpus, models, needs, tolerates })
+    Shape { resources: form.resources, gpus, models, needs, tolerates }
+}
+
+/// The models that a form names.
+pub(crate) fn models(
+    place: &dyn Fn() -> String,
+    form: &ShapeForm,
+    cluster: &Cluster,
+) -> Result<ModelSet, SnapshotError> {
+    if form.models.is_empty() {
+        return Ok(ModelSet::ALL);
+    }
+    let with = |set: ModelSet, name: &String| Ok(set.with(model_of(place, name, cluster)?));
+    form.models.iter().try_fold(ModelSet(0), with)
+}
+
+/// The model of a name.
+pub(crate) fn model_of(
+    place: &dyn Fn() -> String,
+    name: &str,
+    cluster: &Cluster,
+) -> Result<ModelId, SnapshotError> {
+    let known = || cluster.models().iter().map(|model| model.name.clone());
+    cluster.model_named(name).ok_or_else(|| unknown(place(), "model", name, known()))
 }
 
 fn placed(

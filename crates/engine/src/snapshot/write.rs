@@ -57,6 +57,7 @@ impl Snapshot {
             tenants: BTreeMap::new(),
             running: world.workloads.iter().map(|(_, workload)| running(workload, world)).collect(),
             waiting: waiting.iter().map(|gang| gang_form(gang, world)).collect(),
+            packing: None,
         }
     }
 }
@@ -127,7 +128,8 @@ fn member_form(rank: u32, shape: usize, member: &Member, cluster: &Cluster) -> M
     }
 }
 
-fn shape_form(shape: &Shape, cluster: &Cluster) -> ShapeForm {
+/// The form of a shape.
+pub(crate) fn shape_form(shape: &Shape, cluster: &Cluster) -> ShapeForm {
     let gpus = match &shape.gpus {
         GpuDemand::None => GpusForm::None,
         GpuDemand::Whole { count } => GpusForm::Whole { count: *count },

@@ -10,9 +10,8 @@ use rustc_hash::FxHashMap;
 use super::candidates::{self, Appraisal};
 use super::index::{Index, Place};
 use super::ledger::Ledger;
-use super::popularity::Popularity;
+use super::prior::Size;
 use super::tables::Tables;
-use super::turnover::Turnover;
 use crate::cluster::Cluster;
 use crate::cluster::log::Changes;
 use crate::cluster::log::Identity;
@@ -45,16 +44,11 @@ pub(super) struct Books {
 }
 
 impl Books {
-    pub(super) fn new(
-        cluster: &Cluster,
-        popularity: &Popularity,
-        is_learned: bool,
-        turnover: Turnover,
-    ) -> Self {
-        let tables = Tables::new(cluster, popularity, is_learned, turnover.percent());
+    /// Books of a cluster with nothing in them yet.
+    pub(super) fn new(cluster: &Cluster, mut tables: Tables) -> Self {
         Self {
             of: cluster.log().identity(),
-            ledger: Ledger::of(cluster, &tables),
+            ledger: Ledger::of(cluster, &mut tables),
             tables,
             appraisals: Vec::new(),
             scored: Vec::new(),
@@ -63,9 +57,17 @@ impl Books {
         }
     }
 
-    /// Whether this is of that cluster, and the tables know all its classes and models.
-    pub(super) fn is_for(&self, cluster: &Cluster) -> bool {
-        self.of == cluster.log().identity() && self.tables.is_for(cluster)
+    /// Books with the same tables, apart from the sizes of nodes that pods are expected to take all
+    /// of.
+    pub(super) fn expecting(self, cluster: &Cluster, sizes: &[Size]) -> Self {
+        let mut tables = self.tables;
+        tables.expect(sizes);
+        Self::new(cluster, tables)
+    }
+
+    /// Whether this is of that cluster.
+    pub(super) fn is_of(&self, cluster: &Cluster) -> bool {
+        self.of == cluster.log().identity()
     }
 
     /// How many pods fill the cluster when it is empty.
@@ -73,10 +75,25 @@ impl Books {
         self.tables.pods_to_fill(cluster)
     }
 
+    #[cfg(test)]
+    pub(super) fn decisions(&self) -> u64 {
+        self.decisions
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_kept(&self, shape: &Arc<Shape>) -> bool {
+        self.indices.contains_key(shape)
+    }
+
+    #[cfg(test)]
+    pub(super) fn kinds(&self) -> usize {
+        self.tables.kinds()
+    }
+
     /// The best place for a pod now.
     pub(super) fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
         self.decisions += 1;
-        self.ledger.catch_up(cluster, &self.tables);
+        self.ledger.catch_up(cluster, &mut self.tables);
         let tight = self.ledger.tight(&self.tables);
         let mut index = self.take_index(cluster, shape);
         self.catch_up(cluster, &mut index);
@@ -134,9 +151,14 @@ impl Books {
         let (Some(state), Some(node)) = (states.state(id), states.first_node(id)) else { return };
         self.scored[slot] = self.decisions;
         let known = self.appraisals[slot].take().filter(|(stamp, _)| *stamp == id.stamp);
-        let (_, appraisal) =
-            known.unwrap_or_else(|| (id.stamp, Appraisal::of(cluster, &self.tables, state)));
-        let ways = candidates::candidates(cluster, &self.tables, state, &appraisal, &index.shape);
+        let sheet = self.tables.sheet(cluster, &cluster.classes()[state.class.0 as usize]);
+        let tables = &self.tables;
+        let appraisal = match known {
+            Some((_, appraisal)) => appraisal,
+            None => Appraisal::of(cluster, tables, &sheet, state),
+        };
+        let shape = &index.shape;
+        let ways = candidates::candidates(cluster, tables, &sheet, state, &appraisal, shape);
         index.note(node, id, &ways);
         self.appraisals[slot] = Some((id.stamp, appraisal));
     }

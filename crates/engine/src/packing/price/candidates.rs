@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::levels::{self, Levels};
 use super::reserve::Places;
-use super::tables::Tables;
+use super::tables::{Sheet, Tables};
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fit;
@@ -36,12 +36,11 @@ pub(super) struct Appraisal {
 }
 
 impl Appraisal {
-    pub(super) fn of(cluster: &Cluster, tables: &Tables, state: &NodeState) -> Self {
-        let class = state.class.0 as usize;
+    pub(super) fn of(cluster: &Cluster, tables: &Tables, sheet: &Sheet, state: &NodeState) -> Self {
         let levels = levels::levels(&state.gpus, Gpus::of_state(cluster, state).model);
         Self {
-            worth: tables.worth(class, &state.free, &levels),
-            places: tables.reserve.places(class, &state.free, &levels),
+            worth: tables.worth(sheet, &state.free, &levels),
+            places: tables.reserve.places(&sheet.wishes, &state.free, &levels),
             levels,
         }
     }
@@ -51,6 +50,7 @@ impl Appraisal {
 pub(super) fn candidates(
     cluster: &Cluster,
     tables: &Tables,
+    sheet: &Sheet,
     state: &NodeState,
     appraisal: &Appraisal,
     shape: &Shape,
@@ -60,7 +60,6 @@ pub(super) fn candidates(
         return all;
     }
     let gpus = Gpus::of_state(cluster, state);
-    let class = state.class.0 as usize;
     let Appraisal { worth, levels, places } = appraisal;
     let free = state.free.minus(&shape.resources);
     let mut consider = |level: Option<Level>, parts: &[GpuPart]| {
@@ -71,8 +70,8 @@ pub(super) fn candidates(
                 *level = levels::Level::of(left, gpus.model);
             }
         }
-        let gain = tables.worth(class, &free, &after) - worth;
-        let losers = tables.reserve.losers(places, class, &free, &after);
+        let gain = tables.worth(sheet, &free, &after) - worth;
+        let losers = tables.reserve.losers(places, &sheet.wishes, &free, &after);
         all.push(Candidate { gain, losers, level });
     };
     if let GpuDemand::Share { count: 1, milli, memory_mib } = shape.gpus {

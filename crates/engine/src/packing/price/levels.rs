@@ -2,15 +2,14 @@
 
 use smallvec::SmallVec;
 
-use crate::fit;
 use crate::gpu::{GpuFree, GpuModel, WHOLE};
 use crate::shape::GpuDemand;
 
 /// What is left of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
-    /// Thousandths that can still be given out: of compute or of memory, whichever is scarcer; of
-    /// a GPU that is cut, what instances of one profile can still have.
+    /// Thousandths that are not given out: of compute or of memory, whichever is scarcer; of a GPU
+    /// that is cut, of compute, which perhaps no instance can have any more.
     pub(super) milli: u16,
     /// Whether the GPU can be given whole.
     pub(super) is_idle: bool,
@@ -26,7 +25,7 @@ impl Level {
     pub(super) fn of(gpu: GpuFree, model: Option<&GpuModel>) -> Self {
         let milli = match model {
             _ if gpu.is_closed => 0,
-            Some(model) if !gpu.slices.is_empty() => instances_milli(&gpu, model),
+            _ if !gpu.slices.is_empty() => gpu.milli,
             Some(model) if model.memory_mib > 0 => gpu.milli.min(part(gpu.memory_mib, model)),
             _ => gpu.open_milli(),
         };
@@ -51,16 +50,6 @@ pub(super) fn size(demand: &GpuDemand, model: &GpuModel) -> Option<u16> {
         }
         GpuDemand::Mig { profile, .. } => model.profile(profile).map(|profile| profile.milli),
     }
-}
-
-/// What instances of one profile can still have of a cut GPU, by the profile that gets most.
-fn instances_milli(gpu: &GpuFree, model: &GpuModel) -> u16 {
-    let of = |profile| {
-        let profile: &crate::gpu::MigProfile = profile;
-        fit::instances_in(gpu, profile).saturating_mul(u32::from(profile.milli))
-    };
-    let most = model.mig.iter().map(of).max().unwrap_or(0);
-    u16::try_from(most).unwrap_or(WHOLE).min(gpu.milli)
 }
 
 /// Memory in thousandths of a GPU's, rounded down.

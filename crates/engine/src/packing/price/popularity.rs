@@ -43,7 +43,8 @@ impl Popularity {
         self.add(shape, POD);
     }
 
-    fn add(&mut self, shape: &Arc<Shape>, weight: i64) {
+    /// Counts a shape with so much weight.
+    pub(super) fn add(&mut self, shape: &Arc<Shape>, weight: i64) {
         self.total = self.total.saturating_add(weight);
         if let Some(at) = self.by_shape.get(shape) {
             let entry = &mut self.entries[*at];
@@ -70,7 +71,8 @@ impl Popularity {
         self.total
     }
 
-    fn weight(&self, shape: &Arc<Shape>) -> i64 {
+    /// Weight of a shape.
+    pub(super) fn weight(&self, shape: &Arc<Shape>) -> i64 {
         self.by_shape.get(shape).map_or(0, |at| self.entries[*at].weight)
     }
 

@@ -6,16 +6,18 @@
 //!       + 2.5 turnover (sum over GPUs of left)^2
 //! ```
 //!
-//! `usable` is what pods of the shape can take of the node: of GPUs with enough left, and as often
-//! as the node's CPU and memory allow. Fragmentation is the difference (Weng et al., USENIX ATC
+//! `usable` is what pods of the shape can take of the node: of GPUs with enough left, in as many MIG
+//! instances as still have places, and as often as the node's CPU and memory allow. Fragmentation is the difference (Weng et al., USENIX ATC
 //! 2023), and the power makes it concave: the first GPUs of a node that a shape can use count for
 //! more than the last ones, so a node is better used up than many are half spoilt.
 
-use super::levels::Levels;
-use super::value::Values;
-use crate::gpu::WHOLE;
-use crate::resources::Resources;
 use std::sync::Arc;
+
+use super::levels::{Level, Levels};
+use super::value::Values;
+use crate::fit;
+use crate::gpu::{MigProfile, WHOLE};
+use crate::resources::Resources;
 
 /// Weights of typical shapes add up to about this.
 pub(super) const WEIGHT: i64 = 1_000_000;
@@ -31,7 +33,7 @@ const GATHERED: i64 = 5 * UNIT / 2 / 1_000_000;
 const POWER: f64 = 0.3;
 
 /// `x^0.3` in millionths, for whole `x`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Powers(Vec<i64>);
 
 /// What nodes of one class are worth.
@@ -47,14 +49,14 @@ pub(super) struct Appraiser {
 }
 
 /// Parts of GPUs that typical shapes ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parts {
     /// Whole GPUs.
     Whole,
     /// Shares with this compute and memory.
     Share(u16, u32),
-    /// Instances of the profile of this index.
-    Mig(usize),
+    /// Instances of a profile.
+    Mig(MigProfile),
 }
 
 /// A typical shape on nodes of the class.
@@ -77,11 +79,12 @@ pub(super) struct Narrow {
 }
 
 impl Powers {
-    /// Of 0 to `most`.
+    /// Has them up to `most`.
     #[expect(clippy::cast_possible_truncation, reason = "at most 64,000^0.3 millionths")]
-    pub(super) fn up_to(most: u32) -> Self {
+    pub(super) fn reach(&mut self, most: u32) {
+        let known = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         let power = |x| (libm::pow(f64::from(x), POWER) * 1e6 + 0.5) as i64;
-        Self((0..=most).map(|x| if x == 0 { 0 } else { power(x) }).collect())
+        self.0.extend((known..=most).map(|x| if x == 0 { 0 } else { power(x) }));
     }
 
     fn of(&self, x: u32) -> i64 {
@@ -131,7 +134,7 @@ impl Appraiser {
     /// Value of what is left of the GPUs, in millionths of a GPU.
     pub(super) fn value(&self, levels: &Levels) -> i64 {
         let Some(values) = &self.values else { return 0 };
-        levels.iter().map(|level| values.at(level.milli)).sum()
+        levels.iter().map(|level| values.left(&level.gpu, level.milli)).sum()
     }
 
     /// What a node of the class is worth.
@@ -158,27 +161,35 @@ impl Appraiser {
 }
 
 impl Parts {
-    /// Thousandths of the GPUs that have such a part left, and how many GPUs (or instances) there
-    /// are.
-    fn usable(self, levels: &Levels) -> (u32, u32) {
+    /// Thousandths that pods with such parts can have of these GPUs, and how many parts there are
+    /// for one pod: GPUs, or instances.
+    fn usable(&self, levels: &Levels) -> (u32, u32) {
         let mut sum = (0, 0);
         for level in levels {
-            let is_fit = match self {
-                Self::Whole => level.is_idle,
-                Self::Share(milli, memory) => {
-                    let gpu = &level.gpu;
-                    level.milli > 0
-                        && gpu.slices.is_empty()
-                        && gpu.milli >= milli
-                        && gpu.memory_mib >= memory
-                }
-                Self::Mig(_) => level.is_idle || !level.gpu.slices.is_empty(),
-            };
-            if is_fit {
-                sum.0 += u32::from(if self == Self::Whole { WHOLE } else { level.milli });
-                sum.1 += 1;
-            }
+            let (milli, parts) = self.usable_of(level);
+            sum.0 += milli;
+            sum.1 += parts;
         }
         sum
+    }
+
+    fn usable_of(&self, level: &Level) -> (u32, u32) {
+        let gpu = &level.gpu;
+        match self {
+            Self::Whole if level.is_idle => (WHOLE.into(), 1),
+            Self::Share(milli, memory)
+                if level.milli > 0
+                    && gpu.slices.is_empty()
+                    && gpu.milli >= *milli
+                    && gpu.memory_mib >= *memory =>
+            {
+                (level.milli.into(), 1)
+            }
+            Self::Mig(profile) => {
+                let instances = fit::instances_in(gpu, profile);
+                (instances * u32::from(profile.milli), instances)
+            }
+            Self::Whole | Self::Share(..) => (0, 0),
+        }
     }
 }

@@ -1,10 +1,22 @@
-//! Shapes of several GPUs that were not seen yet.
+//! What was not seen yet.
 //!
 //! The largest pods are rare, need the emptiest nodes and are the first for which it is too late.
 //! So who learns expects, before any came and long after the last, that some will come which take
-//! about all of a node with the most GPUs: one for each kind of such nodes.
+//! about all of a node with the most GPUs: one for each size of such nodes. Sizes that differ by
+//! little, as memory does that a machine's firmware keeps, are one: otherwise each odd node would add
+//! a pod to those that are expected.
+//!
+//! Likewise, where MIG instances are asked for, some may come of profiles that nobody asked for yet.
 
-use crate::gpu::ModelSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::levels;
+use super::popularity::Entry;
+use super::reserve::Wish;
+use crate::cluster::Cluster;
+use crate::gpu::{GpuModel, ModelId, ModelSet, WHOLE};
 use crate::node::{Marks, NodeClass};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
@@ -12,29 +24,128 @@ use crate::shape::{GpuDemand, Shape};
 /// How many of a million pods are expected to be of each such shape. With 1,000, rare pods of eight
 /// GPUs were skipped early on two lists of eleven; with 2,000, lists with much CPU lose half a point.
 const PER_MILLION: i64 = 1_500;
-/// Sixteenths of a node's CPU and memory that such a pod takes.
+/// Sixteenths of a node's CPU and memory that such a pod takes, and that nodes of one size have of
+/// the largest of them at least.
 const SIXTEENTHS: i64 = 15;
-/// Most kinds of nodes that are looked at.
-const MOST: usize = 14;
+/// Most sizes that are looked at.
+const MOST_SIZES: usize = 14;
+/// Most profiles that nobody asked for and that are expected all the same: the largest.
+const MOST_PROFILES: usize = 16;
 
-/// These shapes and their weights, if all pods that were seen have the weight `total`.
-pub(super) fn unseen(classes: &[NodeClass], total: i64) -> Vec<(Shape, i64)> {
-    let most_gpus = classes.iter().map(|class| class.gpus).max().unwrap_or(0);
-    if most_gpus < 2 {
+/// A size of the nodes with the most GPUs: the least of CPU and of memory that such nodes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) gpus: u16,
+    pub(super) cpu_milli: i64,
+    pub(super) memory_mib: i64,
+}
+
+/// Sizes of a cluster's largest nodes, largest first.
+pub(super) fn sizes(cluster: &Cluster) -> Vec<Size> {
+    let nodes = || cluster.nodes().map(|node| cluster.class(node));
+    let gpus = nodes().map(|class| class.gpus).max().unwrap_or(0);
+    if gpus < 2 {
         return Vec::new();
     }
-    let largest = classes.iter().filter(|class| class.gpus == most_gpus);
-    let mut capacities: Vec<(i64, i64)> =
-        largest.map(|class| (class.capacity.cpu_milli, class.capacity.memory_mib)).collect();
-    capacities.sort_unstable_by_key(|capacity| std::cmp::Reverse(*capacity));
-    capacities.dedup();
-    let weight = total / 1_000_000 * PER_MILLION + total % 1_000_000 * PER_MILLION / 1_000_000;
-    let shape = |(cpu, memory): (i64, i64)| Shape {
-        resources: Resources::of_pod(cpu / 16 * SIXTEENTHS, memory / 16 * SIXTEENTHS),
-        gpus: GpuDemand::Whole { count: most_gpus },
-        models: ModelSet::ALL,
-        needs: Marks::NONE,
-        tolerates: Marks(u64::MAX),
+    let capacities: BTreeSet<(i64, i64)> = nodes()
+        .filter(|class| class.gpus == gpus)
+        .map(|class| (class.capacity.cpu_milli, class.capacity.memory_mib))
+        .collect();
+    // By the first of each size, which has the most CPU.
+    let mut sizes: Vec<((i64, i64), Size)> = Vec::new();
+    for (cpu_milli, memory_mib) in capacities.into_iter().rev() {
+        let is_near = |(first, _): &&mut ((i64, i64), Size)| {
+            is_near(first.0, cpu_milli) && is_near(first.1, memory_mib)
+        };
+        if let Some((_, size)) = sizes.iter_mut().find(is_near) {
+            size.cpu_milli = size.cpu_milli.min(cpu_milli);
+            size.memory_mib = size.memory_mib.min(memory_mib);
+        } else if sizes.len() < MOST_SIZES {
+            sizes.push(((cpu_milli, memory_mib), Size { gpus, cpu_milli, memory_mib }));
+        }
+    }
+    sizes.into_iter().map(|(_, size)| size).collect()
+}
+
+/// Whether nodes of the class are of one of these sizes, or need not be.
+pub(super) fn covers(sizes: &[Size], class: &NodeClass) -> bool {
+    let most = sizes.iter().map(|size| size.gpus).max().unwrap_or(1);
+    let is_within = |least: i64, amount: i64| {
+        // Two nodes that are both near a third one may be twice as far apart.
+        let most = |amount: i64| amount.saturating_mul(SIXTEENTHS * SIXTEENTHS);
+        amount.saturating_mul(16) >= least.saturating_mul(SIXTEENTHS)
+            && most(amount) <= least.saturating_mul(16 * 16)
     };
-    capacities.into_iter().take(MOST).map(|capacity| (shape(capacity), weight)).collect()
+    let capacity = &class.capacity;
+    let is_of = |size: &Size| {
+        is_within(size.cpu_milli, capacity.cpu_milli)
+            && is_within(size.memory_mib, capacity.memory_mib)
+    };
+    class.gpus < most
+        || class.gpus < 2
+        || class.gpus == most && (sizes.len() == MOST_SIZES || sizes.iter().any(is_of))
+}
+
+/// A pod for each size, if all pods that were seen have the weight `total`.
+pub(super) fn unseen(sizes: &[Size], total: i64) -> impl Iterator<Item = Wish> {
+    let shape = |size: &Size| {
+        let part = |amount: i64| amount / 16 * SIXTEENTHS;
+        Shape {
+            resources: Resources::of_pod(part(size.cpu_milli), part(size.memory_mib)),
+            gpus: GpuDemand::Whole { count: size.gpus },
+            models: ModelSet::ALL,
+            needs: Marks::NONE,
+            tolerates: Marks(u64::MAX),
+        }
+    };
+    sizes.iter().map(move |size| Wish::new(shape(size), weight(total), WHOLE))
+}
+
+/// A pod for each profile that nobody asks for of a model of which other profiles are asked for.
+pub(super) fn unseen_profiles(models: &[GpuModel], seen: &[Entry], total: i64) -> Vec<Entry> {
+    let mut profiles: BTreeMap<(Reverse<u8>, &str), ModelSet> = BTreeMap::new();
+    for (id, model) in (0..).map(ModelId).zip(models) {
+        let asks = |entry: &&Entry| {
+            let gpus = &entry.shape.gpus;
+            let is_mig = matches!(gpus, GpuDemand::Mig { count: 1.., .. });
+            is_mig && entry.shape.models.has(id) && levels::size(gpus, model).is_some()
+        };
+        let asked: BTreeSet<&str> =
+            seen.iter().filter(asks).filter_map(|entry| profile(&entry.shape.gpus)).collect();
+        if asked.is_empty() {
+            continue;
+        }
+        for profile in model.mig.iter().filter(|one| !asked.contains(one.name.as_str())) {
+            let models = profiles.entry((Reverse(profile.size), &profile.name));
+            let models = models.or_insert(ModelSet(0));
+            *models = models.with(id);
+        }
+    }
+    let entry = |((_, name), models): ((Reverse<u8>, &str), ModelSet)| Entry {
+        shape: Arc::new(Shape {
+            resources: Resources::of_pod(0, 0),
+            gpus: GpuDemand::Mig { count: 1, profile: name.into() },
+            models,
+            needs: Marks::NONE,
+            tolerates: Marks(u64::MAX),
+        }),
+        weight: weight(total),
+    };
+    profiles.into_iter().take(MOST_PROFILES).map(entry).collect()
+}
+
+fn profile(gpus: &GpuDemand) -> Option<&str> {
+    match gpus {
+        GpuDemand::Mig { profile, .. } => Some(profile),
+        _ => None,
+    }
+}
+
+fn weight(total: i64) -> i64 {
+    total / 1_000_000 * PER_MILLION + total % 1_000_000 * PER_MILLION / 1_000_000
+}
+
+/// Whether the lesser of two amounts is at least so much of the other that they are one size.
+fn is_near(one: i64, other: i64) -> bool {
+    one.min(other).saturating_mul(16) >= one.max(other).saturating_mul(SIXTEENTHS)
 }

@@ -1,5 +1,7 @@
 //! The elastic reserve: places for pods of several GPUs are kept for as many as are to be expected.
 //!
+//! The same holds for MIG instances of several slices, whose places smaller instances cut up.
+//!
 //! A node's last places for four or eight GPUs are easily cut up by small pods, which would do as
 //! well elsewhere. How many more pods come until the cluster is full can be estimated from what is
 //! left, and from it how many of them will want several GPUs. A shape of which hardly more places
@@ -11,9 +13,10 @@ use smallvec::SmallVec;
 use super::levels::Levels;
 use super::potential::Narrow;
 use crate::fit;
+use crate::gpu::{GpuModel, MigProfile};
 use crate::node::NodeClass;
 use crate::resources::Resources;
-use crate::shape::Shape;
+use crate::shape::{GpuDemand, Shape};
 
 /// Most shapes that are looked after: one bit of a mask for each.
 pub(super) const MOST: usize = 64;
@@ -30,56 +33,90 @@ pub(super) struct Reserve {
     pub(super) wishes: Vec<Wish>,
 }
 
-/// A shape of several GPUs.
+/// A shape of several GPUs or of larger instances.
 #[derive(Clone, Debug)]
 pub(super) struct Wish {
     pub(super) shape: Shape,
     pub(super) weight: i64,
-    /// Weight of all pods that such a place would serve, each by how many places it takes.
-    pub(super) rate: i64,
+    /// Thousandths of a GPU that one GPU or instance is.
+    part: u32,
     resources: Narrow,
     count: u32,
-    /// By class: whether the shape is allowed there.
-    is_allowed: Vec<bool>,
+}
+
+/// The shapes that are allowed on nodes of one kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Allowed {
+    /// As a mask.
+    pub(super) mask: u64,
+    /// Profiles of those that are of instances, by their bits.
+    profiles: Vec<(usize, MigProfile)>,
 }
 
 impl Reserve {
-    /// A reserve for these shapes and their weights.
-    pub(super) fn new(shapes: Vec<(Shape, i64)>, classes: &[NodeClass]) -> Self {
-        let mut wishes: Vec<Wish> = shapes
-            .into_iter()
-            .take(MOST)
-            .map(|(shape, weight)| Wish {
-                weight,
-                rate: 0,
-                resources: Narrow::of(&shape.resources),
-                count: u32::from(shape.gpus.count().max(1)),
-                is_allowed: classes.iter().map(|class| fit::is_allowed(class, &shape)).collect(),
-                shape,
-            })
-            .collect();
-        let rates: Vec<i64> = wishes.iter().map(|wish| rate(wish, &wishes)).collect();
-        for (wish, rate) in wishes.iter_mut().zip(rates) {
-            wish.rate = rate;
+    /// A reserve for these shapes.
+    pub(super) fn new(wishes: impl IntoIterator<Item = Wish>) -> Self {
+        Self { wishes: wishes.into_iter().take(MOST).collect() }
+    }
+
+    /// The shapes that are allowed on nodes of a class with GPUs of a model.
+    pub(super) fn allowed(&self, class: &NodeClass, model: Option<&GpuModel>) -> Allowed {
+        let mut allowed = Allowed::default();
+        for (bit, wish) in self.wishes.iter().enumerate() {
+            if !fit::is_allowed(class, &wish.shape) {
+                continue;
+            }
+            if let GpuDemand::Mig { profile, .. } = &wish.shape.gpus {
+                let profile = model.and_then(|model| model.profile(profile));
+                let Some(profile) = profile else { continue };
+                allowed.profiles.push((bit, profile.clone()));
+            }
+            allowed.mask |= 1 << bit;
         }
-        Self { wishes }
+        allowed
+    }
+
+    /// Weight of all pods that a place of each shape would serve, each by how many places it takes:
+    /// its own and all that are larger and may be on some of the same nodes. `together`: the shapes
+    /// that are allowed on one node, as masks.
+    pub(super) fn rates(&self, together: impl IntoIterator<Item = u64>) -> Vec<i64> {
+        let mut near = vec![0; self.wishes.len()];
+        for mask in together {
+            let bits = near.iter_mut().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
+            bits.for_each(|(_, near)| *near |= mask);
+        }
+        let rate = |(wish, near): (&Wish, u64)| {
+            let takes = |(bit, other): &(usize, &Wish)| near >> bit & 1 == 1 && wish.is_in(other);
+            let each = |(_, other): (usize, &Wish)| {
+                let places = other.part / wish.part.max(1) * other.count / wish.count;
+                other.weight.saturating_mul(places.into())
+            };
+            self.wishes.iter().enumerate().filter(takes).map(each).sum()
+        };
+        self.wishes.iter().zip(near).map(rate).collect()
     }
 
     /// How many pods of each shape a node with these amounts free has places for.
-    pub(super) fn places(&self, class: usize, free: &Resources, levels: &Levels) -> Places {
+    pub(super) fn places(&self, allowed: &Allowed, free: &Resources, levels: &Levels) -> Places {
         let idle = idle(levels);
-        if idle < 2 {
+        if idle < 2 && allowed.profiles.is_empty() {
             return SmallVec::from_elem(0, self.wishes.len());
         }
         let free = Narrow::of(free);
-        self.wishes.iter().map(|wish| wish.places(class, &free, idle)).collect()
+        let places = |(bit, wish): (usize, &Wish)| {
+            if allowed.mask >> bit & 1 == 0 {
+                return 0;
+            }
+            wish.places(&free, allowed.parts(bit, idle, levels))
+        };
+        self.wishes.iter().enumerate().map(places).collect()
     }
 
     /// The shapes that lose places of `before` when amounts fall to these, as a mask.
     pub(super) fn losers(
         &self,
         before: &Places,
-        class: usize,
+        allowed: &Allowed,
         free: &Resources,
         levels: &Levels,
     ) -> u64 {
@@ -87,7 +124,7 @@ impl Reserve {
         let free = Narrow::of(free);
         let mut mask = 0;
         for (bit, (wish, before)) in self.wishes.iter().zip(before).enumerate() {
-            if *before > 0 && wish.places(class, &free, idle) < *before {
+            if *before > 0 && wish.places(&free, allowed.parts(bit, idle, levels)) < *before {
                 mask |= 1 << bit;
             }
         }
@@ -95,12 +132,12 @@ impl Reserve {
     }
 
     /// The shapes of which hardly more places are left than will be wanted, as a mask: `left`
-    /// places of each, `more_milli` thousandths of pods to come, of which each is of one shape or
+    /// places of each for pods that come at `rates`, `more_milli` thousandths of pods to come, of which each is of one shape or
     /// another with the weight `total`. The margin is what chance adds to what is expected.
-    pub(super) fn tight(&self, left: &[i64], more_milli: i64, total: i64) -> u64 {
+    pub(super) fn tight(left: &[i64], rates: &[i64], more_milli: i64, total: i64) -> u64 {
         let mut mask = 0;
-        for (bit, (wish, left)) in self.wishes.iter().zip(left).enumerate() {
-            let wide = i128::from(wish.rate) * i128::from(more_milli) / i128::from(total.max(1));
+        for (bit, (rate, left)) in rates.iter().zip(left).enumerate() {
+            let wide = i128::from(*rate) * i128::from(more_milli) / i128::from(total.max(1));
             let expected = i64::try_from(wide).unwrap_or(MOST_EXPECTED).min(MOST_EXPECTED);
             let margin = (expected * 1000).isqrt() + 1000;
             if left.saturating_mul(1000) <= expected.saturating_add(margin) {
@@ -111,27 +148,47 @@ impl Reserve {
     }
 }
 
+impl Allowed {
+    /// How many GPUs or instances are left that pods of the shape of a bit may have, if so many GPUs
+    /// are idle.
+    fn parts(&self, bit: usize, idle: u32, levels: &Levels) -> u32 {
+        match self.profiles.iter().find(|(other, _)| *other == bit) {
+            None => idle,
+            Some((_, profile)) => {
+                levels.iter().map(|level| fit::instances_in(&level.gpu, profile)).sum()
+            }
+        }
+    }
+}
+
 impl Wish {
-    fn places(&self, class: usize, free: &Narrow, idle: u32) -> u16 {
-        let by_gpus = idle / self.count;
-        if by_gpus == 0 || !self.is_allowed.get(class).is_some_and(|is| *is) {
+    /// A shape and its weight; one GPU or instance of it is so many thousandths of a GPU.
+    pub(super) fn new(shape: Shape, weight: i64, part: u16) -> Self {
+        let resources = Narrow::of(&shape.resources);
+        let count = u32::from(shape.gpus.count().max(1));
+        Self { shape, weight, part: part.into(), resources, count }
+    }
+
+    fn places(&self, free: &Narrow, parts: u32) -> u16 {
+        let by_gpus = parts / self.count;
+        if by_gpus == 0 {
             return 0;
         }
         u16::try_from(by_gpus.min(self.resources.times_in(free))).unwrap_or(u16::MAX)
+    }
+
+    /// Whether pods of the other shape are of the same sort and as large at least, so that they take
+    /// places of this one.
+    fn is_in(&self, other: &Self) -> bool {
+        let is_cut = |wish: &Self| matches!(wish.shape.gpus, GpuDemand::Mig { .. });
+        let cpu = |wish: &Self| wish.shape.resources.cpu_milli;
+        is_cut(self) == is_cut(other)
+            && other.part >= self.part
+            && other.part * other.count >= self.part * self.count
+            && cpu(other) >= cpu(self)
     }
 }
 
 fn idle(levels: &Levels) -> u32 {
     levels.iter().map(|level| u32::from(level.is_idle)).sum()
-}
-
-/// Weight of the pods that take places of a shape: its own and all that are larger.
-fn rate(wish: &Wish, all: &[Wish]) -> i64 {
-    let takes = |other: &&Wish| {
-        let is_near = wish.is_allowed.iter().zip(&other.is_allowed).any(|(one, two)| *one && *two);
-        let cpu = |wish: &Wish| wish.shape.resources.cpu_milli;
-        is_near && other.count >= wish.count && cpu(other) >= cpu(wish)
-    };
-    let each = |other: &Wish| other.weight.saturating_mul((other.count / wish.count).into());
-    all.iter().filter(takes).map(each).sum()
 }

@@ -16,16 +16,14 @@ const STEPS: u64 = 6;
 const LEAST_STEP: u64 = 200;
 
 /// When to learn and to forget.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Schedule {
-    arrivals: u64,
+    pub(super) arrivals: u64,
     /// Arrivals at which tables may be made anew.
-    next: u64,
-    /// Popularity that the tables are of.
-    then: Popularity,
+    pub(super) next: u64,
     /// Arrivals from one step of forgetting to the next; none before the first tables.
-    step: Option<u64>,
-    since_step: u64,
+    pub(super) step: Option<u64>,
+    pub(super) since_step: u64,
 }
 
 impl Schedule {
@@ -39,12 +37,12 @@ impl Schedule {
         }
     }
 
-    /// Whether it is time for new tables.
-    pub(super) fn is_due(&mut self, popularity: &Popularity) -> bool {
+    /// Whether it is time for other tables than those of popularity `then`.
+    pub(super) fn is_due(&mut self, popularity: &Popularity, then: &Popularity) -> bool {
         if self.arrivals < self.next {
             return false;
         }
-        let is_due = popularity.drift_milli(&self.then) >= DRIFT_MILLI;
+        let is_due = popularity.drift_milli(then) >= DRIFT_MILLI;
         if !is_due {
             self.wait();
         }
@@ -52,8 +50,7 @@ impl Schedule {
     }
 
     /// New tables were made, of a cluster that takes so many pods when it is empty.
-    pub(super) fn learned(&mut self, popularity: &Popularity, pods_to_fill: u64) {
-        self.then = popularity.clone();
+    pub(super) fn learned(&mut self, pods_to_fill: u64) {
         self.step = Some((pods_to_fill * FILLS / STEPS).max(LEAST_STEP));
         self.wait();
     }

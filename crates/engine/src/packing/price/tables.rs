@@ -1,37 +1,52 @@
 //! Everything that follows from popularity: computed now and then, used for many decisions.
+//!
+//! What is said of a node depends on its class by few of the class's properties: its [`Kind`]. What
+//! is said of a kind follows when a node of it is first looked at, so that a class that is new costs
+//! no more than that.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
+use super::basis::Basis;
+use super::fleet::Fleet;
 use super::levels::{self, Levels};
-use super::popularity::{Entry, Popularity};
+use super::popularity::Entry;
 use super::potential::{Appraiser, Narrow, Parts, Powers, Term, WEIGHT};
-use super::prior;
-use super::reserve::Reserve;
-use super::value::{GPU, Values};
+use super::prior::{self, Size};
+use super::reserve::{Allowed, Reserve, Wish};
+use super::value::{Demands, GPU, Values};
 use crate::cluster::Cluster;
 use crate::fit;
-use crate::gpu::{GpuModel, ModelId, WHOLE};
-use crate::node::NodeClass;
+use crate::gpu::{GpuModel, MigProfile, ModelId, WHOLE};
+use crate::node::{Marks, NodeClass};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
 /// Typical shapes make up so many percent of all.
 const TYPICAL_PERCENT: i64 = 95;
-/// Most shapes of several GPUs that places are kept for, beside those that were not seen yet.
+/// Most shapes that places are kept for, beside those that were not seen yet.
 const MOST_WISHES: usize = 50;
 /// Most typical shapes: an appraisal looks at each.
 const MOST_TYPICAL: usize = 128;
+/// Most kinds of nodes that are remembered: some 6 MB. Real clusters have tens.
+const MOST_SHEETS: usize = 1024;
 
 /// What popularity comes to.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     powers: Powers,
-    models: usize,
-    /// By class.
-    appraisers: Vec<Appraiser>,
+    /// By model.
+    values: Vec<Arc<Values>>,
+    typical: Vec<(Arc<Shape>, i64)>,
+    turnover: i64,
+    /// Popular shapes of which places are kept.
+    popular: Vec<Wish>,
+    /// The same of profiles that nobody asks for.
+    profiles: Vec<Wish>,
     pub(super) reserve: Reserve,
+    sheets: FxHashMap<Kind, Arc<Sheet>>,
     /// Weight of all shapes.
     pub(super) total: i64,
     /// Value that all shapes together take, in millionths of a GPU for a weight of one.
@@ -40,51 +55,86 @@ pub(super) struct Tables {
     cpu: i128,
 }
 
+/// What of a class decides which shapes may be on its nodes, and which of their GPUs are alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    /// None without GPUs.
+    model: Option<ModelId>,
+    marks: Marks,
+    refuses: Marks,
+}
+
+/// What the tables say of nodes of one kind.
+#[derive(Clone, Debug)]
+pub(super) struct Sheet {
+    appraiser: Appraiser,
+    /// The shapes of the reserve that are allowed there.
+    pub(super) wishes: Allowed,
+}
+
 impl Tables {
-    /// Tables for a cluster's classes and models. `is_learned`: shapes that were not seen yet may
-    /// come. `turnover`: pods that leave for each hundred that come.
-    pub(super) fn new(
-        cluster: &Cluster,
-        popularity: &Popularity,
-        is_learned: bool,
-        turnover: i64,
-    ) -> Self {
-        let (classes, models) = (cluster.classes(), cluster.models());
-        let ranked = popularity.ranked();
-        let total = popularity.total().max(1);
-        let values = values(models, &ranked);
-        let typical = typical(models, &ranked, total);
-        let of_class = |class| appraiser(class, models, &typical, &values, turnover);
-        // Shares and instances do not need idle GPUs, of which the reserve is.
-        let is_several =
-            |gpus: &GpuDemand| matches!(gpus, GpuDemand::Whole { .. }) && gpus.count() > 1;
-        let several = ranked.iter().filter(|entry| is_several(&entry.shape.gpus));
-        let mut wishes: Vec<(Shape, i64)> = several
-            .take(MOST_WISHES)
-            .map(|entry| (entry.shape.as_ref().clone(), entry.weight))
-            .collect();
-        if is_learned {
-            wishes.extend(prior::unseen(classes, total));
-        }
-        let gpus = gpus_by_model(classes, models.len());
-        let most_gpus = classes.iter().map(|class| u32::from(class.gpus)).max().unwrap_or(0);
+    /// Tables for what was counted. `is_learned`: what was not seen yet may come. `turnover`: pods
+    /// that leave for each hundred that come.
+    pub(super) fn new(models: &[GpuModel], basis: &Basis, is_learned: bool, turnover: i64) -> Self {
+        let fleet = Fleet { models, gpus: &basis.gpus };
+        let mut ranked = basis.popularity.ranked();
+        // What no model has, a profile that is misspelt, can be nowhere.
+        ranked.retain(|entry| fleet.is_known(&entry.shape));
+        let total = ranked.iter().map(|entry| entry.weight).sum::<i64>().max(1);
+        let unseen =
+            if is_learned { prior::unseen_profiles(models, &ranked, total) } else { Vec::new() };
+        let values = values(models, &ranked, &unseen);
+        let typical = typical(fleet, &ranked, &unseen, total);
+        let popular = ranked.iter().filter_map(|entry| wish(fleet, entry)).take(MOST_WISHES);
         let weigh = |amount: i64, entry: &Entry| i128::from(amount) * i128::from(entry.weight);
-        let value = |entry: &Entry| weigh(taken(models, &gpus, &values, &entry.shape), entry);
+        let value = |entry: &Entry| weigh(taken(fleet, &values, &entry.shape), entry);
         let cpu = |entry: &Entry| weigh(entry.shape.resources.cpu_milli.max(0), entry);
-        Self {
-            powers: Powers::up_to(most_gpus * u32::from(WHOLE)),
-            appraisers: classes.iter().map(of_class).collect(),
-            models: models.len(),
-            reserve: Reserve::new(wishes, classes),
+        let mut tables = Self {
+            powers: Powers::default(),
+            typical,
+            turnover,
+            popular: popular.collect(),
+            profiles: unseen.iter().filter_map(|entry| wish(fleet, entry)).collect(),
+            reserve: Reserve::default(),
+            sheets: FxHashMap::default(),
             total,
             value: ranked.iter().map(value).sum(),
             cpu: ranked.iter().map(cpu).sum(),
-        }
+            values,
+        };
+        tables.expect(&basis.sizes);
+        tables
     }
 
-    /// Whether these tables know all classes and models.
-    pub(super) fn is_for(&self, cluster: &Cluster) -> bool {
-        self.appraisers.len() == cluster.classes().len() && self.models == cluster.models().len()
+    /// Pods that take all of nodes of these sizes may come, and of no others that were not seen.
+    pub(super) fn expect(&mut self, sizes: &[Size]) {
+        let popular = self.popular.iter().cloned();
+        let unseen = prior::unseen(sizes, self.total).chain(self.profiles.iter().cloned());
+        self.reserve = Reserve::new(popular.chain(unseen));
+        self.sheets.clear();
+    }
+
+    /// What is said of nodes of a class.
+    pub(super) fn sheet(&mut self, cluster: &Cluster, class: &NodeClass) -> Arc<Sheet> {
+        self.powers.reach(u32::from(class.gpus) * u32::from(WHOLE));
+        let model = (class.gpus > 0).then_some(class.model);
+        let kind = Kind { model, marks: class.marks, refuses: class.refuses };
+        if let Some(sheet) = self.sheets.get(&kind) {
+            return Arc::clone(sheet);
+        }
+        let appraiser = self.appraiser(cluster, class);
+        let model = model.and_then(|model| cluster.models().get(usize::from(model.0)));
+        let sheet = Arc::new(Sheet { appraiser, wishes: self.reserve.allowed(class, model) });
+        if self.sheets.len() >= MOST_SHEETS {
+            self.sheets.clear();
+        }
+        self.sheets.insert(kind, Arc::clone(&sheet));
+        sheet
+    }
+
+    #[cfg(test)]
+    pub(super) fn kinds(&self) -> usize {
+        self.sheets.len()
     }
 
     /// How many pods fill the cluster when it is empty.
@@ -95,13 +145,8 @@ impl Tables {
     }
 
     /// What a node with these amounts free is worth.
-    pub(super) fn worth(&self, class: usize, free: &Resources, levels: &Levels) -> i64 {
-        self.appraisers.get(class).map_or(0, |one| one.worth(&self.powers, free, levels))
-    }
-
-    /// Value of what is left of a node's GPUs, in millionths of a GPU.
-    pub(super) fn value(&self, class: usize, levels: &Levels) -> i64 {
-        self.appraisers.get(class).map_or(0, |one| one.value(levels))
+    pub(super) fn worth(&self, sheet: &Sheet, free: &Resources, levels: &Levels) -> i64 {
+        sheet.appraiser.worth(&self.powers, free, levels)
     }
 
     /// How many thousandths of pods are still to come until GPUs or CPU are used up.
@@ -113,33 +158,84 @@ impl Tables {
         let least = pods(value, self.value).min(pods(cpu_milli, self.cpu));
         i64::try_from(least).unwrap_or(i64::MAX)
     }
+
+    fn appraiser(&self, cluster: &Cluster, class: &NodeClass) -> Appraiser {
+        let index = usize::from(class.model.0);
+        let model = cluster.models().get(index).filter(|_| class.gpus > 0);
+        let values = model.and_then(|_| self.values.get(index).cloned());
+        let weight = self.typical.iter().map(|(_, weight)| weight).sum();
+        let mut appraiser = Appraiser::new(values, weight, self.turnover);
+        let Some(model) = model else { return appraiser };
+        for (shape, weight) in &self.typical {
+            let size = levels::size(&shape.gpus, model);
+            let Some(size) = size.filter(|_| fit::is_allowed(class, shape)) else { continue };
+            let parts = match &shape.gpus {
+                GpuDemand::None => continue,
+                GpuDemand::Whole { .. } => Parts::Whole,
+                GpuDemand::Share { milli, memory_mib, .. } => Parts::Share(*milli, *memory_mib),
+                GpuDemand::Mig { profile, .. } => match model.profile(profile) {
+                    Some(profile) => Parts::Mig(profile.clone()),
+                    None => continue,
+                },
+            };
+            let count = u32::from(shape.gpus.count());
+            let milli = count * u32::from(size.max(1));
+            let resources = Narrow::of(&shape.resources);
+            appraiser.add(parts, Term { parts: 0, weight: *weight, count, milli, resources });
+        }
+        appraiser
+    }
+}
+
+impl Sheet {
+    /// Value of what is left of a node's GPUs, in millionths of a GPU.
+    pub(super) fn value(&self, levels: &Levels) -> i64 {
+        self.appraiser.value(levels)
+    }
 }
 
 /// The values of each model's GPUs. Models for which the same is asked share one table.
-fn values(models: &[GpuModel], ranked: &[Entry]) -> Vec<Arc<Values>> {
-    let mut known: BTreeMap<Vec<(u16, i64)>, Arc<Values>> = BTreeMap::new();
-    let of = |(index, model): (u8, &GpuModel)| {
-        let size = |entry: &Entry| {
-            let is_allowed = entry.shape.models.has(ModelId(index));
-            let size = is_allowed.then(|| levels::size(&entry.shape.gpus, model)).flatten();
-            size.map(|size| (size, entry.weight * i64::from(entry.shape.gpus.count())))
-        };
-        let mut sizes: BTreeMap<u16, i64> = BTreeMap::new();
-        for (size, weight) in ranked.iter().filter_map(size) {
-            *sizes.entry(size).or_default() += weight;
-        }
-        let sizes: Vec<(u16, i64)> = sizes.into_iter().collect();
-        let values = known
-            .entry(sizes)
-            .or_insert_with_key(|sizes| Arc::new(Values::of(sizes.iter().copied())));
+fn values(models: &[GpuModel], ranked: &[Entry], unseen: &[Entry]) -> Vec<Arc<Values>> {
+    let mut known: BTreeMap<Demands, Arc<Values>> = BTreeMap::new();
+    let of = |(index, model)| {
+        let demands = demands(ModelId(index), model, ranked.iter().chain(unseen));
+        let values =
+            known.entry(demands).or_insert_with_key(|demands| Arc::new(Values::of(demands)));
         Arc::clone(values)
     };
     (0..).zip(models).map(of).collect()
 }
 
+/// What is asked for that GPUs of a model will do for.
+fn demands<'a>(id: ModelId, model: &GpuModel, entries: impl Iterator<Item = &'a Entry>) -> Demands {
+    let mut shares: BTreeMap<u16, i64> = BTreeMap::new();
+    let mut instances: BTreeMap<usize, i64> = BTreeMap::new();
+    for entry in entries.filter(|entry| entry.shape.models.has(id)) {
+        let gpus = &entry.shape.gpus;
+        let weight = entry.weight * i64::from(gpus.count());
+        if let GpuDemand::Mig { profile, .. } = gpus {
+            if let Some(at) = model.mig.iter().position(|known| known.name == **profile) {
+                *instances.entry(at).or_default() += weight;
+            }
+        } else if let Some(size) = levels::size(gpus, model) {
+            *shares.entry(size).or_default() += weight;
+        }
+    }
+    let instance = |(at, weight): (usize, i64)| (model.mig[at].clone(), weight);
+    Demands {
+        shares: shares.into_iter().collect(),
+        instances: instances.into_iter().map(instance).collect(),
+    }
+}
+
 /// The most popular shapes that make up so many percent of all, those without GPUs counted but
-/// left out, with weights that add up to about [`WEIGHT`].
-fn typical(models: &[GpuModel], ranked: &[Entry], total: i64) -> Vec<(Arc<Shape>, i64)> {
+/// left out, and the unseen, with weights that add up to about [`WEIGHT`].
+fn typical(
+    fleet: Fleet<'_>,
+    ranked: &[Entry],
+    unseen: &[Entry],
+    total: i64,
+) -> Vec<(Arc<Shape>, i64)> {
     let mut sum = 0;
     let mut chosen = Vec::new();
     for entry in ranked {
@@ -148,19 +244,36 @@ fn typical(models: &[GpuModel], ranked: &[Entry], total: i64) -> Vec<(Arc<Shape>
         }
         sum += entry.weight;
         if entry.shape.gpus.is_some() {
-            chosen.push((Arc::clone(&entry.shape), weight(models, entry)));
+            chosen.push((Arc::clone(&entry.shape), weight(fleet, entry)));
         }
     }
+    chosen.extend(unseen.iter().map(|entry| (Arc::clone(&entry.shape), weight(fleet, entry))));
     let all: f64 = chosen.iter().map(|(_, weight)| weight).sum();
     chosen.into_iter().map(|(shape, weight)| (shape, millionths(weight / all))).collect()
 }
 
+/// The shape as one of which places are kept: of several GPUs, or of instances of several slices.
+/// Shares and the smallest instances need no place that could be cut up.
+fn wish(fleet: Fleet<'_>, entry: &Entry) -> Option<Wish> {
+    let shape = &entry.shape;
+    let (index, size) = fleet.usual(shape)?;
+    let is_large = match &shape.gpus {
+        GpuDemand::Whole { count } => *count > 1,
+        GpuDemand::Mig { count, profile } => {
+            let profile = fleet.models[index].profile(profile);
+            *count > 0 && profile.is_some_and(|profile| profile.size > 1)
+        }
+        GpuDemand::None | GpuDemand::Share { .. } => false,
+    };
+    is_large.then(|| Wish::new(shape.as_ref().clone(), entry.weight, size))
+}
+
 /// Popular shapes weigh more, large ones less: `count / sqrt(GPUs)`.
 #[expect(clippy::cast_precision_loss, reason = "weights and sizes are far below 2^53")]
-fn weight(models: &[GpuModel], entry: &Entry) -> f64 {
+fn weight(fleet: Fleet<'_>, entry: &Entry) -> f64 {
     let gpus = &entry.shape.gpus;
     // Of a MIG instance or of memory only a model can say how much of a GPU it is.
-    let size = models.iter().find_map(|model| levels::size(gpus, model)).unwrap_or(gpus.milli());
+    let size = fleet.usual(&entry.shape).map_or(gpus.milli(), |(_, size)| size);
     let milli = (i64::from(gpus.count()) * i64::from(size)).max(1);
     entry.weight as f64 / (milli as f64 / 1000.0).sqrt()
 }
@@ -170,62 +283,17 @@ fn millionths(part: f64) -> i64 {
     (part * WEIGHT as f64 + 0.5) as i64
 }
 
-fn appraiser(
-    class: &NodeClass,
-    models: &[GpuModel],
-    typical: &[(Arc<Shape>, i64)],
-    values: &[Arc<Values>],
-    turnover: i64,
-) -> Appraiser {
-    let model = models.get(usize::from(class.model.0)).filter(|_| class.gpus > 0);
-    let values = model.and_then(|_| values.get(usize::from(class.model.0)).cloned());
-    let mut appraiser =
-        Appraiser::new(values, typical.iter().map(|(_, weight)| weight).sum(), turnover);
-    let Some(model) = model else { return appraiser };
-    for (shape, weight) in typical {
-        if !fit::is_allowed(class, shape) {
-            continue;
+/// Value that a pod takes of GPUs that were idle, in millionths of a GPU.
+fn taken(fleet: Fleet<'_>, values: &[Arc<Values>], shape: &Shape) -> i64 {
+    let Some((index, size)) = fleet.usual(shape) else { return 0 };
+    let values = &values[index];
+    let rest = match &shape.gpus {
+        GpuDemand::Mig { profile, .. } => {
+            let profile = fleet.models[index].profile(profile);
+            let places = profile.into_iter().flat_map(MigProfile::places);
+            places.map(|place| values.at_cut(place)).max().unwrap_or(0)
         }
-        let Some(size) = levels::size(&shape.gpus, model) else { continue };
-        let parts = match &shape.gpus {
-            GpuDemand::None => continue,
-            GpuDemand::Whole { .. } => Parts::Whole,
-            GpuDemand::Share { milli, memory_mib, .. } => Parts::Share(*milli, *memory_mib),
-            GpuDemand::Mig { profile, .. } => {
-                match model.mig.iter().position(|known| known.name == **profile) {
-                    Some(at) => Parts::Mig(at),
-                    None => continue,
-                }
-            }
-        };
-        let count = u32::from(shape.gpus.count());
-        let milli = count * u32::from(size.max(1));
-        let resources = Narrow::of(&shape.resources);
-        appraiser.add(parts, Term { parts: 0, weight: *weight, count, milli, resources });
-    }
-    appraiser
-}
-
-fn gpus_by_model(classes: &[NodeClass], models: usize) -> Vec<u64> {
-    let mut gpus = vec![0; models];
-    for class in classes {
-        if let Some(gpus) = gpus.get_mut(usize::from(class.model.0)) {
-            *gpus += u64::from(class.gpus);
-        }
-    }
-    gpus
-}
-
-/// Value that a pod takes of GPUs that were idle, in millionths of a GPU; on the model that the
-/// most classes' GPUs are of, of those that will do.
-fn taken(models: &[GpuModel], gpus: &[u64], values: &[Arc<Values>], shape: &Shape) -> i64 {
-    let size = |(index, model): (u8, &GpuModel)| {
-        let is_allowed = shape.models.has(ModelId(index));
-        let size = levels::size(&shape.gpus, model).filter(|_| is_allowed)?;
-        Some((gpus[usize::from(index)], Reverse(index), size))
+        _ => values.at(WHOLE - size),
     };
-    let most = (0..).zip(models).filter_map(size).max();
-    let Some((_, Reverse(index), size)) = most else { return 0 };
-    let rest = values[usize::from(index)].at(WHOLE - size);
     i64::from(shape.gpus.count()) * (GPU - rest)
 }

@@ -1,3 +1,8 @@
+mod classes;
+mod instances;
+mod priors;
+mod saving;
+
 use super::*;
 use crate::cluster::Cluster;
 use crate::fit;
@@ -141,14 +146,16 @@ fn popularity_stays_the_sum_of_its_parts_while_it_fades() {
 fn a_mix_that_shifts_is_learned_anew() {
     let mut popularity = Popularity::default();
     let mut schedule = Schedule::default();
+    let mut then = Popularity::default();
     let (old, new) = (shape(1_000, 1, 500), shape(1_000, 1, 330));
     let mut made = 0;
     let mut come = |shape: &Arc<Shape>, count: usize| {
         for _ in 0..count {
             popularity.count(shape);
             schedule.arrived(&mut popularity);
-            if schedule.is_due(&popularity) {
-                schedule.learned(&popularity, 6_000);
+            if schedule.is_due(&popularity, &then) {
+                then = popularity.clone();
+                schedule.learned(6_000);
                 made += 1;
             }
         }

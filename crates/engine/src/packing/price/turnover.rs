@@ -6,12 +6,12 @@ const BLOCK: u64 = 512;
 const STEP: i64 = 25;
 
 /// How many pods leave for each that comes, lately.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turnover {
-    came: u64,
-    left: u64,
-    since: u64,
-    used: i64,
+    pub(super) came: u64,
+    pub(super) left: u64,
+    pub(super) since: u64,
+    pub(super) used: i64,
 }
 
 impl Turnover {

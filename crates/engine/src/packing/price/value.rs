@@ -6,12 +6,16 @@
 //! these prices costs most. A size that fills GPUs without loss is priced as its length; one that
 //! leaves what nobody else fits, as the whole GPU that it takes. What is left of a GPU is worth the
 //! best cut of it at these prices.
+//!
+//! MIG instances are pieces too, but their places say which of them can be had together (`cuts`), and
+//! a GPU is cut either into shares or into instances.
 
 #[cfg(test)]
 mod tests;
 
+use super::cuts::Cuts;
 use super::simplex;
-use crate::gpu::WHOLE;
+use crate::gpu::{GpuFree, MigProfile, Slices, WHOLE};
 
 /// A GPU's worth.
 pub(super) const GPU: i64 = 1_000_000;
@@ -22,53 +26,83 @@ const MOST_CUTS: usize = 400;
 /// Prices of a cut may exceed a GPU by so much before the cut is added.
 const TOLERANCE: f64 = 1e-7;
 
-/// Worth of each free level of a GPU, in millionths of a GPU.
+/// Worth of what may be left of a GPU, in millionths of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Values {
     by_level: Vec<i64>,
     prices: Vec<(u16, i64)>,
+    cuts: Cuts,
+    by_cut: Vec<i64>,
+}
+
+/// What is asked for of GPUs of one model, beside whole ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Demands {
+    /// Shares: size in thousandths and weight.
+    pub(super) shares: Vec<(u16, i64)>,
+    /// MIG instances by profile, and weight.
+    pub(super) instances: Vec<(MigProfile, i64)>,
+}
+
+/// Pieces that a GPU may be cut into: shares first, then instances.
+struct Pieces {
+    sizes: Vec<u16>,
+    cuts: Cuts,
 }
 
 impl Values {
-    /// Values for these demands: size in thousandths and weight. Whole GPUs do not matter here.
-    pub(super) fn of(demands: impl IntoIterator<Item = (u16, i64)>) -> Self {
-        let demands = sizes(demands);
-        let sizes: Vec<u16> = demands.iter().map(|(size, _)| *size).collect();
-        let gains = gains(&demands);
+    /// Values for these demands.
+    pub(super) fn of(demands: &Demands) -> Self {
+        let shares = sizes(demands.shares.iter().copied());
+        let instances = demands.instances.iter().filter(|(_, weight)| *weight > 0);
+        let (profiles, weights): (Vec<&MigProfile>, Vec<i64>) =
+            instances.map(|(profile, weight)| (profile, *weight)).unzip();
+        let sizes: Vec<u16> = shares.iter().map(|(size, _)| *size).collect();
+        let gains = gains(shares.iter().map(|(_, weight)| *weight).chain(weights));
+        let most = sizes.iter().map(|size| f64::from(WHOLE / size));
+        let most = most.chain(profiles.iter().map(|one| f64::from(one.times_in(Slices::NONE))));
         let mut rows: Vec<Vec<f64>> = Vec::new();
-        for (at, size) in sizes.iter().enumerate() {
-            let mut row = vec![0.0; sizes.len()];
-            row[at] = f64::from(WHOLE / size);
+        for (at, most) in most.enumerate() {
+            let mut row = vec![0.0; gains.len()];
+            row[at] = most.max(1.0);
             rows.push(row);
         }
-        let mut prices = vec![0.0; sizes.len()];
+        let pieces = Pieces { sizes, cuts: Cuts::of(profiles.iter().copied()) };
+        let mut prices = vec![0.0; gains.len()];
         for _ in 0..MOST_CUTS {
             prices = simplex::maximise(&gains, &rows);
-            let (worth, cut) = best_cut(&sizes, &prices);
-            if worth <= 1.0 + TOLERANCE {
-                break;
-            }
-            rows.push(cut);
-        }
-        let (worth, _) = best_cut(&sizes, &prices);
-        let scale = if worth > 1.0 + TOLERANCE { worth } else { 1.0 };
-        let price = |price: &f64| millionths(price / scale);
-        Self::at_prices(sizes.into_iter().zip(prices.iter().map(price)).collect())
-    }
-
-    fn at_prices(prices: Vec<(u16, i64)>) -> Self {
-        let mut by_level = vec![0; usize::from(WHOLE) + 1];
-        for level in 1..by_level.len() {
-            let mut best = by_level[level - 1];
-            for (size, price) in &prices {
-                if let Some(rest) = level.checked_sub(usize::from(*size)) {
-                    best = best.max(by_level[rest] + price);
+            let before = rows.len();
+            for (worth, cut) in pieces.best(&prices) {
+                if worth > 1.0 + TOLERANCE {
+                    rows.push(cut);
                 }
             }
-            by_level[level] = best.min(GPU);
+            if rows.len() == before {
+                break;
+            }
         }
-        by_level[usize::from(WHOLE)] = GPU;
-        Self { by_level, prices }
+        let worth = pieces.best(&prices).into_iter().fold(0.0_f64, |most, (one, _)| most.max(one));
+        let scale = if worth > 1.0 + TOLERANCE { worth } else { 1.0 };
+        let prices: Vec<i64> = prices.iter().map(|price| millionths(price / scale)).collect();
+        let (shares, instances) = prices.split_at(pieces.sizes.len());
+        let by_cut = pieces.cuts.worths(instances, 0).into_iter().map(|one| one.min(GPU)).collect();
+        let prices: Vec<(u16, i64)> =
+            pieces.sizes.into_iter().zip(shares.iter().copied()).collect();
+        Self { by_level: by_level(&prices), prices, cuts: pieces.cuts, by_cut }
+    }
+
+    /// Worth of what is left of a GPU, of which so many thousandths can be given out in shares.
+    pub(super) fn left(&self, gpu: &GpuFree, milli: u16) -> i64 {
+        match gpu.slices {
+            _ if gpu.is_closed => 0,
+            Slices::NONE => self.at(milli),
+            taken => self.at_cut(taken),
+        }
+    }
+
+    /// Worth of a GPU of which instances hold these slices.
+    pub(super) fn at_cut(&self, taken: Slices) -> i64 {
+        self.by_cut.get(self.cuts.index(taken)).copied().unwrap_or(0)
     }
 
     /// Worth of a GPU of which so many thousandths are free.
@@ -81,6 +115,36 @@ impl Values {
     pub(super) fn prices(&self) -> &[(u16, i64)] {
         &self.prices
     }
+}
+
+impl Pieces {
+    /// The best cut into shares and the best into instances: what the pieces cost and how many there
+    /// are of each.
+    fn best(&self, prices: &[f64]) -> [(f64, Vec<f64>); 2] {
+        let (of_shares, of_instances) = prices.split_at(self.sizes.len());
+        let (shares_worth, mut shares) = best_cut(&self.sizes, of_shares);
+        shares.resize(prices.len(), 0.0);
+        let (instances_worth, counts) = self.cuts.best(of_instances);
+        let mut instances = vec![0.0; self.sizes.len()];
+        instances.extend(counts);
+        [(shares_worth, shares), (instances_worth, instances)]
+    }
+}
+
+/// Worth of each free level of a GPU in shares of these prices.
+fn by_level(prices: &[(u16, i64)]) -> Vec<i64> {
+    let mut by_level = vec![0; usize::from(WHOLE) + 1];
+    for level in 1..by_level.len() {
+        let mut best = by_level[level - 1];
+        for (size, price) in prices {
+            if let Some(rest) = level.checked_sub(usize::from(*size)) {
+                best = best.max(by_level[rest] + price);
+            }
+        }
+        by_level[level] = best.min(GPU);
+    }
+    by_level[usize::from(WHOLE)] = GPU;
+    by_level
 }
 
 /// Sizes ascending, each once, with their weights; rounded up where there are too many.
@@ -105,9 +169,9 @@ fn sizes(demands: impl IntoIterator<Item = (u16, i64)>) -> Vec<(u16, i64)> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "weights are far below 2^53")]
-fn gains(demands: &[(u16, i64)]) -> Vec<f64> {
-    let sum: i64 = demands.iter().map(|(_, weight)| weight).sum();
-    demands.iter().map(|(_, weight)| *weight as f64 / sum as f64).collect()
+fn gains(weights: impl Iterator<Item = i64> + Clone) -> Vec<f64> {
+    let sum: i64 = weights.clone().sum();
+    weights.map(|weight| weight as f64 / sum as f64).collect()
 }
 
 /// The cut of a GPU whose pieces have the highest price: an unbounded knapsack.

@@ -8,7 +8,7 @@ use crate::fit;
 use crate::gpu::{GpuModel, MigProfile, ModelId, ModelSet};
 use crate::node::{Links, Marks, NodeClass, NodeId, NodeSpec};
 use crate::packing::Packing;
-use crate::packing::price::Price;
+use crate::packing::price::{Popularity, Price};
 use crate::resources::Resources;
 
 /// Nodes of several kinds: two models, one of which has memory and MIG, links, marks, no GPUs.
@@ -81,14 +81,15 @@ fn shapes() -> Vec<Arc<Shape>> {
 
 /// The choice by looking at every node, with everything computed for it anew.
 fn by_looking_at_all(books: &Books, cluster: &Cluster, shape: &Shape) -> Option<(Place, i64)> {
-    let tables = &books.tables;
-    let tight = Ledger::of(cluster, tables).tight(tables);
+    let mut tables = books.tables.clone();
+    let tight = Ledger::of(cluster, &mut tables).tight(&tables);
     let mut places = Vec::new();
     for node in cluster.nodes() {
         let id = cluster.state(node);
         let state = cluster.states().state(id).unwrap();
-        let appraisal = Appraisal::of(cluster, tables, state);
-        for one in candidates::candidates(cluster, tables, state, &appraisal, shape) {
+        let sheet = tables.sheet(cluster, cluster.class(node));
+        let appraisal = Appraisal::of(cluster, &tables, &sheet, state);
+        for one in candidates::candidates(cluster, &tables, &sheet, state, &appraisal, shape) {
             let entry =
                 super::super::index::Entry { gain: one.gain, node, state: id, level: one.level };
             places.push(Place { losses: (one.losers & tight).count_ones(), entry });

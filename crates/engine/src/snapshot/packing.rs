@@ -1,0 +1,109 @@
+//! What a packing policy has learned, as a document: a scheduler that starts again goes on where it
+//! was.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ShapeForm, is_default};
+
+/// The version of the form that this program writes and reads. It changes with the policy as well:
+/// what one version has counted means nothing to another.
+pub const PACKING_VERSION: u32 = 1;
+
+/// What [`crate::packing::price::Price`] has learned.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PackingForm {
+    /// Version of the form.
+    pub version: u32,
+    /// When it learns; absent: how often each shape is asked for is known and does not change.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub learning: Option<LearningForm>,
+    /// How often each shape is asked for, most often first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub counts: Vec<CountForm>,
+    /// How many pods leave while others come.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub turnover: TurnoverForm,
+    /// What is in use was made of the counts `then` and of this; absent: it is made anew of the counts
+    /// at the next decision.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub basis: Option<BasisForm>,
+}
+
+/// How often a shape is asked for, in 65,536ths of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CountForm {
+    /// The shape.
+    pub shape: ShapeForm,
+    /// The set of models that will do as bits by their number in the document, where the shape's
+    /// names do not tell: none will do, or others than the document's will.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub model_bits: Option<u64>,
+    /// How often now.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub weight: i64,
+    /// How often when what is in use was made.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub then: i64,
+}
+
+/// When a policy learns and forgets, in pods that came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LearningForm {
+    /// Pods that came.
+    pub arrivals: u64,
+    /// Arrivals at which it looks again whether what was counted has changed.
+    pub next: u64,
+    /// Arrivals from one step of forgetting to the next; absent before the first decision.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub step: Option<u64>,
+    /// Arrivals since the last step.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub since_step: u64,
+}
+
+/// How many pods leave while others come.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TurnoverForm {
+    /// Pods that came lately.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub came: u64,
+    /// Pods that left lately.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub left: u64,
+    /// Arrivals since the two were last compared.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub since: u64,
+    /// Pods that leave for each hundred that come, as it is used: 0 to 100.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub percent: i64,
+}
+
+/// What beside counts went into what is in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BasisForm {
+    /// GPUs by the name of their model.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gpus: BTreeMap<String, u64>,
+    /// Sizes of the largest nodes, largest first.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sizes: Vec<SizeForm>,
+}
+
+/// A size of the nodes with the most GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SizeForm {
+    /// GPUs.
+    pub gpus: u16,
+    /// The least CPU of such nodes in thousandths of a core.
+    pub cpu_milli: i64,
+    /// The least memory of such nodes in MiB.
+    pub memory_mib: i64,
+}
