@@ -56,6 +56,12 @@ sysRoot: /sys
 kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}
 cdiRoot: {{ .Values.agent.cdiRoot | quote }}
 dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
+cgroupRoot: /host/sys/fs/cgroup
+wall: {{ .Values.agent.wall | quote }}
+watchInterval: {{ .Values.agent.watchInterval | quote }}
+{{- with .Values.agent.mounts }}
+mounts: {{ . | toJson }}
+{{- end }}
 hookPath: {{ printf "%s/octavo" (trimSuffix "/" .Values.agent.hookDir) | quote }}
 {{- end }}
 
@@ -75,8 +81,9 @@ means them instead of the default's surge, and need not know that there is one.
 
 {{/*
 Security context without privileges. The user is root because the kubelet's sockets, CDI specs and the folders that they
-lie in are root's; as their owner it needs no capability, so none is left: not SYS_ADMIN (mounts), not MKNOD (device
-files), not SYS_PTRACE (other processes are read by what everyone may read of them), not DAC_OVERRIDE.
+lie in are root's; as their owner it needs no capability for them, so none is left: not SYS_ADMIN (mounts), not MKNOD
+(device files), not SYS_PTRACE (other processes are read by what everyone may read of them), not DAC_OVERRIDE. The agent
+alone has KILL, to end processes of any user that have more memory than their share.
 */}}
 {{- define "octavo.agent.plainSecurityContext" -}}
 privileged: false
@@ -87,4 +94,13 @@ capabilities:
   drop: [ALL]
 seccompProfile:
   type: RuntimeDefault
+{{- end }}
+
+{{/* The same for the agent itself. */}}
+{{- define "octavo.agent.securityContext" -}}
+{{- $context := fromYaml (include "octavo.agent.plainSecurityContext" .) }}
+{{- if ne .Values.agent.wall "off" }}
+{{- $_ := set $context.capabilities "add" (list "KILL") }}
+{{- end }}
+{{- toYaml $context }}
 {{- end }}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_kube_io::admin::AdminAddress;
 
-use crate::config::{DynamicMig, NodeFile};
+use crate::config::{DynamicMig, HostMount, NodeFile, WallSetting, WatchInterval};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -117,6 +117,23 @@ pub(crate) struct NodeArgs {
     /// label octavo.dev/dynamic-mig goes before it [default: none]
     #[arg(long, value_name = "GPUS")]
     dynamic_mig: Option<DynamicMig>,
+
+    /// The hierarchy of cgroups [default: fs/cgroup of the sys file system]
+    #[arg(long, value_name = "DIR")]
+    cgroup_root: Option<PathBuf>,
+
+    /// What holds containers to their shares: auto, guard, driver or off [default: auto]
+    #[arg(long, value_name = "WALL")]
+    wall: Option<WallSetting>,
+
+    /// What of the host every container with a GPU sees besides, as HOST:CONTAINER or
+    /// HOST:CONTAINER:rw; may be given again
+    #[arg(long = "mount", value_name = "MOUNT")]
+    mounts: Vec<HostMount>,
+
+    /// How often shares are looked at while there are any, as in 200ms or 1s [default: 200ms]
+    #[arg(long, value_name = "TIME")]
+    watch_interval: Option<WatchInterval>,
 }
 
 /// Arguments of `octavo agent inventory`.
@@ -166,6 +183,10 @@ impl NodeArgs {
             hook_path,
             driver_library,
             dynamic_mig,
+            cgroup_root,
+            wall,
+            mounts,
+            watch_interval,
         } = self.clone();
         NodeFile {
             node_name,
@@ -183,6 +204,10 @@ impl NodeArgs {
             hook_path,
             driver_library,
             dynamic_mig,
+            cgroup_root,
+            wall,
+            mounts: (!mounts.is_empty()).then_some(mounts),
+            watch_interval,
         }
     }
 }

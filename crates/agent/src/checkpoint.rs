@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 pub(crate) use files::{is_plain_name, write_atomically};
 pub(crate) use lock::Lock;
 pub(crate) use record::{
-    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, MadeMig, Record, RecordState, decode, encode,
+    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
+    decode, encode,
 };
 
 use crate::node::ClaimRef;

@@ -20,6 +20,7 @@ mod given;
 mod holds;
 mod instances;
 mod known;
+mod live;
 mod make;
 mod mig;
 mod plan;
@@ -32,6 +33,7 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod walled;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,17 +46,20 @@ use octavo_gpu::Driver;
 
 use crate::cdi::{CdiFolder, DriverFiles};
 use crate::checkpoint::Store;
+use crate::config::WallSetting;
 use crate::metrics::Metrics;
 use crate::monitor::OpenDriver;
 use crate::node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
+use crate::wall::Walls;
 use gate::Gate;
 use holds::Holds;
 use turns::Turns;
 
 pub use crate::checkpoint::StorageError;
-pub(crate) use shares::share_folder;
+pub(crate) use shares::{CONTEXT_BYTES, share_folder};
 
 pub use known::{Cut, DeviceKind, KnownDevice};
+pub use live::{LiveShare, ShareNews};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
@@ -138,6 +143,7 @@ struct Devices {
     /// UUIDs of the GPUs on which instances are or were made for claims.
     dynamic: BTreeSet<String>,
     files: Arc<DriverFiles>,
+    walls: Arc<Walls>,
 }
 
 /// What all calls share.
@@ -163,6 +169,9 @@ struct Inner {
     gate: Gate,
     /// UIDs of claims with a condition that says no: to be taken back when they are prepared.
     refused: Mutex<BTreeSet<String>>,
+    /// What holds shares that are prepared from now on.
+    wall: Mutex<walled::Wish>,
+    live: live::Live,
 }
 
 impl Claims {
@@ -221,7 +230,10 @@ impl Claims {
             metrics: OnceLock::new(),
             gate: Gate::default(),
             refused: Mutex::default(),
+            wall: Mutex::default(),
+            live: live::Live::default(),
         };
+        inner.show_shares();
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
 
@@ -250,10 +262,19 @@ impl Claims {
         *self.inner.cut() = cut;
     }
 
+    /// Tells what holds shares that are prepared from now on; those that are prepared keep what they have. Until
+    /// it is told it is chosen by what the driver can.
+    pub fn set_wall(&self, setting: WallSetting) {
+        self.inner.set_wall(setting);
+    }
+
     /// Gives access to the driver, which makes MIG instances; without one they wait. What is asked of it later
     /// fails once the driver is dropped elsewhere: it is not kept open here.
     pub async fn set_driver(&self, driver: Option<&Arc<dyn Driver>>) {
         let open = driver.map(OpenDriver::of).unwrap_or_default();
+        if let Some(driver) = driver {
+            self.inner.set_has_limits(driver.has_memory_limits());
+        }
         *self.inner.driver.lock().unwrap_or_else(PoisonError::into_inner) = open;
         let claims = self.clone();
         let task = tokio::spawn(async move {
@@ -416,18 +437,25 @@ impl Inner {
 
     /// Takes new devices, and finds the driver's files where its version is new.
     fn set_devices(&self, driver_version: String, known: Vec<KnownDevice>) {
-        let files = match self.devices() {
+        let (files, walls) = match self.devices() {
             // Files that were not found may come later, when the driver's container is ready.
             Some(old) if old.driver_version == driver_version && !old.files.mounts.is_empty() => {
-                Arc::clone(&old.files)
+                (Arc::clone(&old.files), Arc::clone(&old.walls))
             }
-            _ => Arc::new(DriverFiles::discover(&self.paths.driver_root_seen, &driver_version)),
+            _ => self.find_files(&driver_version),
         };
         let is_place =
             |device: &&KnownDevice| matches!(device.kind, DeviceKind::MigPlacement { .. });
         let dynamic = known.iter().filter(is_place).map(|device| device.uuid.clone()).collect();
         let by_name = known.into_iter().map(|device| (device.name.clone(), device)).collect();
-        let devices = Devices { driver_version, by_name, dynamic, files };
+        let devices = Devices { driver_version, by_name, dynamic, files, walls };
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(devices));
+    }
+
+    /// Looks for the files of a driver version, and makes what walls need of them.
+    fn find_files(&self, driver_version: &str) -> (Arc<DriverFiles>, Arc<Walls>) {
+        let files = DriverFiles::discover(&self.paths.driver_root_seen, driver_version);
+        let walls = Walls::make(&self.paths, &files);
+        (Arc::new(files), Arc::new(walls))
     }
 }

@@ -4,6 +4,9 @@
 //! before the file, the file before the default. Unknown keys are errors.
 
 mod dynamic_mig;
+mod mounts;
+mod wall;
+mod watch_interval;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +17,9 @@ use crate::NodePaths;
 use crate::checkpoint::is_plain_name;
 
 pub use dynamic_mig::{DynamicMig, DynamicMigError};
+pub use mounts::{HostMount, HostMountError};
+pub use wall::{WallSetting, WallSettingError};
+pub use watch_interval::{WatchInterval, WatchIntervalError};
 
 /// Settings of one node: what a config file may contain. Absent settings have the defaults of a real
 /// node.
@@ -55,6 +61,14 @@ pub struct NodeFile {
     /// Which GPUs are cut by MIG as claims ask for it. Default: none. A label of the node goes
     /// before it.
     pub dynamic_mig: Option<DynamicMig>,
+    /// The hierarchy of cgroups. Default: `fs/cgroup` of the sys file system.
+    pub cgroup_root: Option<PathBuf>,
+    /// What holds containers to their shares. Default `auto`.
+    pub wall: Option<WallSetting>,
+    /// What of the host every container with a GPU sees besides the driver's files. Default: nothing.
+    pub mounts: Option<Vec<HostMount>>,
+    /// How often shares are looked at while there are any. Default `200ms`.
+    pub watch_interval: Option<WatchInterval>,
 }
 
 /// Settings of one node, complete.
@@ -72,6 +86,10 @@ pub struct NodeConfig {
     pub driver_library: Option<PathBuf>,
     /// Which GPUs are cut by MIG as claims ask for it, unless the node's label says otherwise.
     pub dynamic_mig: DynamicMig,
+    /// What holds containers to the shares that are prepared from now on.
+    pub wall: WallSetting,
+    /// How often shares are looked at while there are any.
+    pub watch_interval: WatchInterval,
 }
 
 /// Why the settings cannot be used.
@@ -158,6 +176,10 @@ impl NodeFile {
             hook_path: self.hook_path.or(other.hook_path),
             driver_library: self.driver_library.or(other.driver_library),
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
+            cgroup_root: self.cgroup_root.or(other.cgroup_root),
+            wall: self.wall.or(other.wall),
+            mounts: self.mounts.or(other.mounts),
+            watch_interval: self.watch_interval.or(other.watch_interval),
         }
     }
 
@@ -180,19 +202,28 @@ impl NodeFile {
         let root = Path::new("/");
         let driver_root = path("driverRoot", self.driver_root, root)?;
         let dev_root = path("devRoot", self.dev_root, root)?;
+        let sys_root = path("sysRoot", self.sys_root, Path::new("/sys"))?;
+        let mounts = self.mounts.unwrap_or_default();
+        for mount in &mounts {
+            path("mounts.hostPath", Some(mount.host_path.clone()), root)?;
+            path("mounts.containerPath", Some(mount.container_path.clone()), root)?;
+        }
         Ok(NodeConfig {
             node_name,
             instance_id,
             kubeconfig: self.kubeconfig,
             driver_library: self.driver_library,
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
+            wall: self.wall.unwrap_or_default(),
+            watch_interval: self.watch_interval.unwrap_or_default(),
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
                 driver_root,
                 dev_root_seen: path("devRootSeen", self.dev_root_seen, &dev_root)?,
                 dev_root,
                 proc_root: path("procRoot", self.proc_root, Path::new("/proc"))?,
-                sys_root: path("sysRoot", self.sys_root, Path::new("/sys"))?,
+                cgroup_root: path("cgroupRoot", self.cgroup_root, &sys_root.join("fs/cgroup"))?,
+                sys_root,
                 kubelet_root: path(
                     "kubeletRoot",
                     self.kubelet_root,
@@ -201,6 +232,7 @@ impl NodeFile {
                 cdi_root: path("cdiRoot", self.cdi_root, Path::new("/var/run/cdi"))?,
                 run_root: path("runRoot", self.run_root, Path::new("/run"))?,
                 hook_path: path("hookPath", Some(hook_path), root)?,
+                mounts,
             },
         })
     }

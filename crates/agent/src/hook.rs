@@ -1,14 +1,17 @@
 //! `octavo cdi-hook`: what must happen inside a container's own root before it starts.
 //!
-//! The container runtime runs it as a `createContainer` hook, as CDI specs name it: in the node's view of
-//! the file system, with the container's root not yet its root, and the container's state on standard
-//! input. The root holds whatever the image's author put there, links that lead out of it included, so
+//! The container runtime runs it as a hook, as CDI specs name it, with the container's state on standard
+//! input: `createContainer` hooks in the container's namespaces, but in the node's view of the file system,
+//! with the container's root not yet its root and all its mounts made; `createRuntime` hooks beside the
+//! runtime, with the container's first process in its cgroup. The root holds whatever the image's author put there, links that lead out of it included, so
 //! every path is resolved by the kernel with that root as its limit.
 
+mod guard;
 mod install;
 pub(crate) mod ldcache;
 mod linker;
 mod links;
+mod memory_limits;
 mod oci;
 pub(crate) mod rootfs;
 #[cfg(test)]
@@ -17,6 +20,7 @@ mod tests;
 use std::path::PathBuf;
 
 use anyhow::Context;
+use clap::Parser as _;
 
 /// Arguments of `octavo cdi-hook`.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,12 +45,33 @@ pub enum Action {
         #[arg(long = "folder", value_name = "FOLDER")]
         folders: Vec<PathBuf>,
     },
+    /// Put the guard in the place of the driver's libraries.
+    Guard(guard::Args),
+    /// Let the driver hold the container's cgroup to the share's memory.
+    MemoryLimits(memory_limits::Args),
     /// Copy this binary to a folder of the host, for the container runtime to run as hook.
     Install {
         /// The folder, as it is seen here.
         #[arg(long = "to", value_name = "FOLDER")]
         folder: PathBuf,
     },
+}
+
+/// Runs a hook of some hooks for this process's own root, as for a container that has it.
+pub(crate) fn run_here(hooks: &[Vec<String>], args: &[String]) -> anyhow::Result<()> {
+    let root = PathBuf::from("/");
+    let env = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
+    let container = oci::Container { root, pid: None, env, hooks: hooks.to_vec() };
+    // The program's and the group's name are the command line's own.
+    let line = Line::try_parse_from(args.iter().skip(1)).context("reading a hook's arguments")?;
+    act(&container, &line.args)
+}
+
+/// A hook's command line.
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: Args,
 }
 
 /// Runs one hook for the container whose state is on standard input, or installs the hook. An error keeps the container from
@@ -57,13 +82,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let state =
         std::io::read_to_string(std::io::stdin()).context("reading the container's state")?;
-    let root = oci::root_of(&state)?;
-    let root = rootfs::Rootfs::open(&root)
-        .with_context(|| format!("opening the container's root {}", root.display()))?;
+    act(&oci::container(&state)?, args)
+}
+
+/// Runs one hook for a container.
+fn act(container: &oci::Container, args: &Args) -> anyhow::Result<()> {
+    if let Action::MemoryLimits(args) = &args.action {
+        return memory_limits::set(container, args);
+    }
+    let root = rootfs::Rootfs::open(&container.root)
+        .with_context(|| format!("opening the container's root {}", container.root.display()))?;
     match &args.action {
         Action::CreateSymlinks { links } => links::create(&root, links),
         Action::UpdateLdcache { folders } => linker::update(&root, folders),
-        // It needs no container and has returned above.
-        Action::Install { .. } => Ok(()),
+        Action::Guard(args) => guard::install(&root, container, args),
+        // They need no root and have returned above.
+        Action::Install { .. } | Action::MemoryLimits(_) => Ok(()),
     }
 }

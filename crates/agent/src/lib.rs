@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+pub mod by_hand;
 pub mod cdi;
 mod checkpoint;
 pub mod claims;
@@ -20,9 +21,12 @@ mod node;
 mod plugin;
 pub mod registration;
 mod run;
+mod share_files;
 mod socket;
 #[cfg(test)]
 mod testing;
+pub mod wall;
+mod watchdog;
 
 pub use args::AgentArgs;
 pub use node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};

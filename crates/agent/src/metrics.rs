@@ -1,6 +1,8 @@
 //! The agent's metrics. Those of NVIDIA's DRA driver keep its names and labels; the encoder adds
 //! `_total` to counters.
 
+mod wall;
+
 use std::time::Duration;
 
 use octavo_gpu::Inventory;
@@ -13,6 +15,8 @@ use prometheus_client::registry::Registry;
 
 use crate::claims::HeldCounts;
 use crate::node::DRIVER_NAME;
+
+pub(crate) use wall::{ShareFigures, ShareLabels, WallMetrics};
 
 /// A call of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +106,8 @@ pub(crate) struct Metrics {
     shares: Family<NodeLabels, Gauge>,
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
     mig_failures: Family<NodeMigLabels, Counter>,
+    /// Those of shares.
+    pub(crate) wall: WallMetrics,
 }
 
 /// Counts a request from start to end.
@@ -136,6 +142,7 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
             }),
             mig_failures: Family::default(),
+            wall: WallMetrics::new(registry),
         };
         registry.register(
             "nvidia_dra_requests",

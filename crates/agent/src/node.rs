@@ -1,7 +1,9 @@
 //! What the agent's parts say to one another about a node and its claims.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::config::HostMount;
 
 /// Name of the driver, as slices, classes and the kubelet know it.
 pub const DRIVER_NAME: &str = "gpu.nvidia.com";
@@ -23,6 +25,8 @@ pub struct NodePaths {
     pub sys_root: PathBuf,
     /// The kubelet's root.
     pub kubelet_root: PathBuf,
+    /// The hierarchy of cgroups, as far as the host has it.
+    pub cgroup_root: PathBuf,
     /// Folder of CDI specs.
     pub cdi_root: PathBuf,
     /// The folder that a boot begins with empty, at the same path in host and agent: limits of shares lie in
@@ -30,6 +34,25 @@ pub struct NodePaths {
     pub run_root: PathBuf,
     /// The `octavo` binary as the host names it: what CDI hooks run.
     pub hook_path: PathBuf,
+    /// What of the host every container with a GPU sees besides.
+    pub mounts: Vec<HostMount>,
+}
+
+impl NodePaths {
+    /// A path in the driver's root as the host names it.
+    pub(crate) fn driver_on_host(&self, path: &Path) -> PathBuf {
+        beneath(&self.driver_root, path)
+    }
+
+    /// A path in the driver's root as this process sees it.
+    pub(crate) fn driver_seen(&self, path: &Path) -> PathBuf {
+        beneath(&self.driver_root_seen, path)
+    }
+}
+
+/// An absolute path beneath a root.
+pub(crate) fn beneath(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// A claim as the kubelet names it. A name may be reused: only the UID identifies the claim.

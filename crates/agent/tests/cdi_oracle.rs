@@ -12,6 +12,7 @@ use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
     claim_of,
 };
+use octavo_agent::config::WallSetting;
 use octavo_agent::{ClaimRef, NodePaths};
 use octavo_gpu::mig::{
     MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
@@ -51,10 +52,12 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
         dev_root_seen: folder.path().to_owned(),
         proc_root: at("proc"),
         sys_root: at("sys"),
+        cgroup_root: at("sys/fs/cgroup"),
         kubelet_root: at("kubelet"),
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/octavo".into(),
+        mounts: Vec::new(),
     };
     let caps = at("proc/driver/nvidia/capabilities/gpu2/mig/gi7/ci0");
     fs::create_dir_all(&caps).unwrap();
@@ -86,6 +89,7 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
     }));
     let (claims, _) =
         Claims::open(paths, "node".to_owned(), Arc::new(reader), Arc::new(SilentReporter)).unwrap();
+    claims.set_wall(WallSetting::Off);
     let known = (0..3).map(|minor| KnownDevice {
         name: format!("gpu-{minor}"),
         uuid: format!("GPU-{minor}"),

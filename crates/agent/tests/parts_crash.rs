@@ -22,6 +22,7 @@ use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, Cut, DeviceKind, KnownDevice, ReadError, SilentReporter,
     claim_of,
 };
+use octavo_agent::config::WallSetting;
 use octavo_agent::{ClaimRef, NodePaths};
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
 use octavo_gpu::{Driver, Gpu, Inventory};
@@ -29,12 +30,13 @@ use octavo_machine::Machine;
 use serde_json::{Value, json};
 
 /// Steps of preparing a share.
-const SHARE: [&str; 7] = [
+const SHARE: [&str; 8] = [
     "prepare.reserved",
     "file.written",
     "file.flushed",
     "file.renamed",
     "prepare.checkpoint-written",
+    "share.file-written",
     "share.written",
     "prepare.cdi-written",
 ];
@@ -140,14 +142,27 @@ impl Node {
             dev_root_seen: self.0.clone(),
             proc_root: at("proc"),
             sys_root: at("sys"),
+            cgroup_root: at("sys/fs/cgroup"),
             kubelet_root: at("kubelet"),
             cdi_root: at("cdi"),
             run_root: at("run"),
             hook_path: "/octavo".into(),
+            mounts: Vec::new(),
         };
-        let reader = Arc::new(Folder(at("claims")));
-        let (claims, _) =
-            Claims::open(paths, "node".to_owned(), reader, Arc::new(SilentReporter)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let claims = loop {
+            let reader = Arc::new(Folder(at("claims")));
+            let reporter = Arc::new(SilentReporter);
+            match Claims::open(paths.clone(), "node".to_owned(), reader, reporter) {
+                Ok((claims, _)) => break claims,
+                // A program that another test is starting has a copy of the lock until it is executed.
+                Err(error) if Instant::now() < deadline && error.to_string().contains("lock") => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        claims.set_wall(WallSetting::Off);
         claims.set_driver(Some(&driver)).await;
         let gpus = Inventory::read(&*driver).unwrap().gpus;
         let known = gpus.iter().flat_map(known).collect();

@@ -1,5 +1,5 @@
-//! Opaque configs of `resource.nvidia.com/v1beta1`: what a claim or its class asks of a device beyond
-//! the device itself.
+//! Opaque configs of `resource.nvidia.com/v1beta1` and `octavo.dev/v1alpha1`: what a claim or its class asks
+//! of a device beyond the device itself.
 //!
 //! Decoding is strict: an unknown field, kind or value is an error that names its field, because a
 //! misspelt limit that is ignored is no limit. Quantities are read by a function that the caller passes
@@ -8,6 +8,7 @@
 mod decode;
 mod fields;
 mod resolve;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use decode::decode;
-pub use resolve::{ConfigMismatch, DecodedConfig, DeviceType, decode_entries, for_request};
+pub use resolve::{
+    ConfigMismatch, DecodedConfig, DeviceType, decode_entries, for_request, for_share,
+};
+pub use share::{GpuShareConfig, OverflowPolicy, ShareClass, Strictness};
 
 /// Reads a Kubernetes quantity as whole bytes, or says what is wrong with it.
 pub type ParseBytes = fn(&str) -> Result<i128, String>;
@@ -58,6 +62,8 @@ pub struct ConfigError {
 pub enum OpaqueConfig {
     /// For a whole GPU.
     Gpu(GpuConfig),
+    /// For a share of a GPU; Octavo's own.
+    GpuShare(GpuShareConfig),
     /// For a MIG device.
     MigDevice(MigDeviceConfig),
     /// For a GPU passed through.
@@ -175,6 +181,7 @@ impl OpaqueConfig {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Gpu(_) => "GpuConfig",
+            Self::GpuShare(_) => "GpuShareConfig",
             Self::MigDevice(_) => "MigDeviceConfig",
             Self::VfioDevice(_) => "VfioDeviceConfig",
             Self::ComputeDomainChannel(_) => "ComputeDomainChannelConfig",

@@ -7,6 +7,9 @@ pub const DRIVER: &str = "gpu.nvidia.com";
 /// API version of NVIDIA's opaque configs and `ComputeDomains`.
 pub const NVIDIA_API_VERSION: &str = "resource.nvidia.com/v1beta1";
 
+/// API version of Octavo's own opaque configs.
+pub const OCTAVO_API_VERSION: &str = "octavo.dev/v1alpha1";
+
 /// `DeviceClass` of whole GPUs.
 pub const CLASS_GPU: &str = "gpu.nvidia.com";
 /// `DeviceClass` of MIG devices.
@@ -41,7 +44,7 @@ pub const CAPACITY_COMPUTE: &str = "compute";
 /// minor numbers joined by `_` (`0_3`). It goes before the agent's own setting.
 pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
 
-/// Folder of the limits of shares, on the host and in containers: `<folder>/<share>/limits.json`.
+/// Folder of what shares may have, on the host and in containers: `<folder>/<share>/limits.json`.
 pub const SHARES_FOLDER: &str = "/run/octavo/shares";
 
 /// Node label with the NVLink clique, `<cluster uuid>.<clique>`.
@@ -52,6 +55,19 @@ pub const CONDITION_READY: &str = "Ready";
 
 /// Condition on `claim.status.devices[]` of a share: whether something holds its containers to it.
 pub const CONDITION_ENFORCED: &str = "Enforced";
+
+/// Condition on `claim.status.devices[]` of a share: whether its containers were found with more memory than
+/// the share.
+pub const CONDITION_OVERFLOW: &str = "MemoryOverflow";
+
+/// Reason of [`CONDITION_ENFORCED`]: the guard in the containers holds them.
+pub const REASON_GUARD: &str = "Guard";
+/// Reason of [`CONDITION_ENFORCED`]: the driver holds them.
+pub const REASON_DRIVER: &str = "Driver";
+/// Reason of [`CONDITION_ENFORCED`] with status `False`: the wall is turned off.
+pub const REASON_WALL_OFF: &str = "WallOff";
+/// Reason of [`CONDITION_ENFORCED`] with status `False`: a version before the wall prepared the share.
+pub const REASON_NO_GUARD: &str = "NoGuard";
 
 /// Who reports events and owns fields in server-side apply.
 pub const AGENT: &str = "octavo-agent";

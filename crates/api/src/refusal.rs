@@ -137,6 +137,18 @@ pub enum Refusal {
         /// Who holds what of it.
         holders: String,
     },
+    /// Nothing can hold containers to the share now.
+    #[error(
+        "the share of device {device} was not prepared because nothing would hold its containers to it: {problem}; the kubelet tries again, see `wall` in the agent's settings on node {node} if this lasts"
+    )]
+    WallNotReady {
+        /// The device.
+        device: String,
+        /// What is missing.
+        problem: String,
+        /// This node.
+        node: String,
+    },
     /// An instance that Octavo did not make is where one is to be made.
     #[error(
         "MIG instance {device} was not made because GPU instance {gpu_instance} (profile id {profile_id}, memory slices {start} to {end}), which no claim has, is in its place; destroy it with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
@@ -341,6 +353,7 @@ impl Refusal {
             Self::DeviceMayBeInUse { .. } => "DeviceMayBeInUse",
             Self::InvalidShare { .. } => "InvalidShare",
             Self::ShareDoesNotFit { .. } => "ShareDoesNotFit",
+            Self::WallNotReady { .. } => "WallNotReady",
             Self::MigPlacementTaken { .. } => "MigPlacementTaken",
             Self::MigProfileMissing { .. } => "MigProfileMissing",
             Self::MigModeNotChanged { .. } => "MigModeNotChanged",

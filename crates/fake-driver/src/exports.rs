@@ -62,6 +62,8 @@ mod identity;
 mod lifecycle;
 mod links;
 mod memory;
+mod memory_limits;
 mod mig;
 mod modes;
+mod processes;
 mod system;

@@ -24,5 +24,5 @@ mod handle;
 mod library;
 mod place;
 mod pointers;
+mod processes;
 mod session;
-mod state_file;

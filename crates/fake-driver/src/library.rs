@@ -32,7 +32,7 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
         let session = if let Some(session) = &mut library.session {
             session
         } else {
-            let folder = place::folder().ok_or(Code::LIBRARY_NOT_FOUND)?;
+            let folder = place::machine().ok_or(Code::LIBRARY_NOT_FOUND)?;
             let anchor = (&raw const LIBRARY).addr();
             let handles = Handles::new(anchor, library.sessions.wrapping_add(1));
             let session = Session::open(&folder, handles);

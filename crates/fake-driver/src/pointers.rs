@@ -41,6 +41,16 @@ impl<T> Out<T> {
     }
 }
 
+impl<T: Copy> Out<T> {
+    /// What lies there: for arguments that are both question and answer.
+    pub(crate) fn read(self) -> Result<T, Code> {
+        let place = present(self.0)?;
+        // JUSTIFICATION: as for `put`.
+        // SAFETY: not null, and by the caller's promise (see the module) a valid `T`.
+        Ok(unsafe { place.read_unaligned() })
+    }
+}
+
 /// Where to put a text; its length comes in an argument of its own.
 #[derive(Clone, Copy)]
 #[repr(transparent)]

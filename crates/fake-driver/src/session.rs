@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t};
-use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, State};
+use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, State, StateFile};
 
 use crate::code::{Answer, Code};
 use crate::events::EventSet;
 use crate::handle::{Handles, Kind};
-use crate::state_file::StateFile;
+use crate::processes::GpuChip;
 
 /// An initialised library.
 pub(crate) struct Session {
@@ -23,6 +23,7 @@ pub(crate) struct Session {
     /// State of a GPU that the state file does not name.
     well: GpuState,
     settings: Vec<Settings>,
+    chips: Vec<GpuChip>,
     handles: Handles,
     sets: BTreeMap<u32, Arc<EventSet>>,
 }
@@ -43,6 +44,8 @@ pub(crate) struct Device<'a> {
     pub(crate) gpu: &'a Gpu,
     pub(crate) state: &'a GpuState,
     pub(crate) settings: &'a mut Settings,
+    /// Its processes.
+    pub(crate) chip: &'a mut GpuChip,
     pub(crate) table: Option<&'a MigTable>,
     /// The MIG device that the call is on; `None`: the GPU as a whole.
     pub(crate) slice: Option<Slice<'a>>,
@@ -58,6 +61,7 @@ impl Session {
         // A description that was never instantiated for a node still has GPUs of its own.
         machine.instantiate(&folder.to_string_lossy());
         let settings = machine.gpus.iter().map(|_| Settings::new()).collect();
+        let chips = machine.gpus.iter().map(|_| GpuChip::default()).collect();
         Ok(Self {
             folder: folder.to_owned(),
             table: machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table)),
@@ -65,6 +69,7 @@ impl Session {
             state: StateFile::open(folder.join("state.json")),
             well: GpuState::default(),
             settings,
+            chips,
             handles,
             sets: BTreeMap::new(),
         })
@@ -73,6 +78,11 @@ impl Session {
     /// Begins a call: catches up with the state and fails if the state says so.
     pub(crate) fn begin(&mut self, call: &str) -> Answer {
         refusal(&self.state.refresh().failing_calls, call)
+    }
+
+    /// The folder that describes the machine.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     pub(crate) fn machine(&self) -> &Machine {
@@ -147,13 +157,17 @@ impl Session {
     fn device_at(&mut self, call: &str, index: u32) -> Result<Device<'_>, Code> {
         self.answers(call, index)?;
         let slot = index as usize;
+        let gpu = self.machine.gpus.get(slot).ok_or(Code::INVALID_ARGUMENT)?;
+        let chip = self.chips.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?;
+        chip.open(&self.folder, gpu.minor, &self.machine);
         Ok(Device {
             index,
             machine: &self.machine,
             model: &self.machine.model,
-            gpu: self.machine.gpus.get(slot).ok_or(Code::INVALID_ARGUMENT)?,
+            gpu,
             state: self.state.state().gpus.get(&index).unwrap_or(&self.well),
             settings: self.settings.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?,
+            chip,
             table: self.table.as_ref(),
             slice: None,
         })

@@ -79,6 +79,7 @@ pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, D
         model: model(gpus, first),
         fabric: fabric(first),
         gpus: gpus.iter().map(place).collect::<Result<_, _>>()?,
+        simulation: machine::Simulation::default(),
     };
     machine.check()?;
     Ok(machine)

@@ -1,9 +1,10 @@
 //! The seam between Octavo and a driver library.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::mig::{MigInstance, MigPlacement, MigProfile};
-use crate::{DriverVersions, Gpu, GpuHealth, Mig, UnreadableGpu};
+use crate::{DriverVersions, Gpu, GpuHealth, GpuProcess, Mig, UnreadableGpu};
 
 /// An open driver library.
 ///
@@ -21,6 +22,13 @@ pub trait Driver: Send + Sync {
 
     /// Starts to listen for events of all GPUs.
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError>;
+
+    /// The processes that have memory on a GPU, by UUID, in order of pid: those that compute, those that draw
+    /// and those that compute through MPS.
+    fn processes(&self, uuid: &str) -> Result<Vec<GpuProcess>, DriverError> {
+        let _ = uuid;
+        Err(DriverError::NotSupported { call: "nvmlDeviceGetComputeRunningProcesses_v3" })
+    }
 
     /// What a GPU can be cut into, by UUID, in order of NVML's profile numbers; empty where it has
     /// no MIG mode. Answers whether the mode is on or off, and changes nothing.
@@ -68,6 +76,33 @@ pub trait Driver: Send + Sync {
         let _ = (uuid, gpu_instance);
         Err(DriverError::NotSupported { call: "nvmlGpuInstanceDestroy" })
     }
+
+    /// Whether the driver holds cgroups to amounts of memory, as from r615 on.
+    fn has_memory_limits(&self) -> bool {
+        false
+    }
+
+    /// Limits the memory that the processes of a cgroup, named by its folder, have on a GPU. The
+    /// folder must be a cgroup's own and of version 2; a limit lasts as long as the cgroup.
+    fn set_memory_limits(
+        &self,
+        uuid: &str,
+        cgroup: &Path,
+        limits: MemoryLimits,
+    ) -> Result<(), DriverError> {
+        let _ = (uuid, cgroup, limits);
+        Err(DriverError::Missing { call: "nvmlDeviceSetMemoryLimits_v1" })
+    }
+}
+
+/// How much memory the processes of a cgroup may have on a GPU, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// What is kept for them. All cgroups above keep it, too, and go on doing so when the cgroup
+    /// goes before it was set to 0.
+    pub soft_bytes: u64,
+    /// More than this is refused.
+    pub hard_bytes: u64,
 }
 
 /// Events of a driver, in the order in which it tells them.

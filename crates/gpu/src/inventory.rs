@@ -27,6 +27,15 @@ pub struct DriverVersions {
     pub nvml: String,
 }
 
+/// A process that has memory on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuProcess {
+    /// Its pid, in the pid namespace of who asks; 0 where it has none there.
+    pub pid: u32,
+    /// Memory in bytes; `None` where the driver does not tell, as in some virtual machines.
+    pub used_bytes: Option<u64>,
+}
+
 /// A GPU that the driver counts but that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableGpu {

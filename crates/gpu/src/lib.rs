@@ -12,8 +12,8 @@ pub mod nvml;
 pub mod xid;
 
 pub use describe::{DescribeError, describe};
-pub use driver::{Driver, DriverError, EventStream, GpuEvent, GpuEventKind};
+pub use driver::{Driver, DriverError, EventStream, GpuEvent, GpuEventKind, MemoryLimits};
 pub use inventory::{
-    AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, Inventory, Mig,
-    NvLink, PciAddress, RecoveryAction, UnreadableGpu,
+    AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, GpuProcess,
+    Inventory, Mig, NvLink, PciAddress, RecoveryAction, UnreadableGpu,
 };

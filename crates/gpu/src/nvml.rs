@@ -7,6 +7,8 @@
 //!   │     ├── links, fabric: NVLink
 //!   │     └── sysfs: what the kernel knows of a PCI device
 //!   ├── events  the event set and its stream
+//!   ├── processes  who has memory on a GPU
+//!   ├── limits  how much memory a cgroup may have
 //!   └── mig     profiles and placements
 //!         ├── instances  what there is
 //!         └── change     mode, making and destroying
@@ -19,7 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::mig::{MigInstance, MigPlacement, MigProfile};
-use crate::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, Mig, UnreadableGpu};
+use crate::{
+    Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess, MemoryLimits,
+    Mig, UnreadableGpu,
+};
 use library::Library;
 
 pub use search::{LIBRARY_NAME, find_library};
@@ -61,6 +66,10 @@ impl Driver for Nvml {
         Ok(Box::new(events::NvmlEvents::listen(&self.library)?))
     }
 
+    fn processes(&self, uuid: &str) -> Result<Vec<GpuProcess>, DriverError> {
+        processes::processes(self.library.device_of(uuid)?)
+    }
+
     fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
         mig::profiles(self.library.device_of(uuid)?)
     }
@@ -85,6 +94,22 @@ impl Driver for Nvml {
     fn destroy_mig(&self, uuid: &str, gpu_instance: u32) -> Result<(), DriverError> {
         mig::destroy(self.library.device_of(uuid)?, gpu_instance)
     }
+
+    fn has_memory_limits(&self) -> bool {
+        let version = self.library.driver_version();
+        let major = version.as_deref().unwrap_or_default().split('.').next();
+        let is_new = major.and_then(|major| major.parse().ok()).is_some_and(|n: u32| n >= 615);
+        is_new && self.library.limits().is_some()
+    }
+
+    fn set_memory_limits(
+        &self,
+        uuid: &str,
+        cgroup: &Path,
+        limits: MemoryLimits,
+    ) -> Result<(), DriverError> {
+        limits::set(self.library.device_of(uuid)?, cgroup, limits)
+    }
 }
 
 mod call;
@@ -93,9 +118,11 @@ mod events;
 mod fabric;
 mod health;
 mod library;
+mod limits;
 mod links;
 mod mig;
 mod names;
+mod processes;
 mod read;
 mod search;
 mod status;

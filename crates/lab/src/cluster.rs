@@ -199,7 +199,7 @@ impl Lab {
         }
         layout.check_sockets(nodes.iter().map(|node| node.name.as_str()))?;
         let machines = nodes::load_machines(nodes.iter().chain(&real_nodes))?;
-        let driver_library = if machines.is_empty() {
+        let libraries = if machines.is_empty() {
             None
         } else {
             Some(driver_library::find(options.fake_driver.as_deref(), &options.octavo)?)
@@ -242,16 +242,17 @@ impl Lab {
         let client = lab.client().await?;
         progress.step("applying Octavo's objects");
         manifests::apply(&client).await?;
-        if let Some(library) = driver_library {
+        if let Some(libraries) = libraries {
             progress.step(&format!("making {} nodes", lab.settings.all_nodes().count()));
             let settings = &lab.settings;
             let real = settings.real.as_ref().map_or(&[][..], |real| &real.nodes);
             for group in [(&settings.nodes[..], Kind::Simulated), (real, Kind::Real)] {
-                let made =
-                    nodes::create(&client, layout, settings, group, &machines, &library, progress);
+                let made = nodes::create(
+                    &client, layout, settings, group, &machines, &libraries, progress,
+                );
                 Box::pin(made).await?;
             }
-            lab.equip_real_nodes(&library).await?;
+            lab.equip_real_nodes(&libraries).await?;
         }
         lab.start_node_programs(progress).await?;
         Box::pin(lab.wait(&client, options)).await?;

@@ -1,31 +1,50 @@
-//! Finding the simulated driver library that the nodes get.
+//! Finding the simulated driver's libraries that the nodes get.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-/// File name of the library as cargo builds it.
-const NAME: &str = "liboctavo_fake_driver.so";
+/// File name of the management library as cargo builds it.
+const MANAGEMENT: &str = "liboctavo_fake_driver.so";
+/// File name of the CUDA library as cargo builds it.
+const CUDA: &str = "liboctavo_fake_cuda.so";
 
-/// The library that is named, else the one beside the `octavo` binary or in `deps/` there.
-pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(path) = named {
-        if !path.is_file() {
-            bail!("there is no simulated driver library at {}", path.display());
+/// The libraries of a simulated driver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DriverLibraries {
+    /// `libnvidia-ml.so.1`, which the agent opens.
+    pub(crate) management: PathBuf,
+    /// `libcuda.so.1`, which programs in containers open.
+    pub(crate) cuda: PathBuf,
+}
+
+/// The management library that is named, else the one beside the `octavo` binary or in `deps/` there; and
+/// the CUDA library beside that, or in these places.
+pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<DriverLibraries> {
+    let management = match named {
+        Some(path) if path.is_file() => {
+            std::path::absolute(path).context("make the library's path absolute")?
         }
-        return std::path::absolute(path).context("make the library's path absolute");
-    }
-    let folder = octavo.parent().unwrap_or(Path::new("/"));
+        Some(path) => bail!("there is no simulated driver library at {}", path.display()),
+        None => near(octavo, MANAGEMENT)?,
+    };
+    let cuda = near(&management, CUDA).or_else(|_| near(octavo, CUDA))?;
+    Ok(DriverLibraries { management, cuda })
+}
+
+/// A library beside a file, or in `deps` there.
+fn near(file: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
     // Tests lie in `deps` themselves, the binary that they test one above.
-    for candidate in [folder.join(NAME), folder.join("deps").join(NAME)] {
+    for candidate in [folder.join(name), folder.join("deps").join(name)] {
         if candidate.is_file() {
             return Ok(candidate);
         }
     }
     bail!(
-        "no {NAME} beside {}: the simulated nodes need it; run `cargo build` in Octavo's \
-         repository, or name it with --fake-driver or OCTAVO_FAKE_DRIVER",
-        octavo.display()
+        "no {name} beside {}: the simulated nodes need it; run `cargo build` in Octavo's \
+         repository, or name the folder's {MANAGEMENT} with --fake-driver or OCTAVO_FAKE_DRIVER",
+        file.display()
     )
 }
 
@@ -34,19 +53,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_is_found_beside_the_binary_and_below_it() {
+    fn the_libraries_are_found_beside_the_binary_and_below_it() {
         let folder = tempfile::tempdir().unwrap();
         let octavo = folder.path().join("octavo");
         let message = find(None, &octavo).unwrap_err().to_string();
         assert!(message.contains("cargo build"), "{message}");
         std::fs::create_dir(folder.path().join("deps")).unwrap();
-        let below = folder.path().join("deps").join(NAME);
+        let below = folder.path().join("deps").join(MANAGEMENT);
         std::fs::write(&below, "").unwrap();
-        assert_eq!(find(None, &octavo).unwrap(), below);
-        let beside = folder.path().join(NAME);
+        let message = find(None, &octavo).unwrap_err().to_string();
+        assert!(message.contains(CUDA), "{message}");
+        let cuda = folder.path().join(CUDA);
+        std::fs::write(&cuda, "").unwrap();
+        let found = find(None, &octavo).unwrap();
+        assert_eq!(found, DriverLibraries { management: below.clone(), cuda });
+        let beside = folder.path().join(MANAGEMENT);
         std::fs::write(&beside, "").unwrap();
-        assert_eq!(find(None, &octavo).unwrap(), beside);
-        assert_eq!(find(Some(&below), &octavo).unwrap(), below);
+        assert_eq!(find(None, &octavo).unwrap().management, beside);
+        assert_eq!(find(Some(&below), &octavo).unwrap().management, below);
         assert!(find(Some(Path::new("/no/such.so")), &octavo).is_err());
     }
 }

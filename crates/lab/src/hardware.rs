@@ -20,6 +20,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use octavo_machine::Machine;
 
+use crate::driver_library::DriverLibraries;
 use tree::Tree;
 
 pub(crate) mod catalogue;
@@ -60,7 +61,7 @@ pub(crate) fn build(
     shared_dir: &Path,
     node_name: &str,
     machine: &Machine,
-    driver_library: &Path,
+    libraries: &DriverLibraries,
     boot_id: &str,
 ) -> anyhow::Result<()> {
     let mut machine = machine.clone();
@@ -72,7 +73,7 @@ pub(crate) fn build(
         remove(node_dir)?;
     }
     let tree = Tree::new(node_dir);
-    driver_root::write(&tree, &machine, driver_library)?;
+    driver_root::write(&tree, &machine, libraries)?;
     proc_files::write(&tree, &machine, boot_id)?;
     for part in SHARED {
         tree.link(part, shared_dir.join(part))?;

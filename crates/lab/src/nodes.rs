@@ -16,6 +16,7 @@ use octavo_machine::Machine;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::driver_library::DriverLibraries;
 use crate::dynamic_mig::NodeDynamicMig;
 use crate::gpu;
 use crate::hardware;
@@ -76,12 +77,12 @@ pub(crate) async fn create(
     settings: &Settings,
     (nodes, kind): (&[Node], Kind),
     machines: &Machines,
-    driver_library: &Path,
+    libraries: &DriverLibraries,
     progress: &Progress,
 ) -> anyhow::Result<()> {
     let builds = Arc::new(Builds::default());
     let _ended = EndBuilds(Arc::clone(&builds));
-    let maker = Maker { client, layout, settings, kind, driver_library, builds };
+    let maker = Maker { client, layout, settings, kind, libraries, builds };
     maker.make_shared(nodes, machines).await?;
     let total = nodes.len();
     let made = stream::iter(nodes.iter().filter_map(|node| {
@@ -138,7 +139,7 @@ struct Maker<'a> {
     layout: &'a Layout,
     settings: &'a Settings,
     kind: Kind,
-    driver_library: &'a Path,
+    libraries: &'a DriverLibraries,
     builds: Arc<Builds>,
 }
 
@@ -194,13 +195,14 @@ impl Maker<'_> {
         let folder = self.layout.node(&node.name);
         let built = tokio::task::spawn_blocking({
             let (folder, name, index) = (folder.clone(), node.name.clone(), node.index);
-            let library = self.driver_library.to_owned();
+            let libraries = self.libraries.clone();
             let shared = self.layout.machine(&stem(node));
             let (builds, boot_id) = (Arc::clone(&self.builds), boot_id()?);
             move || {
                 hardware::place_in_fabric(&mut machine, index);
-                builds
-                    .run(|| hardware::build(&folder, &shared, &name, &machine, &library, &boot_id))
+                builds.run(|| {
+                    hardware::build(&folder, &shared, &name, &machine, &libraries, &boot_id)
+                })
             }
         });
         let made = async {

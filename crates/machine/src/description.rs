@@ -24,6 +24,9 @@ pub struct Machine {
     pub fabric: Option<Fabric>,
     /// The GPUs, in NVML index order.
     pub gpus: Vec<Gpu>,
+    /// How simulated GPUs compute; says nothing about real ones.
+    #[serde(default, skip_serializing_if = "Simulation::is_default")]
+    pub simulation: Simulation,
 }
 
 /// Versions of the installed driver.
@@ -235,6 +238,9 @@ pub fn derive_uuid(node: &str, minor: u32) -> String {
 }
 
 mod check;
+mod simulation;
+
+pub use simulation::{Simulation, SimulationClock};
 
 #[cfg(test)]
 mod tests;

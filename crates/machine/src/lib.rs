@@ -16,14 +16,17 @@ mod description;
 mod error;
 mod mig;
 mod state;
+mod state_file;
 
 pub use change::change;
 pub use description::{
-    AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, NvLink, derive_uuid,
+    AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, NvLink, Simulation,
+    SimulationClock, derive_uuid,
 };
 pub use error::MachineError;
 pub use mig::{
     ComputeInstance, GpuInstance, MigActivation, MigCapability, MigComputeProfile, MigProfile,
     MigRefusal, MigState, MigTable, capability_text, mig_capabilities, mig_uuid,
 };
-pub use state::{Ecc, Event, EventKind, GpuState, RecoveryAction, State};
+pub use state::{Ecc, Event, EventKind, GpuState, KernelFault, KernelState, RecoveryAction, State};
+pub use state_file::StateFile;

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
@@ -16,9 +16,18 @@ use crate::{Machine, MachineError, MigState};
 pub struct State {
     /// State of a GPU by NVML index; a GPU that is not named is well.
     pub gpus: BTreeMap<u32, GpuState>,
-    /// NVML return codes by function name, for calls that must fail on every GPU:
-    /// `nvmlDeviceGetUUID: 999`.
+    /// Return codes by function name, for calls that must fail on every GPU: NVML's
+    /// (`nvmlDeviceGetUUID: 999`) and CUDA's (`cuMemAlloc: 2`). A name without a version stands
+    /// for all versions.
     pub failing_calls: BTreeMap<String, u32>,
+    /// CUDA functions that `cuGetProcAddress` does not know, as an older driver does not. A name
+    /// without a version stands for all versions.
+    pub missing_functions: BTreeSet<String>,
+    /// Functions that `cuGetProcAddress` knows besides CUDA's, as a newer driver does. Each
+    /// allocates memory as `cuMemAlloc_v2` does.
+    pub extra_functions: BTreeSet<String>,
+    /// Whether `cuGetProcAddress` gives the pointers that `dlsym` gives; absent: it does.
+    pub pointer_identity: Option<bool>,
     /// How long the driver takes to make a GPU instance, in milliseconds.
     pub mig_create_millis: u64,
     /// How long it takes to destroy one.
@@ -56,8 +65,31 @@ pub struct GpuState {
     pub processes: u32,
     /// MIG mode and instances.
     pub mig: MigState,
-    /// NVML return codes by function name, for calls that must fail on this GPU.
+    /// Return codes by function name, for calls that must fail on this GPU.
     pub failing_calls: BTreeMap<String, u32>,
+    /// What is special about kernels, by name; others take a time that follows from their name.
+    pub kernels: BTreeMap<String, KernelState>,
+}
+
+/// What is special about a kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct KernelState {
+    /// How long it takes; absent: as its name says.
+    pub nanos: Option<u64>,
+    /// How it ends; absent: well.
+    pub fault: Option<KernelFault>,
+}
+
+/// How a faulty kernel ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KernelFault {
+    /// With an access to memory that is not there: its context answers
+    /// `CUDA_ERROR_ILLEGAL_ADDRESS` to everything from then on.
+    IllegalAddress,
+    /// Never.
+    NeverEnds,
 }
 
 /// Memory error counters since the driver was loaded (volatile) and for life (aggregate).

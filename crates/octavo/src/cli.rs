@@ -31,7 +31,8 @@ Examples:
   octavo top dgx-h100-0 -o wide    one node, a line for each GPU with UUID, claim and taints
   octavo top -n team-a             GPUs that team-a holds
   octavo top --watch               again every 2 seconds
-  octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top")]
+  octavo top --shares --watch      what each share has of what it may, live
+  octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top or Shares")]
     Top(octavo_view::TopArgs),
 
     /// Say where a pod's claims stand and, if it waits, why
@@ -55,6 +56,22 @@ Examples:
 
     /// Replay traces of whole clusters and ask what would fit: no cluster needed
     Sim(Box<octavo_sim::cli::SimArgs>),
+
+    /// Show what this process sees of its GPUs, and try the walls of its shares
+    #[command(after_help = "\
+Asks for memory in every way that the CUDA driver has, up to what the GPU reports as its total and
+past it. Exit code 1 means that some way leads past it.
+
+Examples:
+  octavo probe                     all GPUs, all ways, what calls cost
+  octavo probe --list              the ways, and by which function each asks
+  octavo probe --path alloc,async  only these
+  octavo probe --go-round          take more than the share by the driver's own library, to see
+                                   that the node's watchdog ends it")]
+    Probe(octavo_probe::ProbeArgs),
+
+    /// Run commands behind the wall of a share, on this machine and without a cluster
+    Share(octavo_agent::by_hand::ShareArgs),
 
     /// Print the completion script for a shell
     #[command(after_help = "\

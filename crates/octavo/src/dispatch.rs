@@ -59,6 +59,18 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(PENDING));
             }
         }
+        // No threads and no TLS before somebody else's library is opened.
+        Program::Probe(args) => {
+            logging::start(cli.log, Habit::Command);
+            let mut out = io::stdout().lock();
+            if octavo_probe::run(&args, &mut out)? == octavo_probe::Outcome::Leaks {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Program::Share(args) => {
+            logging::start(cli.log, Habit::Command);
+            return octavo_agent::by_hand::run(&args);
+        }
         Program::Completion { shell } => {
             let mut script = Vec::new();
             let mut command = command(OsStr::new("octavo"));

@@ -6,12 +6,14 @@ use std::io::{self, IsTerminal, Write};
 
 use clap::Args;
 use jiff::Timestamp;
+use kube::Client;
 
 use crate::connect::ConnectArgs;
 use crate::error::ViewError;
 use crate::explain::{self, TextOptions, explain_pod};
 use crate::gather;
 use crate::output::{self, Format};
+use crate::shares::{self, AgentAddress};
 use crate::snapshot::ObjectName;
 use crate::top::{self, Selection, TableOptions, TopReport};
 
@@ -30,6 +32,13 @@ pub struct TopArgs {
     /// Read and draw again every 2 seconds
     #[arg(short, long)]
     pub watch: bool,
+    /// What each share may have and has, as the nodes' agents say now
+    #[arg(long)]
+    pub shares: bool,
+    /// With --shares, read the agent that serves its metrics at HOST:PORT, and not the agents' pods; may be
+    /// given again
+    #[arg(long = "agent", value_name = "ADDRESS", requires = "shares")]
+    pub agents: Vec<AgentAddress>,
     /// How it is written
     #[command(flatten)]
     pub form: FormArgs,
@@ -84,6 +93,9 @@ pub async fn run_top(args: &TopArgs) -> Result<Outcome, ViewError> {
         namespace: args.namespace.clone(),
     };
     let read = async || {
+        if args.shares {
+            return connection.within(shares_text(&connection.client, args, &selection)).await;
+        }
         let snapshot = connection.within(gather::for_top(&connection.client)).await?;
         let report =
             top::top(&snapshot).select(&selection).map_err(|node| ViewError::NoNode { node })?;
@@ -95,6 +107,24 @@ pub async fn run_top(args: &TopArgs) -> Result<Outcome, ViewError> {
         write(&read().await?)?;
     }
     Ok(Outcome::Done)
+}
+
+/// What `octavo top --shares` shows.
+async fn shares_text(
+    client: &Client,
+    args: &TopArgs,
+    selection: &Selection,
+) -> Result<String, ViewError> {
+    let snapshot = gather::for_top(client).await?;
+    let report = shares::shares(&snapshot);
+    let report = report.select(&selection.nodes, selection.namespace.as_deref());
+    let told = shares::read(client, &report.nodes(), &args.agents).await?;
+    let report = report.with(told);
+    match args.form.output {
+        Format::Json => output::json("Shares", &report),
+        Format::Yaml => output::yaml("Shares", &report),
+        kind => Ok(shares::render(&report, table_options(kind, args.form))),
+    }
 }
 
 /// Runs `octavo explain`.
@@ -145,15 +175,16 @@ fn top_text(report: &TopReport, form: FormArgs) -> Result<String, ViewError> {
     match form.output {
         Format::Json => output::json("Top", report),
         Format::Yaml => output::yaml("Top", report),
-        kind => Ok(top::render(
-            report,
-            TableOptions {
-                wide: kind == Format::Wide,
-                headers: !form.no_headers,
-                colour: colour(),
-                now: Timestamp::now(),
-            },
-        )),
+        kind => Ok(top::render(report, table_options(kind, form))),
+    }
+}
+
+fn table_options(kind: Format, form: FormArgs) -> TableOptions {
+    TableOptions {
+        wide: kind == Format::Wide,
+        headers: !form.no_headers,
+        colour: colour(),
+        now: Timestamp::now(),
     }
 }
 

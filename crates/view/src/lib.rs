@@ -1,7 +1,7 @@
-//! What people see of a cluster: who holds which GPU, and why a pod waits.
+//! What people see of a cluster: who holds which GPU, what shares have, and why a pod waits.
 //!
-//! [`gather`] reads a [`snapshot::ClusterSnapshot`]; the pure functions [`top::top`] and
-//! [`explain::explain_pod`] turn it into reports; [`output`] and the renderers write them. The
+//! [`gather`] reads a [`snapshot::ClusterSnapshot`]; the pure functions [`top::top`], [`shares::shares`] and
+//! [`explain::explain_pod`] turn it into reports; [`shares::read`] adds what the agents say; [`output`] and the renderers write them. The
 //! commands of the `octavo` binary are in [`command`].
 
 #![forbid(unsafe_code)]
@@ -12,6 +12,7 @@ pub mod error;
 pub mod explain;
 pub mod gather;
 pub mod output;
+pub mod shares;
 pub mod snapshot;
 pub mod top;
 pub mod usage;

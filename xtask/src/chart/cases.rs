@@ -103,6 +103,7 @@ const fn fact(kind: &'static str, pointer: &'static str, expected: Value) -> Fac
 }
 
 const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
+const CAPABILITIES: &str = "/spec/template/spec/containers/0/securityContext/capabilities";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 
@@ -117,6 +118,10 @@ sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
+cgroupRoot: /host/sys/fs/cgroup
+wall: \"off\"
+watchInterval: \"1s\"
+mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]
 hookPath: \"/home/kubernetes/bin/octavo\"
 ";
 
@@ -129,9 +134,12 @@ fn default_facts() -> Vec<Fact> {
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     });
+    // To end processes of any user that have more than their share.
+    let mut killing = plain.clone();
+    killing["capabilities"]["add"] = json!(["KILL"]);
     let image = format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION"));
     vec![
-        fact("DaemonSet", CONTEXT, plain.clone()),
+        fact("DaemonSet", CONTEXT, killing),
         fact("DaemonSet", "/spec/template/spec/initContainers/0/securityContext", plain),
         fact("DaemonSet", RUNTIME, json!("nvidia")),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
@@ -177,6 +185,7 @@ fn every_value_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", IMAGE, json!(image)),
         fact("DaemonSet", RUNTIME, Value::Null),
+        fact("DaemonSet", CAPABILITIES, json!({"drop": ["ALL"]})),
         fact("ConfigMap", "/data/agent.yaml", json!(AGENT_CONFIG)),
         fact(
             "DaemonSet",

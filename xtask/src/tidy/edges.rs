@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 19] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("dra", &[]),
@@ -20,9 +20,19 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("engine", &["dra"]),
     ("sim", &["dra", "engine"]),
     ("kube-io", &["api", "dra"]),
-    ("agent", &["gpu", "dra", "api", "kubelet-api", "kube-io"]),
+    ("guard-abi", &[]),
+    ("guard", &["guard-abi"]),
+    ("guard-library", &["guard", "guard-abi"]),
+    ("proxy", &["guard-abi"]),
+    (
+        "agent",
+        &["gpu", "dra", "api", "kubelet-api", "kube-io", "guard-abi", "guard-library", "proxy"],
+    ),
     ("view", &["api", "dra", "kube-io"]),
-    ("fake-driver", &["machine"]),
+    ("fake-chip", &["machine"]),
+    ("fake-driver", &["machine", "fake-chip"]),
+    ("fake-cuda", &["machine", "fake-chip"]),
+    ("probe", &[]),
     ("lab", &["api", "kube-io", "kubelet-api", "machine"]),
 ];
 
@@ -34,7 +44,14 @@ const NAME_KUBE: [&str; 6] =
     ["octavo-kube-io", "octavo-agent", "octavo-view", "octavo-lab", "octavo", "octavo-bench"];
 
 /// Rooms that may contain `unsafe`; every other crate root forbids it.
-const UNSAFE: [&str; 2] = ["octavo-gpu", "octavo-fake-driver"];
+const UNSAFE: [&str; 6] = [
+    "octavo-gpu",
+    "octavo-fake-chip",
+    "octavo-fake-cuda",
+    "octavo-fake-driver",
+    "octavo-guard",
+    "octavo-probe",
+];
 
 #[derive(Deserialize)]
 struct Metadata {

@@ -7,7 +7,7 @@ use crate::hook::ldcache;
 use crate::hook::rootfs::{EntryKind, Rootfs};
 
 /// Folders in which drivers put libraries, beside those that the linker's cache names.
-const LIBRARY_FOLDERS: [&str; 12] = [
+pub(crate) const LIBRARY_FOLDERS: [&str; 12] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",

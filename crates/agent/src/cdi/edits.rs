@@ -8,7 +8,8 @@ use super::folder::device_name;
 use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
 use crate::checkpoint::{HeldDevice, HeldKind};
 use crate::claims::{KnownDevice, share_folder};
-use crate::node::NodePaths;
+use crate::node::{NodePaths, beneath};
+use crate::wall::{Wall, WalledShare};
 
 /// Nodes that all GPUs share.
 const COMMON_NODES: [&str; 4] =
@@ -17,9 +18,6 @@ const COMMON_NODES: [&str; 4] =
 /// Sockets and folders of the driver's daemons.
 const SOCKETS: [&str; 3] =
     ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps"];
-
-/// Options of all mounts.
-const MOUNT_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
 /// A device that a claim holds, with what its containers need of the GPU.
 #[derive(Clone, Debug)]
@@ -31,6 +29,8 @@ pub(crate) struct Part<'a> {
     /// For a MIG instance: the minor numbers of the capability nodes of its GPU instance and its compute
     /// instance.
     pub(crate) caps: Option<[u32; 2]>,
+    /// For a share: what holds it, if anything does.
+    pub(crate) wall: Option<&'a dyn Wall>,
 }
 
 /// The spec of a claim. Nodes and sockets are looked for each time, since daemons make them late; the
@@ -77,14 +77,22 @@ impl Part<'_> {
             return mig_edits(paths, self.gpu.minor, caps);
         }
         let mut edits = gpu_edits(paths, self.gpu);
-        edits.mounts.extend(self.share().map(|share| {
-            let folder = share_folder(uid, share);
-            Mount {
-                host_path: folder.on_host(&paths.run_root).to_string_lossy().into_owned(),
-                container_path: folder.in_container().to_string_lossy().into_owned(),
-                options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
-            }
-        }));
+        let (Some(share_id), HeldKind::Share(share)) = (self.share(), &self.held.kind) else {
+            return edits;
+        };
+        let folder = share_folder(uid, share_id);
+        let share = WalledShare {
+            gpu_uuid: &self.gpu.uuid,
+            memory_bytes: share.memory_bytes,
+            folder: folder.on_host(&paths.run_root),
+            folder_in_container: folder.in_container(),
+        };
+        edits.mounts.push(Mount::read_only(&share.folder, &share.folder_in_container));
+        if let Some(wall) = self.wall {
+            let mut more = wall.edits(paths, &share);
+            edits.mounts.append(&mut more.mounts);
+            edits.hooks.append(&mut more.hooks);
+        }
         edits
     }
 }
@@ -98,10 +106,11 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
         COMMON_NODES.iter().map(Path::new).filter(|node| exists(&paths.dev_root_seen, node));
     let sockets =
         SOCKETS.iter().map(PathBuf::from).filter(|socket| exists(&paths.driver_root_seen, socket));
-    let mounts = files.mounts.iter().cloned().chain(sockets).map(|path| Mount {
-        host_path: beneath(&paths.driver_root, &path),
-        container_path: path.to_string_lossy().into_owned(),
-        options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
+    let mounts = files.mounts.iter().cloned().chain(sockets);
+    let mounts = mounts.map(|path| Mount::read_only(&paths.driver_on_host(&path), &path));
+    let more = paths.mounts.iter().map(|more| {
+        let mount = Mount::read_only(&more.host_path, &more.container_path);
+        if more.is_read_only { mount } else { mount.writable() }
     });
     let mut hooks = Vec::new();
     if !files.links.is_empty() {
@@ -110,12 +119,12 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
     if !files.library_folders.is_empty() {
         let folders = files.library_folders.iter();
         let args = folders.flat_map(|f| ["--folder".to_owned(), f.to_string_lossy().into_owned()]);
-        hooks.push(hook(paths, "update-ldcache", args));
+        hooks.push(Hook::own(paths, "createContainer", "update-ldcache", args));
     }
     ContainerEdits {
         env,
         device_nodes: nodes.map(|node| device_node(paths, node)).collect(),
-        mounts: mounts.collect(),
+        mounts: mounts.chain(more).collect(),
         hooks,
     }
 }
@@ -164,32 +173,17 @@ fn drm_names(sys_root: &Path, pci: &str) -> Vec<String> {
 fn links_hook(paths: &NodePaths, links: &[(String, String)]) -> Hook {
     let args = links.iter();
     let args = args.flat_map(|(target, link)| ["--link".to_owned(), format!("{target}::{link}")]);
-    hook(paths, "create-symlinks", args)
-}
-
-/// A hook of Octavo's own.
-fn hook(paths: &NodePaths, name: &str, args: impl Iterator<Item = String>) -> Hook {
-    let own = ["octavo", "cdi-hook", name].map(str::to_owned);
-    Hook {
-        hook_name: "createContainer".to_owned(),
-        path: paths.hook_path.to_string_lossy().into_owned(),
-        args: own.into_iter().chain(args).collect(),
-        env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
-    }
+    Hook::own(paths, "createContainer", "create-symlinks", args)
 }
 
 /// A device node at its usual path in the container.
 fn device_node(paths: &NodePaths, path: &Path) -> DeviceNode {
     let host_path = (paths.dev_root != Path::new("/")).then(|| beneath(&paths.dev_root, path));
+    let host_path = host_path.map(|path| path.to_string_lossy().into_owned());
     DeviceNode { path: path.to_string_lossy().into_owned(), host_path }
 }
 
 /// Whether an absolute path is there beneath a root.
 fn exists(root: &Path, path: &Path) -> bool {
     fs::symlink_metadata(beneath(root, path)).is_ok()
-}
-
-/// An absolute path beneath a root.
-fn beneath(root: &Path, path: &Path) -> String {
-    root.join(path.strip_prefix("/").unwrap_or(path)).to_string_lossy().into_owned()
 }

@@ -1,6 +1,13 @@
 //! The part of the CDI specification 0.5.0 that Octavo writes.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
+
+use crate::node::NodePaths;
+
+/// Options of mounts.
+const MOUNT_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
 /// Version of the specification. The oldest that has all that is used here, so that old runtimes read it.
 pub(super) const VERSION: &str = "0.5.0";
@@ -91,4 +98,42 @@ pub struct Hook {
     /// included.
     #[serde(default)]
     pub env: Vec<String>,
+}
+
+impl Mount {
+    /// A mount of the host's at which nothing can be written.
+    pub(crate) fn read_only(host_path: &Path, container_path: &Path) -> Self {
+        Self {
+            host_path: host_path.to_string_lossy().into_owned(),
+            container_path: container_path.to_string_lossy().into_owned(),
+            options: MOUNT_OPTIONS.map(str::to_owned).to_vec(),
+        }
+    }
+
+    /// The same, to be written.
+    pub(crate) fn writable(mut self) -> Self {
+        if let Some(option) = self.options.iter_mut().find(|option| *option == "ro") {
+            "rw".clone_into(option);
+        }
+        self
+    }
+}
+
+impl Hook {
+    /// A hook of Octavo's own, which runs `octavo cdi-hook <action>`; `when` is one of the runtime
+    /// specification's names.
+    pub(crate) fn own(
+        paths: &NodePaths,
+        when: &str,
+        action: &str,
+        args: impl IntoIterator<Item = String>,
+    ) -> Self {
+        let own = ["octavo", "cdi-hook", action].map(str::to_owned);
+        Self {
+            hook_name: when.to_owned(),
+            path: paths.hook_path.to_string_lossy().into_owned(),
+            args: own.into_iter().chain(args).collect(),
+            env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
+        }
+    }
 }

@@ -32,10 +32,12 @@ fn paths(node: &TempDir) -> NodePaths {
         dev_root_seen: node.path().to_owned(),
         proc_root: at("proc"),
         sys_root: at("sys"),
+        cgroup_root: at("sys/fs/cgroup"),
         kubelet_root: at("kubelet"),
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/opt/octavo/bin/octavo".into(),
+        mounts: Vec::new(),
     }
 }
 
@@ -69,7 +71,7 @@ fn record() -> Record {
 /// The spec of a claim that has one whole GPU.
 fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
     let held = HeldDevice { device: gpu.name.clone(), ..HeldDevice::default() };
-    spec_for(paths, files, UID, &[Part { held: &held, gpu, caps: None }])
+    spec_for(paths, files, UID, &[Part { held: &held, gpu, caps: None, wall: None }])
 }
 
 /// A device of a claim of a kind.
@@ -243,7 +245,7 @@ fn shares_of_one_gpu_have_names_and_limits_of_their_own_and_an_instance_its_node
         held("gpu-1-mig-1g10gb-19-0", None, HeldKind::Mig(mig)),
     ];
     let gpu = gpu(1);
-    let part = |held, caps| Part { held, gpu: &gpu, caps };
+    let part = |held, caps| Part { held, gpu: &gpu, caps, wall: None };
     let parts = [
         part(&devices[0], None),
         part(&devices[1], None),

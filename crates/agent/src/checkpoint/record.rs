@@ -1,14 +1,18 @@
 //! What is remembered of a claim, and its text form.
 
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
 use octavo_gpu::mig::MigPlacement;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::node::{ClaimRef, PreparedDevice};
+use crate::wall::WallKind;
 
 /// Newest version of the form. A reader refuses what is newer than itself.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
+/// The version before the wall.
+const SECOND_VERSION: u64 = 2;
 /// The version before shares and MIG. What it can say is still written in it, so that an agent of before
 /// can take the node's claims over.
 const FIRST_VERSION: u64 = 1;
@@ -69,6 +73,25 @@ pub(crate) struct HeldDevice {
     /// How much of the GPU it is.
     #[serde(default, skip_serializing_if = "HeldKind::is_whole")]
     pub(crate) kind: HeldKind,
+    /// How a share is held. A share without was prepared by a version before the wall: nothing holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) terms: Option<HeldTerms>,
+}
+
+/// How a share is held: what was decided when it was prepared, and stays as long as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct HeldTerms {
+    /// What holds it.
+    pub(crate) wall: WallKind,
+    /// What becomes of containers that have too much.
+    pub(crate) overflow: OverflowPolicy,
+    /// What becomes of calls that the guard does not know.
+    pub(crate) strictness: Strictness,
+    /// Who goes first on the GPU.
+    pub(crate) class: ShareClass,
+    /// Tells this writing of the share's files from others.
+    pub(crate) generation: u64,
 }
 
 /// How much of its GPU a claim holds.
@@ -194,7 +217,11 @@ impl Record {
         let is_first = self.state != RecordState::Preparing
             && self.prepared_at.is_none()
             && self.devices.iter().all(is_plain);
-        if is_first { FIRST_VERSION } else { VERSION }
+        match self.devices.iter().any(|device| device.terms.is_some()) {
+            true => VERSION,
+            false if is_first => FIRST_VERSION,
+            false => SECOND_VERSION,
+        }
     }
 
     /// Whether people are told what the claim got.

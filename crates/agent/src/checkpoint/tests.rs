@@ -1,10 +1,13 @@
 use std::fs;
 
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+
 use super::{
-    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, MadeMig, Record, RecordState, Store, decode,
-    encode,
+    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
+    Store, decode, encode,
 };
 use crate::node::ClaimRef;
+use crate::wall::WallKind;
 
 fn record(uid: &str, boot_id: &str) -> Record {
     Record {
@@ -75,6 +78,27 @@ fn a_share_or_an_instance_needs_the_second_version() {
 }
 
 #[test]
+fn a_share_that_something_holds_needs_the_third_version() {
+    let share = HeldShare { memory_bytes: 20 << 30, compute_milli_percent: 0 };
+    let mut held = record("u", "boot");
+    held.devices[0].kind = HeldKind::Share(share);
+    held.devices[0].terms = Some(HeldTerms {
+        wall: WallKind::Guard,
+        overflow: OverflowPolicy::Freeze,
+        strictness: Strictness::Strict,
+        class: ShareClass::BestEffort,
+        generation: u64::MAX,
+    });
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":3,"), "{text}");
+    let terms = r#""terms":{"wall":"Guard","overflow":"Freeze","strictness":"Strict","class":"BestEffort","generation":18446744073709551615}"#;
+    assert!(text.contains(terms), "{text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
+    let older = text.replacen("\"version\":3", "\"version\":2", 1);
+    assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
+}
+
+#[test]
 fn no_change_of_one_byte_goes_unseen() {
     let text = encode(&record("u", "boot"));
     for at in 0..text.len() {
@@ -86,7 +110,7 @@ fn no_change_of_one_byte_goes_unseen() {
         assert!(decode(&text.as_bytes()[..at], "u").is_err(), "cut at {at}");
     }
     assert_eq!(decode(text.as_bytes(), "other"), Err(Damage::Changed), "under another name");
-    let future = text.replace("\"version\":1", "\"version\":3");
+    let future = text.replace("\"version\":1", "\"version\":4");
     assert_eq!(decode(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 

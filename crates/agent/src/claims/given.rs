@@ -8,7 +8,7 @@ use crate::cdi::Part;
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
 
 impl Inner {
-    /// The parts of a claim's spec. Blocks on files of the driver. Where a GPU is not there or is another
+    /// The parts of a claim's spec. Blocks on files of the driver and of what holds shares. Where a GPU is not there or is another
     /// than before, or an instance is not there, nothing can be written for now: the refusal says why.
     pub(super) fn parts<'a>(
         &self,
@@ -27,7 +27,7 @@ impl Inner {
                 HeldKind::Mig(mig) => Some(self.caps(held, mig.made.as_ref(), gpu.minor)?),
                 HeldKind::Whole | HeldKind::Share(_) => None,
             };
-            Ok(Part { held, gpu, caps })
+            Ok(Part { held, gpu, caps, wall: self.wall(devices, held)? })
         });
         parts.collect()
     }

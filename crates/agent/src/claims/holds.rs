@@ -210,6 +210,11 @@ impl Holds {
         self.by_uid.keys().cloned().collect()
     }
 
+    /// All claims, in order of UID.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Hold> {
+        self.by_uid.values()
+    }
+
     /// All records, in order of UID.
     pub(super) fn records(&self) -> Vec<Record> {
         self.by_uid.values().map(|hold| hold.record.clone()).collect()

@@ -3,7 +3,8 @@
 mod amounts;
 
 use octavo_api::config::{
-    DecodedConfig, DeviceType, OpaqueConfig, Sharing, TimeSlice, decode_entries, for_request,
+    ConfigMismatch, DecodedConfig, DeviceType, OpaqueConfig, Sharing, TimeSlice, decode_entries,
+    for_request, for_share,
 };
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
@@ -11,13 +12,15 @@ use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
 pub(crate) use amounts::ALL_TIME;
 
+use super::walled::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
 use crate::cdi::cdi_id;
 use crate::checkpoint::{
     HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState, is_plain_name,
 };
 
-/// What the claim gets on this node. With instances to be made it is not prepared yet.
+/// What the claim gets on this node. With instances to be made it is not prepared yet, and what holds its
+/// shares is not decided.
 pub(super) fn plan(
     claim: &AllocatedClaim,
     devices: &Devices,
@@ -43,12 +46,18 @@ pub(super) fn plan(
                 node: node.to_owned(),
             });
         }
-        let device = held(&claim.claim.uid, result, devices, node)?;
+        let mut device = held(&claim.claim.uid, result, devices, node)?;
         let device_type = match device.kind {
             HeldKind::Mig(_) => DeviceType::Mig,
+            // Also where the share is all of the GPU: its config is not wrong, it has nothing to do.
+            HeldKind::Whole | HeldKind::Share(_) if result.share_id.is_some() => DeviceType::Share,
             HeldKind::Whole | HeldKind::Share(_) => DeviceType::Gpu,
         };
         check_config(&configs, result, device_type)?;
+        if let HeldKind::Share(_) = device.kind {
+            let config = for_share(&configs, &result.request).map_err(mismatched)?;
+            device.terms = Some(undecided(config.unwrap_or_default()));
+        }
         Ok(device)
     });
     let record = Record {
@@ -145,6 +154,7 @@ pub(super) fn held(
         cdi_ids: vec![cdi_id(uid, &result.device, share)],
         share_id: result.share_id.clone(),
         kind,
+        terms: None,
     })
 }
 
@@ -189,13 +199,7 @@ fn check_config(
     let unsupported = |what: &str| {
         Err(Refusal::NotYetSupported { request: result.request.clone(), what: what.to_owned() })
     };
-    let config = for_request(configs, &result.request, device_type).map_err(|mismatch| {
-        Refusal::ConfigMismatch {
-            request: mismatch.request,
-            kind: mismatch.kind,
-            device_type: mismatch.device_type,
-        }
-    })?;
+    let config = for_request(configs, &result.request, device_type).map_err(mismatched)?;
     let sharing = match config {
         Some(OpaqueConfig::Gpu(config)) => &config.sharing,
         Some(OpaqueConfig::MigDevice(config)) => &config.sharing,
@@ -207,6 +211,15 @@ fn check_config(
             unsupported("a time slice other than Default (sharing.timeSlicingConfig.interval)")
         }
         Some(Sharing::Mps(_)) => unsupported("MPS (sharing.strategy)"),
+    }
+}
+
+/// A config for another type of device, as a refusal.
+fn mismatched(mismatch: ConfigMismatch) -> Refusal {
+    Refusal::ConfigMismatch {
+        request: mismatch.request,
+        kind: mismatch.kind,
+        device_type: mismatch.device_type,
     }
 }
 

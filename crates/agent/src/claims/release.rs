@@ -52,6 +52,7 @@ impl Inner {
     fn remove_spec(&self, uid: &str) -> Result<(), StorageError> {
         crash::point("unprepare.begun");
         self.holds().set_releasing(uid);
+        self.show_shares();
         self.cdi.remove(uid)?;
         crash::point("unprepare.cdi-removed");
         shares::remove(&self.paths.run_root, uid)?;
@@ -66,6 +67,7 @@ impl Inner {
         crash::point("unprepare.checkpoint-removed");
         self.holds().remove(uid);
         self.refused().remove(uid);
+        self.forget_news(uid);
         self.reporter.released(uid);
         Ok(())
     }

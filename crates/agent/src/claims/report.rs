@@ -19,7 +19,7 @@ use octavo_api::{Refusal, names};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::AllocatedDevice;
+use super::{AllocatedDevice, ShareNews};
 use crate::checkpoint::{Record, RecordState};
 use crate::node::ClaimRef;
 use facts::Pending;
@@ -35,6 +35,10 @@ const REMEMBERED: usize = 1024;
 /// How long the API server may take for one report.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Actions of events.
+const PREPARE: &str = "Prepare";
+const WATCH: &str = "Watch";
+
 /// Takes reports; must not block.
 pub trait Reporter: Send + Sync {
     /// A claim was refused; the devices are those that it was allocated, where that is known.
@@ -42,6 +46,9 @@ pub trait Reporter: Send + Sync {
 
     /// A claim that was reported as refused is prepared now, or a claim got what its devices' facts say.
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]);
+
+    /// Something was found of a claim's containers while they run.
+    fn found(&self, claim: &ClaimRef, reason: &'static str, message: &str);
 
     /// A claim was given back: nobody needs to know what it got.
     fn released(&self, uid: &str);
@@ -87,6 +94,8 @@ struct Report {
     devices: Vec<ReportedDevice>,
     /// Reason and message of a refusal; `None` takes earlier reports back and tells the devices' facts.
     refusal: Option<(&'static str, String)>,
+    /// What was being done: the event's action.
+    action: &'static str,
 }
 
 /// What was told already, against repetition.
@@ -111,6 +120,13 @@ impl ReportedDevice {
             fact: Fact::of(held, record.prepared_at, missing.contains(&held.device)),
         });
         devices.collect()
+    }
+
+    /// Adds what was found of a share.
+    pub(super) fn set_news(&mut self, found: Vec<(ShareNews, i64)>) {
+        if let Some(Fact::Share { news, .. }) = &mut self.fact {
+            *news = found;
+        }
     }
 
     /// Whether two are one entry of a claim's status.
@@ -143,6 +159,8 @@ impl Reporter for SilentReporter {
 
     fn prepared(&self, _: &ClaimRef, _: &[ReportedDevice]) {}
 
+    fn found(&self, _: &ClaimRef, _: &'static str, _: &str) {}
+
     fn released(&self, _: &str) {}
 }
 
@@ -168,13 +186,20 @@ impl Reporter for KubeReporter {
         if is_told(refusal) {
             // How it stood before is not how it stands now.
             self.pending.remove(&claim.uid);
-            let refusal = Some((refusal.reason(), refusal.to_string()));
-            self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal });
+            let (refusal, action) = (Some((refusal.reason(), refusal.to_string())), PREPARE);
+            self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal, action });
         }
     }
 
+    fn found(&self, claim: &ClaimRef, reason: &'static str, message: &str) {
+        // Without devices no condition is written, only the event.
+        let (refusal, action) = (Some((reason, message.to_owned())), WATCH);
+        self.send(Report { claim: claim.clone(), devices: Vec::new(), refusal, action });
+    }
+
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]) {
-        self.pending.put(Report { claim: claim.clone(), devices: devices.to_vec(), refusal: None });
+        let (claim, devices) = (claim.clone(), devices.to_vec());
+        self.pending.put(Report { claim, devices, refusal: None, action: PREPARE });
     }
 
     fn released(&self, uid: &str) {
@@ -280,7 +305,7 @@ impl ReportWorker {
         let claim = &report.claim;
         if let Some((reason, message)) = &report.refusal {
             let api = Api::<Event>::namespaced(self.client.clone(), &claim.namespace);
-            let event = event_of(claim, &self.node, reason, message);
+            let event = event_of(claim, &self.node, report.action, reason, message);
             api.create(&PostParams::default(), &event).await?;
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! The folders in which the limits of shares lie, on the host and in containers.
 //!
 //! ```text
-//! <run root>/octavo/shares/<claim uid>_<share id>/limits.json
+//! <run root>/octavo/shares/<claim uid>_<share id>/limits.json   for people
+//!                                                 limits state  for guards, see `share_files`
 //! ```
 //!
 //! They are of one boot, as `/run` is: nothing is flushed, and what is missing is written again from the
@@ -11,17 +12,24 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use octavo_api::config::Strictness;
 use octavo_api::names::SHARES_FOLDER;
+use octavo_guard_abi::limits::{STRICT, Terms};
+use octavo_guard_abi::uuid;
 use serde::Serialize;
 
 use super::holds::Holds;
 use crate::cdi::Part;
-use crate::checkpoint::{HeldKind, Record, StorageError, write_atomically};
+use crate::checkpoint::{HeldKind, HeldShare, HeldTerms, Record, StorageError, write_atomically};
+use crate::share_files;
 
 /// Version of the form of `limits.json`.
 const VERSION: u32 = 1;
 /// The file in a share's folder.
 const FILE: &str = "limits.json";
+/// What a context of CUDA is counted for before it is made, in bytes. It takes more or less by GPU, driver and
+/// program; what it takes beyond this the agent finds and adds.
+pub(crate) const CONTEXT_BYTES: u64 = 256 << 20;
 
 /// The folder of one share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +84,20 @@ impl ShareFolder {
     }
 }
 
+/// What guards read of a share.
+fn terms(share: HeldShare, held: &HeldTerms, gpu_uuid: &str) -> Terms {
+    let is_strict = held.strictness == Strictness::Strict;
+    Terms {
+        generation: held.generation,
+        // What is in another form is no GPU's, and the guard is closed.
+        gpu: uuid::parse(gpu_uuid).unwrap_or_default(),
+        memory_bytes: share.memory_bytes,
+        context_bytes: CONTEXT_BYTES,
+        compute_milli_percent: share.compute_milli_percent,
+        flags: if is_strict { STRICT } else { 0 },
+    }
+}
+
 /// Writes the limits of a claim's shares where they are missing or changed; says whether any were.
 pub(super) fn write(
     run_root: &Path,
@@ -102,7 +124,12 @@ pub(super) fn write(
         };
         // Strings and numbers alone: nothing in it can fail to become JSON.
         let text = serde_json::to_vec(&limits).unwrap_or_default();
-        let path = share_folder(&record.claim.uid, share_id).on_host(run_root).join(FILE);
+        let folder = share_folder(&record.claim.uid, share_id).on_host(run_root);
+        if let Some(held) = &part.held.terms {
+            let terms = terms(share, held, &part.gpu.uuid);
+            is_written |= share_files::write(&folder, &terms)?;
+        }
+        let path = folder.join(FILE);
         if fs::read(&path).is_ok_and(|found| found == text) {
             continue;
         }

@@ -8,6 +8,7 @@ mod parts;
 mod random;
 mod refusals;
 mod shares;
+mod walled;
 
 use std::time::{Duration, Instant};
 

@@ -51,7 +51,7 @@ impl Inner {
             Ok(record) => {
                 let was_refused = self.refused().remove(&claim.uid);
                 if was_refused || (is_news && record.has_facts()) {
-                    let devices = ReportedDevice::held(record, &BTreeSet::new());
+                    let devices = self.reported(record, &BTreeSet::new());
                     self.reporter.prepared(claim, &devices);
                 }
             }
@@ -111,7 +111,8 @@ impl Inner {
         }
         let results = object.allocation.iter().flat_map(plan::ours);
         allocated.extend(results.map(ReportedDevice::of));
-        let mut record = plan::plan(&object, &devices, &self.node, self.store.boot_id())?;
+        let record = plan::plan(&object, &devices, &self.node, self.store.boot_id())?;
+        let (mut record, devices) = self.wall_in(record, devices).await?;
         record.prepared_at = record.has_facts().then(now);
         let is_cut = |held: &HeldDevice| devices.dynamic.contains(&held.uuid);
         if record.devices.iter().any(is_cut) {
@@ -143,6 +144,20 @@ impl Inner {
             self.note_refused(&claim.uid);
         }
         Ok(record)
+    }
+
+    /// Decides what holds a claim's shares; see [`Inner::decide_walls`].
+    async fn wall_in(
+        self: &Arc<Self>,
+        mut record: Record,
+        devices: Arc<Devices>,
+    ) -> Result<(Record, Arc<Devices>), Refusal> {
+        let (inner, claim) = (Arc::clone(self), record.claim.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let devices = inner.decide_walls(&mut record, devices)?;
+            Ok((record, devices))
+        });
+        task.await.unwrap_or_else(|error| Err(interrupted(&claim, &error)))
     }
 
     /// What a claim held before it is given what a record says. An instance that the record does not name was
@@ -219,6 +234,7 @@ impl Inner {
         if has_spec {
             self.holds().set_written(uid);
         }
+        self.show_shares();
         Ok(is_written)
     }
 

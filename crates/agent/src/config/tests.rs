@@ -80,3 +80,24 @@ fn an_instance_id_that_would_lead_a_socket_elsewhere_is_refused() {
     let uid = "0b8a2e5c-9d7b-4f0e-8a65-3f1d2c4b5a69";
     assert_eq!(named(uid).complete().unwrap().instance_id.as_deref(), Some(uid));
 }
+
+#[test]
+fn what_holds_shares_and_what_containers_see_can_be_said() {
+    let parse = |text: &str| NodeFile::parse(text);
+    let text = "nodeName: a\nwall: off\nsysRoot: /s\nmounts:\n- hostPath: /a\n  containerPath: /b\n\
+        - {hostPath: /c, containerPath: /d, readOnly: false}\n";
+    let config = parse(text).unwrap().complete().unwrap();
+    assert_eq!(config.wall, WallSetting::Off);
+    assert_eq!(config.paths.cgroup_root, Path::new("/s/fs/cgroup"));
+    assert_eq!(config.paths.mounts, ["/a:/b".parse().unwrap(), "/c:/d:rw".parse().unwrap()]);
+    assert_eq!(parse("nodeName: a\n").unwrap().complete().unwrap().wall, WallSetting::Auto);
+    let error = parse("wall: on\n").unwrap_err();
+    assert!(error.contains("auto, guard, driver, off"), "{error}");
+    let relative = "nodeName: a\nmounts: [{hostPath: a, containerPath: /b}]\n";
+    let error = parse(relative).unwrap().complete().unwrap_err();
+    assert!(error.to_string().contains("mounts.hostPath"), "{error}");
+    assert!(parse("mounts: [{hostPath: /a, containerPath: /b, readonly: true}]\n").is_err());
+    for text in ["/a", "a:/b", "/a:b", "/a:/b:x", "/a:/b:rw:x"] {
+        assert!(text.parse::<HostMount>().is_err(), "{text}");
+    }
+}

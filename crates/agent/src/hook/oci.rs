@@ -1,4 +1,4 @@
-//! The container's state, as the OCI runtime specification has it.
+//! The container's state and config, as the OCI runtime specification has them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,19 @@ use serde::Deserialize;
 #[derive(Deserialize)]
 struct State {
     bundle: PathBuf,
+    /// The container's first process, as the runtime sees it where the hook runs with the runtime.
+    #[serde(default)]
+    pid: Option<u32>,
 }
 
-/// A bundle's `config.json`.
+/// A bundle's `config.json`, as far as hooks need it.
 #[derive(Deserialize)]
 struct Config {
     root: Root,
+    #[serde(default)]
+    process: Option<Process>,
+    #[serde(default)]
+    hooks: Option<Hooks>,
 }
 
 /// Root of a container.
@@ -23,8 +30,44 @@ struct Root {
     path: PathBuf,
 }
 
-/// The container's root on the host, from the state that the runtime gives.
-pub(super) fn root_of(state: &str) -> anyhow::Result<PathBuf> {
+/// What a container runs.
+#[derive(Deserialize)]
+struct Process {
+    #[serde(default)]
+    env: Vec<String>,
+}
+
+/// A container's hooks.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Hooks {
+    #[serde(default)]
+    create_container: Vec<Hook>,
+    #[serde(default)]
+    create_runtime: Vec<Hook>,
+}
+
+/// One hook.
+#[derive(Deserialize)]
+struct Hook {
+    #[serde(default)]
+    args: Vec<String>,
+}
+
+/// A container that is being made.
+pub(super) struct Container {
+    /// Its root on the host.
+    pub(super) root: PathBuf,
+    /// Its first process.
+    pub(super) pid: Option<u32>,
+    /// Its environment, `NAME=value`.
+    pub(super) env: Vec<String>,
+    /// Arguments of all its hooks, the program's name first.
+    pub(super) hooks: Vec<Vec<String>>,
+}
+
+/// The container, from the state that the runtime gives.
+pub(super) fn container(state: &str) -> anyhow::Result<Container> {
     let state: State = serde_json::from_str(state)
         .context("the container's state on standard input is not JSON with a bundle")?;
     let path = state.bundle.join("config.json");
@@ -38,5 +81,32 @@ pub(super) fn root_of(state: &str) -> anyhow::Result<PathBuf> {
         root != Path::new("/"),
         "the container's root is the node's own: nothing is changed there"
     );
-    Ok(root)
+    let hooks = config.hooks.unwrap_or_default();
+    let hooks = hooks.create_container.into_iter().chain(hooks.create_runtime);
+    Ok(Container {
+        root,
+        pid: state.pid.filter(|pid| *pid != 0),
+        env: config.process.map(|process| process.env).unwrap_or_default(),
+        hooks: hooks.map(|hook| hook.args).collect(),
+    })
+}
+
+impl Container {
+    /// Arguments of Octavo's own hooks of an action, the action left out.
+    pub(super) fn own_hooks<'a>(&'a self, action: &str) -> impl Iterator<Item = &'a [String]> {
+        self.hooks.iter().filter_map(move |args| match args.as_slice() {
+            [own, group, name, rest @ ..]
+                if own == "octavo" && group == "cdi-hook" && name == action =>
+            {
+                Some(rest)
+            }
+            _ => None,
+        })
+    }
+}
+
+/// Values of an option in the arguments of a hook.
+pub(super) fn values<'a>(args: &'a [String], option: &str) -> impl Iterator<Item = &'a str> {
+    let pairs = args.iter().zip(args.iter().skip(1));
+    pairs.filter(move |(name, _)| *name == option).map(|(_, value)| value.as_str())
 }

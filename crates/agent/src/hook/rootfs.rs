@@ -72,6 +72,11 @@ impl Rootfs {
         Some((stat.st_dev, stat.st_ino))
     }
 
+    /// What a path leads to, to be named and not to be read.
+    pub(crate) fn place(&self, path: &Path) -> io::Result<OwnedFd> {
+        Ok(self.resolve(path, OFlags::PATH)?)
+    }
+
     /// Whether a path leads to a plain file.
     pub(crate) fn is_file(&self, path: &Path) -> bool {
         let stat = self.resolve(path, OFlags::PATH).and_then(fs::fstat);

@@ -228,17 +228,21 @@ fn a_damaged_cache_is_none() {
     assert_eq!(flags_of(&elf()), Some(0x303));
 }
 
+fn root_of(state: &str) -> anyhow::Result<PathBuf> {
+    oci::container(state).map(|container| container.root)
+}
+
 #[test]
 fn the_root_is_found_through_state_and_config() {
     let bundle = tempfile::tempdir().expect("a temporary folder");
     let state = serde_json::json!({"ociVersion": "1.0.2", "bundle": bundle.path()}).to_string();
-    assert!(oci::root_of(&state).is_err(), "there is no config");
+    assert!(root_of(&state).is_err(), "there is no config");
     let config = bundle.path().join("config.json");
     fs::write(&config, r#"{"root": {"path": "rootfs"}}"#).expect("writes");
-    assert_eq!(oci::root_of(&state).expect("is found"), bundle.path().join("rootfs"));
+    assert_eq!(root_of(&state).expect("is found"), bundle.path().join("rootfs"));
     fs::write(&config, r#"{"root": {"path": "/run/x/rootfs"}}"#).expect("writes");
-    assert_eq!(oci::root_of(&state).expect("is found"), Path::new("/run/x/rootfs"));
+    assert_eq!(root_of(&state).expect("is found"), Path::new("/run/x/rootfs"));
     fs::write(&config, r#"{"root": {"path": "/"}}"#).expect("writes");
-    assert!(oci::root_of(&state).is_err(), "the node's own root");
-    assert!(oci::root_of("{}").is_err());
+    assert!(root_of(&state).is_err(), "the node's own root");
+    assert!(root_of("{}").is_err());
 }

@@ -23,6 +23,7 @@ use crate::devices::Note;
 use crate::handover::{self, Asker};
 use crate::monitor::Snapshot;
 use crate::socket::leftovers;
+use crate::watchdog;
 
 /// How often claims are looked at whose objects went without a call of the kubelet.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -88,6 +89,7 @@ impl NodeAgent {
         let setting = self.follow_setting(client.clone(), period);
         let claims = self.open_claims(client, period).await;
         claims.set_metrics(Arc::clone(&self.shared.metrics));
+        claims.set_wall(self.config.wall);
         count(&claims, node, &self.shared.metrics);
         crash::point("handover.opened");
         let is_taken_over = ahead.is_some();
@@ -104,6 +106,7 @@ impl NodeAgent {
             }
         }
         sockets.open(claims.clone());
+        period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
         period.tasks.spawn(self.tell(events, told_notes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
@@ -195,6 +198,28 @@ impl NodeAgent {
         };
         async move {
             stop.run_until_cancelled(Box::pin(tell)).await;
+        }
+    }
+
+    /// Watches over the shares while their containers run.
+    fn watch(
+        &self,
+        claims: Claims,
+        client: Client,
+        events: Events,
+        period: &Period,
+    ) -> impl Future<Output = ()> + use<> {
+        let watch = watchdog::watch(
+            Arc::clone(&self.config),
+            claims,
+            self.snapshots.clone(),
+            Arc::clone(&self.shared.metrics),
+            watchdog::People { client, events },
+            period.tasks.clone(),
+        );
+        let stop = period.stop.clone();
+        async move {
+            stop.run_until_cancelled(Box::pin(watch)).await;
         }
     }
 

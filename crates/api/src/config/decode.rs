@@ -6,9 +6,9 @@ use super::fields::{Fields, wrong_type};
 use super::{
     ChannelAllocationMode, ComputeDomainChannelConfig, ComputeDomainDaemonConfig, ConfigError,
     GpuConfig, IommuBackendPolicy, IommuConfig, MigDeviceConfig, MpsConfig, OpaqueConfig,
-    ParseBytes, Sharing, TimeSlice, VfioDeviceConfig,
+    ParseBytes, Sharing, TimeSlice, VfioDeviceConfig, share,
 };
-use crate::names::NVIDIA_API_VERSION;
+use crate::names::{NVIDIA_API_VERSION, OCTAVO_API_VERSION};
 
 /// The MPS control daemon takes memory limits in whole units of this many bytes.
 const MPS_MEMORY_UNIT: i128 = 1 << 20;
@@ -16,25 +16,44 @@ const MPS_MEMORY_UNIT: i128 = 1 << 20;
 /// Decodes and validates one config.
 pub fn decode(config: &Value, parse_bytes: ParseBytes) -> Result<OpaqueConfig, ConfigError> {
     let mut fields = Fields::of(config, "")?;
-    let version = fields.required_text("apiVersion")?;
-    if version != NVIDIA_API_VERSION {
-        let problem = format!("{version:?} is not {NVIDIA_API_VERSION}");
-        return Err(fields.error("apiVersion", problem));
+    let decoded = match fields.required_text("apiVersion")? {
+        NVIDIA_API_VERSION => nvidia(&mut fields, parse_bytes)?,
+        OCTAVO_API_VERSION => octavo(&mut fields)?,
+        version => {
+            let problem =
+                format!("{version:?} is not {NVIDIA_API_VERSION} and not {OCTAVO_API_VERSION}");
+            return Err(fields.error("apiVersion", problem));
+        }
+    };
+    fields.end()?;
+    Ok(decoded)
+}
+
+/// A config of Octavo's own group.
+fn octavo(fields: &mut Fields<'_>) -> Result<OpaqueConfig, ConfigError> {
+    match fields.required_text("kind")? {
+        "GpuShareConfig" => Ok(OpaqueConfig::GpuShare(share::decode(fields)?)),
+        kind => {
+            let problem = format!("{kind:?} is not GpuShareConfig, which {OCTAVO_API_VERSION} has");
+            Err(fields.error("kind", problem))
+        }
     }
-    let decoded = match fields.required_text("kind")? {
+}
+
+/// A config of NVIDIA's group.
+fn nvidia(fields: &mut Fields<'_>, parse_bytes: ParseBytes) -> Result<OpaqueConfig, ConfigError> {
+    Ok(match fields.required_text("kind")? {
         "GpuConfig" => {
-            let sharing = sharing(&mut fields, true, parse_bytes)?;
+            let sharing = sharing(fields, true, parse_bytes)?;
             OpaqueConfig::Gpu(GpuConfig { sharing })
         }
         "MigDeviceConfig" => {
-            let sharing = sharing(&mut fields, false, parse_bytes)?;
+            let sharing = sharing(fields, false, parse_bytes)?;
             OpaqueConfig::MigDevice(MigDeviceConfig { sharing })
         }
-        "VfioDeviceConfig" => {
-            OpaqueConfig::VfioDevice(VfioDeviceConfig { iommu: iommu(&mut fields)? })
-        }
+        "VfioDeviceConfig" => OpaqueConfig::VfioDevice(VfioDeviceConfig { iommu: iommu(fields)? }),
         "ComputeDomainChannelConfig" => {
-            let domain_id = domain_id(&mut fields)?;
+            let domain_id = domain_id(fields)?;
             let modes =
                 [("Single", ChannelAllocationMode::Single), ("All", ChannelAllocationMode::All)];
             let allocation_mode = fields.word("allocationMode", &modes)?.unwrap_or_default();
@@ -44,19 +63,21 @@ pub fn decode(config: &Value, parse_bytes: ParseBytes) -> Result<OpaqueConfig, C
             })
         }
         "ComputeDomainDaemonConfig" => {
-            let domain_id = domain_id(&mut fields)?;
+            let domain_id = domain_id(fields)?;
             OpaqueConfig::ComputeDomainDaemon(ComputeDomainDaemonConfig { domain_id })
         }
         kind => {
+            if kind == "GpuShareConfig" {
+                let problem = format!("{kind:?} is of {OCTAVO_API_VERSION}");
+                return Err(fields.error("kind", problem));
+            }
             let problem = format!(
                 "{kind:?} is not one of GpuConfig, MigDeviceConfig, VfioDeviceConfig, \
                  ComputeDomainChannelConfig, ComputeDomainDaemonConfig"
             );
             return Err(fields.error("kind", problem));
         }
-    };
-    fields.end()?;
-    Ok(decoded)
+    })
 }
 
 /// `sharing`: only the settings of the chosen strategy may be there.

@@ -1,6 +1,8 @@
 //! Which config a request gets.
 
-use super::{ConfigEntry, ConfigError, ConfigSource, OpaqueConfig, ParseBytes, decode};
+use super::{
+    ConfigEntry, ConfigError, ConfigSource, GpuShareConfig, OpaqueConfig, ParseBytes, decode,
+};
 
 /// A decoded entry of a claim's configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,11 +15,13 @@ pub struct DecodedConfig {
     pub config: OpaqueConfig,
 }
 
-/// Type of an allocated device, as its attribute `type` says.
+/// Type of an allocated device, as its attribute `type` says, and whether it is given in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceType {
     /// A whole GPU.
     Gpu,
+    /// A share of a GPU.
+    Share,
     /// A MIG device.
     Mig,
     /// A GPU passed through.
@@ -58,11 +62,37 @@ pub fn decode_entries(
 /// A claim's config wins over its class's, a later one over an earlier one. One that names the request
 /// must fit the device; one for all requests is passed over where it does not fit, so that a claim of
 /// several types of device can have one for each. One that fits no type at all is always an error.
+///
+/// What a share's own config says ([`for_share`]) stands beside this: it is passed over here.
 pub fn for_request<'a>(
     configs: &'a [DecodedConfig],
     request: &str,
     device_type: DeviceType,
 ) -> Result<Option<&'a OpaqueConfig>, ConfigMismatch> {
+    find(configs, request, device_type, |config| {
+        (!matches!(config, OpaqueConfig::GpuShare(_))).then_some(config)
+    })
+}
+
+/// The config of a share of a GPU that serves a request, by the rules of [`for_request`]; `None` means the
+/// default.
+pub fn for_share(
+    configs: &[DecodedConfig],
+    request: &str,
+) -> Result<Option<GpuShareConfig>, ConfigMismatch> {
+    find(configs, request, DeviceType::Share, |config| match config {
+        OpaqueConfig::GpuShare(config) => Some(*config),
+        _ => None,
+    })
+}
+
+/// The first config in order of precedence that fits the device and of which something is wanted.
+fn find<'a, T>(
+    configs: &'a [DecodedConfig],
+    request: &str,
+    device_type: DeviceType,
+    wanted: impl Fn(&'a OpaqueConfig) -> Option<T>,
+) -> Result<Option<T>, ConfigMismatch> {
     let parent = request.split_once('/').map_or(request, |(parent, _)| parent);
     for source in [ConfigSource::Claim, ConfigSource::Class] {
         for entry in configs.iter().rev().filter(|entry| entry.source == source) {
@@ -71,7 +101,10 @@ pub fn for_request<'a>(
                 continue;
             }
             if device_type.takes(&entry.config) {
-                return Ok(Some(&entry.config));
+                match wanted(&entry.config) {
+                    Some(config) => return Ok(Some(config)),
+                    None => continue,
+                }
             }
             if is_named || !DeviceType::ALL.iter().any(|kind| kind.takes(&entry.config)) {
                 return Err(ConfigMismatch {
@@ -87,12 +120,13 @@ pub fn for_request<'a>(
 
 impl DeviceType {
     /// Every type.
-    const ALL: [Self; 3] = [Self::Gpu, Self::Mig, Self::Vfio];
+    const ALL: [Self; 4] = [Self::Gpu, Self::Share, Self::Mig, Self::Vfio];
 
-    /// The value of the attribute `type`.
+    /// The value of the attribute `type`, for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
+            Self::Share => "gpu in shares",
             Self::Mig => "mig",
             Self::Vfio => "vfio",
         }
@@ -102,7 +136,8 @@ impl DeviceType {
     fn takes(self, config: &OpaqueConfig) -> bool {
         matches!(
             (self, config),
-            (Self::Gpu, OpaqueConfig::Gpu(_))
+            (Self::Gpu | Self::Share, OpaqueConfig::Gpu(_))
+                | (Self::Share, OpaqueConfig::GpuShare(_))
                 | (Self::Mig, OpaqueConfig::MigDevice(_))
                 | (Self::Vfio, OpaqueConfig::VfioDevice(_))
         )

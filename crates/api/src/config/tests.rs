@@ -1,8 +1,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    ConfigEntry, ConfigSource, DecodedConfig, DeviceType, GpuConfig, MpsConfig, OpaqueConfig,
-    Sharing, TimeSlice, decode, decode_entries, for_request,
+    ConfigEntry, ConfigSource, DecodedConfig, DeviceType, GpuConfig, GpuShareConfig, MpsConfig,
+    OpaqueConfig, OverflowPolicy, ShareClass, Sharing, Strictness, TimeSlice, decode,
+    decode_entries, for_request, for_share,
 };
 
 /// A reader of bytes that is enough for these tests.
@@ -245,4 +246,87 @@ fn a_config_of_another_type_is_an_error_only_where_it_names_the_request() {
     let configs = decode_entries(&for_all, "gpu.nvidia.com", parse_bytes).expect("valid");
     let mismatch = for_request(&configs, "a", DeviceType::Gpu).expect_err("a channel's config");
     assert_eq!(mismatch.kind, "ComputeDomainChannelConfig");
+}
+
+fn share(fields: &Value) -> Value {
+    let mut share = json!({"apiVersion": "octavo.dev/v1alpha1", "kind": "GpuShareConfig"});
+    if let (Some(share), Some(fields)) = (share.as_object_mut(), fields.as_object()) {
+        share.extend(fields.clone());
+    }
+    share
+}
+
+#[test]
+fn a_share_s_config_has_defaults_and_every_word() {
+    let decoded = |fields| decode(&share(&fields), parse_bytes).expect("is valid");
+    let default = GpuShareConfig {
+        overflow_policy: OverflowPolicy::Kill,
+        strictness: Strictness::Lenient,
+        class: ShareClass::Normal,
+    };
+    assert_eq!(decoded(json!({})), OpaqueConfig::GpuShare(default));
+    let full = json!({"overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort"});
+    let expected = GpuShareConfig {
+        overflow_policy: OverflowPolicy::Freeze,
+        strictness: Strictness::Strict,
+        class: ShareClass::BestEffort,
+    };
+    assert_eq!(decoded(full), OpaqueConfig::GpuShare(expected));
+    for (word, policy) in [
+        ("Hold", OverflowPolicy::Hold),
+        ("Kill", OverflowPolicy::Kill),
+        ("Report", OverflowPolicy::Report),
+    ] {
+        let expected =
+            OpaqueConfig::GpuShare(GpuShareConfig { overflow_policy: policy, ..default });
+        assert_eq!(decoded(json!({"overflowPolicy": word})), expected);
+    }
+}
+
+#[test]
+fn a_share_s_config_says_what_is_allowed() {
+    let refused = |fields: Value, path, words| check_refused(&share(&fields), path, words);
+    refused(json!({"overflowPolicy": "Pause"}), "overflowPolicy", "Hold, Freeze, Kill, Report");
+    refused(json!({"overflowPolicy": "kill"}), "overflowPolicy", "Hold, Freeze, Kill, Report");
+    refused(json!({"strictness": true}), "strictness", "text is expected");
+    refused(json!({"class": "Gold"}), "class", "LatencyCritical, Normal, BestEffort");
+    refused(json!({"memory": "1Gi"}), "memory", "overflowPolicy, strictness, class");
+    check_refused(&config("GpuShareConfig", &json!({})), "kind", "is of octavo.dev/v1alpha1");
+    let other = json!({"apiVersion": "octavo.dev/v1alpha1", "kind": "GpuConfig"});
+    check_refused(&other, "kind", "is not GpuShareConfig");
+    let other = json!({"apiVersion": "octavo.dev/v1", "kind": "GpuShareConfig"});
+    check_refused(&other, "apiVersion", "octavo.dev/v1alpha1");
+}
+
+#[test]
+fn a_share_has_a_config_of_its_own_beside_that_of_its_gpu() {
+    use ConfigSource::{Claim, Class};
+    let hold = share(&json!({"overflowPolicy": "Hold"}));
+    let entries = [
+        entry(Class, &[], "gpu.nvidia.com", share(&json!({"class": "BestEffort"}))),
+        entry(Claim, &["a"], "gpu.nvidia.com", hold.clone()),
+        entry(Claim, &["a"], "gpu.nvidia.com", interval("Short")),
+    ];
+    let configs = decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect("valid");
+    let chosen = for_share(&configs, "a").expect("fits").expect("is given");
+    assert_eq!(chosen.overflow_policy, OverflowPolicy::Hold);
+    assert_eq!(chosen.class, ShareClass::Normal, "one config goes before another as a whole");
+    let chosen = for_share(&configs, "b").expect("fits").expect("is given");
+    assert_eq!(chosen.class, ShareClass::BestEffort);
+    let beside = for_request(&configs, "a", DeviceType::Share).expect("fits");
+    assert!(matches!(beside, Some(OpaqueConfig::Gpu(_))));
+    assert_eq!(for_request(&configs, "b", DeviceType::Share), Ok(None));
+    assert_eq!(for_share(&[], "a"), Ok(None));
+
+    // A whole GPU and a MIG device have no use for one.
+    let named = [entry(Claim, &["a"], "gpu.nvidia.com", hold)];
+    let configs = decode_entries(&named, "gpu.nvidia.com", parse_bytes).expect("valid");
+    for device in [DeviceType::Gpu, DeviceType::Mig] {
+        let mismatch = for_request(&configs, "a", device).expect_err("no share");
+        assert_eq!(mismatch.kind, "GpuShareConfig");
+    }
+    let named = [entry(Claim, &["a"], "gpu.nvidia.com", config("MigDeviceConfig", &json!({})))];
+    let configs = decode_entries(&named, "gpu.nvidia.com", parse_bytes).expect("valid");
+    let mismatch = for_share(&configs, "a").expect_err("no MIG");
+    assert_eq!((mismatch.kind, mismatch.device_type), ("MigDeviceConfig", "gpu in shares"));
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::code::{Answer, Code};
+use crate::code::Code;
 use crate::pointers::Out;
 use crate::session::Device;
 
@@ -38,9 +38,10 @@ gpu_calls! {
         millijoules.put(gpu.energy())
     }
 
-    /// How busy memory is is not part of the state: half of what the multiprocessors are.
+    /// What the state says, or what the GPU's processes do if that is more. How busy memory is
+    /// nobody knows: half of what the multiprocessors are.
     fn nvmlDeviceGetUtilizationRates(gpu, rates: Out<sys::nvmlUtilization_t>) {
-        let busy = gpu.state.utilisation_percent.min(100);
+        let busy = gpu.state.utilisation_percent.min(100).max(gpu.chip.percent());
         rates.put(sys::nvmlUtilization_t { gpu: busy, memory: busy / 2 })
     }
 
@@ -52,30 +53,6 @@ gpu_calls! {
     fn nvmlDeviceGetMaxClockInfo(gpu, clock: sys::nvmlClockType_t, mhz: Out<c_uint>) {
         mhz.put(highest_clock(gpu, clock)?)
     }
-
-    fn nvmlDeviceGetComputeRunningProcesses(
-        gpu,
-        count: Out<c_uint>,
-        _processes: Out<sys::nvmlProcessInfo_v1_t>,
-    ) {
-        no_processes(gpu, count)
-    }
-
-    fn nvmlDeviceGetComputeRunningProcesses_v2(
-        gpu,
-        count: Out<c_uint>,
-        _processes: Out<sys::nvmlProcessInfo_t>,
-    ) {
-        no_processes(gpu, count)
-    }
-
-    fn nvmlDeviceGetComputeRunningProcesses_v3(
-        gpu,
-        count: Out<c_uint>,
-        _processes: Out<sys::nvmlProcessInfo_t>,
-    ) {
-        no_processes(gpu, count)
-    }
 }
 
 const IDLE_MHZ: u32 = 345;
@@ -86,9 +63,4 @@ fn highest_clock(gpu: &Device<'_>, clock: sys::nvmlClockType_t) -> Result<c_uint
         0..sys::nvmlClockType_enum_NVML_CLOCK_COUNT => Ok(gpu.model.sm_clock_mhz),
         _ => Err(Code::INVALID_ARGUMENT),
     }
-}
-
-/// Nothing computes on a simulated GPU.
-fn no_processes(_gpu: &Device<'_>, count: Out<c_uint>) -> Answer {
-    count.put(0)
 }

@@ -105,10 +105,12 @@ fn sizes(gpu: &Device<'_>) -> Sizes {
         let total = slice.profile.memory_mib * MIB;
         return Sizes { total, reserved: 0, used: 0, free: total };
     }
-    let (total, reserved) = (gpu.model.memory_mib, gpu.model.reserved_mib);
-    let used = gpu.state.memory_used_mib.min(total.saturating_sub(reserved));
+    let (total, reserved) = (gpu.model.memory_mib * MIB, gpu.model.reserved_mib * MIB);
+    // What the state says is used comes on top of what processes of the chip have.
+    let used = (gpu.state.memory_used_mib * MIB).saturating_add(gpu.chip.used());
+    let used = used.min(total.saturating_sub(reserved));
     let free = total.saturating_sub(reserved + used);
-    Sizes { total: total * MIB, reserved: reserved * MIB, used: used * MIB, free: free * MIB }
+    Sizes { total, reserved, used, free }
 }
 
 /// Engine counts, which are told of MIG devices only.

@@ -17,7 +17,7 @@ use std::ffi::{CStr, c_char, c_uint};
 
 use nvml_wrapper_sys::bindings::{
     nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t, nvmlGpuInstance_t, nvmlGpuInstancePlacement_t,
-    nvmlReturn_t,
+    nvmlProcessInfo_t, nvmlReturn_t,
 };
 
 use crate::DriverError;
@@ -190,6 +190,26 @@ pub(super) fn list<D, T>(
     // module.
     let code = unsafe { (call.function)(first, second, buffer.as_mut_ptr(), &raw mut room) };
     *count = MOST_LISTED.min(usize::try_from(room).unwrap_or(usize::MAX));
+    code
+}
+
+/// Function that lists the processes of a device.
+pub(super) type Processes =
+    unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
+
+/// Asks for the processes of a device; `count` is how many there are afterwards, which may be more than the
+/// buffer holds.
+pub(super) fn processes(
+    call: Call<Processes>,
+    device: nvmlDevice_t,
+    buffer: &mut [nvmlProcessInfo_t],
+    count: &mut usize,
+) -> nvmlReturn_t {
+    let mut room = c_uint::try_from(buffer.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: `device` is a handle of this library, the buffer is exclusive, initialised and as long as said;
+    // see the module.
+    let code = unsafe { (call.function)(device, &raw mut room, buffer.as_mut_ptr()) };
+    *count = usize::try_from(room).unwrap_or(usize::MAX);
     code
 }
 

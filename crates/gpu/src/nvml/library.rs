@@ -8,12 +8,15 @@ use nvml_wrapper_sys::bindings::NvmlLib;
 
 use super::call::{self, Call, call};
 use super::device::Device;
+use super::limits::Limits;
 use super::status;
 use crate::DriverError;
 
 /// The management library, initialised from [`Library::load`] until it is dropped.
 pub(super) struct Library {
     symbols: NvmlLib,
+    /// What the bindings do not have.
+    limits: Option<Limits>,
 }
 
 impl Library {
@@ -29,7 +32,12 @@ impl Library {
         let init = Call::found("nvmlInit_v2", &symbols.nvmlInit_v2)?;
         let code = call::bare(init);
         let answer = status::check(init.name, code, || error_string(&symbols, code));
-        answer.map(|()| Self { symbols })
+        answer.map(|()| Self { symbols, limits: Limits::load(path) })
+    }
+
+    /// The driver's limits for cgroups, where it has them.
+    pub(super) fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
     }
 
     /// The functions of the library; called through `call!` only.

@@ -1,7 +1,8 @@
 /*
  * A driver library from before most functions: one A100 40 GB with two MIG profiles, and no
  * brand, architecture, events, links, fabric, health or words for errors. With VERSIONED it also
- * has the profile call that checks the version of its structure; with MIG_ON the mode is on.
+ * has the profile call that checks the version of its structure; with MIG_ON the mode is on; with
+ * PROCESSES it lists forty that compute, of which one draws as well, and says nothing of MPS.
  */
 #include <stdio.h>
 
@@ -123,3 +124,35 @@ int nvmlDeviceGetGpuInstancePossiblePlacements_v2(void *d, unsigned id, struct p
     *count = 2;
     return OK;
 }
+
+#ifdef PROCESSES
+enum { INSUFFICIENT_SIZE = 7, COMPUTING = 40 };
+struct process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *count, struct process *found) {
+    (void)d;
+    unsigned room = *count;
+    *count = COMPUTING;
+    if (room < COMPUTING)
+        return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < COMPUTING; i++) {
+        unsigned long long used = i == 0 ? ~0ull : i * 1000ull;
+        found[i] = (struct process){1000 - i, used, ~0u, ~0u};
+    }
+    return OK;
+}
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *d, unsigned *count, struct process *found) {
+    (void)d;
+    *count = 2;
+    found[0] = (struct process){999, 5000, ~0u, ~0u};
+    found[1] = (struct process){7, 70, ~0u, ~0u};
+    return OK;
+}
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void *d, unsigned *count, struct process *found) {
+    (void)d, (void)count, (void)found;
+    return NOT_SUPPORTED;
+}
+#endif

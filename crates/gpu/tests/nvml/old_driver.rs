@@ -5,7 +5,7 @@ use std::process::Command;
 
 use octavo_gpu::mig::{MigPlacement, MigProfile, MigShape, MigVariant};
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
-use octavo_gpu::{Driver, DriverError, GpuHealth, Inventory, Mig};
+use octavo_gpu::{Driver, DriverError, GpuHealth, GpuProcess, Inventory, Mig};
 
 /// Builds the old driver, with what `flags` add to it, and opens it. The folder may go as soon as
 /// the library is loaded.
@@ -123,4 +123,23 @@ fn a_gpu_whose_instances_the_driver_cannot_list_is_read_without_them() {
     let [gpu] = &inventory.gpus[..] else { panic!("{:?}", inventory.unreadable) };
     assert_eq!(gpu.mig, Some(Mig { enabled: true, pending: true }));
     assert_eq!(gpu.mig_instances, []);
+}
+
+#[test]
+fn processes_of_all_lists_are_told_once_each_in_order() {
+    let processes = open(&["-DPROCESSES"]).processes("GPU-old").unwrap();
+    assert_eq!(processes.len(), 41);
+    let is_ordered = processes.is_sorted_by_key(|process| process.pid);
+    assert!(is_ordered, "{processes:?}");
+    let of = |pid| processes.iter().find(|process| process.pid == pid).copied();
+    assert_eq!(of(7), Some(GpuProcess { pid: 7, used_bytes: Some(70) }), "it only draws");
+    assert_eq!(of(999), Some(GpuProcess { pid: 999, used_bytes: Some(5000) }), "it does both");
+    assert_eq!(of(1000), Some(GpuProcess { pid: 1000, used_bytes: None }), "not available");
+    assert_eq!(of(961), Some(GpuProcess { pid: 961, used_bytes: Some(39_000) }));
+}
+
+#[test]
+fn a_driver_without_the_list_says_so_by_its_name() {
+    let call = "nvmlDeviceGetComputeRunningProcesses_v3";
+    assert_eq!(open(&[]).processes("GPU-old"), Err(DriverError::Missing { call }));
 }

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::{Lab, UpOptions};
 use crate::binaries::{self, Binaries};
+use crate::driver_library::DriverLibraries;
 use crate::layout::Layout;
 use crate::nodeset;
 use crate::process::{self, Process};
@@ -108,12 +109,13 @@ impl Lab {
     }
 
     /// Writes what the real nodes need besides hardware.
-    pub(super) async fn equip_real_nodes(&self, driver_library: &Path) -> anyhow::Result<()> {
+    pub(super) async fn equip_real_nodes(&self, libraries: &DriverLibraries) -> anyhow::Result<()> {
         if self.real_nodes().is_empty() {
             return Ok(());
         }
-        let (layout, library) = (self.layout.clone(), driver_library.to_owned());
-        tokio::task::spawn_blocking(move || images::pack(&layout, &library))
+        let (layout, libraries) = (self.layout.clone(), libraries.clone());
+        let octavo = self.settings.octavo.clone();
+        tokio::task::spawn_blocking(move || images::pack(&layout, &libraries, &octavo))
             .await
             .context("pack the images of the real nodes")?
             .context("pack the images of the real nodes")?;

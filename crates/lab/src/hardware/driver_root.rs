@@ -8,14 +8,14 @@ use anyhow::Context as _;
 use octavo_machine::Machine;
 
 use super::tree::Tree;
+use crate::driver_library::DriverLibraries;
 
 /// Where the libraries lie, and the machine's description and state beside them.
 pub(super) const LIBRARIES: &str = "driver/usr/lib64";
 
-/// Libraries of the driver besides the management library, by stem and the version of their
+/// Libraries of the driver besides those of management and CUDA, by stem and the version of their
 /// interface, by which programs open them.
 const OTHER_LIBRARIES: &[(&str, &str)] = &[
-    ("libcuda", "1"),
     ("libcudadebugger", "1"),
     ("libnvcuvid", "1"),
     ("libnvidia-allocator", "1"),
@@ -43,14 +43,21 @@ const FABRIC_PROGRAMS: &[&str] = &["nvidia-imex", "nvidia-imex-ctl"];
 /// Firmware images, one for Turing and one for what came after it; every driver carries both.
 const FIRMWARE: &[&str] = &["gsp_ga10x.bin", "gsp_tu10x.bin"];
 
-pub(super) fn write(tree: &Tree<'_>, machine: &Machine, library: &Path) -> anyhow::Result<()> {
+pub(super) fn write(
+    tree: &Tree<'_>,
+    machine: &Machine,
+    sources: &DriverLibraries,
+) -> anyhow::Result<()> {
     let version = &machine.driver.version;
     let libraries = Path::new(LIBRARIES);
     tree.folder(libraries)?;
     let name = format!("libnvidia-ml.so.{version}");
-    copy(library, &tree.path(&libraries.join(&name)))?;
+    copy(&sources.management, &tree.path(&libraries.join(&name)))?;
     tree.link(libraries.join("libnvidia-ml.so.1"), &name)?;
     tree.link(libraries.join("libnvidia-ml.so"), "libnvidia-ml.so.1")?;
+    let name = format!("libcuda.so.{version}");
+    share(&sources.cuda, &tree.path(&libraries.join(&name)))?;
+    tree.link(libraries.join("libcuda.so.1"), &name)?;
     for (stem, interface) in OTHER_LIBRARIES {
         let name = format!("{stem}.so.{version}");
         tree.file(libraries.join(&name), &stand_in(&name))?;
@@ -95,6 +102,20 @@ fn copy(library: &Path, to: &Path) -> anyhow::Result<()> {
     let file = fs::File::options().write(true).open(&next).with_context(context)?;
     file.set_modified(original.1).with_context(context)?;
     fs::rename(&next, to).with_context(context)
+}
+
+/// Gives a file of the same content: a second name where both lie on one file system, since no process
+/// ever opens the CUDA libraries of two nodes; a copy elsewhere.
+fn share(library: &Path, to: &Path) -> anyhow::Result<()> {
+    let next = to.with_extension("next");
+    let _ = fs::remove_file(&next);
+    if fs::hard_link(library, &next).is_err() {
+        return copy(library, to);
+    }
+    // Renaming one name of a file to another does nothing, not even remove the first.
+    let renamed = fs::rename(&next, to);
+    let _ = fs::remove_file(&next);
+    renamed.with_context(|| format!("name {} {}", library.display(), to.display()))
 }
 
 fn stand_in(name: &str) -> String {

@@ -4,21 +4,27 @@ use std::path::{Path, PathBuf};
 
 use octavo_machine::{GpuState, Machine, State};
 
+use crate::driver_library::DriverLibraries;
+
 use super::{build, build_shared, catalogue, place_in_fabric};
 
 const BOOT_ID: &str = "0f0e0d0c-0b0a-4908-8706-050403020100";
 
 struct Node {
     folder: tempfile::TempDir,
-    library: PathBuf,
+    libraries: DriverLibraries,
 }
 
 impl Node {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("library.so");
-        fs::write(&library, "the simulated library").unwrap();
-        Self { folder, library }
+        let file = |name: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, "the simulated library").unwrap();
+            path
+        };
+        let libraries = DriverLibraries { management: file("library.so"), cuda: file("cuda.so") };
+        Self { folder, libraries }
     }
 
     fn dir(&self) -> PathBuf {
@@ -28,7 +34,7 @@ impl Node {
     fn build(&self, machine: &Machine) {
         let shared = self.folder.path().join("machines").join(&machine.name);
         build_shared(&shared, machine).unwrap();
-        build(&self.dir(), &shared, "node-0", machine, &self.library, BOOT_ID).unwrap();
+        build(&self.dir(), &shared, "node-0", machine, &self.libraries, BOOT_ID).unwrap();
     }
 
     fn read(&self, path: &str) -> String {
@@ -192,8 +198,8 @@ fn a_new_library_replaces_the_old_file_and_is_no_link_to_the_original() {
     node.build(&machine);
     let copy = node.dir().join("driver/usr/lib64/libnvidia-ml.so.580.95.05");
     let first = fs::metadata(&copy).unwrap().ino();
-    assert_ne!(first, fs::metadata(&node.library).unwrap().ino());
-    fs::write(&node.library, "a newer simulated library").unwrap();
+    assert_ne!(first, fs::metadata(&node.libraries.management).unwrap().ino());
+    fs::write(&node.libraries.management, "a newer simulated library").unwrap();
     node.build(&machine);
     assert_eq!(fs::read_to_string(&copy).unwrap(), "a newer simulated library");
     assert_ne!(fs::metadata(&copy).unwrap().ino(), first);

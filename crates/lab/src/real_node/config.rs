@@ -19,6 +19,9 @@ use crate::settings::RealNodes;
 /// containerd's socket.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
+/// Where the simulated driver finds its machine in a container.
+const SIMULATOR: &str = "/run/octavo-simulator";
+
 /// `f_type` of an overlay file system.
 const OVERLAYFS: u64 = 0x794c_7630;
 
@@ -200,6 +203,12 @@ fn agent(place: &Place<'_>) -> Value {
         "runRoot": "/run",
         "hookPath": place.settings.octavo,
         "dynamicMig": place.node.dynamic_mig,
+        // What the driver's libraries ask the kernel for, the simulated ones find in a folder.
+        "mounts": [{
+            "hostPath": Path::new(DRIVER).join("usr/lib64"),
+            "containerPath": SIMULATOR,
+            "readOnly": false,
+        }],
     })
 }
 

@@ -2,7 +2,7 @@
 //! asked.
 //!
 //! Both are one layer: busybox with a link for each of its commands, a `cat` that is linked against
-//! this machine's C library, and the libraries that it and the simulated driver need. So a shell is
+//! this machine's C library, and the libraries that it, the simulated driver and `octavo` need. So a shell is
 //! there to look around with, and a program that the dynamic linker starts, with whatever CDI added
 //! to its libraries.
 
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{requirements, tool};
+use crate::driver_library::DriverLibraries;
 use crate::layout::Layout;
 
 /// Image of the process that holds a pod's namespaces.
@@ -28,10 +29,14 @@ pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 const DYNAMIC: &str = "dynamic";
 
 /// Packs the images into the lab's archive.
-pub(crate) fn pack(layout: &Layout, driver_library: &Path) -> anyhow::Result<()> {
+pub(crate) fn pack(
+    layout: &Layout,
+    libraries: &DriverLibraries,
+    octavo: &Path,
+) -> anyhow::Result<()> {
     let work = layout.real().join("images");
     let root = work.join("root");
-    fill(&root, driver_library)?;
+    fill(&root, libraries, octavo)?;
     let layer = work.join("layer.tar");
     archive(&root, &layer)?;
     let oci = work.join("oci");
@@ -41,7 +46,7 @@ pub(crate) fn pack(layout: &Layout, driver_library: &Path) -> anyhow::Result<()>
 }
 
 /// Fills the root that containers get.
-fn fill(root: &Path, driver_library: &Path) -> anyhow::Result<()> {
+fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<()> {
     for folder in ["bin", DYNAMIC, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
         let folder = root.join(folder);
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
@@ -67,7 +72,7 @@ fn fill(root: &Path, driver_library: &Path) -> anyhow::Result<()> {
         }
     }
     let mut libraries = BTreeSet::new();
-    for file in [&busybox, &cat, driver_library] {
+    for file in [&*busybox, &cat, &driver.management, &driver.cuda, octavo] {
         libraries.extend(libraries_of(file)?);
     }
     for library in libraries {

@@ -19,6 +19,14 @@ pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
     if model.memory_mib == 0 || model.reserved_mib >= model.memory_mib {
         return Err(invalid("model.memoryMib", "must be more than what is reserved"));
     }
+    let simulation = &machine.simulation;
+    if simulation.longest_kernel_nanos < simulation.shortest_kernel_nanos {
+        let problem = "must be no less than shortestKernelNanos";
+        return Err(invalid("simulation.longestKernelNanos", problem));
+    }
+    if simulation.copy_mib_per_second == 0 {
+        return Err(invalid("simulation.copyMibPerSecond", "must be more than nothing"));
+    }
     if let Some(mig) = &model.mig
         && MigTable::find(&mig.table).is_none()
     {

@@ -20,3 +20,4 @@ mod real_node;
 mod rolling;
 mod shares;
 mod tour;
+mod wall;

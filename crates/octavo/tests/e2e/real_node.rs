@@ -51,7 +51,7 @@ const LOOK: &str = "\
 const END: &str = "== end";
 
 /// Holds the machine's one place for a lab with real nodes, or says why the test is skipped.
-async fn place() -> Option<MutexGuard<'static, ()>> {
+pub(crate) async fn place() -> Option<MutexGuard<'static, ()>> {
     static PLACE: Mutex<()> = Mutex::const_new(());
     if let Some(obstacle) = real_node_obstacle() {
         // Past the test runner, which hides what a passing test prints.

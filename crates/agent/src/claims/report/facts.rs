@@ -10,6 +10,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Report;
 use crate::checkpoint::{HeldDevice, HeldKind};
+use crate::claims::ShareNews;
+use crate::wall::WallKind;
 
 /// How soon after a failure, and how seldom at most, it is tried again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -18,10 +20,14 @@ const SLOWEST_RETRY: Duration = Duration::from_mins(5);
 /// What a claim got of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// A share that nothing enforces.
+    /// A share.
     Share {
         /// When, in seconds since 1970.
         prepared_at: Option<i64>,
+        /// What holds it; `None`: a version before the wall prepared it.
+        wall: Option<WallKind>,
+        /// What was found of it since, with the times in seconds since 1970.
+        news: Vec<(ShareNews, i64)>,
     },
     /// A MIG instance.
     Mig {
@@ -80,7 +86,10 @@ impl Fact {
     pub(super) fn of(held: &HeldDevice, prepared_at: Option<i64>, is_gone: bool) -> Option<Self> {
         match &held.kind {
             HeldKind::Whole => None,
-            HeldKind::Share(_) => Some(Self::Share { prepared_at }),
+            HeldKind::Share(_) => {
+                let wall = held.terms.map(|terms| terms.wall);
+                Some(Self::Share { prepared_at, wall, news: Vec::new() })
+            }
             HeldKind::Mig(mig) => {
                 let made = mig.made.as_ref()?;
                 let instance = MigFact {

@@ -7,7 +7,9 @@ use octavo_api::names;
 use serde_json::{Value, json};
 
 use super::{Fact, Report, ReportedDevice};
+use crate::claims::ShareNews;
 use crate::node::ClaimRef;
+use crate::wall::WallKind;
 
 /// Longest note of an event that the API takes.
 pub(super) const NOTE_LIMIT: usize = 1024;
@@ -27,9 +29,9 @@ pub(super) fn status_of(report: &Report, now: jiff::Timestamp) -> Value {
     let entries = devices.into_iter().filter_map(|device| match (&report.refusal, &device.fact) {
         (Some((reason, message)), _) => {
             let no = condition(names::CONDITION_READY, false, reason, message, now);
-            Some(entry(device, &no, None))
+            Some(entry(device, &[no], None))
         }
-        (None, Some(fact)) => Some(entry(device, &fact.condition(now), fact.data())),
+        (None, Some(fact)) => Some(entry(device, &fact.conditions(now), fact.data())),
         (None, None) => None,
     });
     json!({
@@ -58,12 +60,12 @@ fn condition(
 }
 
 /// A device's entry.
-fn entry(device: &ReportedDevice, condition: &Value, data: Option<Value>) -> Value {
+fn entry(device: &ReportedDevice, conditions: &[Value], data: Option<Value>) -> Value {
     let mut entry = json!({
         "driver": names::DRIVER,
         "pool": device.pool,
         "device": device.device,
-        "conditions": [condition],
+        "conditions": conditions,
     });
     if let Some(entry) = entry.as_object_mut() {
         entry.extend(device.share_id.iter().map(|id| ("shareID".to_owned(), json!(id))));
@@ -73,19 +75,24 @@ fn entry(device: &ReportedDevice, condition: &Value, data: Option<Value>) -> Val
 }
 
 impl Fact {
-    /// The condition that says it.
-    fn condition(&self, now: jiff::Timestamp) -> Value {
+    /// The conditions that say it.
+    fn conditions(&self, now: jiff::Timestamp) -> Vec<Value> {
         let since = |since: &Option<i64>| {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
-        match self {
-            Self::Share { prepared_at } => condition(
-                names::CONDITION_ENFORCED,
-                false,
-                "NoGuard",
-                "nothing holds the containers to the share's limits yet: they can use more of the GPU",
-                since(prepared_at),
-            ),
+        vec![match self {
+            Self::Share { prepared_at, wall, news } => {
+                let changed = |(news, at): &(ShareNews, i64)| {
+                    let (kind, is_true) = news.condition?;
+                    let at = since(&Some(*at));
+                    Some((kind, condition(kind, is_true, news.reason, &news.message, at)))
+                };
+                let found: Vec<_> = news.iter().filter_map(changed).collect();
+                let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
+                let own = found.iter().find(is_enforced).is_none();
+                let own = own.then(|| enforced(*wall, since(prepared_at)));
+                return own.into_iter().chain(found.into_iter().map(|(_, told)| told)).collect();
+            }
             Self::Mig { prepared_at, instance } => condition(
                 names::CONDITION_READY,
                 true,
@@ -104,7 +111,7 @@ impl Fact {
                 ),
                 now,
             ),
-        }
+        }]
     }
 
     /// What programs want to know of it.
@@ -120,8 +127,43 @@ impl Fact {
     }
 }
 
+/// Whether something holds a share's containers.
+fn enforced(wall: Option<WallKind>, since: jiff::Timestamp) -> Value {
+    let (is_true, reason, message) = match wall {
+        Some(WallKind::Guard) => (
+            true,
+            names::REASON_GUARD,
+            "the guard in the containers refuses memory beyond the share, and the agent watches what the \
+             driver counts",
+        ),
+        Some(WallKind::Driver) => (
+            true,
+            names::REASON_DRIVER,
+            "the driver refuses the containers memory beyond the share, and the agent watches what it counts",
+        ),
+        Some(WallKind::Off) => (
+            false,
+            names::REASON_WALL_OFF,
+            "the node's agent was told to hold nobody (`wall: off`): the containers can use more of the GPU",
+        ),
+        None => (
+            false,
+            names::REASON_NO_GUARD,
+            "a version of Octavo without a guard prepared the share: the containers can use more of the GPU; \
+             delete the pods to have it prepared anew",
+        ),
+    };
+    condition(names::CONDITION_ENFORCED, is_true, reason, message, since)
+}
+
 /// A warning about a claim.
-pub(super) fn event_of(claim: &ClaimRef, node: &str, reason: &str, message: &str) -> Event {
+pub(super) fn event_of(
+    claim: &ClaimRef,
+    node: &str,
+    action: &str,
+    reason: &str,
+    message: &str,
+) -> Event {
     let note = message.char_indices().take_while(|(at, c)| at + c.len_utf8() <= NOTE_LIMIT);
     Event {
         metadata: ObjectMeta {
@@ -129,7 +171,7 @@ pub(super) fn event_of(claim: &ClaimRef, node: &str, reason: &str, message: &str
             namespace: Some(claim.namespace.clone()),
             ..ObjectMeta::default()
         },
-        action: Some("Prepare".to_owned()),
+        action: Some(action.to_owned()),
         event_time: Some(MicroTime(jiff::Timestamp::now())),
         note: Some(note.map(|(_, c)| c).collect()),
         reason: Some(reason.to_owned()),

@@ -15,7 +15,9 @@ use super::{
     Fact, KubeReporter, MigFact, REPEAT_AFTER, Report, ReportedDevice, Reporter, Told, event_of,
     status_of,
 };
+use crate::claims::ShareNews;
 use crate::node::ClaimRef;
+use crate::wall::WallKind;
 
 fn claim() -> ClaimRef {
     ClaimRef { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "uid-1".to_owned() }
@@ -32,7 +34,7 @@ fn device() -> ReportedDevice {
 
 fn report(message: Option<&str>) -> Report {
     let refusal = message.map(|message| ("DeviceInUse", message.to_owned()));
-    Report { claim: claim(), devices: vec![device()], refusal }
+    Report { claim: claim(), devices: vec![device()], refusal, action: super::PREPARE }
 }
 
 fn in_use() -> Refusal {
@@ -77,7 +79,7 @@ fn a_status_names_the_device_and_the_claims_uid() {
 
 #[test]
 fn an_event_is_never_longer_than_the_api_takes() {
-    let event = event_of(&claim(), "node-a", "DeviceInUse", &"ä".repeat(NOTE_LIMIT));
+    let event = event_of(&claim(), "node-a", "Prepare", "DeviceInUse", &"ä".repeat(NOTE_LIMIT));
     assert!(event.note.is_some_and(|note| note.len() <= NOTE_LIMIT && note.len() > NOTE_LIMIT - 2));
     assert_eq!(event.regarding.and_then(|claim| claim.uid), Some("uid-1".to_owned()));
 }
@@ -203,22 +205,57 @@ fn got() -> Vec<ReportedDevice> {
         fact,
     };
     vec![
-        named("gpu-0", Some("s1"), Some(Fact::Share { prepared_at })),
+        named("gpu-0", Some("s1"), Some(share(prepared_at))),
         named("gpu-1-mig-1g10gb-19-0", None, Some(Fact::Mig { prepared_at, instance })),
         named("gpu-2", Some("s2"), None),
     ]
+}
+
+/// A share that the guard holds.
+fn share(prepared_at: Option<i64>) -> Fact {
+    Fact::Share { prepared_at, wall: Some(WallKind::Guard), news: Vec::new() }
+}
+
+#[test]
+fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
+    let told = |wall, news| {
+        let fact = Fact::Share { prepared_at: Some(0), wall, news };
+        let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
+        let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
+        let conditions = status["status"]["devices"][0]["conditions"].clone();
+        let conditions = conditions.as_array().expect("a list").iter();
+        let words = conditions.map(|condition| {
+            let word = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            format!("{}={} {}", word("type"), word("status"), word("reason"))
+        });
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(told(Some(WallKind::Guard), vec![]), ["Enforced=True Guard"]);
+    assert_eq!(told(Some(WallKind::Driver), vec![]), ["Enforced=True Driver"]);
+    assert_eq!(told(Some(WallKind::Off), vec![]), ["Enforced=False WallOff"]);
+    assert_eq!(told(None, vec![]), ["Enforced=False NoGuard"]);
+    let news = |kind, is_true| {
+        let (reason, message) = ("Killed", "has too much".to_owned());
+        (ShareNews { reason, message, condition: Some((kind, is_true)) }, 5)
+    };
+    let overflow = news("MemoryOverflow", true);
+    let expected = ["Enforced=True Guard", "MemoryOverflow=True Killed"];
+    assert_eq!(told(Some(WallKind::Guard), vec![overflow.clone()]), expected);
+    let lost = news("Enforced", false);
+    let expected = ["MemoryOverflow=True Killed", "Enforced=False Killed"];
+    assert_eq!(told(Some(WallKind::Guard), vec![overflow, lost]), expected);
 }
 
 #[test]
 fn what_a_claim_got_is_told_of_each_part_and_of_no_whole_gpu() {
     let report = Report { devices: got(), ..report(None) };
     let at = "2026-01-01T00:00:00Z";
-    let share_text =
-        "nothing holds the containers to the share's limits yet: they can use more of the GPU";
+    let share_text = "the guard in the containers refuses memory beyond the share, and the agent \
+         watches what the driver counts";
     let expected = json!([
         {
             "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0", "shareID": "s1",
-            "conditions": [{"type": "Enforced", "status": "False", "reason": "NoGuard",
+            "conditions": [{"type": "Enforced", "status": "True", "reason": "Guard",
                 "message": share_text, "lastTransitionTime": at}],
         },
         {
@@ -363,7 +400,7 @@ async fn a_refusal_takes_the_place_of_what_a_claim_got_and_the_other_way_round()
         .filter(|(method, _, _)| method == "PATCH")
         .map(|(_, _, body)| body["status"]["devices"][0]["conditions"][0]["reason"].clone())
         .collect();
-    assert_eq!(reasons, ["DeviceInUse", "NoGuard"]);
+    assert_eq!(reasons, ["DeviceInUse", "Guard"]);
 }
 
 #[tokio::test]

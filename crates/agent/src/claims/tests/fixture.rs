@@ -17,7 +17,9 @@ use crate::claims::{
     AllocatedClaim, ClaimReader, Claims, Cut, Fact, KnownDevice, Opened, ReadError, ReportedDevice,
     Reporter, claim_of,
 };
+use crate::config::WallSetting;
 use crate::node::{ClaimRef, NodePaths};
+use crate::testing;
 
 /// A node with GPUs `gpu-0` to `gpu-7`.
 pub(super) struct Node {
@@ -42,6 +44,7 @@ struct State {
     reported: Vec<(String, &'static str)>,
     cleared: Vec<String>,
     facts: BTreeMap<String, Vec<Fact>>,
+    found: Vec<(String, &'static str)>,
 }
 
 impl Node {
@@ -57,6 +60,17 @@ impl Node {
         node
     }
 
+    /// Puts the simulated driver's libraries on the node.
+    pub(super) fn install_driver(&self) {
+        let libraries = [
+            (testing::simulated_cuda(), "libcuda.so.580.95.05"),
+            (testing::simulated_library(), "libnvidia-ml.so.580.95.05"),
+        ];
+        for (from, name) in libraries {
+            fs::copy(from, self.path("driver/usr/lib64").join(name)).expect("copies");
+        }
+    }
+
     pub(super) fn paths(&self) -> NodePaths {
         NodePaths {
             driver_root: "/driver".into(),
@@ -65,10 +79,12 @@ impl Node {
             dev_root_seen: self.folder.path().to_owned(),
             proc_root: self.path("proc"),
             sys_root: self.path("sys"),
+            cgroup_root: self.path("sys/fs/cgroup"),
             kubelet_root: self.path("kubelet"),
             cdi_root: self.path("cdi"),
             run_root: self.path("run"),
             hook_path: "/usr/local/bin/octavo".into(),
+            mounts: Vec::new(),
         }
     }
 
@@ -106,7 +122,11 @@ impl Node {
     pub(super) fn open(&self) -> (Claims, Opened) {
         let server = Arc::clone(&self.server);
         let reporter: Arc<dyn Reporter> = server.clone();
-        Claims::open(self.paths(), "node-a".to_owned(), server, reporter).expect("opens")
+        let (claims, opened) =
+            Claims::open(self.paths(), "node-a".to_owned(), server, reporter).expect("opens");
+        // There is no driver of which a guard could be made; `walled` has one.
+        claims.set_wall(WallSetting::Off);
+        (claims, opened)
     }
 
     /// Makes a claim with devices of this node.
@@ -203,6 +223,11 @@ impl Node {
     pub(super) fn facts(&self, claim: &ClaimRef) -> Vec<Fact> {
         let state = self.server.state.lock().expect("not poisoned");
         state.facts.get(&claim.uid).cloned().unwrap_or_default()
+    }
+
+    /// What was found of claims while they ran, with the reasons.
+    pub(super) fn found(&self) -> Vec<(String, &'static str)> {
+        self.server.state.lock().expect("not poisoned").found.clone()
     }
 
     pub(super) fn reboot(&self) {
@@ -327,6 +352,11 @@ impl Reporter for Server {
         } else {
             state.facts.insert(claim.uid.clone(), facts);
         }
+    }
+
+    fn found(&self, claim: &ClaimRef, reason: &'static str, _: &str) {
+        let mut state = self.state.lock().expect("not poisoned");
+        state.found.push((claim.name.clone(), reason));
     }
 
     fn released(&self, uid: &str) {

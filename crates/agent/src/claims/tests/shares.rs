@@ -47,7 +47,7 @@ async fn a_share_has_its_limits_and_leaves_nothing() {
     let spec = fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
     let seen = format!("{SHARES_FOLDER}/{}_a-share-0", claim.uid);
     assert!(spec.contains(&format!("\"containerPath\": \"{seen}\"")), "{spec}");
-    assert!(matches!(node.facts(&claim).as_slice(), [Fact::Share { prepared_at: Some(_) }]));
+    assert!(matches!(node.facts(&claim).as_slice(), [Fact::Share { prepared_at: Some(_), .. }]));
     assert_eq!(claims.counts(), HeldCounts { shares: 1, ..HeldCounts::default() });
 
     assert_eq!(claims.prepare(&claim).await, Ok(devices), "again");

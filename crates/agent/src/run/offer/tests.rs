@@ -83,10 +83,12 @@ impl Stage {
             dev_root_seen: at(""),
             proc_root: at("proc"),
             sys_root: at("sys"),
+            cgroup_root: at("sys/fs/cgroup"),
             kubelet_root: at("kubelet"),
             cdi_root: at("cdi"),
             run_root: at("run"),
             hook_path: "/octavo".into(),
+            mounts: Vec::new(),
         };
         let (reader, reporter) = (Arc::new(NoClaims), Arc::new(SilentReporter));
         let (claims, _) = Claims::open(paths, "node".to_owned(), reader, reporter).unwrap();

@@ -1,0 +1,336 @@
+//! What holds shares: the guard, the driver or nothing.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_api::names;
+use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
+use octavo_guard_abi::limits::{STRICT, Terms};
+use serde_json::{Value, json};
+
+use super::fixture::{Node, known, share_id};
+use crate::checkpoint::{decode, encode};
+use crate::claims::{Claims, Fact, ShareNews};
+use crate::config::WallSetting;
+use crate::node::ClaimRef;
+use crate::wall::WallKind;
+
+/// A driver of which nothing is asked but whether it has limits.
+struct WithLimits(bool);
+
+impl Driver for WithLimits {
+    fn versions(&self) -> Result<DriverVersions, DriverError> {
+        Err(DriverError::NotSupported { call: "nvmlSystemGetDriverVersion" })
+    }
+
+    fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
+        Ok(Vec::new())
+    }
+
+    fn health(&self, _: &str) -> Result<GpuHealth, DriverError> {
+        Ok(GpuHealth::default())
+    }
+
+    fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
+        Err(DriverError::NotSupported { call: "nvmlEventSetCreate" })
+    }
+
+    fn has_memory_limits(&self) -> bool {
+        self.0
+    }
+}
+
+/// The claims of a node whose shares are held as a setting says.
+async fn start(node: &Node, setting: WallSetting) -> Claims {
+    let (claims, _) = node.open();
+    claims.set_wall(setting);
+    claims.set_devices("580.95.05", known()).await;
+    claims
+}
+
+fn share(node: &Node, name: &str) -> ClaimRef {
+    node.allocate_shares(name, &[("gpu-1", "20Gi", "12.5")])
+}
+
+fn folder(node: &Node, claim: &ClaimRef) -> PathBuf {
+    let name = format!("{}_{}", claim.uid, share_id(&claim.name, 0));
+    node.path("run/octavo/shares").join(name)
+}
+
+fn terms(node: &Node, claim: &ClaimRef) -> Terms {
+    let file = fs::read(folder(node, claim).join("limits")).expect("reads");
+    Terms::decode(&file).expect("is whole")
+}
+
+/// What the container of a claim with one share gets for it.
+fn edits(node: &Node, claim: &ClaimRef) -> Value {
+    let text = fs::read_to_string(node.path(&Node::cdi(claim))).expect("reads");
+    let (_, body) = text.split_once('\n').expect("has lines");
+    let spec: Value = serde_json::from_str(body).expect("is JSON");
+    spec["devices"][0]["containerEdits"].clone()
+}
+
+/// Hooks of a container, each as when and what.
+fn hooks(edits: &Value) -> Vec<String> {
+    let hooks = edits["hooks"].as_array().into_iter().flatten();
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    hooks.map(|hook| format!("{} {}", word(&hook["hookName"]), word(&hook["args"][2]))).collect()
+}
+
+fn walls(node: &Node, claim: &ClaimRef) -> Vec<Option<WallKind>> {
+    let facts = node.facts(claim).into_iter();
+    let walls = facts.filter_map(|fact| match fact {
+        Fact::Share { wall, .. } => Some(wall),
+        _ => None,
+    });
+    walls.collect()
+}
+
+#[tokio::test]
+async fn a_guarded_share_has_its_files_its_mounts_and_its_hook() {
+    let node = Node::new();
+    node.install_driver();
+    let claims = start(&node, WallSetting::Guard).await;
+    let claim = share(&node, "a");
+    claims.prepare(&claim).await.expect("prepares");
+    let terms = terms(&node, &claim);
+    assert_eq!((terms.memory_bytes, terms.compute_milli_percent), (20 << 30, 12_500));
+    assert_eq!(terms.flags, 0);
+    assert_ne!(terms.generation, 0);
+    assert_eq!(walls(&node, &claim), [Some(WallKind::Guard)]);
+
+    let edits = edits(&node, &claim);
+    assert_eq!(hooks(&edits), ["createContainer guard"]);
+    let share = folder(&node, &claim);
+    let share = share.to_str().expect("text");
+    let seen = format!("/run/octavo/shares/{}_a-share-0", claim.uid);
+    let mounts: Vec<_> = edits["mounts"].as_array().expect("a list").iter().collect();
+    let find = |path: &str| {
+        let found = mounts.iter().find(|mount| mount["containerPath"] == path);
+        let found = found.unwrap_or_else(|| panic!("no {path} in {mounts:?}"));
+        let host = found["hostPath"].as_str().expect("text").to_owned();
+        (host, found["options"][0].as_str().expect("text").to_owned())
+    };
+    let read_only = |host: &str| (host.to_owned(), "ro".to_owned());
+    assert_eq!(find(&seen), read_only(share));
+    assert_eq!(find(&format!("{seen}/state")), (format!("{share}/state"), "rw".to_owned()));
+    for library in ["libcuda.so.580.95.05", "libnvidia-ml.so.580.95.05"] {
+        let host = format!("/driver/usr/lib64/{library}");
+        assert_eq!(find(&format!("/run/octavo/real/{library}")), read_only(&host));
+    }
+    let (guard, option) = find("/run/octavo/guard");
+    assert_eq!(option, "ro");
+    for (file, is_library) in [
+        ("liboctavo_guard.so", true),
+        ("libcuda.so.1", true),
+        ("libnvidia-ml.so.1", true),
+        ("x", false),
+    ] {
+        let content = fs::read(format!("{guard}/{file}"));
+        assert_eq!(content.is_ok_and(|c| c.starts_with(b"\x7fELF")), is_library, "{file}");
+    }
+    let args = edits["hooks"][0]["args"].as_array().expect("a list");
+    let value = |option: &str| {
+        let at = args.iter().position(|arg| arg == option).expect("is given");
+        args[at + 1].as_str().expect("text").to_owned()
+    };
+    assert_eq!((value("--guard"), value("--share")), (guard, share.to_owned()));
+    assert_eq!(value("--folder"), "/usr/lib64");
+
+    claims.unprepare(&claim).await.expect("unprepares");
+    assert_eq!(node.files(), [""; 0]);
+    claims.prepare(&claim).await.expect("prepares");
+    let again = self::terms(&node, &claim);
+    assert_ne!(again.generation, terms.generation, "it is another writing");
+}
+
+#[tokio::test]
+async fn what_a_claim_says_of_its_share_is_kept() {
+    let node = Node::new();
+    node.install_driver();
+    let claims = start(&node, WallSetting::Guard).await;
+    let config = json!({
+        "apiVersion": names::OCTAVO_API_VERSION, "kind": "GpuShareConfig",
+        "overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort",
+    });
+    let configure = |object: &mut Value| {
+        object["status"]["allocation"]["devices"]["config"] = json!([{
+            "source": "FromClaim", "requests": ["request-0"],
+            "opaque": {"driver": "gpu.nvidia.com", "parameters": config},
+        }]);
+    };
+    let claim = share(&node, "a");
+    let mut object = node.delete(&claim);
+    configure(&mut object);
+    node.restore(&claim, object);
+    claims.prepare(&claim).await.expect("prepares");
+    assert_eq!(terms(&node, &claim).flags, STRICT);
+    drop(claims);
+    let claims = start(&node, WallSetting::Guard).await;
+    let live = claims.live_shares();
+    let [share] = live.borrow().to_vec().try_into().expect("one share");
+    assert_eq!(share.overflow, OverflowPolicy::Freeze);
+    assert_eq!((share.strictness, share.class), (Strictness::Strict, ShareClass::BestEffort));
+    assert_eq!((share.wall, share.gpu_uuid.as_str()), (Some(WallKind::Guard), "GPU-1"));
+    assert_eq!(share.folder, folder(&node, &claim));
+
+    // For a whole GPU it says nothing.
+    let whole = node.allocate_with("whole", &["gpu-2"], configure);
+    assert_eq!(claims.prepare(&whole).await.expect_err("no share").reason(), "ConfigMismatch");
+    // For a share that is all of a GPU there is nothing to hold, and nothing to refuse.
+    let all = node.allocate_shares("all", &[("gpu-3", "80Gi", "0")]);
+    let mut object = node.delete(&all);
+    configure(&mut object);
+    node.restore(&all, object);
+    claims.prepare(&all).await.expect("prepares");
+}
+
+#[tokio::test]
+async fn a_share_that_nothing_could_hold_is_refused_until_something_can() {
+    let node = Node::new();
+    let claims = start(&node, WallSetting::Guard).await;
+    let claim = share(&node, "a");
+    let whole = node.allocate("whole", &["gpu-0"]);
+    claims.prepare(&whole).await.expect("a whole GPU needs no wall");
+    let refusal = claims.prepare(&claim).await.expect_err("the driver's library is empty");
+    assert_eq!(refusal.reason(), "WallNotReady");
+    assert!(refusal.to_string().contains("libcuda.so.580.95.05"), "{refusal}");
+    assert_eq!(node.files(), [Node::checkpoint(&whole), Node::cdi(&whole)]);
+    node.install_driver();
+    claims.prepare(&claim).await.expect("looks again");
+    assert_eq!(node.cleared().len() + node.facts(&claim).len(), 1, "the refusal is taken back");
+}
+
+#[tokio::test]
+async fn a_restart_keeps_the_files_that_containers_have_mapped() {
+    let node = Node::new();
+    node.install_driver();
+    let claim = share(&node, "a");
+    start(&node, WallSetting::Guard).await.prepare(&claim).await.expect("prepares");
+    let files = ["limits", "state"].map(|file| folder(&node, &claim).join(file));
+    let inodes = || files.clone().map(|file| fs::metadata(file).expect("is there").ino());
+    let (before, whole) = (inodes(), terms(&node, &claim));
+    fs::write(&files[1], "noise of a container").expect("writes");
+    let claims = start(&node, WallSetting::Guard).await;
+    assert_eq!((inodes(), terms(&node, &claim)), (before, whole));
+    fs::write(&files[0], "damage").expect("writes");
+    assert_eq!(claims.sweep().await.repaired, std::slice::from_ref(&claim));
+    assert_eq!((inodes(), terms(&node, &claim)), (before, whole));
+    assert_eq!(fs::read(&files[1]).expect("reads"), b"noise of a container");
+
+    // Even where the record was damaged, and containers may run.
+    fs::write(node.path(&Node::checkpoint(&claim)), "x").expect("writes");
+    fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
+    drop(claims);
+    let claims = start(&node, WallSetting::Guard).await;
+    claims.prepare(&claim).await.expect("heals");
+    assert_eq!((inodes(), terms(&node, &claim)), (before, whole));
+}
+
+#[tokio::test]
+async fn a_wall_is_chosen_by_what_the_driver_can() {
+    let node = Node::new();
+    node.install_driver();
+    let (claims, _) = node.open();
+    claims.set_wall(WallSetting::Auto);
+    claims.set_devices("580.95.05", known()).await;
+    let claim = share(&node, "a");
+    let refusal = claims.prepare(&claim).await.expect_err("nobody knows yet");
+    assert!(refusal.to_string().contains("does not answer"), "{refusal}");
+
+    let prepare = async |name: &str, has_limits: bool| {
+        let driver: Arc<dyn Driver> = Arc::new(WithLimits(has_limits));
+        claims.set_driver(Some(&driver)).await;
+        let claim = node.allocate_shares(name, &[("gpu-1", "1Gi", "0")]);
+        claims.prepare(&claim).await.expect("prepares");
+        (walls(&node, &claim), hooks(&edits(&node, &claim)))
+    };
+    let guard = (vec![Some(WallKind::Guard)], vec!["createContainer guard".to_owned()]);
+    assert_eq!(prepare("old", false).await, guard);
+    assert_eq!(prepare("no-cgroups", true).await, guard);
+    fs::create_dir_all(node.path("sys/fs/cgroup")).expect("makes");
+    fs::write(node.path("sys/fs/cgroup/cgroup.controllers"), "cpu misc").expect("writes");
+    let driver = (vec![Some(WallKind::Driver)], vec!["createRuntime memory-limits".to_owned()]);
+    assert_eq!(prepare("new", true).await, driver);
+
+    // Who insists on the driver's gets it or nothing.
+    claims.set_wall(WallSetting::Driver);
+    let old: Arc<dyn Driver> = Arc::new(WithLimits(false));
+    claims.set_driver(Some(&old)).await;
+    let refusal = claims.prepare(&claim).await.expect_err("it has none");
+    assert!(refusal.to_string().contains("r615"), "{refusal}");
+}
+
+#[tokio::test]
+async fn what_was_decided_stays_whatever_the_setting_says_later() {
+    let node = Node::new();
+    let claim = share(&node, "a");
+    start(&node, WallSetting::Off).await.prepare(&claim).await.expect("prepares");
+    assert_eq!(walls(&node, &claim), [Some(WallKind::Off)]);
+    assert_eq!(hooks(&edits(&node, &claim)), [""; 0]);
+    node.install_driver();
+    let claims = start(&node, WallSetting::Guard).await;
+    claims.sweep().await;
+    assert_eq!(walls(&node, &claim), [Some(WallKind::Off)]);
+    assert_eq!(hooks(&edits(&node, &claim)), [""; 0], "its containers run without");
+    claims.unprepare(&claim).await.expect("unprepares");
+    claims.prepare(&claim).await.expect("prepares");
+    assert_eq!(walls(&node, &claim), [Some(WallKind::Guard)]);
+}
+
+#[tokio::test]
+async fn a_share_of_a_version_before_the_wall_is_known_for_what_it_is() {
+    let node = Node::new();
+    let claim = share(&node, "a");
+    start(&node, WallSetting::Off).await.prepare(&claim).await.expect("prepares");
+    let path = node.path(&Node::checkpoint(&claim));
+    let mut record = decode(&fs::read(&path).expect("reads"), &claim.uid).expect("is whole");
+    record.devices[0].terms = None;
+    fs::write(&path, encode(&record)).expect("writes");
+    let claims = start(&node, WallSetting::Guard).await;
+    claims.prepare(&claim).await.expect("is prepared already");
+    assert_eq!(walls(&node, &claim), [None]);
+    assert_eq!(claims.live_shares().borrow()[0].wall, None);
+}
+
+#[tokio::test]
+async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
+    let node = Node::new();
+    let claims = start(&node, WallSetting::Off).await;
+    let mut live = claims.live_shares();
+    let claim = share(&node, "a");
+    claims.prepare(&claim).await.expect("prepares");
+    live.changed().await.expect("is told");
+    let shares = live.borrow_and_update().clone();
+    let (uid, id) = (claim.uid.as_str(), shares[0].share_id.as_str());
+    assert_eq!((shares.len(), &shares[0].claim, shares[0].memory_bytes), (1, &claim, 20 << 30));
+    claims.prepare(&claim).await.expect("prepares again");
+    assert!(!live.has_changed().expect("is open"), "nothing came");
+
+    let news = |reason, condition| ShareNews { reason, message: "has 21Gi".to_owned(), condition };
+    claims.tell_of_share(uid, "other", news("MemoryOverflow", None));
+    claims.tell_of_share("other", id, news("MemoryOverflow", None));
+    assert_eq!(node.found(), []);
+    let overflow = |is_true| Some((names::CONDITION_OVERFLOW, is_true));
+    claims.tell_of_share(uid, id, news("Killed", overflow(true)));
+    assert_eq!(node.found(), [("a".to_owned(), "Killed")]);
+    let told = || {
+        let facts = node.facts(&claim);
+        let [Fact::Share { news, .. }] = facts.as_slice() else { panic!("{facts:?}") };
+        news.iter().map(|(news, _)| (news.reason, news.condition)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(), [("Killed", overflow(true))]);
+    claims.tell_of_share(uid, id, news("Below", overflow(false)));
+    claims.tell_of_share(uid, id, news("Tampered", Some((names::CONDITION_ENFORCED, false))));
+    let enforced = ("Tampered", Some((names::CONDITION_ENFORCED, false)));
+    assert_eq!(told(), [("Below", overflow(false)), enforced]);
+
+    claims.unprepare(&claim).await.expect("unprepares");
+    live.changed().await.expect("is told");
+    assert!(live.borrow().is_empty());
+    claims.prepare(&claim).await.expect("prepares");
+    assert_eq!(told(), [], "what was before is not said of what is now");
+}

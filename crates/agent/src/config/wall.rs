@@ -1,0 +1,45 @@
+//! The setting `wall`: what holds containers to their shares.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+
+/// What holds containers to the shares that are prepared from now on. Shares that are prepared keep what they
+/// have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WallSetting {
+    /// The driver where it can, else the guard.
+    #[default]
+    Auto,
+    /// The guard in the containers.
+    Guard,
+    /// The driver; where it cannot, shares are refused.
+    Driver,
+    /// Nothing.
+    Off,
+}
+
+/// A setting that is none of the words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one of auto, guard, driver, off")]
+pub struct WallSettingError(String);
+
+impl FromStr for WallSetting {
+    type Err = WallSettingError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "guard" => Ok(Self::Guard),
+            "driver" => Ok(Self::Driver),
+            "off" => Ok(Self::Off),
+            _ => Err(WallSettingError(text.to_owned())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WallSetting {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}

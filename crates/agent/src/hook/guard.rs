@@ -1,0 +1,107 @@
+//! Puts the guard in the place of the driver's libraries of a container.
+//!
+//! The guard's folder, the driver's own libraries and the share's files are mounted by the CDI spec. What is
+//! left is to lay the proxies over every library of CUDA and of NVML that a program of the container could
+//! find, after all mounts are made: those of another claim, or of the pod's volumes, could uncover the driver
+//! otherwise. What is not as the agent made it keeps the container from starting.
+
+mod cover;
+mod places;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use octavo_guard_abi::{GUARD, LIMITS_FILE, REAL, SHARES, STATE_FILE};
+use rustix::fs;
+
+use super::oci::{Container, values};
+use super::rootfs::Rootfs;
+
+/// Arguments of `octavo cdi-hook guard`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Folder of guard and proxies on the host.
+    #[arg(long, value_name = "DIR")]
+    guard: PathBuf,
+    /// Folder of a share on the host; its name is that in the container.
+    #[arg(long = "share", value_name = "DIR")]
+    shares: Vec<PathBuf>,
+    /// A library of the driver's own on the host; its name is that in the container.
+    #[arg(long = "real", value_name = "FILE")]
+    real: Vec<PathBuf>,
+    /// A folder of the container in which the driver's libraries lie.
+    #[arg(long = "folder", value_name = "DIR")]
+    folders: Vec<PathBuf>,
+}
+
+/// Checks what is mounted, and covers the driver's libraries. Nothing changes where that was done already.
+pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyhow::Result<()> {
+    let guard = Path::new(GUARD);
+    let folder = guard.parent().unwrap_or(Path::new("/"));
+    check(root, &args.guard, folder)?;
+    check(root, &args.guard.join(guard.file_name().unwrap_or_default()), guard)?;
+    for real in &args.real {
+        check(root, real, &Path::new(REAL).join(name(real)?))?;
+    }
+    for share in &args.shares {
+        let seen = Path::new(SHARES).join(name(share)?);
+        check(root, share, &seen)?;
+        for file in [LIMITS_FILE, STATE_FILE] {
+            check(root, &share.join(file), &seen.join(file))?;
+        }
+    }
+    check_shares(root, container)?;
+    for (library, stem) in places::LIBRARIES {
+        let proxy = folder.join(library);
+        check(root, &args.guard.join(library), &proxy)?;
+        let found = places::find(root, container, &args.folders, stem);
+        let covered = cover::cover(root, &proxy, &found)
+            .with_context(|| format!("laying the guard over {library} of the container"))?;
+        if covered == 0 {
+            // A driver's root may lack it. That nobody hears this is no fault.
+            let _ =
+                writeln!(io::stderr(), "the container has no {library}: there is none to cover");
+        }
+    }
+    Ok(())
+}
+
+/// Whether what a container sees at a path is what the host has at another: nobody mounted something else
+/// there.
+fn check(root: &Rootfs, host: &Path, seen: &Path) -> anyhow::Result<()> {
+    let wanted =
+        fs::stat(host).with_context(|| format!("looking at {} of the host", host.display()))?;
+    let found = root.identity(seen);
+    ensure!(
+        found == Some((wanted.st_dev, wanted.st_ino)),
+        "{} of the container is not {} of the host: remove volumes and mounts below /run/octavo from the pod",
+        seen.display(),
+        host.display()
+    );
+    Ok(())
+}
+
+/// Whether a container sees no share but those that its claims gave it: one that it brought itself could say
+/// anything of its size.
+fn check_shares(root: &Rootfs, container: &Container) -> anyhow::Result<()> {
+    let given = container.own_hooks("guard").flat_map(|hook| values(hook, "--share"));
+    let given: BTreeSet<&OsStr> = given.filter_map(|share| Path::new(share).file_name()).collect();
+    for entry in root.list(Path::new(SHARES)).unwrap_or_default() {
+        ensure!(
+            given.contains(OsStr::new(&entry.name)),
+            "{SHARES}/{} of the container is no share of its claims: remove it from the image or the pod",
+            entry.name
+        );
+    }
+    Ok(())
+}
+
+/// The last part of a path.
+fn name(path: &Path) -> anyhow::Result<&OsStr> {
+    path.file_name().with_context(|| format!("{} has no name", path.display()))
+}

@@ -1,0 +1,234 @@
+//! Whole containers, each in a mount namespace of its own: a test starts itself again in one.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use rustix::mount::{MountFlags, mount_bind, mount_remount};
+use tempfile::TempDir;
+
+use super::*;
+
+/// Set where a test runs in a namespace of its own.
+const INSIDE: &str = "OCTAVO_TEST_IN_MOUNT_NAMESPACE";
+
+/// Runs the body in a mount namespace of its own. A machine that gives none to this user has nothing to say.
+fn in_namespace(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        return body();
+    }
+    let can = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let this = std::env::current_exe().expect("runs from a file");
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "--mount"])
+        .arg(this)
+        .args(["--exact", "--nocapture", &format!("hook::guard::tests::{test}")])
+        .env(INSIDE, "1")
+        .output()
+        .expect("runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+/// A host with guard, driver and one share, and a container made from them.
+struct Made {
+    folder: TempDir,
+    args: Args,
+    container: Container,
+}
+
+impl Made {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |path: &str| folder.path().join(path);
+        let files = [
+            ("guard/liboctavo_guard.so", "guard"),
+            ("guard/libcuda.so.1", "proxy of cuda"),
+            ("guard/libnvidia-ml.so.1", "proxy of nvml"),
+            ("driver/libcuda.so.580", "driver's cuda"),
+            ("driver/libnvidia-ml.so.580", "driver's nvml"),
+            ("shares/uid_s/limits", "limits"),
+            ("shares/uid_s/state", "state"),
+        ];
+        for (path, content) in files {
+            write(&at(path), content);
+        }
+        let hook = ["octavo", "cdi-hook", "guard", "--share", "/host/shares/uid_s"];
+        let container = Container {
+            root: at("rootfs"),
+            pid: None,
+            env: vec!["PATH=/bin".to_owned(), "LD_LIBRARY_PATH=/opt/own:relative".to_owned()],
+            hooks: vec![hook.map(str::to_owned).to_vec()],
+        };
+        let args = Args {
+            guard: at("guard"),
+            shares: vec![at("shares/uid_s")],
+            real: vec![at("driver/libcuda.so.580"), at("driver/libnvidia-ml.so.580")],
+            folders: vec!["/usr/lib64".into()],
+        };
+        let made = Self { folder, args, container };
+        made.mount("guard", "/run/octavo/guard", true);
+        for library in ["libcuda.so.580", "libnvidia-ml.so.580"] {
+            let host = format!("driver/{library}");
+            made.mount(&host, &format!("/run/octavo/real/{library}"), true);
+            made.mount(&host, &format!("/usr/lib64/{library}"), true);
+        }
+        made.mount("shares/uid_s", "/run/octavo/shares/uid_s", true);
+        made.mount("shares/uid_s/state", "/run/octavo/shares/uid_s/state", false);
+        symlink("libcuda.so.580", made.at("/usr/lib64/libcuda.so.1")).expect("links");
+        symlink("libnvidia-ml.so.580", made.at("/usr/lib64/libnvidia-ml.so.1")).expect("links");
+        made
+    }
+
+    /// A path of the container.
+    fn at(&self, path: &str) -> PathBuf {
+        self.container.root.join(path.trim_start_matches('/'))
+    }
+
+    /// Mounts something of the host in the container, as a runtime does.
+    fn mount(&self, host: &str, path: &str, is_read_only: bool) {
+        let (host, target) = (self.folder.path().join(host), self.at(path));
+        if host.is_dir() {
+            fs::create_dir_all(&target).expect("makes");
+        } else if !target.exists() {
+            write(&target, "");
+        }
+        mount_bind(&host, &target).expect("mounts");
+        if is_read_only {
+            let flags = MountFlags::BIND | MountFlags::RDONLY;
+            mount_remount(&target, flags, c"").expect("mounts read-only");
+        }
+    }
+
+    fn install(&self) -> anyhow::Result<()> {
+        install(&Rootfs::open(&self.container.root).expect("opens"), &self.container, &self.args)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.at(path)).expect(path)
+    }
+
+    fn refusal(&self) -> String {
+        format!("{:#}", self.install().expect_err("is refused"))
+    }
+}
+
+fn write(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().expect("has a parent")).expect("makes");
+    fs::write(path, content).expect("writes");
+}
+
+fn mounts() -> usize {
+    fs::read_to_string("/proc/self/mountinfo").expect("reads").lines().count()
+}
+
+#[test]
+fn every_library_that_a_program_could_find_is_covered_once() {
+    in_namespace("every_library_that_a_program_could_find_is_covered_once", || {
+        let made = Made::new();
+        write(&made.at("/usr/local/cuda-12.4/compat/libcuda.so.550.1"), "image's cuda");
+        write(&made.at("/opt/own/libcuda.so.1"), "image's other cuda");
+        write(&made.at("/opt/own/libcuda.so.txt"), "covered, too");
+        write(&made.at("/opt/own/libcudart.so.12"), "image's runtime");
+        // Links of the image stay in the image.
+        let outside = made.folder.path().join("outside");
+        write(&outside, "host's own");
+        symlink(&outside, made.at("/opt/own/libcuda.so")).expect("links");
+        symlink("nowhere", made.at("/opt/own/libcuda.so.9")).expect("links");
+        made.install().expect("installs");
+        for path in [
+            "/usr/lib64/libcuda.so.1",
+            "/usr/lib64/libcuda.so.580",
+            "/usr/local/cuda-12.4/compat/libcuda.so.550.1",
+            "/opt/own/libcuda.so.1",
+        ] {
+            assert_eq!(made.read(path), "proxy of cuda", "{path}");
+            assert!(fs::write(made.at(path), "changed").is_err(), "{path} can be written to");
+        }
+        assert_eq!(made.read("/usr/lib64/libnvidia-ml.so.1"), "proxy of nvml");
+        assert_eq!(made.read("/run/octavo/real/libcuda.so.580"), "driver's cuda");
+        assert_eq!(made.read("/opt/own/libcudart.so.12"), "image's runtime");
+        assert_eq!(fs::read_to_string(&outside).expect("reads"), "host's own");
+        assert_eq!(
+            fs::read_to_string(made.folder.path().join("driver/libcuda.so.580")).expect("reads"),
+            "driver's cuda"
+        );
+        let before = mounts();
+        made.install().expect("installs again, as the hook of another claim does");
+        assert_eq!(mounts(), before);
+    });
+}
+
+#[test]
+fn a_mount_that_uncovers_the_driver_is_covered_again() {
+    in_namespace("a_mount_that_uncovers_the_driver_is_covered_again", || {
+        let made = Made::new();
+        made.install().expect("installs");
+        made.mount("driver/libcuda.so.580", "/usr/lib64/libcuda.so.580", true);
+        assert_eq!(made.read("/usr/lib64/libcuda.so.1"), "driver's cuda");
+        made.install().expect("installs");
+        assert_eq!(made.read("/usr/lib64/libcuda.so.1"), "proxy of cuda");
+    });
+}
+
+#[test]
+fn a_container_without_the_libraries_starts() {
+    in_namespace("a_container_without_the_libraries_starts", || {
+        let made = Made::new();
+        for library in ["libcuda.so.580", "libnvidia-ml.so.580"] {
+            let path = made.at(&format!("/usr/lib64/{library}"));
+            let flags = rustix::mount::UnmountFlags::empty();
+            rustix::mount::unmount(&path, flags).expect("unmounts");
+            fs::remove_file(&path).expect("removes");
+        }
+        made.install().expect("has nothing to do");
+    });
+}
+
+#[test]
+fn what_the_agent_did_not_mount_keeps_the_container_from_starting() {
+    in_namespace("what_the_agent_did_not_mount_keeps_the_container_from_starting", || {
+        for path in [
+            "/run/octavo/guard/libcuda.so.1",
+            "/run/octavo/guard/liboctavo_guard.so",
+            "/run/octavo/real/libnvidia-ml.so.580",
+            "/run/octavo/shares/uid_s/limits",
+            "/run/octavo/shares/uid_s/state",
+        ] {
+            let made = Made::new();
+            write(&made.folder.path().join("own"), "more, please");
+            made.mount("own", path, true);
+            let refusal = made.refusal();
+            assert!(refusal.contains(path) && refusal.contains("remove volumes"), "{refusal}");
+        }
+        for path in ["/run/octavo/guard", "/run/octavo/shares/uid_s"] {
+            let made = Made::new();
+            fs::create_dir_all(made.folder.path().join("empty")).expect("makes");
+            made.mount("empty", path, false);
+            assert!(made.refusal().contains(path));
+        }
+    });
+}
+
+#[test]
+fn a_share_that_the_container_brings_itself_keeps_it_from_starting() {
+    in_namespace("a_share_that_the_container_brings_itself_keeps_it_from_starting", || {
+        let made = Made::new();
+        write(&made.at("/run/octavo/shares/mine/limits"), "all of it");
+        let refusal = made.refusal();
+        assert!(refusal.contains("/run/octavo/shares/mine"), "{refusal}");
+    });
+}
+
+#[test]
+fn a_proxy_that_can_be_written_to_keeps_the_container_from_starting() {
+    in_namespace("a_proxy_that_can_be_written_to_keeps_the_container_from_starting", || {
+        let made = Made::new();
+        made.mount("guard", "/run/octavo/guard", false);
+        assert!(made.refusal().contains("can be written to"));
+    });
+}

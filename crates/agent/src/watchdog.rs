@@ -1,0 +1,191 @@
+//! Watches over shares while their containers run: what the driver counts for them, by process, against what
+//! they may have.
+//!
+//! ```text
+//!  driver: bytes by pid --truth--+
+//!  agent.sock: who connects --+  |
+//!  /proc: mounts, cgroups ----+--identity--> a share's processes --+
+//!  state: a slot a process ------files-----> what its ledger says -+--> decision --> gate, untracked: limits
+//!                                                                                \-> freezer, kill, tell
+//! ```
+//!
+//! The guard refuses what does not fit; the watchdog sees what goes round it. What the driver counts and no
+//! slot says is written beside the limit (*untracked*), so that the next allocation is refused. A share that has
+//! more than it may all the same is held, and then stopped as its policy says. The driver is asked every
+//! [`WatchInterval`](crate::config::WatchInterval) while there are shares, and never otherwise.
+//!
+//! Everything that must outlast the agent is in the share's folder: the gate in `limits`, what is frozen in
+//! `frozen`. An agent that starts anew goes on from there; guards connect to its new sockets.
+
+mod act;
+mod decision;
+mod files;
+mod freezer;
+mod heard;
+mod identity;
+mod judge;
+mod kill;
+mod proc;
+mod share;
+mod socket;
+mod tell;
+mod truth;
+mod words;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use octavo_kube_io::events::Events;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::TaskTracker;
+
+use crate::claims::{Claims, LiveShare};
+use crate::config::NodeConfig;
+use crate::metrics::Metrics;
+use crate::monitor::Snapshot;
+use judge::Judge;
+use proc::Proc;
+use tell::{Tell, Teller};
+use truth::{Answer, Truth};
+
+/// Watches over the shares of a node that this agent has; runs until it is dropped, or the claims are gone.
+pub(crate) async fn watch(
+    config: Arc<NodeConfig>,
+    claims: Claims,
+    snapshots: watch::Receiver<Snapshot>,
+    metrics: Arc<Metrics>,
+    people: People,
+    tasks: TaskTracker,
+) {
+    let node = config.node_name.clone();
+    let shares = claims.live_shares();
+    let People { client, events } = people;
+    let (teller, worker) = Teller::new(claims, client, node.clone(), events);
+    let parts = Parts {
+        node,
+        cgroup_root: config.paths.cgroup_root.clone(),
+        interval: config.watch_interval.0,
+        shares,
+        snapshots,
+        metrics,
+        tell: teller,
+        tasks,
+    };
+    tokio::join!(Watch::new(parts).run(), worker.run());
+}
+
+/// By what people are told.
+pub(crate) struct People {
+    /// Reads which pods use a claim.
+    pub(crate) client: Client,
+    /// Events.
+    pub(crate) events: Events,
+}
+
+/// What a watch is made of.
+struct Parts {
+    node: String,
+    cgroup_root: PathBuf,
+    interval: Duration,
+    shares: watch::Receiver<Arc<[LiveShare]>>,
+    snapshots: watch::Receiver<Snapshot>,
+    metrics: Arc<Metrics>,
+    tell: Arc<dyn Tell>,
+    /// Those of the time in which the agent has the node: what writes files is waited for at its end.
+    tasks: TaskTracker,
+}
+
+/// The watch over one node.
+struct Watch {
+    parts: Parts,
+    truth: Truth,
+    is_hanging: bool,
+    judge: Option<Judge>,
+    began: Instant,
+}
+
+impl Watch {
+    fn new(mut parts: Parts) -> Self {
+        parts.shares.mark_changed();
+        let (truth, began) = (Truth::default(), Instant::now());
+        Self { parts, truth, is_hanging: false, judge: None, began }
+    }
+
+    async fn run(mut self) {
+        let mut next = Instant::now();
+        loop {
+            let is_idle = self.judge.as_ref().is_none_or(|judge| judge.gpus().is_empty());
+            tokio::select! {
+                // Shares that come or go are taken before the next look.
+                biased;
+                changed = self.parts.shares.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let shares = Arc::clone(&self.parts.shares.borrow_and_update());
+                    if !shares.is_empty() || self.judge.is_some() {
+                        self.with_judge(move |judge| judge.adopt(&shares)).await;
+                    }
+                }
+                () = sleep_until(next), if !is_idle => {
+                    self.look().await;
+                    // Late looks are not made up for.
+                    next = Instant::now() + self.parts.interval;
+                }
+            }
+        }
+    }
+
+    async fn look(&mut self) {
+        self.with_judge(Judge::look_ahead).await;
+        let gpus = self.judge.as_ref().map(Judge::gpus).unwrap_or_default();
+        let driver = self.parts.snapshots.borrow().driver.clone();
+        let lists = match self.truth.ask(&driver, gpus).await {
+            Answer::Told(lists) => {
+                self.set_hanging(false);
+                Some(lists)
+            }
+            Answer::Waiting { is_hanging } => {
+                self.set_hanging(is_hanging);
+                None
+            }
+            Answer::Closed => None,
+        };
+        let at = self.began.elapsed();
+        self.with_judge(move |judge| judge.look(at, lists.as_ref())).await;
+    }
+
+    /// Has the judge do something on a thread that may block.
+    async fn with_judge(&mut self, work: impl FnOnce(&mut Judge) + Send + 'static) {
+        let Parts { node, cgroup_root, metrics, tell, .. } = &self.parts;
+        // The agent's own, whatever the node's root of it is called: the driver's pids are of its namespace.
+        let proc = Proc::new("/proc".into());
+        let make = || Judge::new(node, proc, cgroup_root, Arc::clone(metrics), Arc::clone(tell));
+        let mut judge = self.judge.take().unwrap_or_else(make);
+        let done = self.parts.tasks.spawn_blocking(move || {
+            work(&mut judge);
+            judge
+        });
+        match done.await {
+            Ok(judge) => self.judge = Some(judge),
+            Err(error) => {
+                tracing::error!(%node, %error, "a look at the shares was cut short; beginning anew");
+                self.parts.shares.mark_changed();
+            }
+        }
+    }
+
+    fn set_hanging(&mut self, is_hanging: bool) {
+        self.parts.metrics.wall.hanging(&self.parts.node, is_hanging);
+        if self.is_hanging != is_hanging {
+            self.is_hanging = is_hanging;
+            self.parts.tell.hanging(is_hanging);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

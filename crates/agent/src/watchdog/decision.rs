@@ -1,0 +1,386 @@
+//! What is to be done about a share, decided from what was seen of it: samples in, actions out. Nothing here
+//! looks at a clock, a file or a process; the time comes with the sample.
+//!
+//! ```text
+//!          over in 2 looks                over by 10 % in 2 looks, or for a second
+//!  open ------------------> held --------------------------------------------------> frozen, or processes killed
+//!    ^                       |                                                          |
+//!    +--- under in 2 looks --+------------------------ under in 2 looks ----------------+
+//!
+//!  any ---- state damaged ----> fenced, until the share is given back
+//! ```
+//!
+//! A share is *over* when the driver counts more for its processes than its limit and a tolerance, for the
+//! driver's count and the guard's differ by what a context takes. Processes that are ending are not held
+//! against it: their slots are free, and the driver gives their memory back a little later.
+//!
+//! Two looks need not follow one another at once, or who frees memory before every other look would never be
+//! caught: a look over the limit weighs as much as two that are not.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use octavo_api::config::OverflowPolicy;
+use octavo_guard_abi::limits::Gate;
+use octavo_guard_abi::state::Damage;
+
+/// The least excess that counts: what contexts of a few processes may be larger than was thought.
+const LEAST_TOLERANCE: u64 = 64 << 20;
+/// The excess that counts is this part of the limit, where that is more.
+const TOLERATED_PART: u64 = 50;
+/// An excess of this part of the limit is not waited for.
+const GROSS_PART: u64 = 10;
+/// How long a smaller excess may last. With a look every 200 ms the share is stopped within a second of the
+/// first look that found it over.
+const SUSTAINED: Duration = Duration::from_millis(800);
+/// How long processes that were killed may take to be gone before others are.
+const KILL_GRACE: Duration = Duration::from_secs(2);
+/// What a look over the limit weighs, and what it takes to act; a look that is not over takes one away.
+const LOOK_WEIGHT: u32 = 2;
+const ENOUGH: u32 = 2 * LOOK_WEIGHT;
+/// Looks under the limit before a share may go on.
+const CALM_LOOKS: u32 = 2;
+
+/// A process for as long as it lives: pids come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Process {
+    /// Its pid on the host.
+    pub(super) pid: u32,
+    /// When it began, in clock ticks since boot.
+    pub(super) start_time: u64,
+}
+
+/// What a process of a share has on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProcessUse {
+    /// The process.
+    pub(super) process: Process,
+    /// Bytes as the driver counts them; `None` where it does not tell.
+    pub(super) driver_bytes: Option<u64>,
+    /// Bytes as its slot says; `None` where it has none, or its slot could not be found.
+    pub(super) slot_bytes: Option<u64>,
+    /// Whether all its threads are ending.
+    pub(super) is_ending: bool,
+}
+
+/// What is wrong with a share's state file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Harm {
+    /// It is not what the agent made.
+    Damaged(Damage),
+    /// It is not there, or another file is.
+    Gone,
+    /// A guard says so; the number is the frame's.
+    Reported(u64),
+}
+
+/// What was seen of a share at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// When, since some moment that stays the same.
+    pub(super) at: Duration,
+    /// What the share may have, in bytes.
+    pub(super) limit_bytes: u64,
+    /// Its processes on the GPU; `None` where the driver told nothing.
+    pub(super) processes: Option<Vec<ProcessUse>>,
+    /// Bytes in all slots, or what is wrong with the file.
+    pub(super) slots_bytes: Result<u64, Harm>,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Set the gate.
+    Gate(Gate),
+    /// Freeze the containers of these processes.
+    Freeze(Vec<Process>),
+    /// Let what was frozen go on.
+    Thaw,
+    /// Kill these processes.
+    Kill(Vec<Process>),
+    /// Tell people.
+    Tell(News),
+}
+
+/// What people are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// The share has more than it may.
+    Overflow {
+        /// What the driver counts.
+        driver_bytes: u64,
+        /// What is done about it.
+        response: Response,
+    },
+    /// It is within its limit again.
+    Within,
+    /// Its state file is not what it should be; it is fenced.
+    Tampered(Harm),
+    /// An agent before this one fenced it.
+    StillFenced,
+}
+
+/// What is done about an overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Response {
+    /// Nothing but telling.
+    Reported,
+    /// The gate is held.
+    Held,
+    /// Containers are frozen.
+    Frozen,
+    /// Processes are killed.
+    Killed,
+}
+
+/// A share's course: what is remembered from look to look.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    policy: OverflowPolicy,
+    gate: Gate,
+    /// Weight of the looks that found it over, and of those that found it far over.
+    over: u32,
+    gross: u32,
+    /// Since when it is over.
+    since: Option<Duration>,
+    /// Looks in a row that found it under.
+    calm: u32,
+    frozen: BTreeSet<Process>,
+    /// Whether anything may be frozen still, by this process or one before it.
+    has_frozen: bool,
+    killed: Option<(Duration, Vec<Process>)>,
+    /// The strongest response that was told since it was last within its limit.
+    told: Option<Response>,
+}
+
+impl Sample {
+    /// What the driver counts for the share's processes; `None` where it told nothing.
+    pub(super) fn driver_bytes(&self) -> Option<u64> {
+        let processes = self.processes.as_ref()?;
+        Some(sum(processes.iter().filter_map(|used| used.driver_bytes)))
+    }
+
+    /// What the share has and no slot says. A process of which the driver tells nothing is taken to have what
+    /// its slot says.
+    pub(super) fn untracked_bytes(&self) -> Option<u64> {
+        let processes = self.processes.as_ref()?;
+        let told = processes.iter().map(|used| used.driver_bytes.or(used.slot_bytes).unwrap_or(0));
+        Some(sum(told).saturating_sub(self.slots_bytes.unwrap_or(0)))
+    }
+}
+
+impl ProcessUse {
+    /// What it has and its slot does not say.
+    fn unaccounted(&self) -> u64 {
+        self.driver_bytes.unwrap_or(0).saturating_sub(self.slot_bytes.unwrap_or(0))
+    }
+}
+
+impl Course {
+    /// The course of a share whose gate stands like this, where `has_frozen` says whether something of it is
+    /// frozen: what an agent before this one did goes on.
+    pub(super) fn new(policy: OverflowPolicy, gate: Gate, has_frozen: bool) -> Self {
+        let is_stopped = gate == Gate::Held || has_frozen;
+        Self {
+            policy,
+            gate,
+            over: if is_stopped { ENOUGH } else { 0 },
+            gross: 0,
+            since: None,
+            calm: 0,
+            frozen: BTreeSet::new(),
+            has_frozen,
+            killed: None,
+            // It was told when it was done.
+            told: is_stopped.then_some(if has_frozen { Response::Frozen } else { Response::Held }),
+        }
+    }
+
+    /// How the gate stands.
+    pub(super) fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    /// What an agent before this one did about the share and is not over: conditions do not outlast an agent.
+    pub(super) fn inherited(&self, driver_bytes: u64) -> Option<News> {
+        match (self.gate, self.told) {
+            (Gate::Fenced, _) => Some(News::StillFenced),
+            (_, Some(response)) => Some(News::Overflow { driver_bytes, response }),
+            (_, None) => None,
+        }
+    }
+
+    /// Decides what is to be done now.
+    pub(super) fn step(&mut self, sample: &Sample) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if let Err(harm) = sample.slots_bytes
+            && self.gate != Gate::Fenced
+        {
+            self.gate = Gate::Fenced;
+            actions.push(Action::Gate(Gate::Fenced));
+            actions.push(Action::Tell(News::Tampered(harm)));
+        }
+        let Some(processes) = &sample.processes else { return actions };
+        let living: Vec<_> = processes.iter().filter(|used| !used.is_ending).collect();
+        let bytes = sum(living.iter().filter_map(|used| used.driver_bytes));
+        let is_complete = living.iter().all(|used| used.driver_bytes.is_some());
+        let limit = sample.limit_bytes;
+        let tolerance = LEAST_TOLERANCE.max(limit / TOLERATED_PART);
+        if bytes > limit.saturating_add(tolerance) {
+            let gross = bytes > limit.saturating_add(tolerance.max(limit / GROSS_PART));
+            self.over(sample, &living, bytes, gross, &mut actions);
+        } else {
+            self.not_over(bytes <= limit && is_complete, &mut actions);
+        }
+        actions
+    }
+
+    /// Notes that processes could not be frozen: it is tried again.
+    pub(super) fn not_frozen(&mut self, processes: &[Process]) {
+        for process in processes {
+            self.frozen.remove(process);
+        }
+    }
+
+    /// Notes that not everything that was frozen could be let go on: it is tried again.
+    pub(super) fn not_thawed(&mut self) {
+        self.has_frozen = true;
+    }
+
+    fn over(
+        &mut self,
+        sample: &Sample,
+        living: &[&ProcessUse],
+        bytes: u64,
+        is_gross: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        self.calm = 0;
+        self.over = weigh(self.over, true);
+        self.gross = weigh(self.gross, is_gross);
+        let since = *self.since.get_or_insert(sample.at);
+        if self.over < ENOUGH {
+            return;
+        }
+        if self.policy != OverflowPolicy::Report && self.gate == Gate::Open {
+            self.gate = Gate::Held;
+            actions.push(Action::Gate(Gate::Held));
+        }
+        let is_sustained = sample.at.saturating_sub(since) >= SUSTAINED;
+        let mut response = match self.policy {
+            OverflowPolicy::Report => Response::Reported,
+            _ => Response::Held,
+        };
+        if self.gross >= ENOUGH || is_sustained {
+            match self.policy {
+                OverflowPolicy::Report | OverflowPolicy::Hold => {}
+                OverflowPolicy::Freeze => {
+                    response = Response::Frozen;
+                    self.freeze(living, actions);
+                }
+                OverflowPolicy::Kill => {
+                    let victims = self.victims(sample, living, bytes);
+                    if !victims.is_empty() {
+                        response = Response::Killed;
+                        // Each killing is news.
+                        self.told = None;
+                        self.killed = Some((sample.at, victims.clone()));
+                        actions.push(Action::Kill(victims));
+                    }
+                }
+            }
+        }
+        if self.told < Some(response) {
+            self.told = Some(response);
+            actions.push(Action::Tell(News::Overflow { driver_bytes: bytes, response }));
+        }
+    }
+
+    fn freeze(&mut self, living: &[&ProcessUse], actions: &mut Vec<Action>) {
+        let new = living.iter().map(|used| used.process);
+        let new: Vec<_> = new.filter(|process| !self.frozen.contains(process)).collect();
+        if !new.is_empty() {
+            self.has_frozen = true;
+            self.frozen.extend(&new);
+            actions.push(Action::Freeze(new));
+        }
+    }
+
+    /// Whom to kill so that the rest is within the limit: those without a slot first, then by what no slot
+    /// says, then the largest. Nobody while those who were killed before are still on their way.
+    fn victims(&self, sample: &Sample, living: &[&ProcessUse], bytes: u64) -> Vec<Process> {
+        if let Some((at, killed)) = &self.killed {
+            let is_there = living.iter().any(|used| killed.contains(&used.process));
+            if is_there && sample.at.saturating_sub(*at) < KILL_GRACE {
+                return Vec::new();
+            }
+        }
+        let mut candidates: Vec<_> = living.to_vec();
+        candidates.sort_by_key(|used| {
+            let by_bytes =
+                (std::cmp::Reverse(used.unaccounted()), std::cmp::Reverse(used.driver_bytes));
+            (used.slot_bytes.is_some(), by_bytes, used.process)
+        });
+        let mut left = bytes;
+        let mut victims = Vec::new();
+        for used in candidates {
+            let Some(has) = used.driver_bytes.filter(|bytes| *bytes > 0) else { continue };
+            if left <= sample.limit_bytes {
+                break;
+            }
+            left = left.saturating_sub(has);
+            victims.push(used.process);
+        }
+        victims
+    }
+
+    fn not_over(&mut self, is_under: bool, actions: &mut Vec<Action>) {
+        self.over = weigh(self.over, false);
+        self.gross = weigh(self.gross, false);
+        if self.over == 0 {
+            self.since = None;
+        }
+        self.calm = if is_under { self.calm.saturating_add(1) } else { 0 };
+        if self.calm < CALM_LOOKS {
+            return;
+        }
+        self.killed = None;
+        if self.has_frozen {
+            self.has_frozen = false;
+            self.frozen.clear();
+            actions.push(Action::Thaw);
+        }
+        if self.gate == Gate::Held {
+            self.gate = Gate::Open;
+            actions.push(Action::Gate(Gate::Open));
+        }
+        if self.told.take().is_some() {
+            actions.push(Action::Tell(News::Within));
+        }
+    }
+}
+
+impl Response {
+    /// The word for a metric's label.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Reported => "report",
+            Self::Held => "hold",
+            Self::Frozen => "freeze",
+            Self::Killed => "kill",
+        }
+    }
+}
+
+/// The weight of looks after one more.
+fn weigh(weight: u32, is_over: bool) -> u32 {
+    if is_over { ENOUGH.min(weight + LOOK_WEIGHT) } else { weight.saturating_sub(1) }
+}
+
+/// A sum that stays at the end of the numbers.
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! A share's `state` file, which a container writes and the agent reads as it reads any input: by copies, since
+//! a file that somebody cuts short under a mapping kills its reader.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::mem::{offset_of, size_of};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use octavo_guard_abi::STATE_FILE;
+use octavo_guard_abi::state::{self, Damage, SLOTS, Slot, SlotCopy, State};
+
+use super::decision::Harm;
+
+/// A share's state file, open for as long as the share is watched.
+#[derive(Debug)]
+pub(super) struct StateFile {
+    path: PathBuf,
+    file: File,
+    generation: u64,
+}
+
+/// Room for a copy of a state file, used for one after the other.
+#[derive(Debug)]
+pub(super) struct Copy(Vec<u8>);
+
+impl Default for Copy {
+    fn default() -> Self {
+        Self(vec![0; state::SIZE])
+    }
+}
+
+impl StateFile {
+    /// Opens the file of a share's folder, whatever it is by now.
+    pub(super) fn open(folder: &Path, generation: u64) -> io::Result<Self> {
+        let path = folder.join(STATE_FILE);
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no plain file"));
+        }
+        Ok(Self { path, file, generation })
+    }
+
+    /// Reads the slots that processes have.
+    pub(super) fn slots(&self, copy: &mut Copy) -> Result<Vec<SlotCopy>, Harm> {
+        let damaged = |_| Harm::Damaged(Damage::Size);
+        let opened = self.file.metadata().map_err(damaged)?;
+        let named = fs::symlink_metadata(&self.path).map_err(|_| Harm::Gone)?;
+        if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
+            return Err(Harm::Gone);
+        }
+        if opened.len() != state::SIZE as u64 {
+            return Err(Harm::Damaged(Damage::Size));
+        }
+        let bytes = &mut copy.0;
+        // What comes before the slots says how many were ever taken: no more are read, so that a share with
+        // few processes costs little. What is behind them is of another share and is not looked at.
+        let first = offset_of!(State, slots);
+        self.file.read_exact_at(&mut bytes[..first], 0).map_err(damaged)?;
+        let mut high = [0; 8];
+        high.copy_from_slice(&bytes[offset_of!(State, high)..][..8]);
+        let taken = usize::try_from(u64::from_ne_bytes(high)).unwrap_or(SLOTS).min(SLOTS);
+        let end = first + taken * size_of::<Slot>();
+        self.file.read_exact_at(&mut bytes[first..end], first as u64).map_err(damaged)?;
+        Ok(state::slots(bytes, self.generation).map_err(Harm::Damaged)?.collect())
+    }
+}
+
+/// Bytes in all slots.
+pub(super) fn bytes(slots: &[SlotCopy]) -> u64 {
+    slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.used_bytes))
+}
+
+#[cfg(test)]
+mod tests;

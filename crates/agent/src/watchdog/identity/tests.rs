@@ -1,0 +1,157 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::{Candidate, Identities};
+use crate::watchdog::decision::Process;
+use crate::watchdog::heard::Heard;
+use crate::watchdog::proc::Proc;
+
+/// A proc file system that a test writes, and shares.
+struct Stage {
+    folder: TempDir,
+    shares: Vec<(String, PathBuf, String, Heard)>,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self { folder: tempfile::tempdir().unwrap(), shares: Vec::new() };
+        stage.put("self/cgroup", "0::/agent.scope\n");
+        stage
+    }
+
+    fn put(&self, path: &str, text: &str) {
+        let path = self.folder.path().join("proc").join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn share(&mut self, name: &str, gpu: &str) {
+        let folder = self.folder.path().join("run/octavo/shares").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        self.shares.push((name.to_owned(), folder, gpu.to_owned(), Heard::default()));
+    }
+
+    fn process(&self, pid: u32, start_time: u64, cgroup: &str, mounts: &str) {
+        let stat = format!("{pid} (p) R 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {start_time} 0");
+        self.put(&format!("{pid}/stat"), &stat);
+        self.put(&format!("{pid}/cgroup"), &format!("0::{cgroup}\n"));
+        self.put(&format!("{pid}/mountinfo"), mounts);
+        self.put(&format!("{pid}/status"), &format!("Name:\tp\nNSpid:\t{pid}\t7\n"));
+    }
+
+    /// A line of `mountinfo` for a share's folder as its container has it.
+    fn mount(&self, name: &str, below: &str) -> String {
+        let (_, folder, ..) = self.shares.iter().find(|share| share.0 == name).unwrap();
+        let device = fs::metadata(folder).unwrap().dev();
+        line(device, &folder.join(below), name, below)
+    }
+
+    fn of(&self, identities: &mut Identities, pid: u32, gpu: &str) -> Option<String> {
+        let candidates: Vec<_> = self
+            .shares
+            .iter()
+            .map(|(name, folder, gpu, heard)| Candidate { name, folder, gpu, heard })
+            .collect();
+        identities.of(pid, gpu, &candidates).unwrap().share
+    }
+
+    fn identities(&self) -> Identities {
+        Identities::new(Proc::new(self.folder.path().join("proc")))
+    }
+}
+
+fn line(device: u64, root: &Path, name: &str, below: &str) -> String {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let slash = if below.is_empty() { "" } else { "/" };
+    format!(
+        "30 20 0:40 / / rw - overlay overlay rw\n\
+         36 35 {major}:{minor} {} /run/octavo/shares/{name}{slash}{below} ro - tmpfs tmpfs rw\n",
+        root.display()
+    )
+}
+
+#[test]
+fn a_process_is_of_the_share_that_it_connected_to() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    stage.process(10, 100, "/c1", "");
+    let mut identities = stage.identities();
+    assert_eq!(stage.of(&mut identities, 10, "GPU-1"), None);
+    stage.shares[0].3.connect(Process { pid: 10, start_time: 100 });
+    assert_eq!(stage.of(&mut identities, 10, "GPU-1").as_deref(), Some("u_a"));
+    // Others of its container are so, too, without a word.
+    stage.process(11, 101, "/c1", "");
+    assert_eq!(stage.of(&mut identities, 11, "GPU-1").as_deref(), Some("u_a"));
+    stage.process(12, 102, "/c2", "");
+    assert_eq!(stage.of(&mut identities, 12, "GPU-1"), None);
+    // Another process that got its pid is not.
+    stage.process(10, 200, "/c2", "");
+    assert_eq!(stage.of(&mut identities, 10, "GPU-1"), None);
+    assert!(identities.of(99, "GPU-1", &[]).is_err(), "it is gone");
+}
+
+#[test]
+fn a_process_is_of_the_share_that_is_mounted_in_its_container() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    stage.share("u_b", "GPU-2");
+    stage.process(10, 100, "/c1", &stage.mount("u_a", ""));
+    stage.process(11, 101, "/c2", &(stage.mount("u_a", "state") + &stage.mount("u_b", "")));
+    let mut identities = stage.identities();
+    assert_eq!(stage.of(&mut identities, 10, "GPU-1").as_deref(), Some("u_a"));
+    assert_eq!(stage.of(&mut identities, 10, "GPU-2"), None, "it has none of that GPU");
+    assert_eq!(stage.of(&mut identities, 11, "GPU-1").as_deref(), Some("u_a"));
+    assert_eq!(stage.of(&mut identities, 11, "GPU-2").as_deref(), Some("u_b"));
+    let candidates = [];
+    let owned = identities.of(10, "GPU-1", &candidates).unwrap();
+    assert_eq!(owned.inside.map(|inside| inside.pid), Some(7));
+    // Who takes the mount away is known by its cgroup.
+    stage.process(12, 102, "/c1", "");
+    assert_eq!(stage.of(&mut identities, 12, "GPU-1").as_deref(), Some("u_a"));
+}
+
+#[test]
+fn a_mount_that_only_looks_like_a_share_says_nothing() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    let (_, folder, ..) = &stage.shares[0];
+    let device = fs::metadata(folder).unwrap().dev();
+    let other_device = line(device + 1, folder, "u_a", "");
+    let other_folder = line(device, Path::new("/tmp/u_a"), "u_a", "");
+    let other_file = stage.mount("u_a", "limits");
+    for (pid, mounts) in [(10, other_device), (11, other_folder), (12, other_file)] {
+        stage.process(pid, 100, &format!("/c{pid}"), &mounts);
+        assert_eq!(stage.of(&mut stage.identities(), pid, "GPU-1"), None, "{mounts}");
+    }
+}
+
+#[test]
+fn the_agent_s_own_cgroup_and_the_root_tell_nothing() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    let mut identities = stage.identities();
+    for (pid, cgroup) in [(10, "/"), (20, "/agent.scope")] {
+        stage.process(pid, 100, cgroup, &stage.mount("u_a", ""));
+        assert_eq!(stage.of(&mut identities, pid, "GPU-1").as_deref(), Some("u_a"));
+        stage.process(pid + 1, 101, cgroup, "");
+        assert_eq!(stage.of(&mut identities, pid + 1, "GPU-1"), None, "{cgroup}");
+    }
+}
+
+#[test]
+fn what_is_gone_is_forgotten() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    stage.process(10, 100, "/c1", &stage.mount("u_a", ""));
+    stage.process(11, 101, "/c1", "");
+    let mut identities = stage.identities();
+    stage.of(&mut identities, 10, "GPU-1");
+    identities.keep(&[11].into(), &["u_a"].into());
+    assert_eq!(stage.of(&mut identities, 11, "GPU-1").as_deref(), Some("u_a"));
+    assert!(identities.cgroups(Process { pid: 10, start_time: 100 }).is_none());
+    identities.keep(&[11].into(), &[].into());
+    assert_eq!(stage.of(&mut identities, 11, "GPU-1"), None);
+}

@@ -1,0 +1,362 @@
+//! A node with shares and real processes, of which a test says what the driver counts.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write as _;
+use std::mem::offset_of;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_gpu::GpuProcess;
+use octavo_guard_abi::limits::Terms;
+use octavo_guard_abi::message::{Frame, Kind};
+use octavo_guard_abi::state::{Slot, State};
+use octavo_guard_abi::{SHARES, STATE_FILE};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::claims::{LiveShare, ShareNews};
+use crate::metrics::Metrics;
+use crate::node::ClaimRef;
+use crate::share_files::{self, LimitsFile, LiveWords};
+use crate::wall::WallKind;
+use crate::watchdog::judge::Judge;
+use crate::watchdog::proc::Proc;
+use crate::watchdog::tell::Tell;
+use crate::watchdog::truth::Lists;
+
+pub(super) const MIB: u64 = 1 << 20;
+const GPU: &str = "GPU-1";
+const GENERATION: u64 = 7;
+/// Time between looks.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// What people were told.
+#[derive(Default)]
+pub(super) struct Recorder(Mutex<Vec<String>>);
+
+impl Tell for Recorder {
+    fn share(&self, share: &LiveShare, news: ShareNews) {
+        let mut text = format!("{} {}", share.claim.name, news.reason);
+        if let Some((kind, is_true)) = news.condition {
+            write!(text, " {kind}={is_true}").unwrap();
+        }
+        write!(text, ": {}", news.message).unwrap();
+        self.0.lock().unwrap().push(text);
+    }
+
+    fn foreign(&self, gpu: &str, pids: &[u32]) {
+        let pids: Vec<_> = pids.iter().map(u32::to_string).collect();
+        self.0.lock().unwrap().push(format!("foreign {gpu}: {}", pids.join(" ")));
+    }
+
+    fn hanging(&self, is_hanging: bool) {
+        self.0.lock().unwrap().push(format!("hanging {is_hanging}"));
+    }
+}
+
+/// A process that is killed with the value; one of nobody where it is gone.
+pub(super) struct Program {
+    child: Option<Child>,
+    pid: u32,
+}
+
+impl Program {
+    /// A process that somebody else started.
+    pub(super) fn of(pid: u32) -> Self {
+        Self { child: None, pid }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(super) fn is_alive(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
+    }
+
+    /// Waits for its end; the signal that ended it.
+    pub(super) fn end(&mut self) -> Option<i32> {
+        self.child.as_mut()?.wait().unwrap().signal()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The node.
+pub(super) struct Stage {
+    folder: PathBuf,
+    /// Kept as long as the node.
+    temp: Option<TempDir>,
+    shares: Vec<LiveShare>,
+    teller: Arc<Recorder>,
+    registry: Registry,
+    metrics: Arc<Metrics>,
+    judge: Option<Judge>,
+    at: Duration,
+}
+
+impl Stage {
+    pub(super) fn new() -> Self {
+        let temp = tempfile::tempdir().unwrap();
+        let stage = Self { temp: Some(temp), ..Self::at(Path::new("")) };
+        let folder = stage.temp.as_ref().unwrap().path().to_owned();
+        fs::create_dir_all(folder.join("proc/self")).unwrap();
+        fs::write(folder.join("proc/self/cgroup"), "0::/agent\n").unwrap();
+        // Of this process nothing is made up: it plays the guards.
+        let own = std::process::id().to_string();
+        symlink(Path::new("/proc").join(&own), folder.join("proc").join(&own)).unwrap();
+        Self { folder, ..stage }
+    }
+
+    /// A node that another process made.
+    pub(super) fn at(folder: &Path) -> Self {
+        let mut registry = Registry::default();
+        let metrics = Arc::new(Metrics::new(&mut registry));
+        Self {
+            folder: folder.to_owned(),
+            temp: None,
+            shares: Vec::new(),
+            teller: Arc::default(),
+            registry,
+            metrics,
+            judge: None,
+            at: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn path(&self, path: &str) -> PathBuf {
+        self.folder.join(path)
+    }
+
+    /// Makes a share of a claim of this name.
+    pub(super) fn share(
+        &mut self,
+        name: &str,
+        mebibytes: u64,
+        overflow: OverflowPolicy,
+    ) -> LiveShare {
+        let share = self.known_share(name, mebibytes, overflow);
+        let terms =
+            Terms { generation: GENERATION, memory_bytes: share.memory_bytes, ..Terms::default() };
+        share_files::write(&share.folder, &terms).unwrap();
+        share
+    }
+
+    /// The same where its files are there.
+    pub(super) fn known_share(
+        &mut self,
+        name: &str,
+        mebibytes: u64,
+        overflow: OverflowPolicy,
+    ) -> LiveShare {
+        let share = LiveShare {
+            claim: ClaimRef {
+                namespace: "team".to_owned(),
+                name: name.to_owned(),
+                uid: format!("uid-{name}"),
+            },
+            pool: "node".to_owned(),
+            device: "gpu-0".to_owned(),
+            share_id: "s".to_owned(),
+            gpu_uuid: GPU.to_owned(),
+            folder: self.path(&format!("run/octavo/shares/uid-{name}_s")),
+            memory_bytes: mebibytes * MIB,
+            compute_milli_percent: 0,
+            overflow,
+            strictness: Strictness::Lenient,
+            class: ShareClass::Normal,
+            wall: Some(WallKind::Guard),
+            generation: GENERATION,
+        };
+        self.shares.push(share.clone());
+        share
+    }
+
+    /// Changes a share.
+    pub(super) fn set(&mut self, share: &LiveShare) {
+        let known = self.shares.iter_mut().find(|known| known.claim == share.claim).unwrap();
+        *known = share.clone();
+    }
+
+    /// Starts a process in a container with a share.
+    pub(super) fn program(&self, share: &LiveShare, cgroup: &str) -> Program {
+        let device = fs::metadata(&share.folder).unwrap().dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let (root, name) = (share.folder.display(), share.folder.file_name().unwrap().display());
+        let mounts = format!("36 35 {major}:{minor} {root} {SHARES}/{name} ro - tmpfs tmpfs rw\n");
+        self.start(cgroup, &mounts)
+    }
+
+    /// Starts a process that is of no container with a share.
+    pub(super) fn stranger(&self, cgroup: &str) -> Program {
+        self.start(cgroup, "")
+    }
+
+    /// A pid that nobody has.
+    pub(super) fn gone() -> Program {
+        Program::of(u32::MAX - 1)
+    }
+
+    fn start(&self, cgroup: &str, mounts: &str) -> Program {
+        let child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = child.id();
+        let (own, real) = (self.path(&format!("proc/{pid}")), format!("/proc/{pid}"));
+        fs::create_dir_all(&own).unwrap();
+        for part in ["stat", "task", "status", "ns"] {
+            symlink(Path::new(&real).join(part), own.join(part)).unwrap();
+        }
+        fs::write(own.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        fs::write(own.join("mountinfo"), mounts).unwrap();
+        let folder = self.path("cgroup").join(cgroup.trim_start_matches('/'));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("cgroup.freeze"), "0").unwrap();
+        let processes =
+            fs::OpenOptions::new().create(true).append(true).open(folder.join("cgroup.procs"));
+        writeln!(processes.unwrap(), "{pid}").unwrap();
+        Program { child: Some(child), pid }
+    }
+
+    /// What freezes a container, as it stands.
+    pub(super) fn frozen(&self, cgroup: &str) -> String {
+        let folder = self.path("cgroup").join(cgroup.trim_start_matches('/'));
+        fs::read_to_string(folder.join("cgroup.freeze")).unwrap()
+    }
+
+    /// Writes a process's slot, as its guard does.
+    pub(super) fn slot(share: &LiveShare, index: usize, program: &Program, mebibytes: u64) {
+        let proc = Proc::new("/proc".into());
+        let inside = proc.inside(program.pid).unwrap();
+        let at = offset_of!(State, slots) + index * size_of::<Slot>();
+        let file = fs::OpenOptions::new().write(true).open(share.folder.join(STATE_FILE)).unwrap();
+        for (offset, value) in [
+            (offset_of!(State, high), index as u64 + 1),
+            (at + offset_of!(Slot, pid), inside.pid),
+            (at + offset_of!(Slot, start_time), proc.stat(program.pid).unwrap().start_time),
+            (at + offset_of!(Slot, pid_namespace), inside.namespace.unwrap()),
+            (at + offset_of!(Slot, used_bytes), mebibytes * MIB),
+        ] {
+            file.write_all_at(&value.to_ne_bytes(), offset as u64).unwrap();
+        }
+    }
+
+    pub(super) fn judge(&mut self) -> &mut Judge {
+        self.judge.get_or_insert_with(|| {
+            let proc = Proc::new(self.folder.join("proc"));
+            let (metrics, teller) = (Arc::clone(&self.metrics), Arc::clone(&self.teller));
+            Judge::new("node", proc, &self.folder.join("cgroup"), metrics, teller)
+        })
+    }
+
+    /// Tells the judge which shares there are.
+    pub(super) fn adopt(&mut self) {
+        let shares = self.shares.clone();
+        self.judge().adopt(&shares);
+    }
+
+    /// Takes a share away, as the claims do: its files go afterwards.
+    pub(super) fn give_back(&mut self, share: &LiveShare) {
+        self.shares.retain(|known| known.claim != share.claim);
+        self.adopt();
+        fs::remove_dir_all(&share.folder).unwrap();
+    }
+
+    /// Another agent takes over.
+    pub(super) fn restart(&mut self) {
+        self.judge = None;
+        self.adopt();
+    }
+
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.at += time;
+    }
+
+    /// A look, at which the driver counts so many mebibytes for these.
+    pub(super) fn look(&mut self, counted: &[(&Program, u64)]) {
+        let processes = counted.iter().map(|(program, mebibytes)| GpuProcess {
+            pid: program.pid,
+            used_bytes: Some(mebibytes * MIB),
+        });
+        let lists: Lists = [(GPU.to_owned(), Ok(processes.collect()))].into();
+        self.at += INTERVAL;
+        let at = self.at;
+        self.judge().look(at, Some(&lists));
+    }
+
+    /// A look at which the driver does not answer.
+    pub(super) fn look_blind(&mut self) {
+        self.at += INTERVAL;
+        let at = self.at;
+        self.judge().look(at, None);
+    }
+
+    /// Looks until something is so.
+    pub(super) async fn look_until(&mut self, mut is_so: impl FnMut(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            self.look(&[]);
+            // Looks of a test are many in a moment: its clock stays.
+            self.at -= INTERVAL;
+            if is_so(self) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not in time");
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Sends a frame as a guard does.
+    pub(super) fn say(guard: &mut UnixStream, kind: Kind, value: u64, text: &str) {
+        guard.write_all(&Frame::new(kind, 0, value, text.as_bytes()).encode()).unwrap();
+    }
+
+    /// The words that the share's guards read.
+    pub(super) fn live(share: &LiveShare) -> LiveWords {
+        LimitsFile::open(&share.folder).unwrap().live().unwrap()
+    }
+
+    /// What people were told.
+    pub(super) fn told(&self) -> Vec<String> {
+        self.teller.0.lock().unwrap().clone()
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// A share's figure.
+    pub(super) fn metric(&self, name: &str, share: &LiveShare) -> Option<u64> {
+        self.figure(&format!("octavo_agent_share_{name}{{"), &share.claim.name, "")
+    }
+
+    /// How often something was done about a share's overflows.
+    pub(super) fn overflows(&self, action: &str, share: &LiveShare) -> Option<u64> {
+        let action = format!("action=\"{action}\"");
+        self.figure("octavo_agent_share_overflows_total{", &share.claim.name, &action)
+    }
+
+    fn figure(&self, start: &str, claim: &str, label: &str) -> Option<u64> {
+        let text = self.metrics();
+        let claim = format!("claim=\"{claim}\"");
+        let is_it =
+            |line: &&str| line.starts_with(start) && line.contains(&claim) && line.contains(label);
+        text.lines().find(is_it)?.rsplit(' ').next()?.parse().ok()
+    }
+}

@@ -1,0 +1,150 @@
+//! What the kernel says of a process.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::PathBuf;
+
+/// Longest file that is read of a process: it decides itself how many mounts it has.
+const LONGEST: u64 = 1 << 20;
+/// Flag of a thread that is ending (`PF_EXITING`).
+const EXITING: u64 = 4;
+
+/// The proc file system.
+#[derive(Clone, Debug)]
+pub(super) struct Proc {
+    root: PathBuf,
+}
+
+/// What counts of `/proc/<pid>/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    /// When it began, in clock ticks since boot.
+    pub(super) start_time: u64,
+    /// Whether the thread is ending.
+    pub(super) is_exiting: bool,
+}
+
+/// Where a process stands in the hierarchies that can freeze it; absent where it is at their root.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cgroups {
+    /// Path in the unified hierarchy.
+    pub(super) unified: Option<String>,
+    /// Path in the hierarchy of version 1's freezer.
+    pub(super) freezer: Option<String>,
+}
+
+/// A mount of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// Major and minor number of the file system.
+    pub(super) device: (u32, u32),
+    /// What of the file system is mounted.
+    pub(super) root: String,
+    /// Where.
+    pub(super) point: String,
+}
+
+/// A process as its own pid namespace knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inside {
+    /// Its pid.
+    pub(super) pid: u64,
+    /// Inode of the namespace, where it may be read.
+    pub(super) namespace: Option<u64>,
+}
+
+impl Proc {
+    /// The proc file system at a path.
+    pub(super) fn new(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// What counts of a process.
+    pub(super) fn stat(&self, pid: u32) -> io::Result<Stat> {
+        stat_of(&self.read(&format!("{pid}/stat"))?).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("/proc/{pid}/stat is not understood"),
+            )
+        })
+    }
+
+    /// Whether all threads of a process are ending: the first one alone may end while others go on.
+    pub(super) fn is_ending(&self, pid: u32) -> bool {
+        let Ok(threads) = fs::read_dir(self.root.join(format!("{pid}/task"))) else { return true };
+        threads.flatten().all(|thread| {
+            let thread = thread.file_name();
+            let stat = self.read(&format!("{pid}/task/{}/stat", thread.to_string_lossy()));
+            // One that is gone since has ended.
+            stat.map_or(true, |text| stat_of(&text).is_some_and(|stat| stat.is_exiting))
+        })
+    }
+
+    /// The cgroups of a process, or of this one for `self`.
+    pub(super) fn cgroups(&self, pid: &str) -> io::Result<Cgroups> {
+        Ok(cgroups_of(&self.read(&format!("{pid}/cgroup"))?))
+    }
+
+    /// The mounts of a process below a path that it sees.
+    pub(super) fn mounts(&self, pid: u32, below: &str) -> io::Result<Vec<Mount>> {
+        let text = self.read(&format!("{pid}/mountinfo"))?;
+        let mounts = text.lines().filter_map(mount_of);
+        Ok(mounts.filter(|mount| mount.point.starts_with(below)).collect())
+    }
+
+    /// A process as its own pid namespace knows it.
+    pub(super) fn inside(&self, pid: u32) -> Option<Inside> {
+        let status = self.read(&format!("{pid}/status")).ok()?;
+        let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        let link = fs::read_link(self.root.join(format!("{pid}/ns/pid"))).ok();
+        let namespace = link
+            .and_then(|link| link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?.parse().ok());
+        Some(Inside { pid: pids.split_whitespace().next_back()?.parse().ok()?, namespace })
+    }
+
+    fn read(&self, path: &str) -> io::Result<String> {
+        let mut bytes = Vec::new();
+        File::open(self.root.join(path))?.take(LONGEST).read_to_end(&mut bytes)?;
+        // A process names itself as it likes.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// Reads a line of `stat`; the name in parentheses may contain anything.
+fn stat_of(text: &str) -> Option<Stat> {
+    let (_, fields) = text.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace();
+    // Fields 9 and 22 of the manual, of which the first after the name is the third.
+    let flags: u64 = fields.nth(6)?.parse().ok()?;
+    let start_time = fields.nth(12)?.parse().ok()?;
+    Some(Stat { start_time, is_exiting: flags & EXITING != 0 })
+}
+
+fn cgroups_of(text: &str) -> Cgroups {
+    let mut cgroups = Cgroups::default();
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
+        else {
+            continue;
+        };
+        let path = (path != "/").then(|| path.to_owned());
+        if controllers.is_empty() {
+            cgroups.unified = path;
+        } else if controllers.split(',').any(|controller| controller == "freezer") {
+            cgroups.freezer = path;
+        }
+    }
+    cgroups
+}
+
+fn mount_of(line: &str) -> Option<Mount> {
+    let mut fields = line.split(' ');
+    let (major, minor) = fields.nth(2)?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let (root, point) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+    Some(Mount { device, root, point })
+}
+
+#[cfg(test)]
+mod tests;

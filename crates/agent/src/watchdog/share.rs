@@ -1,0 +1,355 @@
+//! One share that is watched: its files, its socket, and what is remembered of it from look to look.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_guard_abi::LIMITS_FILE;
+use octavo_guard_abi::state::SlotCopy;
+use tokio::sync::Semaphore;
+
+use super::decision::{Action, Course, Harm, News, Process, ProcessUse, Sample};
+use super::files::{self, Copy, StateFile};
+use super::freezer::Freezer;
+use super::heard::{Heard, Report};
+use super::identity::Owned;
+use super::proc::{Inside, Proc};
+use super::socket::Door;
+use crate::claims::LiveShare;
+use crate::metrics::{ShareFigures, ShareLabels};
+use crate::share_files::LimitsFile;
+use crate::wall::WallKind;
+
+/// Looks in a row that find no state file before that is damage: an administrator's `touch` is not.
+const GONE_LOOKS: u32 = 5;
+/// Looks in a row that may find no files: a claim that is just being prepared has none yet.
+const QUIET_LOOKS: u32 = 10;
+/// How often it is looked whether the share's files are in their place, and how soon what was not there.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Looks of which the one that finds the least untracked counts. Processes allocate and free between the driver's
+/// count and ours of the slots: taken at its word, one such moment would refuse what fits.
+const UNTRACKED_LOOKS: usize = 3;
+/// How often functions that the guards do not know are told of.
+const NAMES_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A share that is watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    /// What the claims say of it.
+    pub(super) share: LiveShare,
+    /// What its guards say.
+    pub(super) heard: Arc<Heard>,
+    /// Where it is in metrics.
+    pub(super) labels: ShareLabels,
+    open: Option<Open>,
+    door: Option<Door>,
+    checked: Option<Duration>,
+    tampered: Option<u64>,
+    gone_looks: u32,
+    failures: u32,
+    names: BTreeMap<String, bool>,
+    names_told: Option<Duration>,
+    peak: u64,
+    /// Bytes in the slots before the driver was asked.
+    before: u64,
+    untracked: VecDeque<u64>,
+    complaint: Option<String>,
+}
+
+/// What is there once the share's files are.
+#[derive(Debug)]
+struct Open {
+    limits: LimitsFile,
+    limits_id: Option<(u64, u64)>,
+    state: Option<StateFile>,
+    course: Course,
+    /// What an agent before this one did and people are to be told again.
+    inherited: Option<News>,
+}
+
+/// A process on the share's GPU, with what the driver says of it.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Whose it is.
+    pub(super) owned: Owned,
+    /// Bytes as the driver counts them.
+    pub(super) driver_bytes: Option<u64>,
+}
+
+/// What a look at a share came to.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// What is to be done.
+    pub(super) actions: Vec<Action>,
+    /// For the metrics; `None` where the share cannot be judged.
+    pub(super) figures: Option<ShareFigures>,
+    /// What its guards said.
+    pub(super) report: Report,
+    /// Functions that people should know of, and whether they were refused.
+    pub(super) names: BTreeMap<String, bool>,
+}
+
+impl Watched {
+    /// Begins to watch a share.
+    pub(super) fn new(share: LiveShare, node: &str) -> Self {
+        let labels = ShareLabels {
+            node: node.to_owned(),
+            namespace: share.claim.namespace.clone(),
+            claim: share.claim.name.clone(),
+            share: share.share_id.clone(),
+            device: share.device.clone(),
+            gpu: share.gpu_uuid.clone(),
+        };
+        Self {
+            share,
+            heard: Arc::default(),
+            labels,
+            open: None,
+            door: None,
+            checked: None,
+            failures: 0,
+            tampered: None,
+            gone_looks: 0,
+            names: BTreeMap::new(),
+            names_told: None,
+            peak: 0,
+            before: 0,
+            untracked: VecDeque::new(),
+            complaint: None,
+        }
+    }
+
+    /// Whether anything holds the share, so that there is something to watch.
+    pub(super) fn has_wall(&self) -> bool {
+        matches!(self.share.wall, Some(WallKind::Guard | WallKind::Driver))
+    }
+
+    /// Sees to it that the share's socket is there, and that its files are those that are open.
+    pub(super) fn keep(&mut self, at: Duration, proc: &Proc, room: &Arc<Semaphore>) {
+        let interval = if self.door.is_some() { CHECK_INTERVAL } else { RETRY_INTERVAL };
+        if self.checked.is_some_and(|checked| at < checked + interval) {
+            return;
+        }
+        self.checked = Some(at);
+        if self.open.as_ref().is_some_and(|open| open.limits_id != identity(&self.share.folder)) {
+            self.open = None;
+        }
+        if self.door.as_ref().is_some_and(Door::is_in_place) {
+            return;
+        }
+        let (heard, room) = (Arc::clone(&self.heard), Arc::clone(room));
+        match Door::open(&self.share.folder, heard, proc.clone(), room) {
+            Ok(door) => {
+                (self.door, self.failures) = (Some(door), 0);
+                crate::crash::point("watchdog.listening");
+            }
+            Err(error) => self.fail("its socket cannot be made", &error),
+        }
+    }
+
+    /// Looks at the slots before the driver is asked: what was freed meanwhile was there when it counted.
+    pub(super) fn look_ahead(&mut self, copy: &mut Copy) {
+        let state = self.open.as_ref().and_then(|open| open.state.as_ref());
+        let slots = state.map(|state| state.slots(copy));
+        self.before = slots.and_then(Result::ok).map_or(0, |slots| files::bytes(&slots));
+    }
+
+    /// Looks at the share with the processes that it has on its GPU; `None` where the driver told nothing.
+    pub(super) fn look(
+        &mut self,
+        at: Duration,
+        found: Option<&[Found]>,
+        proc: &Proc,
+        copy: &mut Copy,
+    ) -> Seen {
+        let report = self.heard.report();
+        self.tampered = report.tampered;
+        let names = self.take_names(at, &report);
+        let mut seen = Seen { report, names, ..Seen::default() };
+        if let Err(error) = self.ensure_open() {
+            self.fail("its files cannot be used", &error);
+            return seen;
+        }
+        let limit_bytes = self.share.memory_bytes;
+        let Some(slots) = self.slots(copy) else { return seen };
+        let Some(open) = &mut self.open else { return seen };
+        let processes = found.map(|found| uses(found, slots.as_deref().unwrap_or(&[])));
+        let in_slots = slots.as_deref().map(files::bytes).map_err(|harm| *harm);
+        let used = in_slots.unwrap_or(0);
+        let slots_bytes = in_slots.map(|bytes| bytes.max(self.before));
+        let mut sample = Sample { at, limit_bytes, processes, slots_bytes };
+        if sample.driver_bytes().is_some_and(|bytes| bytes > limit_bytes)
+            && let Some(processes) = &mut sample.processes
+        {
+            for used in processes {
+                used.is_ending = proc.is_ending(used.process.pid);
+            }
+        }
+        let inherited = open.inherited.take().map(Action::Tell);
+        seen.actions = inherited.into_iter().chain(open.course.step(&sample)).collect();
+        let (driver, untracked) = match (sample.driver_bytes(), sample.untracked_bytes()) {
+            (Some(driver), Some(untracked)) => (driver, least(&mut self.untracked, untracked)),
+            // What was known goes on to hold.
+            _ => {
+                open.limits.live().map_or((0, 0), |live| (live.driver_bytes, live.untracked_bytes))
+            }
+        };
+        let written = open
+            .limits
+            .set_untracked(untracked, driver)
+            // Also where it stands so by our memory: somebody may have written the file anew.
+            .and_then(|()| open.limits.set_gate(open.course.gate()));
+        let gate = open.course.gate() as u32;
+        crate::crash::point("watchdog.told-guards");
+        if let Err(error) = written {
+            self.complain("its limits cannot be written", &error);
+        }
+        self.peak = self.peak.max(used).max(driver);
+        let processes = sample.processes.map_or(0, |processes| processes.len() as u64);
+        let peak = self.peak;
+        seen.figures = Some(ShareFigures {
+            limit: limit_bytes,
+            used,
+            driver,
+            untracked,
+            peak,
+            processes,
+            gate,
+        });
+        seen
+    }
+
+    /// Notes that processes could not be frozen.
+    pub(super) fn not_frozen(&mut self, processes: &[Process]) {
+        if let Some(open) = &mut self.open {
+            open.course.not_frozen(processes);
+        }
+    }
+
+    /// Notes that not everything that was frozen could be let go on.
+    pub(super) fn not_thawed(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.course.not_thawed();
+        }
+    }
+
+    /// Notes that something failed that may do so for a while.
+    fn fail(&mut self, what: &str, error: &io::Error) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures > QUIET_LOOKS {
+            self.complain(what, error);
+        }
+    }
+
+    /// Says once in the log what is wrong, until something else is.
+    pub(super) fn complain(&mut self, what: &str, error: &dyn Display) {
+        let complaint = format!("{what}: {error}");
+        if self.complaint.as_ref() != Some(&complaint) {
+            let (claim, share) = (&self.share.claim, &self.share.share_id);
+            tracing::warn!(%claim, share, "a share cannot be watched as it should: {complaint}");
+            self.complaint = Some(complaint);
+        }
+    }
+
+    fn ensure_open(&mut self) -> io::Result<()> {
+        if self.open.is_some() {
+            return Ok(());
+        }
+        let folder = &self.share.folder;
+        let limits_id = identity(folder);
+        let limits = LimitsFile::open(folder)?;
+        let terms = limits
+            .terms()
+            .map_err(|damage| io::Error::other(format!("{LIMITS_FILE} is damaged ({damage:?})")))?;
+        let state = match self.share.wall {
+            Some(WallKind::Guard) => match StateFile::open(folder, terms.generation) {
+                Ok(state) => Some(state),
+                Err(error) if self.gone_looks < GONE_LOOKS => {
+                    self.gone_looks += 1;
+                    return Err(error);
+                }
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        let live = limits.live()?;
+        self.untracked = [live.untracked_bytes].into();
+        let course = Course::new(self.share.overflow, live.gate, Freezer::has_frozen(folder));
+        let inherited = course.inherited(live.driver_bytes);
+        self.open = Some(Open { limits, limits_id, state, course, inherited });
+        Ok(())
+    }
+
+    /// The share's slots, or what is wrong with them; `None` where it is too early to say.
+    fn slots(&mut self, copy: &mut Copy) -> Option<Result<Vec<SlotCopy>, Harm>> {
+        if let Some(value) = self.tampered {
+            return Some(Err(Harm::Reported(value)));
+        }
+        if self.share.wall != Some(WallKind::Guard) {
+            return Some(Ok(Vec::new()));
+        }
+        let state = self.open.as_ref().and_then(|open| open.state.as_ref());
+        let slots = state.map_or(Err(Harm::Gone), |state| state.slots(copy));
+        if slots == Err(Harm::Gone) {
+            self.gone_looks = self.gone_looks.saturating_add(1);
+            // Somebody may just be making it anew.
+            return (self.gone_looks > GONE_LOOKS).then_some(slots);
+        }
+        self.gone_looks = 0;
+        Some(slots)
+    }
+
+    /// Functions that are to be told of now.
+    fn take_names(&mut self, at: Duration, report: &Report) -> BTreeMap<String, bool> {
+        self.names.extend(report.names.clone());
+        let is_due = self.names_told.is_none_or(|told| at >= told + NAMES_INTERVAL);
+        if self.names.is_empty() || !is_due {
+            return BTreeMap::new();
+        }
+        self.names_told = Some(at);
+        std::mem::take(&mut self.names)
+    }
+}
+
+/// Which file a share's limits are now.
+fn identity(folder: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(folder.join(LIMITS_FILE)).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// The least of the last numbers, of which this is the newest.
+fn least(last: &mut VecDeque<u64>, newest: u64) -> u64 {
+    last.push_back(newest);
+    while last.len() > UNTRACKED_LOOKS {
+        last.pop_front();
+    }
+    last.iter().copied().min().unwrap_or(newest)
+}
+
+/// What each process has, with what its slot says.
+fn uses(found: &[Found], slots: &[SlotCopy]) -> Vec<ProcessUse> {
+    let uses = found.iter().map(|found| {
+        let process = found.owned.process;
+        let own = slots.iter().filter(|slot| is_of(slot, process, found.owned.inside));
+        let slot_bytes = own.map(|slot| slot.used_bytes).reduce(u64::saturating_add);
+        ProcessUse { process, driver_bytes: found.driver_bytes, slot_bytes, is_ending: false }
+    });
+    uses.collect()
+}
+
+/// Whether a slot is a process's, as the slot says.
+fn is_of(slot: &SlotCopy, process: Process, inside: Option<Inside>) -> bool {
+    inside.is_some_and(|inside| {
+        let is_namespace = inside.namespace.is_none_or(|known| known == slot.pid_namespace);
+        slot.pid == inside.pid && slot.start_time == process.start_time && is_namespace
+    })
+}
+
+#[cfg(test)]
+mod tests;

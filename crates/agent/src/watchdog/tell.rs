@@ -1,0 +1,166 @@
+//! Tells people: events of the claim and a condition through the claims' own reports, events of the pods that
+//! use the claim, and of the node. Never in the way of a look: events go to a worker, and what it has no room
+//! for is lost, as events are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::{Api, Client};
+use octavo_kube_io::events::{self, Events, Tone};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::claims::{Claims, LiveShare, ShareNews};
+use crate::node::ClaimRef;
+
+/// News that may wait; more is lost.
+const QUEUE: usize = 64;
+/// How long the API server may take for one.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Pods of a claim that are told.
+const MOST_PODS: usize = 16;
+/// Pids that are named in an event.
+const MOST_PIDS: usize = 16;
+
+/// Takes news; must not block.
+pub(super) trait Tell: Send + Sync {
+    /// Something was found of a share.
+    fn share(&self, share: &LiveShare, news: ShareNews);
+    /// Processes are on a GPU with shares and of no share.
+    fn foreign(&self, gpu: &str, pids: &[u32]);
+    /// The driver does not answer, or answers again.
+    fn hanging(&self, is_hanging: bool);
+}
+
+/// Tells the API server, through a [`Worker`].
+pub(super) struct Teller {
+    claims: Claims,
+    queue: mpsc::Sender<Message>,
+}
+
+/// Sends what a [`Teller`] was given; ends with it.
+pub(super) struct Worker {
+    client: Client,
+    node: String,
+    events: Events,
+    queue: mpsc::Receiver<Message>,
+}
+
+enum Message {
+    Pods { claim: ClaimRef, reason: &'static str, tone: Tone, note: String },
+    Node { reason: &'static str, tone: Tone, note: String },
+}
+
+impl Teller {
+    /// A teller, and the worker that somebody must run.
+    pub(super) fn new(
+        claims: Claims,
+        client: Client,
+        node: String,
+        events: Events,
+    ) -> (Arc<Self>, Worker) {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        let teller = Self { claims, queue: sender };
+        (Arc::new(teller), Worker { client, node, events, queue })
+    }
+
+    fn send(&self, message: Message) {
+        if let Err(error) = self.queue.try_send(message) {
+            tracing::debug!(%error, "news of a share was dropped");
+        }
+    }
+}
+
+impl Tell for Teller {
+    fn share(&self, share: &LiveShare, news: ShareNews) {
+        let is_good = news.condition == Some((octavo_api::names::CONDITION_OVERFLOW, false));
+        let tone = if is_good { Tone::Normal } else { Tone::Warning };
+        let (claim, reason, note) = (share.claim.clone(), news.reason, news.message.clone());
+        tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
+        self.send(Message::Pods { claim, reason, tone, note });
+        self.claims.tell_of_share(&share.claim.uid, &share.share_id, news);
+    }
+
+    fn foreign(&self, gpu: &str, pids: &[u32]) {
+        let named: Vec<_> = pids.iter().take(MOST_PIDS).map(u32::to_string).collect();
+        let more = if pids.len() > MOST_PIDS { ", ..." } else { "" };
+        let note = format!(
+            "processes are on {gpu}, which is given in shares, and are of no container with a share: pid {}{more}; \
+             what they have is missing to the shares",
+            named.join(", ")
+        );
+        tracing::warn!("{note}");
+        self.send(Message::Node { reason: "ForeignProcess", tone: Tone::Warning, note });
+    }
+
+    fn hanging(&self, is_hanging: bool) {
+        let (reason, tone, note) = if is_hanging {
+            let note = "the driver does not answer which processes are on the GPUs: what goes round the guard is \
+                        not seen meanwhile; see the kernel's log (dmesg) for what the GPU does";
+            ("GpuDriverHangs", Tone::Warning, note)
+        } else {
+            (
+                "GpuDriverAnswers",
+                Tone::Normal,
+                "the driver answers again which processes are on the GPUs",
+            )
+        };
+        tracing::warn!("{note}");
+        self.send(Message::Node { reason, tone, note: note.to_owned() });
+    }
+}
+
+impl Worker {
+    /// Sends until the teller is gone.
+    pub(super) async fn run(mut self) {
+        while let Some(message) = self.queue.recv().await {
+            if timeout(DEADLINE, self.tell(message)).await.is_err() {
+                tracing::debug!("telling of a share took too long");
+            }
+        }
+    }
+
+    async fn tell(&self, message: Message) {
+        match message {
+            Message::Node { reason, tone, note } => {
+                let node = events::node(&self.node);
+                self.events.record(&node, tone, reason, "Watch", &note).await;
+            }
+            Message::Pods { claim, reason, tone, note } => {
+                for pod in self.pods(&claim).await {
+                    self.events.record(&pod, tone, reason, "Watch", &note).await;
+                }
+            }
+        }
+    }
+
+    /// The pods for which a claim is reserved.
+    async fn pods(&self, claim: &ClaimRef) -> Vec<ObjectReference> {
+        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
+        let object = match api.get_opt(&claim.name).await {
+            Ok(object) => object,
+            Err(error) => {
+                tracing::debug!(%claim, %error, "cannot read which pods use a claim");
+                None
+            }
+        };
+        let object = object.filter(|object| object.metadata.uid.as_ref() == Some(&claim.uid));
+        let status = object.and_then(|object| object.status).unwrap_or_default();
+        let reserved = status.reserved_for.unwrap_or_default().into_iter();
+        let pods = reserved.filter(|consumer| consumer.resource == "pods").take(MOST_PODS);
+        let pods = pods.map(|consumer| ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(claim.namespace.clone()),
+            name: Some(consumer.name),
+            uid: Some(consumer.uid),
+            ..ObjectReference::default()
+        });
+        pods.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_gpu::{
+    Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess, UnreadableGpu,
+};
+use octavo_guard_abi::SOCKET_FILE;
+use octavo_guard_abi::limits::{Gate, Terms};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::TaskTracker;
+
+use super::{Parts, Tell, Watch};
+use crate::claims::{LiveShare, ShareNews};
+use crate::metrics::Metrics;
+use crate::monitor::{OpenDriver, Snapshot};
+use crate::node::ClaimRef;
+use crate::share_files::{self, LimitsFile};
+use crate::wall::WallKind;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A driver that counts what a test says, and how often it is asked.
+#[derive(Default)]
+struct CountingDriver {
+    lists: Mutex<BTreeMap<String, Vec<GpuProcess>>>,
+    asked: AtomicUsize,
+}
+
+impl Driver for CountingDriver {
+    fn versions(&self) -> Result<DriverVersions, DriverError> {
+        Err(DriverError::NotFound { call: "none" })
+    }
+
+    fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
+        Ok(Vec::new())
+    }
+
+    fn health(&self, _: &str) -> Result<GpuHealth, DriverError> {
+        Err(DriverError::NotFound { call: "none" })
+    }
+
+    fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {
+        Err(DriverError::NotFound { call: "none" })
+    }
+
+    fn processes(&self, uuid: &str) -> Result<Vec<GpuProcess>, DriverError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Ok(self.lists.lock().unwrap().get(uuid).cloned().unwrap_or_default())
+    }
+}
+
+struct Silent;
+
+impl Tell for Silent {
+    fn share(&self, _: &LiveShare, _: ShareNews) {}
+
+    fn foreign(&self, _: &str, _: &[u32]) {}
+
+    fn hanging(&self, _: bool) {}
+}
+
+/// A watch that runs, with what it watches.
+struct Stage {
+    folder: TempDir,
+    driver: Arc<CountingDriver>,
+    shares: watch::Sender<Arc<[LiveShare]>>,
+    snapshots: watch::Sender<Snapshot>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Stage {
+    fn start() -> Self {
+        let driver = Arc::<CountingDriver>::default();
+        let open: Arc<dyn Driver> = driver.clone();
+        let snapshot = Snapshot { driver: OpenDriver::of(&open), ..Snapshot::default() };
+        let (snapshots, seen) = watch::channel(snapshot);
+        let shares = watch::Sender::new(Arc::default());
+        let parts = Parts {
+            node: "node".to_owned(),
+            cgroup_root: PathBuf::from("/sys/fs/cgroup"),
+            interval: Duration::from_millis(20),
+            shares: shares.subscribe(),
+            snapshots: seen,
+            metrics: Arc::new(Metrics::new(&mut Registry::default())),
+            tell: Arc::new(Silent),
+            tasks: TaskTracker::new(),
+        };
+        let task = tokio::spawn(Watch::new(parts).run());
+        Self { folder: tempfile::tempdir().unwrap(), driver, shares, snapshots, task }
+    }
+
+    fn share(&self) -> LiveShare {
+        let share = LiveShare {
+            claim: ClaimRef {
+                namespace: "team".to_owned(),
+                name: "a".to_owned(),
+                uid: "uid".to_owned(),
+            },
+            pool: "node".to_owned(),
+            device: "gpu-0".to_owned(),
+            share_id: "s".to_owned(),
+            gpu_uuid: "GPU-1".to_owned(),
+            folder: self.folder.path().join("uid_s"),
+            memory_bytes: 1 << 30,
+            compute_milli_percent: 0,
+            overflow: OverflowPolicy::Hold,
+            strictness: Strictness::Lenient,
+            class: ShareClass::Normal,
+            wall: Some(WallKind::Guard),
+            generation: 1,
+        };
+        let terms = Terms { generation: 1, memory_bytes: share.memory_bytes, ..Terms::default() };
+        share_files::write(&share.folder, &terms).unwrap();
+        share
+    }
+
+    fn asked(&self) -> usize {
+        self.driver.asked.load(Ordering::SeqCst)
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
+    let stage = Stage::start();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(stage.asked(), 0);
+    let share = stage.share();
+    stage.shares.send_replace([share.clone()].into());
+    until("looks", || stage.asked() > 3).await;
+    assert!(share.folder.join(SOCKET_FILE).exists());
+    stage.shares.send_replace(Arc::default());
+    // A share is taken away between two looks, so there is none after it that asks; one may be under way.
+    sleep(Duration::from_millis(100)).await;
+    let asked = stage.asked();
+    sleep(Duration::from_millis(200)).await;
+    assert_eq!(stage.asked(), asked);
+    fs::remove_dir_all(&share.folder).unwrap();
+    // The next share of the same name begins anew.
+    let share = stage.share();
+    stage.shares.send_replace([share.clone()].into());
+    until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_is_closed_is_waited_for() {
+    let stage = Stage::start();
+    stage.snapshots.send_replace(Snapshot::default());
+    let share = stage.share();
+    stage.shares.send_replace([share.clone()].into());
+    until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
+    assert_eq!(stage.asked(), 0);
+    let open: Arc<dyn Driver> = stage.driver.clone();
+    stage.snapshots.send_replace(Snapshot { driver: OpenDriver::of(&open), ..Snapshot::default() });
+    until("looks", || stage.asked() > 0).await;
+}
+
+#[tokio::test]
+async fn this_process_is_found_by_its_connection_and_its_share_is_held() {
+    use std::io::Write as _;
+    let stage = Stage::start();
+    let share = stage.share();
+    let process = GpuProcess { pid: std::process::id(), used_bytes: Some(2 << 30) };
+    stage.driver.lists.lock().unwrap().insert("GPU-1".to_owned(), vec![process]);
+    stage.shares.send_replace([share.clone()].into());
+    until("looks", || stage.asked() > 3).await;
+    let gate = || LimitsFile::open(&share.folder).unwrap().live().unwrap().gate;
+    assert_eq!(gate(), Gate::Open, "it is nobody's");
+    let mut guard =
+        std::os::unix::net::UnixStream::connect(share.folder.join(SOCKET_FILE)).unwrap();
+    let hello =
+        octavo_guard_abi::message::Frame::new(octavo_guard_abi::message::Kind::Hello, 0, 1, b"");
+    guard.write_all(&hello.encode()).unwrap();
+    until("a held gate", || gate() == Gate::Held).await;
+    stage.driver.lists.lock().unwrap().clear();
+    until("an open gate", || gate() == Gate::Open).await;
+}
+
+#[tokio::test]
+async fn the_watch_ends_with_the_claims() {
+    let stage = Stage::start();
+    drop(stage.shares);
+    tokio::time::timeout(DEADLINE, stage.task).await.unwrap().unwrap();
+}

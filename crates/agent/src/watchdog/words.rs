@@ -1,0 +1,66 @@
+//! What people are told, in words.
+
+use std::collections::BTreeMap;
+
+use super::decision::{Harm, News, Response};
+use crate::claims::{LiveShare, ShareNews};
+
+/// Words about what happened to a share.
+pub(super) fn words(news: &News, share: &LiveShare) -> String {
+    let of = format!("share {} of {}", share.share_id, share.device);
+    match news {
+        News::Overflow { driver_bytes, response } => {
+            let done = match response {
+                Response::Reported => "its policy is to report it and to do nothing",
+                Response::Held => "its launches and allocations wait until it has less",
+                Response::Frozen => {
+                    "its containers are frozen until it has less; delete the pod to end it"
+                }
+                Response::Killed => "processes with memory that Octavo did not admit are killed",
+            };
+            let (has, may) = (mebibytes(*driver_bytes), mebibytes(share.memory_bytes));
+            format!("the driver counts {has} for {of}, which may have {may}: {done}")
+        }
+        News::StillFenced => format!(
+            "{of} is fenced since its ledger was changed: its containers can neither allocate nor launch any more; \
+             delete the pod, and look at what it runs"
+        ),
+        News::Within => format!("{of} has no more memory than it may, again"),
+        News::Tampered(harm) => {
+            let harm = match harm {
+                Harm::Gone => "is gone".to_owned(),
+                Harm::Damaged(damage) => format!("was changed ({damage:?})"),
+                Harm::Reported(value) => {
+                    format!("was changed, as one of its own guards says (code {value})")
+                }
+            };
+            format!(
+                "the ledger of {of} {harm}: its containers can neither allocate nor launch any more; \
+                 delete the pod, and look at what it runs"
+            )
+        }
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// News of functions that the guards of a share do not know.
+pub(super) fn unknown(share: &LiveShare, names: &BTreeMap<String, bool>) -> ShareNews {
+    let named = |(name, is_refused): (&String, &bool)| {
+        format!("{name} ({})", if *is_refused { "refused" } else { "let through" })
+    };
+    let names: Vec<_> = names.iter().map(named).collect();
+    let message = format!(
+        "containers of share {} of {} use driver functions that this version of Octavo does not know: {}; what \
+         they allocate is seen by the driver's count only. Update Octavo, or set strictness: Strict",
+        share.share_id,
+        share.device,
+        names.join(", ")
+    );
+    ShareNews { reason: "UnknownDriverFunction", message, condition: None }
+}
+
+#[cfg(test)]
+mod tests;

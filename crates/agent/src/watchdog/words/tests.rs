@@ -1,0 +1,44 @@
+use std::path::PathBuf;
+
+use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_guard_abi::state::Damage;
+
+use super::{Harm, LiveShare, News, Response, unknown, words};
+use crate::node::ClaimRef;
+
+#[test]
+fn people_are_told_what_happened_and_what_to_do() {
+    let share = LiveShare {
+        claim: ClaimRef { namespace: "team".into(), name: "train".into(), uid: "u".into() },
+        pool: "node".to_owned(),
+        device: "gpu-3".to_owned(),
+        share_id: "s-1".to_owned(),
+        gpu_uuid: "GPU-1".to_owned(),
+        folder: PathBuf::from("/run/octavo/shares/u_s-1"),
+        memory_bytes: 20 << 30,
+        compute_milli_percent: 0,
+        overflow: OverflowPolicy::Freeze,
+        strictness: Strictness::Lenient,
+        class: ShareClass::Normal,
+        wall: None,
+        generation: 1,
+    };
+    let overflow = News::Overflow { driver_bytes: 23 << 30, response: Response::Frozen };
+    assert_eq!(
+        words(&overflow, &share),
+        "the driver counts 23552 MiB for share s-1 of gpu-3, which may have 20480 MiB: its containers are \
+         frozen until it has less; delete the pod to end it"
+    );
+    for (harm, part) in [
+        (Harm::Gone, "the ledger of share s-1 of gpu-3 is gone:"),
+        (Harm::Damaged(Damage::Magic), "was changed (Magic)"),
+        (Harm::Reported(2), "as one of its own guards says (code 2)"),
+    ] {
+        let told = words(&News::Tampered(harm), &share);
+        assert!(told.contains(part) && told.contains("delete the pod"), "{told}");
+    }
+    let names = [("cuA".to_owned(), true), ("cuB".to_owned(), false)].into();
+    let news = unknown(&share, &names);
+    assert!(news.message.contains("cuA (refused), cuB (let through)"), "{}", news.message);
+    assert_eq!((news.reason, news.condition), ("UnknownDriverFunction", None));
+}

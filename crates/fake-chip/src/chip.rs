@@ -1,0 +1,160 @@
+//! Looking at a chip without using it.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::file::{self, Byte, Map};
+use crate::layout::{Block, Slot};
+use crate::member::Member;
+use crate::process::Process;
+
+/// How a chip's time passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// Stands still until somebody waits, then jumps to what is waited for: nobody sleeps, and
+    /// the same program takes the same time on every machine.
+    #[default]
+    Virtual,
+    /// The host's: work takes as long as it says, and who waits sleeps.
+    Wall,
+}
+
+/// A chip, opened.
+#[derive(Debug)]
+pub struct Chip {
+    pub(crate) file: File,
+    pub(crate) map: Map,
+    pub(crate) clock: Clock,
+}
+
+impl Chip {
+    /// Where the chip of the GPU with that minor lies, in the folder of its machine.
+    pub fn path(folder: &Path, minor: u32) -> PathBuf {
+        folder.join("chip").join(minor.to_string())
+    }
+
+    /// Opens the chip and makes it where there is none. `capacity` is the memory in bytes that
+    /// processes can have.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be made or mapped, or is of another version.
+    pub fn open(folder: &Path, minor: u32, capacity: u64, clock: Clock) -> io::Result<Self> {
+        let (file, map) = file::open(&Self::path(folder, minor), capacity)?;
+        Ok(Self { file, map, clock })
+    }
+
+    /// Opens the chip if somebody has used it already.
+    ///
+    /// # Errors
+    ///
+    /// There is none ([`io::ErrorKind::NotFound`]), or it cannot be mapped or is of another version.
+    pub fn existing(folder: &Path, minor: u32, clock: Clock) -> io::Result<Self> {
+        let (file, map) = file::open_existing(&Self::path(folder, minor))?;
+        Ok(Self { file, map, clock })
+    }
+
+    /// Takes a slot for this process.
+    ///
+    /// # Errors
+    ///
+    /// All slots are taken, or the file cannot be locked.
+    pub fn join(self) -> io::Result<Member> {
+        Member::join(self)
+    }
+
+    /// Memory in bytes that processes can have.
+    pub fn capacity(&self) -> u64 {
+        self.map.header.capacity.load(Relaxed)
+    }
+
+    /// Memory in bytes that living processes have.
+    pub fn used(&self) -> u64 {
+        let slots: u64 = self.living().map(|(_, slot)| slot.used.load(Relaxed)).sum();
+        let blocks: u64 = self.living_blocks().map(|(_, block)| block.bytes.load(Relaxed)).sum();
+        slots + blocks
+    }
+
+    /// The living processes that have contexts.
+    pub fn processes(&self) -> Vec<Process> {
+        let with_contexts = self.living().filter(|(_, slot)| slot.contexts.load(Relaxed) > 0);
+        with_contexts.map(|(index, slot)| self.process(index, slot)).collect()
+    }
+
+    /// The chip's clock in nanoseconds.
+    pub fn now(&self) -> u64 {
+        match self.clock {
+            Clock::Virtual => self.map.header.now.load(Relaxed),
+            Clock::Wall => wall_clock(),
+        }
+    }
+
+    /// Nanoseconds of the chip's clock in which there was work, up to now.
+    pub fn busy(&self) -> u64 {
+        let header = &self.map.header;
+        let since = self.now().saturating_sub(header.served_until.load(Relaxed));
+        let left: u64 = self.living().map(|(_, slot)| backlog(slot)).fold(0, u64::saturating_add);
+        header.busy.load(Relaxed) + since.min(left)
+    }
+
+    /// Whether there is work.
+    pub fn is_busy(&self) -> bool {
+        self.living().any(|(_, slot)| backlog(slot) > 0)
+    }
+
+    fn process(&self, index: usize, slot: &Slot) -> Process {
+        let owner = u32::try_from(index + 1).unwrap_or(0);
+        let blocks = self.living_blocks().filter(|(_, b)| b.owner.load(Relaxed) == owner);
+        let shared: u64 = blocks.map(|(_, block)| block.bytes.load(Relaxed)).sum();
+        Process {
+            pid: slot.pid.load(Relaxed),
+            namespace: slot.namespace.load(Relaxed),
+            started: slot.started.load(Relaxed),
+            contexts: slot.contexts.load(Relaxed),
+            used: slot.used.load(Relaxed) + shared,
+            served: slot.served.load(Relaxed) + self.gain(slot),
+            is_busy: backlog(slot) > 0,
+        }
+    }
+
+    /// Work of a process that is done but not accounted for yet.
+    fn gain(&self, slot: &Slot) -> u64 {
+        let since = self.now().saturating_sub(self.map.header.served_until.load(Relaxed));
+        let sharers = self.living().filter(|(_, slot)| backlog(slot) > 0).count().max(1);
+        let part = since / u64::try_from(sharers).unwrap_or(u64::MAX);
+        part.min(backlog(slot))
+    }
+
+    fn living(&self) -> impl Iterator<Item = (usize, &Slot)> {
+        let used = self.map.header.slots_used.load(Acquire) as usize;
+        let slots = self.map.slots.iter().enumerate().take(used);
+        slots.filter(|(index, slot)| {
+            slot.state.load(Acquire) != 0 && file::is_held(&self.file, Byte::Slot(*index))
+        })
+    }
+
+    fn living_blocks(&self) -> impl Iterator<Item = (usize, &Block)> {
+        let used = self.map.header.blocks_used.load(Acquire) as usize;
+        let blocks = self.map.blocks.iter().enumerate().take(used);
+        blocks.filter(|(index, block)| {
+            block.state.load(Acquire) != 0 && file::is_held(&self.file, Byte::Block(*index))
+        })
+    }
+}
+
+/// Work of a process that is not done, in nanoseconds of chip time.
+pub(crate) fn backlog(slot: &Slot) -> u64 {
+    slot.submitted.load(Relaxed).saturating_sub(slot.served.load(Relaxed))
+}
+
+/// Nanoseconds of the host's clock, the same for all its processes.
+pub(crate) fn wall_clock() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // JUSTIFICATION: the standard library's clock has no number that processes could share.
+    // SAFETY: the structure is writable, and this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,219 @@
+//! The file: making it, mapping it, and locks on single bytes of it.
+
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::layout::{Layout, MAGIC, SIZE};
+
+/// Locked bytes lie far beyond the file's end: they mean nothing but themselves.
+const LOCKS: i64 = 1 << 40;
+
+/// A byte that stands for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Byte {
+    /// The making of the file.
+    Making,
+    /// Life of the process in a slot.
+    Slot(usize),
+    /// Use of a shared block.
+    Block(usize),
+}
+
+impl Byte {
+    fn offset(self) -> i64 {
+        let number = |base: i64, index: usize| base + i64::try_from(index).unwrap_or(0);
+        match self {
+            Self::Making => LOCKS,
+            Self::Slot(index) => number(LOCKS + (1 << 20), index),
+            Self::Block(index) => number(LOCKS + (1 << 21), index),
+        }
+    }
+}
+
+/// Opens a chip's file, and makes it where there is none.
+pub(crate) fn open(path: &Path, capacity: u64) -> io::Result<(File, Map)> {
+    let file = match OpenOptions::new().read(true).write(true).open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => make(path)?,
+        opened => opened?,
+    };
+    lock(&file, Byte::Making, Kind::Write, true)?;
+    let map = prepare(&file, path, capacity);
+    unlock(&file, Byte::Making)?;
+    Ok((file, map?))
+}
+
+/// Opens a chip's file if it is there.
+pub(crate) fn open_existing(path: &Path) -> io::Result<(File, Map)> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    let map = map(path)?;
+    if map.header.magic.load(Acquire) != MAGIC {
+        return Err(other_layout(path));
+    }
+    Ok((file, map))
+}
+
+fn other_layout(path: &Path) -> io::Error {
+    let message = format!("{} is no chip of this version; remove it", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, message)
+}
+
+fn make(path: &Path) -> io::Result<File> {
+    let everybody = |mode| Permissions::from_mode(mode);
+    if let Some(folder) = path.parent() {
+        // Containers run as whatever user they like, and all of them share the chip.
+        if DirBuilder::new().mode(0o777).create(folder).is_ok() {
+            std::fs::set_permissions(folder, everybody(0o1777))?;
+        }
+    }
+    let mut options = OpenOptions::new();
+    let file =
+        options.read(true).write(true).create(true).truncate(false).mode(0o666).open(path)?;
+    // Whatever this process's mask is. Somebody else's file has its mode already.
+    let _ = file.set_permissions(everybody(0o666));
+    Ok(file)
+}
+
+fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {
+    let size = u64::try_from(SIZE).unwrap_or(u64::MAX);
+    let is_new = file.metadata()?.len() == 0;
+    if is_new {
+        file.set_len(size)?;
+    } else if file.metadata()?.len() != size {
+        return Err(other_layout(path));
+    }
+    let map = map(path)?;
+    let header = &map.header;
+    if header.magic.load(Acquire) == 0 {
+        header.size.store(size, Relaxed);
+        header.capacity.store(capacity, Relaxed);
+        header.magic.store(MAGIC, Release);
+    } else if header.magic.load(Acquire) != MAGIC || header.size.load(Relaxed) != size {
+        return Err(other_layout(path));
+    }
+    // The machine's description may have changed since.
+    header.capacity.store(capacity, Relaxed);
+    Ok(map)
+}
+
+/// Maps the file by an opening of its own: a mapping keeps what was opened, and the locks on it,
+/// for as long as a child of `fork` has the mapping.
+fn map(path: &Path) -> io::Result<Map> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    if file.metadata()?.len() < u64::try_from(SIZE).unwrap_or(u64::MAX) {
+        return Err(other_layout(path));
+    }
+    // JUSTIFICATION: processes share the chip by mapping its file.
+    // SAFETY: a new mapping of a file that is open for reading and writing; it replaces nothing.
+    let place = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            SIZE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if place == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(place.cast()).map(Map).ok_or_else(io::Error::last_os_error)
+}
+
+/// A mapping of the file.
+#[derive(Debug)]
+pub(crate) struct Map(NonNull<Layout>);
+
+// SAFETY: the mapping belongs to the process and not to a thread, and all in it is atomic.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Deref for Map {
+    type Target = Layout;
+
+    fn deref(&self) -> &Layout {
+        // JUSTIFICATION: see `map`.
+        // SAFETY: a mapping of `SIZE` bytes, page-aligned, which lives as long as `self`; every
+        // bit pattern is a valid layout, and others change it through atomics only.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `map`, to which no reference outlives `self`.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
+    }
+}
+
+/// How a byte is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Several may hold it.
+    Read,
+    /// One alone holds it.
+    Write,
+}
+
+/// Locks a byte for this open file; without `wait` only if nobody else holds it.
+pub(crate) fn lock(file: &File, byte: Byte, kind: Kind, wait: bool) -> io::Result<()> {
+    let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
+    loop {
+        match request(file.as_raw_fd(), command, byte, kind_number(kind)) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            answer => return answer.map(drop),
+        }
+    }
+}
+
+/// Gives a lock back.
+pub(crate) fn unlock(file: &File, byte: Byte) -> io::Result<()> {
+    request(file.as_raw_fd(), libc::F_OFD_SETLK, byte, libc::F_UNLCK).map(drop)
+}
+
+/// Whether another open file holds the byte in any way.
+pub(crate) fn is_held(file: &File, byte: Byte) -> bool {
+    match request(file.as_raw_fd(), libc::F_OFD_GETLK, byte, libc::F_WRLCK) {
+        Ok(kind) => i32::from(kind) != libc::F_UNLCK,
+        // Whoever cannot ask takes nobody for dead.
+        Err(_) => true,
+    }
+}
+
+fn kind_number(kind: Kind) -> i32 {
+    match kind {
+        Kind::Read => libc::F_RDLCK,
+        Kind::Write => libc::F_WRLCK,
+    }
+}
+
+fn request(fd: RawFd, command: i32, byte: Byte, kind: i32) -> io::Result<i16> {
+    let mut wanted = libc::flock {
+        l_type: i16::try_from(kind).unwrap_or(0),
+        l_whence: i16::try_from(libc::SEEK_SET).unwrap_or(0),
+        l_start: byte.offset(),
+        l_len: 1,
+        // Must be zero for locks of open files.
+        l_pid: 0,
+    };
+    // JUSTIFICATION: the standard library has no locks on single bytes.
+    // SAFETY: `fd` is open, and the structure is of the type that these commands take.
+    let answer = unsafe { libc::fcntl(fd, command, &raw mut wanted) };
+    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(wanted.l_type) }
+}
+
+/// Closes the file in a child of `fork`, whose parent alone is in the slot.
+pub(crate) fn close_in_child(file: &File) {
+    // JUSTIFICATION: dropping the file is not possible: others may refer to it, and the child
+    // has only what is safe in a signal handler.
+    // SAFETY: closing a descriptor touches no memory; nobody in the child uses it afterwards, as
+    // [`Member::leave_in_child`](crate::Member::leave_in_child) demands.
+    unsafe { libc::close(file.as_raw_fd()) };
+}

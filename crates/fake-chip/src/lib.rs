@@ -1,0 +1,38 @@
+//! A simulated GPU that the processes of a machine share: a file that each of them maps.
+//!
+//! The chip has memory, and it has time. Memory is counted by process: each has a slot whose
+//! number of bytes only it changes, and what all have together never exceeds what there is. Time
+//! is work that processes submit and the chip serves, to all that have some alike, as hardware
+//! slices time between contexts. Both simulated libraries read the same file, the CUDA one to use
+//! the chip and the management one to tell who does.
+//!
+//! Nothing needs repair after a crash. A process holds a lock on one byte of the file for as long
+//! as it lives, on an open file of its own (`F_OFD_SETLK`), so the kernel drops it however the
+//! process ends; whoever meets a slot without its lock clears it. The sum of all slots is only a
+//! cache, made anew whenever a slot is cleared or the holder of the chip's lock died.
+//!
+//! The file is trusted: whoever may map it can write anything into it. This is a simulation.
+
+mod blocks;
+mod chip;
+mod clock;
+mod file;
+mod history;
+mod layout;
+mod lock;
+mod member;
+mod memory;
+mod mine;
+mod process;
+
+pub use blocks::{BlockId, Identity};
+pub use chip::{Chip, Clock};
+pub use layout::{BLOCKS, SLOTS};
+pub use member::Member;
+pub use process::Process;
+
+/// Work that never ends, in nanoseconds of chip time: longer than anything that does.
+pub const ENDLESS: u64 = 1 << 60;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! The chip's lock: a word that names its holder, and outlives none.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::file::{self, Byte};
+use crate::member::Member;
+
+/// Turns of waiting after which the holder's life is looked at.
+const PATIENCE: u32 = 2000;
+
+/// Proof that this process holds the chip's lock.
+pub(crate) struct Locked<'a>(pub(crate) &'a Member);
+
+impl Member {
+    /// Takes the chip's lock, from a dead holder if need be.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        let word = &self.map().header.lock;
+        let me = self.number();
+        let mut turns = 0_u32;
+        loop {
+            if word.compare_exchange_weak(0, me, Acquire, Relaxed).is_ok() {
+                return Locked(self);
+            }
+            turns += 1;
+            if turns.is_multiple_of(PATIENCE) {
+                let holder = word.load(Relaxed);
+                if self.is_dead(holder)
+                    && word.compare_exchange(holder, me, AcqRel, Relaxed).is_ok()
+                {
+                    let locked = Locked(self);
+                    // It may have died between its own number and the sum.
+                    locked.sum_anew();
+                    return locked;
+                }
+            }
+            if turns.is_multiple_of(64) {
+                std::thread::yield_now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn is_dead(&self, holder: u32) -> bool {
+        let Some(slot) = (holder as usize).checked_sub(1) else { return false };
+        holder != self.number() && !file::is_held(self.file(), Byte::Slot(slot))
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.map().header.lock.store(0, Release);
+    }
+}

@@ -1,0 +1,101 @@
+//! Memory: who has how much, and never more than there is.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use crate::file::{self, Byte, Kind};
+use crate::lock::Locked;
+use crate::member::{Member, clear};
+
+impl Member {
+    /// Takes `bytes` of the chip's memory; false: there is not so much.
+    pub fn charge(&self, bytes: u64) -> bool {
+        let locked = self.lock();
+        if !locked.has_room(bytes) {
+            locked.reap();
+            if !locked.has_room(bytes) {
+                return false;
+            }
+        }
+        locked.add(bytes);
+        true
+    }
+
+    /// Gives memory back.
+    pub fn refund(&self, bytes: u64) {
+        self.lock().subtract(bytes);
+    }
+
+    /// Memory in bytes that nobody has.
+    pub fn free(&self) -> u64 {
+        let locked = self.lock();
+        locked.reap();
+        let header = &self.map().header;
+        header.capacity.load(Relaxed).saturating_sub(header.total.load(Relaxed))
+    }
+
+    /// Memory in bytes that this process has, but for shared blocks.
+    pub fn used(&self) -> u64 {
+        self.place().used.load(Relaxed)
+    }
+}
+
+impl Locked<'_> {
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let header = &self.0.map().header;
+        let total = header.total.load(Relaxed);
+        total.checked_add(bytes).is_some_and(|sum| sum <= header.capacity.load(Relaxed))
+    }
+
+    /// The process's number first: whoever dies in between has counted too much at most, and the
+    /// sum is made anew when its lock is taken over.
+    pub(crate) fn add(&self, bytes: u64) {
+        let used = &self.0.place().used;
+        used.store(used.load(Relaxed) + bytes, Relaxed);
+        let total = &self.0.map().header.total;
+        total.store(total.load(Relaxed) + bytes, Relaxed);
+    }
+
+    pub(crate) fn subtract(&self, bytes: u64) {
+        let used = &self.0.place().used;
+        used.store(used.load(Relaxed).saturating_sub(bytes), Relaxed);
+        let total = &self.0.map().header.total;
+        total.store(total.load(Relaxed).saturating_sub(bytes), Relaxed);
+    }
+
+    /// Clears what dead processes left.
+    pub(crate) fn reap(&self) {
+        let (map, file) = (self.0.map(), self.0.file());
+        let mut is_changed = false;
+        let slots = map.slots.iter().take(map.header.slots_used.load(Acquire) as usize);
+        for (index, slot) in slots.enumerate() {
+            if index == self.0.slot() || slot.state.load(Acquire) == 0 {
+                continue;
+            }
+            // Whoever has the byte's lock has the slot: nobody takes it meanwhile.
+            if file::is_held(file, Byte::Slot(index))
+                || file::lock(file, Byte::Slot(index), Kind::Write, false).is_err()
+            {
+                continue;
+            }
+            clear(slot);
+            self.disown(index);
+            is_changed = true;
+            // Nothing is left to do where a lock cannot be given back.
+            let _ = file::unlock(file, Byte::Slot(index));
+        }
+        is_changed |= self.reap_blocks();
+        if is_changed {
+            self.sum_anew();
+        }
+    }
+
+    /// Makes the sum from the parts.
+    pub(crate) fn sum_anew(&self) {
+        let map = self.0.map();
+        let slots = map.slots.iter().filter(|slot| slot.state.load(Acquire) != 0);
+        let blocks = map.blocks.iter().filter(|block| block.state.load(Acquire) != 0);
+        let bytes: u64 = slots.map(|slot| slot.used.load(Relaxed)).sum();
+        let shared: u64 = blocks.map(|block| block.bytes.load(Relaxed)).sum();
+        map.header.total.store(bytes + shared, Relaxed);
+    }
+}

@@ -1,0 +1,268 @@
+//! Contexts: the primary one of each device, and others.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::code::{Answer, Code};
+use crate::device::Device;
+use crate::table::{Handle, Kind, Table, lock};
+use crate::{arrays, heap, library, module, pool, stream};
+
+/// A context.
+pub(crate) struct Context {
+    /// Ordinal of its device.
+    pub(crate) device: usize,
+    pub(crate) flags: u32,
+    /// What `cuCtxGetApiVersion` says.
+    pub(crate) version: u32,
+    pub(crate) is_primary: bool,
+    /// Values of the limits by number.
+    pub(crate) limits: [u64; 8],
+    /// The streams that 0 and 1, and 2, stand for.
+    pub(crate) legacy: Handle,
+    pub(crate) per_thread: Handle,
+    /// Memory in bytes of the context itself and of what its limits reserve.
+    pub(crate) bytes: u64,
+    /// Work after which the context is broken, and how.
+    fault: Option<(u64, Code)>,
+}
+
+/// All contexts of the process.
+pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
+
+/// A device's primary context.
+#[derive(Default)]
+pub(crate) struct Primary {
+    pub(crate) handle: Handle,
+    pub(crate) retained: u32,
+    pub(crate) flags: u32,
+}
+
+/// What a thread knows of its current context.
+#[derive(Clone, Copy, Default)]
+struct Current {
+    handle: Handle,
+    device: usize,
+    legacy: Handle,
+    per_thread: Handle,
+}
+
+thread_local! {
+    static CURRENT: Cell<Current> = const {
+        Cell::new(Current { handle: 0, device: 0, legacy: 0, per_thread: 0 })
+    };
+    static BELOW: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether any kernel broke its context.
+static HAS_FAULTS: AtomicBool = AtomicBool::new(false);
+
+/// Version of the interface that contexts are made for.
+const API_VERSION: u32 = 3020;
+
+/// What the limits are in a new context, by number: stack of a thread, buffer of `printf`, heap.
+pub(crate) const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0];
+
+/// Makes a context on a device; not current anywhere yet.
+pub(crate) fn create(device: &Device, flags: u32, is_primary: bool) -> Result<Handle, Code> {
+    let driver = library::driver()?;
+    driver.state.refusal("cuCtxCreate", Some(device.index))?;
+    let bytes = driver.context_bytes();
+    device.charge(bytes)?;
+    let made = make(device, flags, is_primary, bytes);
+    if made.is_err() {
+        device.refund(bytes);
+    }
+    let member = device.member()?;
+    made.inspect(|_| member.add_context())
+}
+
+fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Handle, Code> {
+    let handle = CONTEXTS.insert(Context {
+        device: device.ordinal,
+        flags,
+        version: API_VERSION,
+        is_primary,
+        limits: DEFAULT_LIMITS,
+        legacy: 0,
+        per_thread: 0,
+        bytes,
+        fault: None,
+    })?;
+    let legacy = stream::create(device.ordinal, handle, 0, 0)?;
+    let per_thread = stream::create(device.ordinal, handle, 0, 0)?;
+    CONTEXTS.with(handle, |context| {
+        (context.legacy, context.per_thread) = (legacy, per_thread);
+        Ok(())
+    })?;
+    Ok(handle)
+}
+
+/// Ends a context and all that belongs to it. Its work ends, too.
+pub(crate) fn destroy(handle: Handle) -> Answer {
+    let context = CONTEXTS.remove(handle)?;
+    let device = device_of(context.device)?;
+    stream::destroy_of(handle);
+    module::unload_of(handle);
+    arrays::destroy_of(handle);
+    heap::free_of(handle);
+    device.refund(context.bytes);
+    if let Some(member) = device.joined() {
+        member.remove_context();
+    }
+    if !CONTEXTS.handles().iter().any(|&other| is_on(other, context.device)) {
+        pool::release_all(device);
+    }
+    if current_handle() == Some(handle) {
+        CURRENT.set(Current::default());
+    }
+    Ok(())
+}
+
+fn is_on(context: Handle, device: usize) -> bool {
+    CONTEXTS.with(context, |context| Ok(context.device == device)).unwrap_or(false)
+}
+
+/// Retains a device's primary context, and makes it the first time.
+pub(crate) fn retain_primary(device: &Device) -> Result<Handle, Code> {
+    let mut primary = lock(&device.primary);
+    if primary.retained == 0 {
+        primary.handle = create(device, primary.flags, true)?;
+    }
+    primary.retained += 1;
+    Ok(primary.handle)
+}
+
+/// Releases a device's primary context; the last one destroys it.
+pub(crate) fn release_primary(device: &Device) -> Answer {
+    let mut primary = lock(&device.primary);
+    primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
+    if primary.retained == 0 { destroy(primary.handle) } else { Ok(()) }
+}
+
+/// Destroys a device's primary context whoever retains it; the next use makes it anew.
+pub(crate) fn reset_primary(device: &Device) -> Answer {
+    let mut primary = lock(&device.primary);
+    if primary.retained > 0 {
+        primary.retained = 0;
+        destroy(primary.handle)?;
+    }
+    Ok(())
+}
+
+/// Makes a context the thread's current one in the place of the one that was; 0: none.
+pub(crate) fn set_current(handle: Handle) -> Answer {
+    if handle == 0 {
+        CURRENT.set(Current::default());
+        return Ok(());
+    }
+    let known = |context: &mut Context| {
+        let (legacy, per_thread) = (context.legacy, context.per_thread);
+        Ok(Current { handle, device: context.device, legacy, per_thread })
+    };
+    CURRENT.set(CONTEXTS.with(handle, known).map_err(|_| Code::INVALID_CONTEXT)?);
+    Ok(())
+}
+
+/// Makes a context the thread's current one, above the one that was.
+pub(crate) fn push(handle: Handle) -> Answer {
+    let before = CURRENT.get().handle;
+    if handle == 0 {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    set_current(handle)?;
+    BELOW.with_borrow_mut(|below| below.push(before));
+    Ok(())
+}
+
+/// Takes the thread's current context away; the one below it becomes current.
+pub(crate) fn pop() -> Result<Handle, Code> {
+    let top = current()?;
+    let below = BELOW.with_borrow_mut(Vec::pop).unwrap_or(0);
+    // The one below may have been destroyed since.
+    if set_current(below).is_err() {
+        CURRENT.set(Current::default());
+    }
+    Ok(top)
+}
+
+/// The thread's current context.
+pub(crate) fn current() -> Result<Handle, Code> {
+    current_handle().ok_or(Code::INVALID_CONTEXT)
+}
+
+/// The thread's current context, if there is one.
+pub(crate) fn current_handle() -> Option<Handle> {
+    Some(CURRENT.get().handle).filter(|handle| *handle != 0)
+}
+
+/// The device of the thread's current context.
+pub(crate) fn here() -> Result<&'static Device, Code> {
+    current_device().ok_or(Code::INVALID_CONTEXT)
+}
+
+/// The device of the thread's current context, if there is one.
+pub(crate) fn current_device() -> Option<&'static Device> {
+    let current = CURRENT.get();
+    let devices = &library::opened()?.devices;
+    devices.get(current.device).filter(|_| current.handle != 0)
+}
+
+/// The device with an ordinal that was checked before.
+pub(crate) fn device_of(ordinal: usize) -> Result<&'static Device, Code> {
+    library::driver()?.devices.get(ordinal).ok_or(Code::INVALID_DEVICE)
+}
+
+/// The current context's stream for 0 and 1 (legacy), or for 2.
+pub(crate) fn default_stream(is_legacy: bool) -> Result<Handle, Code> {
+    let current = CURRENT.get();
+    if current.handle == 0 {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    Ok(if is_legacy { current.legacy } else { current.per_thread })
+}
+
+/// Has a context break when the work up to `mark` is done.
+pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> Answer {
+    HAS_FAULTS.store(true, Relaxed);
+    CONTEXTS.with(context, |context| {
+        context.fault.get_or_insert((mark, code));
+        Ok(())
+    })
+}
+
+/// Fails if the current context is broken. What ends contexts goes on.
+pub(crate) fn check_fault(call: &str) -> Answer {
+    if !HAS_FAULTS.load(Relaxed) || ENDS.contains(&crate::state::base_of(call)) {
+        return Ok(());
+    }
+    let Some(handle) = current_handle() else { return Ok(()) };
+    let Ok((device, fault)) = CONTEXTS.with(handle, |c| Ok((c.device, c.fault))) else {
+        return Ok(());
+    };
+    let Some((mark, code)) = fault else { return Ok(()) };
+    if device_of(device)?.member()?.done_at(mark).is_some() { Err(code) } else { Ok(()) }
+}
+
+/// Calls that a broken context does not stop.
+const ENDS: [&str; 8] = [
+    "cuCtxDestroy",
+    "cuCtxGetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxPopCurrent",
+    "cuCtxSetCurrent",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxReset",
+    "cuDevicePrimaryCtxGetState",
+];
+
+/// Waits for all work of the current context.
+pub(crate) fn synchronize(handle: Handle) -> Answer {
+    let device = CONTEXTS.with(handle, |context| Ok(context.device));
+    let device = device_of(device.map_err(|_| Code::INVALID_CONTEXT)?)?;
+    stream::refuse_captures(handle)?;
+    device.wait(device.member()?.submitted())?;
+    stream::wait_for_callbacks_of(handle);
+    pool::synchronized(device);
+    check_fault("cuCtxSynchronize")
+}

@@ -1,0 +1,125 @@
+//! A visible GPU.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock};
+
+use octavo_fake_chip::{Chip, Clock, Member};
+use octavo_machine::Gpu;
+
+use crate::code::{Answer, Code};
+use crate::context::Primary;
+use crate::graph::GraphMemory;
+use crate::library;
+use crate::table::{Handle, lock};
+
+/// A visible GPU, and what this process has on it.
+pub(crate) struct Device {
+    /// Its number among the visible ones.
+    pub(crate) ordinal: usize,
+    /// Its number in the machine.
+    pub(crate) index: u32,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) pci: String,
+    /// Memory in bytes that processes can have.
+    pub(crate) capacity: u64,
+    pub(crate) primary: Mutex<Primary>,
+    /// The default pool, and the one in use; 0: not made yet.
+    pub(crate) pools: Mutex<(Handle, Handle)>,
+    /// Whether memory was given back to a pool since the last synchronisation.
+    pub(crate) has_idle_pools: AtomicBool,
+    pub(crate) graph_memory: Mutex<GraphMemory>,
+    minor: u32,
+    folder: PathBuf,
+    clock: Clock,
+    member: OnceLock<Member>,
+}
+
+impl Device {
+    pub(crate) fn new(
+        ordinal: usize,
+        index: u32,
+        gpu: &Gpu,
+        capacity: u64,
+        folder: PathBuf,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            ordinal,
+            index,
+            uuid: uuid_bytes(gpu.uuid.as_deref().unwrap_or("")),
+            pci: gpu.pci.clone(),
+            capacity,
+            primary: Mutex::default(),
+            pools: Mutex::new((0, 0)),
+            has_idle_pools: AtomicBool::new(false),
+            graph_memory: Mutex::default(),
+            minor: gpu.minor,
+            folder,
+            clock,
+            member: OnceLock::new(),
+        }
+    }
+
+    /// This process's place on the chip; taken the first time.
+    pub(crate) fn member(&self) -> Result<&Member, Code> {
+        static TURN: Mutex<()> = Mutex::new(());
+        if let Some(member) = self.member.get() {
+            return Ok(member);
+        }
+        let _turn = lock(&TURN);
+        if self.member.get().is_none() {
+            let chip = Chip::open(&self.folder, self.minor, self.capacity, self.clock);
+            let member = chip.and_then(Chip::join).map_err(|_| Code::OPERATING_SYSTEM)?;
+            let _ = self.member.set(member);
+        }
+        self.member.get().ok_or(Code::UNKNOWN)
+    }
+
+    /// This process's place on the chip, if it has one.
+    pub(crate) fn joined(&self) -> Option<&Member> {
+        self.member.get()
+    }
+
+    /// Where memory with that number lies that several processes have.
+    pub(crate) fn shared_path(&self, number: u64) -> PathBuf {
+        self.folder.join("chip").join(format!("{}.{number:016x}", self.minor))
+    }
+
+    /// Takes memory of the chip.
+    pub(crate) fn charge(&self, bytes: u64) -> Answer {
+        if self.member()?.charge(bytes) { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
+    }
+
+    /// Gives memory of the chip back.
+    pub(crate) fn refund(&self, bytes: u64) {
+        if let Some(member) = self.joined() {
+            member.refund(bytes);
+        }
+    }
+
+    /// Waits until work is done; fails if the GPU is lost meanwhile.
+    pub(crate) fn wait(&self, mark: u64) -> Answer {
+        let driver = library::driver()?;
+        let mut give_up = || driver.state.is_lost(self.index);
+        if self.member()?.wait(mark, &mut give_up) { Ok(()) } else { Err(Code::UNKNOWN) }
+    }
+
+    /// Notes that a pool may have memory to give back at the next synchronisation.
+    pub(crate) fn note_idle_pool(&self) {
+        self.has_idle_pools.store(true, Relaxed);
+    }
+}
+
+fn uuid_bytes(text: &str) -> [u8; 16] {
+    let digits: Vec<u8> = text
+        .trim_start_matches("GPU-")
+        .chars()
+        .filter_map(|digit| digit.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect();
+    let mut bytes = [0; 16];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = pair[0] << 4 | pair[1];
+    }
+    bytes
+}

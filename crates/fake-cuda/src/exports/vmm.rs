@@ -1,0 +1,172 @@
+//! Memory and addresses apart.
+
+use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::fs::File;
+use std::os::fd::{BorrowedFd, IntoRawFd};
+
+use crate::abi::{
+    MemAccessDesc, MemAllocationProp, MemLocation, MulticastProp, POSIX_FILE_DESCRIPTOR,
+};
+use crate::arena::GRANULE;
+use crate::code::{Answer, Code};
+use crate::context;
+use crate::library::device;
+use crate::pointers::{In, Out};
+use crate::stream;
+use crate::table::Handle;
+use crate::vmm;
+
+calls! { CALLS = call;
+    fn cuMemAddressReserve(
+        address: Out<u64>,
+        size: u64,
+        align: u64,
+        _wanted: u64,
+        _flags: c_ulonglong,
+    ) {
+        address.check()?;
+        address.put(vmm::reserve(size, align)?)
+    }
+
+    fn cuMemAddressFree(address: u64, size: u64) { vmm::give_back(address, size) }
+
+    fn cuMemCreate(
+        handle: Out<Handle>,
+        size: u64,
+        prop: In<MemAllocationProp>,
+        _flags: c_ulonglong,
+    ) {
+        handle.check()?;
+        handle.put(vmm::create(size, prop.read()?)?)
+    }
+
+    fn cuMemRelease(handle: Handle) { vmm::release(handle) }
+
+    fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: u64) {
+        handle.check()?;
+        handle.put(vmm::retain(address)?)
+    }
+
+    fn cuMemMap(address: u64, size: u64, offset: u64, handle: Handle, flags: c_ulonglong) {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        vmm::map(address, size, offset, handle)
+    }
+
+    fn cuMemUnmap(address: u64, size: u64) { vmm::unmap(address, size) }
+
+    fn cuMemSetAccess(address: u64, size: u64, access: In<MemAccessDesc>, count: usize) {
+        let highest = access.list(count)?.iter().map(|access| access.flags).max();
+        vmm::set_access(address, size, highest.ok_or(Code::INVALID_VALUE)?)
+    }
+
+    fn cuMemGetAccess(flags: Out<c_ulonglong>, place: In<MemLocation>, address: u64) {
+        place.read()?;
+        flags.put(vmm::access(address)?.into())
+    }
+
+    fn cuMemGetAllocationGranularity(
+        bytes: Out<u64>,
+        prop: In<MemAllocationProp>,
+        _option: c_uint,
+    ) {
+        prop.read()?;
+        bytes.put(GRANULE)
+    }
+
+    fn cuMemGetAllocationPropertiesFromHandle(prop: Out<MemAllocationProp>, handle: Handle) {
+        prop.put(vmm::prop(handle)?)
+    }
+
+    fn cuMemExportToShareableHandle(
+        shareable: Out<c_int>,
+        handle: Handle,
+        kind: c_uint,
+        _flags: c_ulonglong,
+    ) {
+        shareable.check()?;
+        if kind != POSIX_FILE_DESCRIPTOR {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        let fd = vmm::export(handle)?;
+        // The caller's from now on.
+        shareable.put(fd.into_raw_fd())
+    }
+
+    /// The descriptor stays the caller's.
+    fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: usize, kind: c_uint) {
+        handle.check()?;
+        let fd = c_int::try_from(shareable).map_err(|_| Code::INVALID_VALUE)?;
+        if kind != POSIX_FILE_DESCRIPTOR || fd < 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // JUSTIFICATION: the descriptor is the caller's, and comes as a number.
+        // SAFETY: the caller promises that it is open during the call.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let own = fd.try_clone_to_owned().map_err(|_| Code::INVALID_VALUE)?;
+        handle.put(vmm::import(File::from(own))?)
+    }
+
+    fn cuMulticastCreate(handle: Out<Handle>, prop: In<MulticastProp>) {
+        handle.check()?;
+        let prop = prop.read()?;
+        if prop.devices == 0 || prop.size == 0 || !prop.size.is_multiple_of(GRANULE) {
+            return Err(Code::INVALID_VALUE);
+        }
+        handle.put(vmm::create_multicast(prop.size)?)
+    }
+
+    fn cuMulticastAddDevice(handle: Handle, ordinal: c_int) {
+        device(ordinal)?;
+        vmm::check_multicast(handle)
+    }
+
+    /// Takes no memory: what is bound has some already.
+    fn cuMulticastBindMem(
+        handle: Handle,
+        _offset: u64,
+        memory: Handle,
+        _memory_offset: u64,
+        _size: u64,
+        _flags: c_ulonglong,
+    ) {
+        vmm::prop(memory)?;
+        vmm::check_multicast(handle)
+    }
+
+    fn cuMulticastBindAddr(
+        handle: Handle,
+        _offset: u64,
+        address: u64,
+        _size: u64,
+        _flags: c_ulonglong,
+    ) {
+        vmm::access(address)?;
+        vmm::check_multicast(handle)
+    }
+
+    fn cuMulticastUnbind(handle: Handle, ordinal: c_int, _offset: u64, _size: u64) {
+        device(ordinal)?;
+        vmm::check_multicast(handle)
+    }
+
+    fn cuMulticastGetGranularity(bytes: Out<u64>, prop: In<MulticastProp>, _option: c_uint) {
+        prop.read()?;
+        bytes.put(GRANULE)
+    }
+}
+
+stream_calls! { STREAM = call;
+    /// Sparse arrays have no memory here to map.
+    fn cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz(
+        default,
+        _list: usize,
+        _count: c_uint,
+        handle: Handle,
+    ) {
+        context::current()?;
+        let known: Answer = stream::with(handle, default, |_| Ok(()));
+        known.and(Err(Code::NOT_SUPPORTED))
+    }
+}

@@ -1,0 +1,129 @@
+//! The machine as a program sees it: its driver and those of its GPUs that are visible.
+
+use std::path::{Path, PathBuf};
+
+use octavo_fake_chip::Clock;
+use octavo_machine::{Machine, SimulationClock};
+
+use crate::code::Code;
+use crate::device::Device;
+use crate::place;
+use crate::state::Watched;
+
+const MIB: u64 = 1 << 20;
+
+/// What `cuInit` finds.
+pub(crate) struct Driver {
+    pub(crate) machine: Machine,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) state: Watched,
+}
+
+impl Driver {
+    /// Reads the machine and finds its visible GPUs.
+    pub(crate) fn open() -> Result<Self, Code> {
+        let (folder, is_mounted) = find().ok_or(Code::NO_DEVICE)?;
+        let mut machine = read()?;
+        machine.instantiate(&folder.to_string_lossy());
+        let there: Vec<u32> = (0..)
+            .zip(&machine.gpus)
+            .filter(|(_, gpu)| {
+                !is_mounted || Path::new(&format!("/dev/nvidia{}", gpu.minor)).exists()
+            })
+            .map(|(index, _)| index)
+            .collect();
+        let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+        let visible = match wanted {
+            Some(wanted) => visible(&wanted, &there, &machine),
+            None => there,
+        };
+        if visible.is_empty() {
+            return Err(Code::NO_DEVICE);
+        }
+        let model = &machine.model;
+        let capacity = (model.memory_mib - model.reserved_mib) * MIB;
+        let clock = match machine.simulation.clock {
+            SimulationClock::Virtual => Clock::Virtual,
+            SimulationClock::Wall => Clock::Wall,
+        };
+        let device = |(ordinal, &index): (usize, &u32)| {
+            let gpu = &machine.gpus[index as usize];
+            Device::new(ordinal, index, gpu, capacity, folder.clone(), clock)
+        };
+        let devices = visible.iter().enumerate().map(device).collect();
+        Ok(Self { devices, state: Watched::new(folder.join("state.json")), machine })
+    }
+
+    /// The highest CUDA version, as `cuDriverGetVersion` says it: 13000.
+    pub(crate) fn cuda_version(&self) -> i32 {
+        cuda_version(&self.machine)
+    }
+
+    /// Memory in bytes that a context takes.
+    pub(crate) fn context_bytes(&self) -> u64 {
+        self.machine.simulation.context_mib * MIB
+    }
+
+    /// How long it takes to copy so much between host and device.
+    pub(crate) fn copy_nanos(&self, bytes: u64) -> u64 {
+        let a_second = u128::from(self.machine.simulation.copy_mib_per_second * MIB);
+        u64::try_from(u128::from(bytes) * 1_000_000_000 / a_second).unwrap_or(u64::MAX)
+    }
+}
+
+/// The machine's description.
+pub(crate) fn read() -> Result<Machine, Code> {
+    let (folder, _) = find().ok_or(Code::NO_DEVICE)?;
+    Machine::read(&folder.join("machine.yaml")).map_err(|_| Code::NO_DEVICE)
+}
+
+/// The highest CUDA version of a machine's driver: 13000.
+pub(crate) fn cuda_version(machine: &Machine) -> i32 {
+    let (major, minor) = two_numbers(&machine.driver.cuda);
+    major * 1000 + minor * 10
+}
+
+/// `major.minor` as numbers.
+pub(crate) fn two_numbers(text: &str) -> (i32, i32) {
+    let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
+    (major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
+}
+
+/// The machine's folder, and whether it is the one for containers.
+fn find() -> Option<(PathBuf, bool)> {
+    let beside = place::folder().filter(|folder| folder.join("machine.yaml").exists());
+    let elsewhere = || {
+        let folder = PathBuf::from(place::ELSEWHERE);
+        folder.join("machine.yaml").exists().then_some((folder, true))
+    };
+    beside.map(|folder| (folder, false)).or_else(elsewhere)
+}
+
+/// The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order: by ordinal or by the beginning of a
+/// UUID. Names after one that is nothing do not count, and a GPU named twice hides all.
+fn visible(wanted: &str, there: &[u32], machine: &Machine) -> Vec<u32> {
+    let mut visible = Vec::new();
+    for name in wanted.split(',') {
+        let name = name.trim();
+        let found = if name.starts_with("GPU-") {
+            let is_named = |index: &&u32| {
+                let uuid = machine.gpus[**index as usize].uuid.as_deref();
+                uuid.is_some_and(|uuid| uuid.starts_with(name))
+            };
+            let mut named = there.iter().filter(is_named);
+            // A beginning that two GPUs have in common names neither.
+            named.next().filter(|_| named.next().is_none())
+        } else {
+            name.parse::<usize>().ok().and_then(|ordinal| there.get(ordinal))
+        };
+        let Some(&index) = found else { break };
+        if visible.contains(&index) {
+            return Vec::new();
+        }
+        visible.push(index);
+    }
+    visible
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Free and taken stretches of a range of numbers: addresses, or places in a slab.
+
+use std::collections::BTreeMap;
+
+/// What is free of a range.
+#[derive(Debug, Default)]
+pub(crate) struct Spans {
+    /// Length by start. No two of them touch.
+    free: BTreeMap<u64, u64>,
+    length: u64,
+    left: u64,
+}
+
+impl Spans {
+    /// All of a range is free.
+    pub(crate) fn new(start: u64, length: u64) -> Self {
+        Self { free: [(start, length)].into(), length, left: length }
+    }
+
+    /// Takes the first stretch that is long enough.
+    pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
+        let (&start, &available) = self.free.iter().find(|(_, free)| **free >= length)?;
+        self.free.remove(&start);
+        if available > length {
+            self.free.insert(start + length, available - length);
+        }
+        self.left -= length;
+        Some(start)
+    }
+
+    /// Gives a stretch back.
+    pub(crate) fn give(&mut self, start: u64, length: u64) {
+        self.left += length;
+        let (mut start, mut length) = (start, length);
+        if let Some((&before, &size)) = self.free.range(..start).next_back()
+            && before + size == start
+        {
+            self.free.remove(&before);
+            (start, length) = (before, size + length);
+        }
+        if let Some(size) = self.free.remove(&(start + length)) {
+            length += size;
+        }
+        self.free.insert(start, length);
+    }
+
+    /// Whether nothing is taken.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.left == self.length
+    }
+}
+
+#[cfg(test)]
+mod tests;

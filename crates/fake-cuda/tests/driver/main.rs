@@ -1,0 +1,23 @@
+//! The built library, used as programs use NVIDIA's: loaded, and called through its symbols.
+//!
+//! Each test has a machine of its own with a copy of the library, so that none knows of another.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    reason = "tests call C functions with pointers to their own locals and may fail loudly"
+)]
+
+mod contexts;
+mod copies;
+mod faults;
+mod graphs;
+mod memory;
+mod names;
+mod node;
+mod pools;
+mod processes;
+mod streams;
+mod vmm;

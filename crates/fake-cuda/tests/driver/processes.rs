@@ -1,0 +1,340 @@
+//! Several processes, and what the management library tells of them.
+//!
+//! The tests that are marked as ignored are the other processes: the test binary itself, started
+//! once more with one of them named.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
+
+use nvml_wrapper_sys::bindings::{NvmlLib, nvmlMemory_v2_t, nvmlProcessInfo_t};
+
+use crate::call;
+use crate::node::{CONTEXT, Cuda, GIB, MIB, Node, OUT_OF_MEMORY, built};
+
+/// Where another process finds its machine.
+const FOLDER: &str = "OCTAVO_TEST_MACHINE";
+
+/// Another process, which says `ready` and lives until its input ends.
+struct Other {
+    child: Child,
+}
+
+impl Other {
+    fn start(node: &Node, role: &str) -> Self {
+        Self::start_by(Command::new(env::current_exe().unwrap()), node, role)
+    }
+
+    fn start_by(mut command: Command, node: &Node, role: &str) -> Self {
+        let name = format!("processes::{role}");
+        let child = command
+            .args(["--exact", &name, "--ignored", "--nocapture", "--test-threads=1"])
+            .env(FOLDER, node.folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut other = Self { child: child.unwrap() };
+        let lines = BufReader::new(other.child.stdout.as_mut().unwrap()).lines();
+        // The test harness prints its own lines before, and the name on the same one.
+        let is_ready = |line: std::io::Result<String>| line.unwrap().ends_with("ready");
+        assert!(lines.into_iter().any(is_ready), "the other process ended early");
+        other
+    }
+
+    fn finish(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It may be over already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn machine() -> PathBuf {
+    env::var_os(FOLDER).expect("run by another test").into()
+}
+
+fn say_ready_and_wait() {
+    let mut out = std::io::stdout();
+    out.write_all(b"ready\n").unwrap();
+    out.flush().unwrap();
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+#[ignore = "another process, started by tests of this file"]
+fn holds_five_gibibytes() {
+    let cuda = Cuda::load(&machine());
+    assert_eq!(call!(cuda, cuInit(0 => u32)), 0);
+    cuda.context(0);
+    cuda.allocate(5 * GIB).unwrap();
+    say_ready_and_wait();
+}
+
+#[test]
+#[ignore = "another process, started by tests of this file"]
+fn computes_for_long() {
+    let cuda = Cuda::load(&machine());
+    assert_eq!(call!(cuda, cuInit(0 => u32)), 0);
+    cuda.context(0);
+    let kernel = cuda.kernel("long");
+    for _ in 0..1000 {
+        assert_eq!(cuda.launch(kernel, 0), 0);
+    }
+    say_ready_and_wait();
+}
+
+#[test]
+fn two_processes_share_the_chip_and_a_killed_one_has_nothing_at_once() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let (free, _) = cuda.info();
+    let mut other = Other::start(&node, "holds_five_gibibytes");
+    assert_eq!(cuda.info().0, free - CONTEXT - 5 * GIB);
+    assert_eq!(cuda.allocate(free / (2 * MIB) * (2 * MIB)), Err(OUT_OF_MEMORY));
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert!(cuda.allocate(free / (2 * MIB) * (2 * MIB)).is_ok());
+}
+
+#[test]
+fn a_process_that_ends_gives_its_memory_back() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let (free, _) = cuda.info();
+    Other::start(&node, "holds_five_gibibytes").finish();
+    assert_eq!(cuda.info().0, free);
+}
+
+#[test]
+fn a_process_with_much_to_do_slows_another_to_half() {
+    let node = Node::with("t4", |machine| {
+        machine.simulation.shortest_kernel_nanos = 100_000;
+        machine.simulation.longest_kernel_nanos = 100_000;
+    });
+    let cuda = node.ready();
+    let kernel = cuda.kernel("long");
+    let (start, end) = (cuda.event(), cuda.event());
+    let took = || {
+        cuda.record(start, 0);
+        assert_eq!(cuda.launch(kernel, 0), 0);
+        cuda.record(end, 0);
+        assert_eq!(cuda.synchronize(), 0);
+        cuda.elapsed(start, end).unwrap()
+    };
+    assert_eq!(took(), 100_000);
+    let other = Other::start(&node, "computes_for_long");
+    assert_eq!(took(), 200_000);
+    drop(other);
+    assert_eq!(took(), 100_000, "the dead do not compute");
+}
+
+/// A child of `fork` does what the closure says; its answer is its exit status.
+fn forked(body: impl FnOnce() -> u8) -> i32 {
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let status = body();
+        unsafe { libc::_exit(status.into()) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert!(libc::WIFEXITED(status));
+    libc::WEXITSTATUS(status)
+}
+
+#[test]
+fn a_child_of_fork_can_use_nothing_and_harms_nothing() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let before = cuda.used();
+    // The answers are looked up before, as only few things work in a child of many threads.
+    let init: libloading::Symbol<'_, unsafe extern "C" fn(u32) -> u32> =
+        unsafe { cuda.library.get(b"cuInit\0") }.unwrap();
+    let free: libloading::Symbol<'_, unsafe extern "C" fn(u64) -> u32> =
+        unsafe { cuda.library.get(b"cuMemFree_v2\0") }.unwrap();
+    let status = forked(|| {
+        let answers = unsafe { (init(0), free(4096)) };
+        u8::from(answers == (3, 3))
+    });
+    assert_eq!(status, 1);
+    assert_eq!(cuda.used(), before, "the parent is there as before");
+    assert!(cuda.allocate(MIB).is_ok());
+}
+
+#[test]
+fn memory_of_a_parent_is_free_when_it_dies_before_its_child() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let before = cuda.used();
+    let mut other = Other::start(&node, "has_a_child_that_outlives_it");
+    assert_eq!(cuda.used() - before, CONTEXT + GIB);
+    other.child.kill().unwrap();
+    other.child.wait().unwrap();
+    assert_eq!(cuda.used(), before);
+}
+
+#[test]
+#[ignore = "another process, started by tests of this file"]
+fn has_a_child_that_outlives_it() {
+    let cuda = Cuda::load(&machine());
+    assert_eq!(call!(cuda, cuInit(0 => u32)), 0);
+    cuda.context(0);
+    cuda.allocate(GIB).unwrap();
+    if unsafe { libc::fork() } == 0 {
+        // The child itself is ready: it has done all that it does at its beginning.
+        let line = b"ready\n";
+        unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
+        // Longer than its parent, and not for ever.
+        unsafe { libc::sleep(5) };
+        unsafe { libc::_exit(0) };
+    }
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// The management library of the same machine.
+fn management(node: &Node) -> NvmlLib {
+    let library = node.folder.path().join("libnvidia-ml.so.1");
+    fs::copy(built("liboctavo_fake_driver.so"), &library).unwrap();
+    let nvml = unsafe { NvmlLib::new(&library) }.unwrap();
+    assert_eq!(unsafe { nvml.nvmlInit_v2() }, 0);
+    nvml
+}
+
+/// Ids and memory of the processes on the first GPU.
+fn processes(nvml: &NvmlLib) -> Vec<(u32, u64)> {
+    let mut gpu = std::ptr::null_mut();
+    assert_eq!(unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, &raw mut gpu) }, 0);
+    let mut list: [nvmlProcessInfo_t; 8] = unsafe { std::mem::zeroed() };
+    let mut count = 8;
+    let code = unsafe {
+        nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu, &raw mut count, list.as_mut_ptr())
+    };
+    assert_eq!(code, 0);
+    list.iter().take(count as usize).map(|info| (info.pid, info.usedGpuMemory)).collect()
+}
+
+#[test]
+fn the_management_library_lists_processes_with_their_memory() {
+    let node = Node::new("t4");
+    let nvml = management(&node);
+    assert_eq!(processes(&nvml), []);
+    let cuda = node.ready();
+    cuda.allocate(GIB).unwrap();
+    let other = Other::start(&node, "holds_five_gibibytes");
+    let mut both = [(std::process::id(), CONTEXT + GIB), (other.child.id(), CONTEXT + 5 * GIB)];
+    both.sort_unstable();
+    assert_eq!(processes(&nvml), both);
+    let mut gpu = std::ptr::null_mut();
+    assert_eq!(unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, &raw mut gpu) }, 0);
+    let mut memory: nvmlMemory_v2_t = unsafe { std::mem::zeroed() };
+    memory.version = 0x0200_0028;
+    assert_eq!(unsafe { nvml.nvmlDeviceGetMemoryInfo_v2(gpu, &raw mut memory) }, 0);
+    assert_eq!(memory.used, 2 * CONTEXT + 6 * GIB);
+    let mut count = 1;
+    let mut one: nvmlProcessInfo_t = unsafe { std::mem::zeroed() };
+    let code =
+        unsafe { nvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu, &raw mut count, &raw mut one) };
+    assert_eq!((code, count), (7, 2), "there is no room for both");
+    drop(other);
+    assert_eq!(processes(&nvml), [(std::process::id(), CONTEXT + GIB)]);
+}
+
+#[test]
+fn a_process_in_a_namespace_of_its_own_is_listed_by_the_hosts_id() {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);
+    let works = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !works {
+        println!("skipped: this account may not make process namespaces (unshare --user --pid)");
+        return;
+    }
+    let node = Node::new("t4");
+    let nvml = management(&node);
+    // It complains when its child is killed.
+    unshare.arg(env::current_exe().unwrap()).stderr(Stdio::null());
+    let other = Other::start_by(unshare, &node, "holds_five_gibibytes");
+    let listed = processes(&nvml);
+    assert_eq!(listed.len(), 1);
+    let (pid, used) = listed[0];
+    assert_eq!(used, CONTEXT + 5 * GIB);
+    let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status"));
+    let status = status.unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap().trim();
+    assert_eq!(parent, other.child.id().to_string(), "it is the child of unshare");
+    let own = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+    assert_eq!(own.split_ascii_whitespace().next_back(), Some("1"), "and the first of its own");
+    // Killing the namespace's first process ends it; unshare follows.
+    unsafe { libc::kill(libc::pid_t::try_from(pid).unwrap(), libc::SIGKILL) };
+}
+
+#[test]
+fn memory_is_opened_by_handle_in_another_process() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let address = cuda.allocate(64 * MIB).unwrap();
+    assert_eq!(cuda.upload(address + MIB, b"by handle"), 0);
+    let mut handle = [0_u8; 64];
+    let code = call!(cuda, cuIpcGetMemHandle(handle.as_mut_ptr() => *mut u8, address => u64));
+    assert_eq!(code, 0);
+    fs::write(node.folder.path().join("handle"), handle).unwrap();
+    let before = cuda.used();
+    let other = Other::start(&node, "opens_memory_by_handle");
+    assert_eq!(cuda.used() - before, CONTEXT, "it is one memory");
+    assert_eq!(cuda.download(address, 6).unwrap(), b"answer");
+    assert_eq!(cuda.free(address), 0);
+    assert_eq!(cuda.used() - before, CONTEXT, "the other one has it still");
+    drop(other);
+    assert_eq!(before - cuda.used(), 64 * MIB);
+}
+
+#[test]
+fn what_dead_processes_left_of_shared_memory_is_swept_away() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let [old, young] = ["0.00000000deadbeef", "0.00000000feedbeef"]
+        .map(|n| node.folder.path().join("chip").join(n));
+    fs::write(&young, "").unwrap();
+    fs::write(&old, "").unwrap();
+    let long_ago = SystemTime::now() - Duration::from_hours(1);
+    fs::File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
+    let mut handle = [0_u8; 64];
+    for _ in 0..2 {
+        let address = cuda.allocate(4 * MIB).unwrap();
+        let code = call!(cuda, cuIpcGetMemHandle(handle.as_mut_ptr() => *mut u8, address => u64));
+        assert_eq!(code, 0);
+    }
+    assert_eq!((old.exists(), young.exists()), (false, true));
+    // The chip, the young one and what is in use.
+    assert_eq!(fs::read_dir(young.parent().unwrap()).unwrap().count(), 4);
+}
+
+#[test]
+#[ignore = "another process, started by tests of this file"]
+fn opens_memory_by_handle() {
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Handle([u8; 64]);
+    let cuda = Cuda::load(&machine());
+    assert_eq!(call!(cuda, cuInit(0 => u32)), 0);
+    cuda.context(0);
+    let handle = Handle(fs::read(machine().join("handle")).unwrap().try_into().unwrap());
+    let mut address = 0_u64;
+    let code = call!(cuda, cuIpcOpenMemHandle_v2(
+        &raw mut address => *mut u64, handle => Handle, 1 => u32));
+    assert_eq!(code, 0);
+    assert_eq!(cuda.download(address + MIB, 9).unwrap(), b"by handle");
+    assert_eq!(cuda.upload(address, b"answer"), 0);
+    say_ready_and_wait();
+}

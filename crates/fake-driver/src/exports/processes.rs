@@ -1,0 +1,151 @@
+//! Processes that use a GPU.
+
+use std::ffi::{c_uint, c_ulonglong};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nvml_wrapper_sys::bindings as sys;
+
+use crate::code::{Answer, Code};
+use crate::pointers::{ListOut, Out};
+use crate::session::Device;
+
+gpu_calls! {
+    fn nvmlDeviceGetComputeRunningProcesses(
+        gpu,
+        count: Out<c_uint>,
+        processes: ListOut<sys::nvmlProcessInfo_v1_t>,
+    ) {
+        let users = gpu.chip.users();
+        put(count, processes, users.iter().map(|user| sys::nvmlProcessInfo_v1_t {
+            pid: user.pid,
+            usedGpuMemory: user.used,
+        }))
+    }
+
+    fn nvmlDeviceGetComputeRunningProcesses_v2(
+        gpu,
+        count: Out<c_uint>,
+        processes: ListOut<sys::nvmlProcessInfo_t>,
+    ) {
+        put(count, processes, infos(gpu))
+    }
+
+    fn nvmlDeviceGetComputeRunningProcesses_v3(
+        gpu,
+        count: Out<c_uint>,
+        processes: ListOut<sys::nvmlProcessInfo_t>,
+    ) {
+        put(count, processes, infos(gpu))
+    }
+
+    /// Nothing draws on a simulated GPU.
+    fn nvmlDeviceGetGraphicsRunningProcesses(
+        gpu,
+        count: Out<c_uint>,
+        _processes: ListOut<sys::nvmlProcessInfo_v1_t>,
+    ) {
+        let _ = gpu;
+        count.put(0)
+    }
+
+    fn nvmlDeviceGetGraphicsRunningProcesses_v2(
+        gpu,
+        count: Out<c_uint>,
+        _processes: ListOut<sys::nvmlProcessInfo_t>,
+    ) {
+        let _ = gpu;
+        count.put(0)
+    }
+
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+        gpu,
+        count: Out<c_uint>,
+        _processes: ListOut<sys::nvmlProcessInfo_t>,
+    ) {
+        let _ = gpu;
+        count.put(0)
+    }
+
+    /// There is no MPS server.
+    fn nvmlDeviceGetMPSComputeRunningProcesses(
+        gpu,
+        count: Out<c_uint>,
+        _processes: ListOut<sys::nvmlProcessInfo_v1_t>,
+    ) {
+        let _ = gpu;
+        count.put(0)
+    }
+
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
+        gpu,
+        count: Out<c_uint>,
+        _processes: ListOut<sys::nvmlProcessInfo_t>,
+    ) {
+        let _ = gpu;
+        count.put(0)
+    }
+
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+        gpu,
+        count: Out<c_uint>,
+        _processes: ListOut<sys::nvmlProcessInfo_t>,
+    ) {
+        let _ = gpu;
+        count.put(0)
+    }
+
+    /// One sample a process: its part of the time since the last question.
+    fn nvmlDeviceGetProcessUtilization(
+        gpu,
+        samples: ListOut<sys::nvmlProcessUtilizationSample_t>,
+        count: Out<c_uint>,
+        _since: c_ulonglong,
+    ) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let busy: Vec<_> =
+            gpu.chip.shares().into_iter().filter(|(_, percent)| *percent > 0).collect();
+        if busy.is_empty() {
+            count.put(0)?;
+            return Err(Code::NOT_FOUND);
+        }
+        put(count, samples, busy.into_iter().map(|(user, percent)| {
+            sys::nvmlProcessUtilizationSample_t {
+                pid: user.pid,
+                timeStamp: now,
+                smUtil: percent,
+                memUtil: percent / 2,
+                encUtil: 0,
+                decUtil: 0,
+            }
+        }))
+    }
+}
+
+/// What there are no instances for.
+const NO_INSTANCE: c_uint = c_uint::MAX;
+
+fn infos(gpu: &Device<'_>) -> impl ExactSizeIterator<Item = sys::nvmlProcessInfo_t> {
+    gpu.chip.users().into_iter().map(|user| sys::nvmlProcessInfo_t {
+        pid: user.pid,
+        usedGpuMemory: user.used,
+        gpuInstanceId: NO_INSTANCE,
+        computeInstanceId: NO_INSTANCE,
+    })
+}
+
+/// Stores a list for which the caller said how much room there is; its true length in any case.
+fn put<T>(
+    count: Out<c_uint>,
+    list: ListOut<T>,
+    values: impl ExactSizeIterator<Item = T>,
+) -> Answer {
+    let room = count.read()?;
+    let length = c_uint::try_from(values.len()).unwrap_or(c_uint::MAX);
+    count.put(length)?;
+    if length > room {
+        return Err(Code::INSUFFICIENT_SIZE);
+    }
+    list.put(values);
+    Ok(())
+}

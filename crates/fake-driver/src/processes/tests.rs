@@ -1,0 +1,47 @@
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+fn machine() -> Machine {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines/t4.yaml");
+    Machine::read(&path).unwrap()
+}
+
+#[test]
+fn a_gpu_that_nobody_ever_used_has_no_chip() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gpu = GpuChip::default();
+    assert!(gpu.open(folder.path(), 0, &machine()).is_none());
+    assert_eq!((gpu.used(), gpu.users(), gpu.percent()), (0, Vec::new(), 0));
+    assert!(!folder.path().join("chip").exists(), "looking makes nothing");
+}
+
+#[test]
+fn a_process_is_listed_with_its_memory_while_it_has_contexts() {
+    let folder = tempfile::tempdir().unwrap();
+    let chip = Chip::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
+    let member = chip.join().unwrap();
+    assert!(member.charge(GIB));
+    let mut gpu = GpuChip::default();
+    gpu.open(folder.path(), 0, &machine()).unwrap();
+    assert_eq!((gpu.users(), gpu.used()), (Vec::new(), GIB));
+    member.add_context();
+    let users = gpu.users();
+    assert_eq!((users.len(), users[0].pid, users[0].used), (1, std::process::id(), GIB));
+    drop(member);
+    assert_eq!((gpu.users(), gpu.used()), (Vec::new(), 0));
+}
+
+#[test]
+fn use_is_told_of_the_time_since_the_last_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let chip = Chip::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
+    let member = chip.join().unwrap();
+    member.add_context();
+    let mut gpu = GpuChip::default();
+    gpu.open(folder.path(), 0, &machine()).unwrap();
+    let mark = member.submit(5_000);
+    assert_eq!((gpu.percent(), gpu.shares()[0].1), (100, 100), "there is work that waits");
+    assert!(member.wait(mark, &mut || false));
+    assert_eq!(gpu.percent(), 100, "the answer holds for a while");
+}

@@ -1,0 +1,70 @@
+//! Who has memory on a GPU.
+
+use std::collections::BTreeMap;
+
+use nvml_wrapper_sys::bindings as sys;
+
+use super::call::{self, Call, call};
+use super::device::Device;
+use super::read::optional;
+use crate::{DriverError, GpuProcess};
+
+/// More processes come into being while one asks how many there are; this often it is asked again.
+const TRIES: usize = 4;
+/// Room for more than were counted.
+const SPARE: usize = 8;
+/// More is not believed of any GPU.
+const MOST: usize = 1 << 16;
+/// What NVML answers where it does not know how much a process has (`NVML_VALUE_NOT_AVAILABLE`).
+const NOT_AVAILABLE: u64 = u64::MAX;
+
+/// The processes of a GPU, each once. One that draws and computes is in both lists with all that it has.
+pub(super) fn processes(device: Device<'_>) -> Result<Vec<GpuProcess>, DriverError> {
+    let library = device.library();
+    // What computes must be told; the other lists are there on some drivers and GPUs only.
+    let mut found = list(device, call!(library, nvmlDeviceGetComputeRunningProcesses_v3)?)?;
+    let graphics = call!(library, nvmlDeviceGetGraphicsRunningProcesses_v3);
+    let mps = call!(library, nvmlDeviceGetMPSComputeRunningProcesses_v3);
+    for call in [graphics, mps] {
+        found.extend(optional(call.and_then(|call| list(device, call)))?.unwrap_or_default());
+    }
+    Ok(merged(found))
+}
+
+/// One list.
+fn list(device: Device<'_>, call: Call<call::Processes>) -> Result<Vec<GpuProcess>, DriverError> {
+    let nobody =
+        sys::nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
+    let mut buffer = vec![nobody; SPARE];
+    for _ in 0..TRIES {
+        let mut count = 0;
+        let code = call::processes(call, device.handle(), &mut buffer, &mut count);
+        if code == sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE {
+            buffer.resize(count.min(MOST) + SPARE, nobody);
+            continue;
+        }
+        device.library().check(call.name, code)?;
+        buffer.truncate(count);
+        return Ok(buffer.iter().map(process).collect());
+    }
+    device.library().check(call.name, sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE)?;
+    Ok(Vec::new())
+}
+
+fn process(info: &sys::nvmlProcessInfo_t) -> GpuProcess {
+    let used_bytes = (info.usedGpuMemory != NOT_AVAILABLE).then_some(info.usedGpuMemory);
+    GpuProcess { pid: info.pid, used_bytes }
+}
+
+/// The processes in order, each with the most that any list says of it.
+fn merged(found: Vec<GpuProcess>) -> Vec<GpuProcess> {
+    let mut by_pid: BTreeMap<u32, Option<u64>> = BTreeMap::new();
+    for GpuProcess { pid, used_bytes } in found {
+        let known = by_pid.entry(pid).or_default();
+        *known = (*known).max(used_bytes);
+    }
+    by_pid.into_iter().map(|(pid, used_bytes)| GpuProcess { pid, used_bytes }).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,291 @@
+//! Processes beside one another, in every order that a scheduler thinks of, killed at any step.
+
+mod model;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::string::String;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::{check_dfs, check_pct, check_random, thread};
+
+use self::model::{Process, Share, check_then_add, enter_unseen, reap_unasked};
+use super::super::*;
+
+const LIMIT: u64 = 10;
+
+/// Runs a test in random orders, and in orders of few and far-reaching preemptions.
+fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
+    check_random(test.clone(), 1500);
+    check_pct(test, 1500, 3);
+}
+
+/// What a test says that is wrong on purpose.
+fn failure(test: impl Fn() + Clone + Send + Sync + 'static) -> String {
+    let failed =
+        catch_unwind(AssertUnwindSafe(|| explore(test))).expect_err("it was not found out");
+    *failed.downcast::<String>().expect("a message")
+}
+
+/// Waits for threads to come to their ends.
+fn ended<T>(threads: impl IntoIterator<Item = thread::JoinHandle<T>>) -> Vec<T> {
+    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+/// A process takes and gives back, some of it at random.
+fn lives(process: &Process, turns: usize) {
+    let Some(slot) = process.enter() else { return };
+    for _ in 0..turns {
+        let bytes = thread_rng().gen_range(1..=8);
+        if process.allocate(slot, bytes).is_ok() && thread_rng().gen_bool(0.6) {
+            process.free(slot, bytes);
+        }
+    }
+}
+
+#[test]
+fn a_share_is_never_over_granted() {
+    explore(|| {
+        let share = Share::new(4, LIMIT, thread_rng().gen_range(0..3));
+        let threads: Vec<_> = (0..3)
+            .map(|_| {
+                let process = share.process();
+                thread::spawn(move || lives(&process, 3))
+            })
+            .collect();
+        ended(threads);
+    });
+}
+
+#[test]
+fn two_that_ask_at_once_are_never_both_granted_too_much_in_any_order_at_all() {
+    check_dfs(
+        || {
+            let share = Share::new(2, LIMIT, 0);
+            let processes = [share.process(), share.process()].map(|process| {
+                let slot = process.enter().unwrap();
+                (process, slot)
+            });
+            let threads = processes.map(|(process, slot)| {
+                // One try each: all orders of more are too many.
+                thread::spawn(move || process.wish(slot, 6))
+            });
+            let granted = threads.map(|thread| thread.join().unwrap());
+            assert!(granted.iter().filter(|granted| **granted).count() <= 1);
+        },
+        None,
+    );
+}
+
+#[test]
+fn the_check_finds_an_admission_that_looks_before_it_writes() {
+    let failure = failure(|| {
+        let share = Share::new(4, LIMIT, 0);
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let process = share.process();
+                thread::spawn(move || {
+                    let slot = process.enter().unwrap();
+                    if check_then_add(&process, slot, 6) {
+                        process.has(6);
+                    }
+                })
+            })
+            .collect();
+        ended(threads);
+    });
+    assert!(failure.contains("over-granted"), "{failure}");
+}
+
+#[test]
+fn the_check_finds_a_newcomer_that_is_seen_too_late() {
+    let failure = failure(|| {
+        let share = Share::new(4, LIMIT, 0);
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let process = share.process();
+                thread::spawn(move || {
+                    if enter_unseen(&process, 6) {
+                        process.has(6);
+                    }
+                })
+            })
+            .collect();
+        ended(threads);
+    });
+    assert!(failure.contains("over-granted"), "{failure}");
+}
+
+/// A process is killed somewhere, beside one that takes and gives back; then the share is all there.
+fn killed(steps: u64) {
+    let share = Share::new(3, LIMIT, 0);
+    let victim = share.mortal(steps);
+    let other = share.process();
+    let victim = thread::spawn(move || lives(&victim, 3));
+    let other = thread::spawn(move || {
+        let slot = other.enter().unwrap();
+        for bytes in [7, 4] {
+            if other.allocate(slot, bytes).is_ok() {
+                other.free(slot, bytes);
+            }
+        }
+        (other, slot)
+    });
+    let (other, slot) = other.join().unwrap();
+    victim.join().unwrap();
+    share.all_die_but(&other);
+    assert_eq!(other.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
+    other.free(slot, LIMIT);
+    share.all_die();
+    // And to somebody who comes afterwards and meets what is left.
+    let newcomer = share.process();
+    let slot = newcomer.enter().unwrap();
+    assert_eq!(newcomer.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_step_leaves_nothing() {
+    // Many more steps than it lives for: the last ones are those of a process that ended by itself.
+    for steps in 0..48 {
+        check_random(move || killed(steps), 50);
+        check_pct(move || killed(steps), 50, 3);
+    }
+}
+
+#[test]
+fn a_reaper_that_is_killed_at_any_step_leaves_nothing() {
+    explore(|| {
+        let share = Share::new(4, LIMIT, 0);
+        let dead = share.process();
+        let slot = dead.enter().unwrap();
+        dead.allocate(slot, 6).unwrap();
+        let survivor = share.process();
+        let survivors_slot = survivor.enter().unwrap();
+        dead.dies();
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let reaper = share.mortal(thread_rng().gen_range(4..20));
+                thread::spawn(move || {
+                    if let Some(slot) = reaper.enter() {
+                        reaper.reap(slot);
+                    }
+                })
+            })
+            .collect();
+        ended(threads);
+        share.all_die_but(&survivor);
+        assert_eq!(survivor.allocate(survivors_slot, LIMIT), Ok(()));
+    });
+}
+
+/// A process has died with most of the share; two live on and look for the dead, two come new and may
+/// take over its slot at that moment.
+fn reapers_and_newcomers(reap: fn(&Process, usize)) {
+    let share = Share::new(6, LIMIT, 0);
+    let dead = share.process();
+    let slot = dead.enter().unwrap();
+    dead.allocate(slot, 8).unwrap();
+    let living: Vec<_> = (0..2)
+        .map(|_| {
+            let process = share.process();
+            let slot = process.enter().unwrap();
+            process.allocate(slot, 1).unwrap();
+            (process, slot)
+        })
+        .collect();
+    dead.dies();
+    let reapers: Vec<_> = living
+        .into_iter()
+        .map(|(process, slot)| {
+            thread::spawn(move || {
+                reap(&process, slot);
+                (process, slot)
+            })
+        })
+        .collect();
+    let newcomers: Vec<_> = (0..2)
+        .map(|_| {
+            let process = share.process();
+            thread::spawn(move || {
+                let slot = process.enter().unwrap();
+                let _ = process.allocate(slot, 2);
+                (process, slot)
+            })
+        })
+        .collect();
+    let processes = ended(reapers.into_iter().chain(newcomers));
+    for (process, slot) in &processes {
+        assert_eq!(share.used(*slot), process.held(), "a charge was lost");
+    }
+    let (process, slot) = &processes[0];
+    process.reap(*slot);
+    assert_eq!(total(process), share.held(), "something is left of the dead");
+}
+
+#[test]
+fn reapers_and_newcomers_that_race_lose_no_charge() {
+    explore(|| reapers_and_newcomers(Process::reap));
+}
+
+#[test]
+fn the_check_finds_a_reaper_that_does_not_own_what_it_empties() {
+    let failure = failure(|| reapers_and_newcomers(reap_unasked));
+    assert!(failure.contains("a charge was lost"), "{failure}");
+}
+
+#[test]
+fn who_is_refused_while_another_releases_gets_through_or_had_no_room() {
+    explore(|| {
+        let share = Share::new(3, LIMIT, 0);
+        let holder = share.process();
+        let holders_slot = holder.enter().unwrap();
+        holder.allocate(holders_slot, 8).unwrap();
+        let asker = share.process();
+        let slot = asker.enter().unwrap();
+        let holder = Arc::new(holder);
+        let releasing = Arc::clone(&holder);
+        let release = thread::spawn(move || releasing.free(holders_slot, 8));
+        // Room is there at the latest when the other one has come to its end.
+        let mut release = Some(release);
+        let granted = asker.allocate_with(slot, 6, |_| {
+            if let Some(release) = release.take_if(|_| thread_rng().gen_bool(0.5)) {
+                release.join().unwrap();
+            }
+        });
+        match granted {
+            Ok(()) => assert_eq!(asker.held(), 6),
+            Err(refused) => {
+                assert!(release.is_some(), "there was room before the last try");
+                assert_eq!(refused.used, 8, "what it was refused for");
+            }
+        }
+    });
+}
+
+#[test]
+fn racers_that_are_both_refused_saw_one_another_and_one_alone_gets_through() {
+    explore(|| {
+        let share = Share::new(3, LIMIT, 0);
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let process = share.process();
+                thread::spawn(move || {
+                    let slot = process.enter().unwrap();
+                    let granted = process.allocate(slot, 6);
+                    if let Err(refused) = granted {
+                        assert_eq!(refused.used, 6, "the other one's wish");
+                    }
+                    (process, slot, granted)
+                })
+            })
+            .collect();
+        let racers = ended(threads);
+        let (process, slot, granted) = &racers[0];
+        if racers.iter().all(|(.., granted)| granted.is_err()) {
+            assert_eq!(process.allocate(*slot, 6), Ok(()));
+        } else if granted.is_err() {
+            assert_eq!(process.allocate(*slot, 6), Err(Refused { used: 6 }));
+        }
+    });
+}

@@ -1,0 +1,323 @@
+//! A share, the processes that have it mapped, and the kernel, which knows who lives. Shared words are
+//! shuttle's, so that its schedulers decide at each of them who goes on.
+
+use std::boxed::Box;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::vec::Vec;
+
+use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use crate::ledger::{Book, Owners, Refused, Word, admit, enter, reap, release, total};
+
+/// What the processes of a share have in common.
+pub(super) struct Share {
+    limit: u64,
+    untracked: u64,
+    high: AtomicU64,
+    used: Vec<AtomicU64>,
+    /// The process that has the lock of a slot; 0: none.
+    owners: Vec<AtomicU64>,
+    /// The truth: bytes of the GPU that each process really has. Never shared by processes, so reading it
+    /// is no step.
+    memory: Mutex<BTreeMap<u64, u64>>,
+    processes: Mutex<Vec<Arc<Life>>>,
+}
+
+impl Share {
+    pub(super) fn new(slots: usize, limit: u64, untracked: u64) -> Arc<Self> {
+        Arc::new(Self {
+            limit,
+            untracked,
+            high: AtomicU64::new(0),
+            used: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            owners: (0..slots).map(|_| AtomicU64::new(0)).collect(),
+            memory: Mutex::default(),
+            processes: Mutex::default(),
+        })
+    }
+
+    /// A new process that lives until it is told to die.
+    pub(super) fn process(self: &Arc<Self>) -> Process {
+        self.mortal(u64::MAX)
+    }
+
+    /// A new process that is killed after so many steps.
+    pub(super) fn mortal(self: &Arc<Self>, steps: u64) -> Process {
+        let mut processes = self.processes.lock().unwrap();
+        let pid = processes.len() as u64 + 1;
+        let life = Arc::new(Life { pid, steps: Mutex::new(Some(steps)) });
+        processes.push(Arc::clone(&life));
+        let shared = |place| Shared { place, share: Arc::clone(self), life: Arc::clone(&life) };
+        Process {
+            high: shared(Place::High),
+            used: (0..self.used.len()).map(|slot| shared(Place::Slot(slot))).collect(),
+            share: Arc::clone(self),
+            life,
+        }
+    }
+
+    pub(super) fn all_die(&self) {
+        let processes = self.processes.lock().unwrap().clone();
+        for life in &processes {
+            life.end(self);
+        }
+    }
+
+    pub(super) fn all_die_but(&self, process: &Process) {
+        let processes = self.processes.lock().unwrap().clone();
+        let others = processes.iter().filter(|life| life.pid != process.life.pid);
+        for life in others {
+            life.end(self);
+        }
+    }
+
+    pub(super) fn used(&self, slot: usize) -> u64 {
+        self.used[slot].load(SeqCst)
+    }
+
+    /// Bytes of the GPU that all processes have.
+    pub(super) fn held(&self) -> u64 {
+        self.memory.lock().unwrap().values().sum()
+    }
+}
+
+/// How long a process goes on.
+struct Life {
+    pid: u64,
+    /// Steps that are left; none: it is dead.
+    steps: Mutex<Option<u64>>,
+}
+
+impl Life {
+    fn is_over(&self) -> bool {
+        self.steps.lock().unwrap().is_none()
+    }
+
+    /// Whether the process comes to take its next step.
+    fn step(&self, share: &Share) -> bool {
+        let mut steps = self.steps.lock().unwrap();
+        match *steps {
+            None => false,
+            Some(0) => {
+                drop(steps);
+                self.end(share);
+                false
+            }
+            Some(left) => {
+                *steps = Some(left - 1);
+                true
+            }
+        }
+    }
+
+    /// What the kernel does to a process that is no more: its memory is free, and then its locks are.
+    fn end(&self, share: &Share) {
+        if self.steps.lock().unwrap().take().is_some() {
+            share.memory.lock().unwrap().remove(&self.pid);
+            for owner in &share.owners {
+                let _ = owner.compare_exchange(self.pid, 0, SeqCst, SeqCst);
+            }
+        }
+    }
+}
+
+/// Which word.
+#[derive(Clone, Copy)]
+enum Place {
+    High,
+    Slot(usize),
+}
+
+/// A word of the mapped file as one process has it: a dead process changes nothing any more.
+pub(super) struct Shared {
+    place: Place,
+    share: Arc<Share>,
+    life: Arc<Life>,
+}
+
+impl Shared {
+    fn step<T: Default>(&self, step: impl FnOnce(&AtomicU64) -> T) -> T {
+        if !self.life.step(&self.share) {
+            return T::default();
+        }
+        step(match self.place {
+            Place::High => &self.share.high,
+            Place::Slot(slot) => &self.share.used[slot],
+        })
+    }
+}
+
+impl Word for Shared {
+    fn load(&self) -> u64 {
+        self.step(|word| word.load(SeqCst))
+    }
+
+    fn store(&self, value: u64) {
+        self.step(|word| word.store(value, SeqCst));
+    }
+
+    fn add(&self, value: u64) -> u64 {
+        self.step(|word| word.fetch_add(value, SeqCst))
+    }
+
+    fn sub(&self, value: u64) {
+        self.step(|word| {
+            let before = word.fetch_sub(value, SeqCst);
+            assert!(before >= value, "more is given back than was counted");
+        });
+    }
+
+    fn raise(&self, value: u64) {
+        self.step(|word| {
+            word.fetch_max(value, SeqCst);
+        });
+    }
+}
+
+/// A process with a guard in it.
+pub(super) struct Process {
+    high: Shared,
+    used: Box<[Shared]>,
+    share: Arc<Share>,
+    life: Arc<Life>,
+}
+
+impl Book for Process {
+    type Word = Shared;
+
+    fn slots(&self) -> usize {
+        self.used.len()
+    }
+
+    fn high(&self) -> &Shared {
+        &self.high
+    }
+
+    fn used(&self, slot: usize) -> &Shared {
+        &self.used[slot]
+    }
+
+    fn limit(&self) -> u64 {
+        self.share.limit
+    }
+
+    fn untracked(&self) -> u64 {
+        self.share.untracked
+    }
+}
+
+impl Owners for Process {
+    fn take(&self, slot: usize) -> bool {
+        self.life.step(&self.share)
+            && self.share.owners[slot].compare_exchange(0, self.life.pid, SeqCst, SeqCst).is_ok()
+    }
+
+    fn give_back(&self, slot: usize) {
+        if self.life.step(&self.share) {
+            self.share.owners[slot].store(0, SeqCst);
+        }
+    }
+}
+
+impl Process {
+    /// Takes a slot; none too where it is killed over it.
+    pub(super) fn enter(&self) -> Option<usize> {
+        enter(self, self).filter(|_| !self.life.is_over())
+    }
+
+    /// Allocates as the guard does: first the ledger, then the driver.
+    pub(super) fn allocate(&self, slot: usize, bytes: u64) -> Result<(), Refused> {
+        self.allocate_with(slot, bytes, |_| self.reap(slot))
+    }
+
+    pub(super) fn allocate_with(
+        &self,
+        slot: usize,
+        bytes: u64,
+        again: impl FnMut(u32),
+    ) -> Result<(), Refused> {
+        let granted = admit(self, slot, bytes, again);
+        match granted {
+            Ok(()) => self.has(bytes),
+            Err(Refused { used }) if !self.life.is_over() => {
+                assert!(used + bytes > self.share.limit, "refused with room: {used} are used");
+            }
+            Err(_) => {}
+        }
+        granted
+    }
+
+    /// One try to count an allocation.
+    pub(super) fn wish(&self, slot: usize, bytes: u64) -> bool {
+        Word::add(&self.used[slot], bytes);
+        let fits = total(self) <= self.share.limit;
+        if fits {
+            self.has(bytes);
+        } else {
+            self.used[slot].sub(bytes);
+        }
+        fits
+    }
+
+    /// The driver has given it memory; which must be the share's.
+    pub(super) fn has(&self, bytes: u64) {
+        if self.life.is_over() {
+            return;
+        }
+        let mut memory = self.share.memory.lock().unwrap();
+        *memory.entry(self.life.pid).or_default() += bytes;
+        let held: u64 = memory.values().sum();
+        drop(memory);
+        let (limit, untracked) = (self.share.limit, self.share.untracked);
+        assert!(held + untracked <= limit, "over-granted: {held} and {untracked} of {limit}");
+    }
+
+    /// Frees as the guard does: first the driver, then the ledger.
+    pub(super) fn free(&self, slot: usize, bytes: u64) {
+        if let Some(held) = self.share.memory.lock().unwrap().get_mut(&self.life.pid) {
+            *held -= bytes;
+        }
+        release(self, slot, bytes);
+    }
+
+    pub(super) fn reap(&self, slot: usize) {
+        reap(self, self, slot);
+    }
+
+    pub(super) fn dies(&self) {
+        self.life.end(&self.share);
+    }
+
+    /// Bytes of the GPU that it has.
+    pub(super) fn held(&self) -> u64 {
+        self.share.memory.lock().unwrap().get(&self.life.pid).copied().unwrap_or_default()
+    }
+}
+
+/// Wrong on purpose: looks whether there is room, and then takes it.
+pub(super) fn check_then_add(process: &Process, slot: usize, bytes: u64) -> bool {
+    let fits = total(process) + bytes <= process.limit();
+    if fits {
+        Word::add(&process.used[slot], bytes);
+    }
+    fits
+}
+
+/// Wrong on purpose: charges before the others know that there is a slot to look at.
+pub(super) fn enter_unseen(process: &Process, bytes: u64) -> bool {
+    let slot = (0..process.slots()).find(|slot| process.take(*slot)).unwrap();
+    Word::add(&process.used[slot], bytes);
+    let fits = total(process) + bytes <= process.limit();
+    process.high.raise(slot as u64 + 1);
+    fits
+}
+
+/// Wrong on purpose: looks whether a slot has an owner, and then empties it without being one.
+pub(super) fn reap_unasked(process: &Process, own: usize) {
+    for slot in (0..process.slots()).filter(|slot| *slot != own) {
+        if process.share.owners[slot].load(SeqCst) == 0 {
+            process.used[slot].store(0);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! The limits file: what a share may have, and whether it may go on.
+//!
+//! The agent makes it once and then changes it in place, since a mount holds on to the file and not to its
+//! name. What changes rarely is under a sequence lock; the last line holds words that are read and written
+//! alone.
+
+use core::mem::{offset_of, size_of};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use crate::VERSION;
+
+/// First word of the file: `OCTLIM` and two zero bytes.
+pub const MAGIC: u64 = u64::from_ne_bytes(*b"OCTLIM\0\0");
+
+/// Size of the file in bytes: a page. A guard maps it only if it is that long.
+pub const SIZE: usize = 4096;
+
+/// The file.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Limits {
+    magic: AtomicU64,
+    version: AtomicU32,
+    /// Odd while the agent writes.
+    sequence: AtomicU32,
+    generation: AtomicU64,
+    gpu: [AtomicU64; 2],
+    memory_bytes: AtomicU64,
+    context_bytes: AtomicU64,
+    compute_milli_percent: AtomicU32,
+    flags: AtomicU32,
+    _reserved: [AtomicU64; 8],
+    live: Live,
+}
+
+/// The words that change while the share runs.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Live {
+    /// A [`Gate`].
+    pub gate: AtomicU32,
+    /// Counts the changes of `gate`.
+    pub epoch: AtomicU32,
+    /// Bytes on the GPU that the driver counts for the share's processes and no slot has: code of modules,
+    /// contexts larger than was thought, whatever went round the guard.
+    pub untracked_bytes: AtomicU64,
+    /// Bytes that the driver counts for the share's processes altogether; 0 before the agent has looked.
+    pub driver_bytes: AtomicU64,
+}
+
+/// Whether a share's processes may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Gate {
+    /// They may.
+    Open = 0,
+    /// Launches and allocations wait until it opens again.
+    Held = 1,
+    /// Allocations and launches fail: the share's state file was tampered with, or its policy says so.
+    Fenced = 2,
+}
+
+impl Gate {
+    /// The gate of a word; what is unknown holds, since a newer agent had a reason.
+    pub const fn of(word: u32) -> Self {
+        match word {
+            0 => Self::Open,
+            2 => Self::Fenced,
+            _ => Self::Held,
+        }
+    }
+}
+
+/// Refuse allocation and launch functions that the guard does not know, rather than count and report them.
+pub const STRICT: u32 = 1;
+
+/// What is under the sequence lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Which writing of the share this is: state files of another one are not the share's.
+    pub generation: u64,
+    /// The GPU's UUID.
+    pub gpu: [u8; 16],
+    /// Memory that the share may have, in bytes.
+    pub memory_bytes: u64,
+    /// Memory that a context is counted for before it is made, in bytes.
+    pub context_bytes: u64,
+    /// Time on the GPU in thousandths of a percent; 0: a fair part of what is idle.
+    pub compute_milli_percent: u32,
+    /// [`STRICT`] or 0.
+    pub flags: u32,
+}
+
+/// Why a limits file cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It is shorter or longer than [`SIZE`].
+    Size,
+    /// It does not begin with [`MAGIC`].
+    Magic,
+    /// It is of another version.
+    Version(u32),
+    /// It was being written for as long as was waited.
+    Unfinished,
+}
+
+impl Limits {
+    /// The terms, unless they are damaged or remain unfinished for many looks.
+    pub fn terms(&self) -> Result<Terms, Damage> {
+        if self.magic.load(Ordering::Relaxed) != MAGIC {
+            return Err(Damage::Magic);
+        }
+        let version = self.version.load(Ordering::Relaxed);
+        if version != VERSION {
+            return Err(Damage::Version(version));
+        }
+        for _ in 0..LOOKS {
+            let before = self.sequence.load(Ordering::Acquire);
+            let words = [self.gpu[0].load(Ordering::Relaxed), self.gpu[1].load(Ordering::Relaxed)];
+            let mut gpu = [0; 16];
+            gpu[..8].copy_from_slice(&words[0].to_ne_bytes());
+            gpu[8..].copy_from_slice(&words[1].to_ne_bytes());
+            let terms = Terms {
+                generation: self.generation.load(Ordering::Relaxed),
+                gpu,
+                memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
+                context_bytes: self.context_bytes.load(Ordering::Relaxed),
+                compute_milli_percent: self.compute_milli_percent.load(Ordering::Relaxed),
+                flags: self.flags.load(Ordering::Relaxed),
+            };
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && before == self.sequence.load(Ordering::Relaxed) {
+                return Ok(terms);
+            }
+            core::hint::spin_loop();
+        }
+        Err(Damage::Unfinished)
+    }
+
+    /// The words that change while the share runs.
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// Memory that the share may have, in bytes: one word, read without the lock on every admission.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Looks at a file that is being written before it is given up: the agent writes for less than a
+/// microsecond, unless it was killed in the middle.
+const LOOKS: usize = 1 << 16;
+
+/// Where the agent writes [`Live::gate`] and [`Live::epoch`], 8 bytes.
+pub const GATE_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, gate);
+
+/// Where the agent writes [`Live::untracked_bytes`] and [`Live::driver_bytes`], 16 bytes.
+pub const UNTRACKED_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, untracked_bytes);
+
+/// Where the agent writes the sequence, 4 bytes.
+pub const SEQUENCE_OFFSET: usize = offset_of!(Limits, sequence);
+
+/// Where [`Terms::encode`] belongs.
+pub const TERMS_OFFSET: usize = offset_of!(Limits, generation);
+
+/// Bytes of [`Terms::encode`].
+pub const TERMS_SIZE: usize = offset_of!(Limits, _reserved) - TERMS_OFFSET;
+
+const _: () = assert!(size_of::<Limits>() <= SIZE && size_of::<Limits>() == 192);
+
+impl Terms {
+    /// A whole new file: open, nothing untracked.
+    pub fn file(&self) -> [u8; SIZE] {
+        let mut file = [0; SIZE];
+        put(&mut file, offset_of!(Limits, magic), &MAGIC.to_ne_bytes());
+        put(&mut file, offset_of!(Limits, version), &VERSION.to_ne_bytes());
+        put(&mut file, TERMS_OFFSET, &self.encode());
+        file
+    }
+
+    /// The terms as they lie in the file at [`TERMS_OFFSET`].
+    pub fn encode(&self) -> [u8; TERMS_SIZE] {
+        const fn at(offset: usize) -> usize {
+            offset - TERMS_OFFSET
+        }
+        let mut bytes = [0; TERMS_SIZE];
+        put(&mut bytes, at(offset_of!(Limits, generation)), &self.generation.to_ne_bytes());
+        put(&mut bytes, at(offset_of!(Limits, gpu)), &self.gpu);
+        put(&mut bytes, at(offset_of!(Limits, memory_bytes)), &self.memory_bytes.to_ne_bytes());
+        put(&mut bytes, at(offset_of!(Limits, context_bytes)), &self.context_bytes.to_ne_bytes());
+        let compute = self.compute_milli_percent.to_ne_bytes();
+        put(&mut bytes, at(offset_of!(Limits, compute_milli_percent)), &compute);
+        put(&mut bytes, at(offset_of!(Limits, flags)), &self.flags.to_ne_bytes());
+        bytes
+    }
+
+    /// Reads a copy of a file, as an agent does that starts anew. A file whose writing was cut short
+    /// ([`Damage::Unfinished`]) is to be written again.
+    pub fn decode(file: &[u8]) -> Result<Self, Damage> {
+        if file.len() != SIZE {
+            return Err(Damage::Size);
+        }
+        if u64_at(file, offset_of!(Limits, magic)) != MAGIC {
+            return Err(Damage::Magic);
+        }
+        let version = u32_at(file, offset_of!(Limits, version));
+        if version != VERSION {
+            return Err(Damage::Version(version));
+        }
+        if !u32_at(file, SEQUENCE_OFFSET).is_multiple_of(2) {
+            return Err(Damage::Unfinished);
+        }
+        let mut gpu = [0; 16];
+        gpu.copy_from_slice(&file[offset_of!(Limits, gpu)..][..16]);
+        Ok(Self {
+            generation: u64_at(file, offset_of!(Limits, generation)),
+            gpu,
+            memory_bytes: u64_at(file, offset_of!(Limits, memory_bytes)),
+            context_bytes: u64_at(file, offset_of!(Limits, context_bytes)),
+            compute_milli_percent: u32_at(file, offset_of!(Limits, compute_milli_percent)),
+            flags: u32_at(file, offset_of!(Limits, flags)),
+        })
+    }
+}
+
+fn put(file: &mut [u8], offset: usize, bytes: &[u8]) {
+    file[offset..][..bytes.len()].copy_from_slice(bytes);
+}
+
+/// The number at an offset of a file that is long enough.
+pub(crate) fn u64_at(file: &[u8], offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&file[offset..][..8]);
+    u64::from_ne_bytes(bytes)
+}
+
+/// The number at an offset of a file that is long enough.
+pub(crate) fn u32_at(file: &[u8], offset: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&file[offset..][..4]);
+    u32::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Builds the guard's shared object, which `src/lib.rs` carries.
+//!
+//! By a cargo of its own with a target folder of its own: it has another profile and another crate type than
+//! the programs that carry it, and the outer cargo holds the lock of the outer folder meanwhile.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let crates = here.parent().ok_or("this crate has no parent folder")?;
+    for source in ["guard", "guard-abi"] {
+        let folder = crates.join(source);
+        for part in ["Cargo.toml", "build.rs", "src"] {
+            let part = folder.join(part);
+            if part.exists() {
+                println!("cargo::rerun-if-changed={}", part.display());
+            }
+        }
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+
+    let target = env::var("TARGET")?;
+    let folder = PathBuf::from(env::var("OUT_DIR")?).join("guard");
+    let library = built(&here, &target, &folder)?;
+    println!("cargo::rustc-env=OCTAVO_GUARD_LIBRARY={}", library.display());
+    Ok(())
+}
+
+fn built(here: &Path, target: &str, folder: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
+    let mut cargo = Command::new(env::var("CARGO")?);
+    cargo
+        .args(["rustc", "--package", "octavo-guard", "--profile", "guard"])
+        .args(["--crate-type", "cdylib", "--features", "library", "--offline", "--locked"])
+        .args(["--target", target, "--target-dir"])
+        .arg(folder)
+        .current_dir(here);
+    // What the outer cargo says to its own compilers is not meant for this one: clippy's and coverage's
+    // wrappers, flags of the programs that carry the library.
+    for variable in [
+        "RUSTC_WORKSPACE_WRAPPER",
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+        "CARGO_BUILD_TARGET_DIR",
+        "CARGO_MAKEFLAGS",
+        "MAKEFLAGS",
+        "CLIPPY_ARGS",
+        "RUSTDOC",
+        "RUSTDOCFLAGS",
+    ] {
+        cargo.env_remove(variable);
+    }
+    let output = cargo.output()?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!(
+            "the guard was not built: {cargo:?} failed with {}\n{said}",
+            output.status
+        )
+        .into());
+    }
+    let library = folder.join(target).join("guard").join("liboctavo_guard.so");
+    if !library.is_file() {
+        return Err(format!("the guard was built, and is not at {}", library.display()).into());
+    }
+    Ok(library)
+}

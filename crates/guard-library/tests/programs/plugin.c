@@ -1,0 +1,5 @@
+// A library that brings the driver as its own dependency.
+#include <stddef.h>
+#include <stdint.h>
+extern int cuMemAlloc_v2(uint64_t *, size_t);
+int plugin_allocate(size_t bytes) { uint64_t pointer; return cuMemAlloc_v2(&pointer, bytes); }

@@ -1,0 +1,234 @@
+//! Several processes, threads, forks and deaths.
+
+use std::fs;
+
+use octavo_guard_abi::state::{self, SLOTS};
+
+use crate::container::{Container, GIB, MIB, Way, eventually};
+
+#[test]
+fn processes_share_one_limit() {
+    let container = Container::of(8 * GIB);
+    let mut one = container.ready(Way::Proxy);
+    let mut other = container.ready(Way::Proxy);
+    assert_eq!(one.allocate(5 * GIB), 0);
+    assert_eq!(other.allocate(3 * GIB), 2);
+    assert_eq!(other.allocate(2 * GIB), 0);
+    assert_eq!(container.slots("one").len(), 2);
+    assert_eq!(container.used("one"), 7 * GIB + 512 * MIB);
+}
+
+#[test]
+fn a_killed_process_gives_everything_back_at_once() {
+    let container = Container::of(8 * GIB);
+    let mut one = container.ready(Way::Proxy);
+    let mut other = container.ready(Way::Proxy);
+    assert_eq!(one.allocate(5 * GIB), 0);
+    assert_eq!(other.allocate(5 * GIB), 2);
+    one.kill();
+    assert_eq!(other.allocate(5 * GIB), 0);
+    assert_eq!(container.used("one"), 5 * GIB + 256 * MIB);
+}
+
+#[test]
+fn what_a_killed_process_had_is_seen_as_free() {
+    let container = Container::of(8 * GIB);
+    let mut one = container.ready(Way::Proxy);
+    let mut other = container.ready(Way::Proxy);
+    assert_eq!(one.allocate(5 * GIB), 0);
+    assert_eq!(other.say("info"), format!("0 {} {}", 3 * GIB - 512 * MIB, 8 * GIB));
+    one.kill();
+    assert_eq!(other.say("info"), format!("0 {} {}", 8 * GIB - 256 * MIB, 8 * GIB));
+}
+
+#[test]
+fn a_newcomer_takes_the_slot_of_the_dead_and_nothing_of_what_it_had() {
+    let container = Container::of(8 * GIB);
+    let mut one = container.ready(Way::Proxy);
+    assert_eq!(one.allocate(5 * GIB), 0);
+    one.kill();
+    let mut other = container.ready(Way::Proxy);
+    let slots = container.slots("one");
+    assert_eq!((slots.len(), slots[0].index, slots[0].used_bytes), (1, 0, 256 * MIB));
+    assert_eq!(slots[0].pid, u64::from(other.id()));
+    assert_eq!(other.allocate(7 * GIB), 0);
+}
+
+#[test]
+fn processes_that_race_are_never_granted_more_than_there_is() {
+    let container = Container::of(4 * GIB);
+    let mut programs: Vec<_> = (0..8).map(|_| container.ready(Way::Proxy)).collect();
+    for (seed, program) in programs.iter_mut().enumerate() {
+        program.tell(&format!("storm {} 5000", seed + 1));
+    }
+    let mut granted = 0;
+    for program in &mut programs {
+        let answer = program.hear();
+        granted += answer
+            .strip_prefix("0 ")
+            .and_then(|count| count.parse::<u64>().ok())
+            .expect("a number");
+    }
+    assert!(granted > 1000, "{granted}");
+    assert_eq!(container.used("one"), 8 * 256 * MIB);
+}
+
+#[test]
+fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
+    let container = Container::of(4 * GIB);
+    let mut survivor = container.ready(Way::Proxy);
+    for round in 0..25_u64 {
+        let mut victims: Vec<_> = (0..3).map(|_| container.ready(Way::Proxy)).collect();
+        for (seed, victim) in victims.iter_mut().enumerate() {
+            victim.tell(&format!("storm {} 100000000", round * 3 + seed as u64 + 1));
+        }
+        // At another moment in each round.
+        std::thread::sleep(std::time::Duration::from_micros(500 + round * 137));
+        for victim in victims {
+            victim.kill();
+        }
+        // All but its own context is free again, at once.
+        assert_eq!(survivor.allocate(4 * GIB - 256 * MIB), 0, "round {round}");
+        assert_eq!(survivor.say(&format!("free {round}")), "0");
+    }
+    assert_eq!(container.used("one"), 256 * MIB);
+}
+
+#[test]
+fn threads_of_a_process_keep_one_account() {
+    let container = Container::of(4 * GIB);
+    let mut program = container.ready(Way::Proxy);
+    let answer = program.say("threads 8");
+    assert!(answer.starts_with("0 ") && answer != "0 0", "{answer}");
+    assert_eq!(container.used("one"), 256 * MIB);
+}
+
+#[test]
+fn a_child_of_a_fork_has_a_slot_of_its_own() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.ready(Way::Proxy);
+    assert_eq!(program.allocate(3 * GIB), 0);
+    program.tell(&format!("fork alloc {GIB};alloc {};free 0;alloc {}", 5 * GIB, 4 * GIB));
+    assert_eq!(program.hear(), "0 0");
+    assert_eq!(program.hear(), "2 -1");
+    assert_eq!(program.hear(), "0");
+    assert_eq!(program.hear(), "0 1");
+    assert_eq!(program.hear(), "forked 0");
+    // What the child had is gone with it, what its parent has is as it was.
+    let own: Vec<_> = container
+        .slots("one")
+        .into_iter()
+        .filter(|slot| slot.pid == u64::from(program.id()))
+        .collect();
+    assert_eq!(own[0].used_bytes, 3 * GIB + 256 * MIB);
+    assert_eq!(program.allocate(4 * GIB), 0);
+    assert_eq!(program.say("free 0"), "0");
+}
+
+#[test]
+fn a_child_that_never_speaks_to_the_driver_does_not_keep_its_parents_slot() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.ready(Way::Proxy);
+    assert_eq!(program.allocate(6 * GIB), 0);
+    let idle = program.say("idle");
+    program.kill();
+    let mut other = container.ready(Way::Proxy);
+    assert_eq!(other.allocate(6 * GIB), 0);
+    let id = idle.strip_prefix("0 ").expect("a process");
+    std::process::Command::new("kill").args(["-9", id]).status().expect("killed");
+}
+
+#[test]
+fn a_process_that_becomes_another_program_begins_anew() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.ready(Way::Proxy);
+    assert_eq!(program.allocate(6 * GIB), 0);
+    assert_eq!(program.say("exec"), "0");
+    assert_eq!(program.say("init"), "0");
+    assert_eq!(program.say("retain 0"), "0");
+    assert_eq!(program.allocate(7 * GIB), 0);
+    assert_eq!(container.used("one"), 7 * GIB + 256 * MIB);
+}
+
+#[test]
+fn a_process_that_starts_programs_keeps_its_account() {
+    let container = Container::of(8 * GIB);
+    for way in [Way::Proxy, Way::Preload] {
+        let mut program = container.ready(way);
+        assert_eq!(program.allocate(6 * GIB), 0);
+        assert_eq!(program.say("spawn"), "0");
+        assert_eq!(program.allocate(2 * GIB), 2);
+        assert_eq!(program.say("free 0"), "0");
+        assert_eq!(container.used("one"), 256 * MIB);
+        program.kill();
+    }
+}
+
+#[test]
+fn a_process_that_closes_all_files_keeps_its_slot() {
+    let container = Container::of(8 * GIB);
+    let mut one = container.ready(Way::Proxy);
+    assert_eq!(one.allocate(5 * GIB), 0);
+    assert_eq!(one.say("close"), "0");
+    // The helper takes the lock again within a second or so.
+    let path = container.folder("one").join("state");
+    eventually("the slot is locked again", || {
+        let maps = fs::read_dir(format!("/proc/{}/fd", one.id())).expect("descriptors");
+        maps.flatten().any(|entry| fs::read_link(entry.path()).is_ok_and(|target| target == path))
+    });
+    let mut other = container.ready(Way::Proxy);
+    assert_eq!(other.allocate(5 * GIB), 2);
+    assert_eq!(one.say("free 0"), "0");
+    assert_eq!(other.allocate(5 * GIB), 0);
+}
+
+#[test]
+fn descriptors_lie_where_programs_do_not_look() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.ready(Way::Proxy);
+    // The helper may just be trying the agent's socket.
+    let answer = program.say("descriptors");
+    assert!(["0 0 1", "0 0 2"].contains(&answer.as_str()), "{answer}");
+}
+
+#[test]
+fn a_process_without_a_free_slot_has_no_gpu() {
+    let container = Container::of(8 * GIB);
+    let mut holder = container.start(Way::None, "dlsym");
+    let fill = format!(
+        "fill {} {} {SLOTS}",
+        container.folder("one").join("state").display(),
+        state::lock_offset(0)
+    );
+    assert_eq!(holder.say(&fill), "0");
+    let mut program = container.start(Way::Proxy, "dlsym");
+    assert_eq!(program.say("init"), "100");
+    holder.kill();
+    // It may try again.
+    assert_eq!(program.say("init"), "0");
+}
+
+#[test]
+fn two_hundred_and_fifty_six_processes_have_a_slot_each() {
+    let container = Container::of(80 * GIB);
+    let mut programs: Vec<_> = (0..256).map(|_| container.start(Way::Proxy, "dlsym")).collect();
+    for program in &mut programs {
+        program.tell("init");
+    }
+    for program in &mut programs {
+        assert_eq!(program.hear(), "0");
+    }
+    let mut slots: Vec<_> =
+        container.slots("one").iter().map(|slot| (slot.index, slot.pid)).collect();
+    slots.dedup();
+    assert_eq!(slots.len(), 256);
+    for program in &mut programs {
+        program.tell("retain 0");
+    }
+    for program in &mut programs {
+        assert_eq!(program.hear(), "0");
+    }
+    assert_eq!(container.used("one"), 64 * GIB);
+    programs.truncate(1);
+    assert_eq!(programs[0].allocate(70 * GIB), 0);
+}

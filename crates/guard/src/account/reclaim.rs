@@ -1,0 +1,22 @@
+//! Giving back what the driver keeps without need: before an allocation is refused, pools and the memory of
+//! graphs are trimmed, by as much as it takes, and their counts brought up to date.
+
+use crate::cuda::Device;
+use crate::{graph_memory, pools, process};
+
+/// Makes room for bytes on a GPU, as far as it goes. Whether any came back.
+#[cold]
+pub(crate) fn run(device: Device, bytes: u64) -> bool {
+    let Ok(process) = process::get() else { return false };
+    let Ok(mut places) = process.shares_of(device) else { return false };
+    // What no share can hold needs no room.
+    let is_possible = |place| process.shares.at(place).is_some_and(|share| bytes <= share.limit());
+    if !places.any(is_possible) {
+        return false;
+    }
+    let mut made = pools::trim(device, bytes);
+    if made < bytes {
+        made += graph_memory::trim(device);
+    }
+    made > 0
+}

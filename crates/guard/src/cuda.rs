@@ -1,0 +1,85 @@
+//! Types of CUDA's driver interface, as far as the guard looks at them.
+//!
+//! Handles are addresses that only the driver can read; they are passed as numbers, which C passes alike.
+
+/// What a call of the driver gives (`CUresult`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Status(pub(crate) u32);
+
+impl Status {
+    pub(crate) const SUCCESS: Self = Self(0);
+    pub(crate) const INVALID_VALUE: Self = Self(1);
+    pub(crate) const OUT_OF_MEMORY: Self = Self(2);
+    pub(crate) const NO_DEVICE: Self = Self(100);
+    pub(crate) const INVALID_DEVICE: Self = Self(101);
+    pub(crate) const NOT_FOUND: Self = Self(500);
+    pub(crate) const NOT_PERMITTED: Self = Self(800);
+    #[allow(dead_code, reason = "the entry for unknown functions gives it as a number")]
+    pub(crate) const NOT_SUPPORTED: Self = Self(801);
+
+    /// Whether the call did what it was asked for.
+    pub(crate) fn is_success(self) -> bool {
+        self == Self::SUCCESS
+    }
+}
+
+/// A GPU as the driver numbers it (`CUdevice`).
+pub(crate) type Device = i32;
+
+/// An address on the GPU (`CUdeviceptr`).
+pub(crate) type Pointer = u64;
+
+/// Any handle or pointer that the guard hands on unread.
+pub(crate) type Opaque = usize;
+
+/// Where memory is (`CUmemLocation`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Location {
+    kind: u32,
+    id: Device,
+}
+
+impl Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: u32 = 1;
+
+    /// The GPU; none where it is the host, or nowhere yet.
+    pub(crate) fn device(self) -> Option<Device> {
+        (self.kind == Self::DEVICE).then_some(self.id)
+    }
+}
+
+/// What a node of a graph allocates (`CUDA_MEM_ALLOC_NODE_PARAMS`), with room behind it for newer versions.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct AllocationNode {
+    kind: u32,
+    handle_types: u32,
+    /// Where the memory will be.
+    pub(crate) location: Location,
+    rest_of_pool: [u64; 9],
+    access: Opaque,
+    access_count: usize,
+    /// Bytes of it.
+    pub(crate) bytes: usize,
+    address: Pointer,
+    room: [u64; 17],
+}
+
+/// What memory an array needs (`CUDA_ARRAY_MEMORY_REQUIREMENTS`).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct ArrayNeeds {
+    /// Bytes.
+    pub(crate) bytes: usize,
+    alignment: usize,
+    rest: [u32; 4],
+}
+
+const _: () = {
+    use core::mem::offset_of;
+    assert!(offset_of!(AllocationNode, bytes) == 104 && size_of::<AllocationNode>() == 256);
+    assert!(size_of::<ArrayNeeds>() == 32);
+};

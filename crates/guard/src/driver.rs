@@ -1,0 +1,292 @@
+//! The driver's own libraries: where they are, their functions, and how their tables come to name the hooks.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use crate::elf::{self, Image, Segment};
+use crate::hooks::{self, Hook};
+use crate::nvml;
+use crate::paths;
+use crate::sync::Once;
+use crate::sys::memory::{self, Access};
+
+mod functions;
+
+pub(crate) use functions::call;
+
+/// The address of a function of the driver; zero before it is known and where the driver has none.
+#[derive(Debug)]
+pub(crate) struct Slot(AtomicUsize);
+
+impl Slot {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// The address, or zero.
+    pub(crate) fn address(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// The address, after the driver was looked for if it is not known; zero if the driver has none.
+    pub(crate) fn resolved(&self, driver: &Driver) -> usize {
+        match self.address() {
+            0 => self.resolve(driver),
+            address => address,
+        }
+    }
+
+    #[cold]
+    fn resolve(&self, driver: &Driver) -> usize {
+        driver.attach();
+        self.address()
+    }
+
+    /// Sets the address unless it is known: what was found first was found before any table was changed.
+    pub(crate) fn learn(&self, address: usize) {
+        let _ = self.0.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// One of the driver's libraries.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    once: Once,
+    /// How the names of its files begin.
+    file: &'static [u8],
+    /// What hooks stand in for.
+    hooks: fn() -> &'static [&'static [Hook]],
+    /// What is called and not hooked.
+    plain: &'static [(&'static str, &'static Slot)],
+    base: AtomicUsize,
+    segments: AtomicPtr<Segment>,
+    segment_count: AtomicUsize,
+}
+
+/// `libcuda.so.1`.
+pub(crate) static CUDA: Driver = Driver::new(b"libcuda.so", || &hooks::CUDA, functions::TABLE);
+
+/// `libnvidia-ml.so.1`.
+pub(crate) static NVML: Driver = Driver::new(b"libnvidia-ml.so", || &hooks::NVML, nvml::TABLE);
+
+/// Another guard, loaded from another file, stands before the driver already: it counts, this one passes.
+static SECOND: AtomicBool = AtomicBool::new(false);
+
+/// Whether another guard counts for this process.
+pub(crate) fn is_second() -> bool {
+    SECOND.load(Ordering::Relaxed)
+}
+
+impl Driver {
+    const fn new(
+        file: &'static [u8],
+        hooks: fn() -> &'static [&'static [Hook]],
+        plain: &'static [(&'static str, &'static Slot)],
+    ) -> Self {
+        Self {
+            once: Once::new(),
+            file,
+            hooks,
+            plain,
+            base: AtomicUsize::new(0),
+            segments: AtomicPtr::new(core::ptr::null_mut()),
+            segment_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Its hooks.
+    pub(crate) fn hooks(&self) -> impl Iterator<Item = &'static Hook> {
+        (self.hooks)().iter().copied().flatten()
+    }
+
+    /// Finds the library, once it is loaded: remembers its functions, keeps it from being unloaded, and
+    /// makes its own table name the hooks.
+    pub(crate) fn attach(&self) {
+        self.attach_to(|| self.find());
+    }
+
+    /// The hook that stands in for a function of this library which lies in another namespace of the dynamic
+    /// linker's, at an address; zero if it is none, or lies where the tables name the hooks already.
+    ///
+    /// A library in another namespace is on nobody's list here, and a program that was given its handle gets
+    /// its functions by asking for them one by one.
+    #[cfg_attr(
+        not(feature = "library"),
+        allow(dead_code, reason = "asked by what only the shared object exports")
+    )]
+    pub(crate) fn stand_in(&self, name: &[u8], address: usize) -> usize {
+        let Some(hook) = self.hooks().find(|hook| hook.name.as_bytes() == name) else { return 0 };
+        if hook.address() == address || elf::is_listed(address) {
+            return 0;
+        }
+        let Some((image, path)) = elf::unlisted(address) else { return 0 };
+        let path = Path::of(path);
+        let file = path.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        let start = file.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        if !file[start..].starts_with(self.file) || image.needs(b"liboctavo_guard") {
+            return 0;
+        }
+        self.attach_to(|| Some((image, path)));
+        hook.address()
+    }
+
+    fn attach_to(&self, find: impl FnOnce() -> Option<(Image, Path)>) {
+        if self.once.is_done() {
+            return;
+        }
+        self.once.run(|| {
+            let Some((image, path)) = find() else { return false };
+            self.base.store(image.base(), Ordering::Relaxed);
+            self.learn(&image);
+            pin(&path);
+            self.patch(&image);
+            let (segments, count) = image.segments_at();
+            self.segment_count.store(count, Ordering::Relaxed);
+            self.segments.store(segments.cast_mut(), Ordering::Release);
+            true
+        });
+    }
+
+    /// Begins again where a thread was that is not in this process any more.
+    pub(crate) fn abandon(&self) {
+        self.once.abandon();
+    }
+
+    /// A function that the library exports, its own even where a hook stands in; zero if it has none.
+    #[cfg_attr(
+        not(feature = "library"),
+        allow(dead_code, reason = "asked by what only the shared object exports")
+    )]
+    pub(crate) fn function(&self, name: &[u8]) -> usize {
+        self.attach();
+        if let Some(hook) = self.hooks().find(|hook| hook.name.as_bytes() == name) {
+            return hook.real.address();
+        }
+        self.image().and_then(|image| image.function(name)).unwrap_or(0)
+    }
+
+    #[cfg_attr(
+        not(feature = "library"),
+        allow(dead_code, reason = "asked by what only the shared object exports")
+    )]
+    fn image(&self) -> Option<Image> {
+        let segments = self.segments.load(Ordering::Acquire);
+        let count = self.segment_count.load(Ordering::Relaxed);
+        if segments.is_null() {
+            return None;
+        }
+        // JUSTIFICATION: the library is the dynamic linker's.
+        // SAFETY: `attach` found these, and keeps the library from being unloaded.
+        unsafe { Image::of(self.base.load(Ordering::Relaxed), segments, count) }
+    }
+
+    /// The library under the folder of the driver's own files; else, where no proxies are mounted, the first
+    /// of that name which is not a proxy itself.
+    fn find(&self) -> Option<(Image, Path)> {
+        let (mut own, mut other) = (None, None);
+        elf::each(|library| {
+            if !library.base_name().starts_with(self.file) {
+                return true;
+            }
+            if paths::is_real(library.path) {
+                own = Some((library.image, Path::of(library.path)));
+            } else if other.is_none() && !library.image.needs(b"liboctavo_guard") {
+                other = Some((library.image, Path::of(library.path)));
+            }
+            own.is_none()
+        });
+        own.or(other)
+    }
+
+    fn learn(&self, image: &Image) {
+        for hook in self.hooks() {
+            // After a fork that cut an attempt short the table may name the hooks already.
+            let address =
+                image.function(hook.name.as_bytes()).filter(|address| *address != hook.address());
+            if let Some(address) = address {
+                if !image.contains(address) && belongs_to_a_guard(address) {
+                    SECOND.store(true, Ordering::Relaxed);
+                }
+                hook.real.learn(address);
+            }
+        }
+        for (name, slot) in self.plain {
+            if let Some(address) = image.function(name.as_bytes()) {
+                slot.learn(address);
+            }
+        }
+    }
+
+    /// Writes the hooks' addresses into the library's symbol table, for whoever reads it past the proxy:
+    /// plugins that prefer their own libraries, and programs that walk ELF themselves. Best effort: where
+    /// the kernel forbids it, the proxy stands none the less.
+    fn patch(&self, image: &Image) {
+        let places = || {
+            self.hooks().filter_map(|hook| {
+                let (place, _) = image.symbol(hook.name.as_bytes())?;
+                Some((place + offset_of!(elf::Symbol, value), hook))
+            })
+        };
+        let Some(first) = places().map(|(place, _)| place).min() else { return };
+        let Some(last) = places().map(|(place, _)| place).max() else { return };
+        let Some((write, execute)) = image.access(first) else { return };
+        let bytes = last + size_of::<u64>() - first;
+        // JUSTIFICATION: the table is mapped for reading only.
+        // SAFETY: more may be done with the pages than before.
+        if unsafe { memory::protect(first, bytes, Access { write: true, execute }) }.is_err() {
+            return;
+        }
+        for (place, hook) in places() {
+            let value = hook.address().wrapping_sub(image.base()) as u64;
+            // JUSTIFICATION: the table is the dynamic linker's, and no Rust value.
+            // SAFETY: eight bytes of a symbol in a table that has just been made writable. A reader on
+            // another thread sees the old or the new word: the place is aligned.
+            unsafe { core::ptr::with_exposed_provenance_mut::<u64>(place).write_volatile(value) };
+        }
+        // JUSTIFICATION: as it was.
+        // SAFETY: nobody but this function writes to the table.
+        let _ = unsafe { memory::protect(first, bytes, Access { write, execute }) };
+    }
+}
+
+/// Whether an address lies in a library that is a guard.
+fn belongs_to_a_guard(address: usize) -> bool {
+    let mut is_guard = false;
+    elf::each(|library| {
+        let here = library.image.contains(address);
+        is_guard = here && library.image.function(b"octavo_unknown_entry").is_some();
+        !here
+    });
+    is_guard
+}
+
+/// Keeps a library loaded to the end of the process, because the guard holds addresses in it.
+fn pin(path: &Path) {
+    /// Now, only if it is loaded, never to be unloaded.
+    const FLAGS: i32 = 2 | 4 | 0x1000;
+    let open = elf::c_library(b"dlopen");
+    if open == 0 {
+        return;
+    }
+    // JUSTIFICATION: only the dynamic linker can keep a library.
+    // SAFETY: `void *dlopen(const char *, int)`.
+    let open: extern "C" fn(*const u8, i32) -> *mut core::ffi::c_void =
+        unsafe { core::mem::transmute(open) };
+    open(path.bytes.as_ptr(), FLAGS);
+}
+
+/// A path that ends in zero.
+struct Path {
+    bytes: [u8; 1024],
+}
+
+impl Path {
+    /// A path; one that is too long names nothing.
+    fn of(path: &[u8]) -> Self {
+        let mut bytes = [0; 1024];
+        if path.len() < bytes.len() {
+            bytes[..path.len()].copy_from_slice(path);
+        }
+        Self { bytes }
+    }
+}

@@ -1,0 +1,173 @@
+//! The libraries of the process, in the order in which the dynamic linker has them.
+
+use core::arch::asm;
+use core::ffi::c_void;
+use core::ptr;
+
+use super::{Image, Segment};
+
+/// `struct dl_phdr_info`, as far as all C libraries have it.
+#[repr(C)]
+struct Info {
+    base: usize,
+    name: *const u8,
+    segments: *const Segment,
+    segment_count: u16,
+}
+
+/// A loaded library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Library<'a> {
+    /// Its path as it was loaded; empty for the program itself.
+    pub(crate) path: &'a [u8],
+    /// What it is.
+    pub(crate) image: Image,
+}
+
+impl Library<'_> {
+    /// Its path's last part.
+    pub(crate) fn base_name(&self) -> &[u8] {
+        let start = self.path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        &self.path[start..]
+    }
+}
+
+type Visit = extern "C" fn(*const Info, usize, *mut c_void) -> i32;
+
+/// Shows the libraries one by one, until `visit` says that it has seen enough.
+///
+/// The dynamic linker's lock is held meanwhile; `visit` must call nothing that loads.
+pub(crate) fn each<F: FnMut(&Library<'_>) -> bool>(mut visit: F) {
+    let address = iterator();
+    if address == 0 {
+        return;
+    }
+    // JUSTIFICATION: only the dynamic linker knows what it has loaded.
+    // SAFETY: the address is that of `dl_iterate_phdr`, which has this signature in every C library.
+    let iterate: extern "C" fn(Visit, *mut c_void) -> i32 =
+        unsafe { core::mem::transmute(address) };
+    iterate(step::<F>, (&raw mut visit).cast());
+}
+
+extern "C" fn step<F: FnMut(&Library<'_>) -> bool>(
+    info: *const Info,
+    _size: usize,
+    visit: *mut c_void,
+) -> i32 {
+    // JUSTIFICATION: C hands both back as pointers.
+    // SAFETY: the dynamic linker passes a description that lives through this call.
+    let info = unsafe { &*info };
+    // JUSTIFICATION: as above.
+    // SAFETY: this is the `visit` of `each`, which waits for us and does not touch it.
+    let visit = unsafe { &mut *visit.cast::<F>() };
+    // JUSTIFICATION: as above.
+    // SAFETY: what the dynamic linker lists is loaded.
+    let image = unsafe { Image::of(info.base, info.segments, usize::from(info.segment_count)) };
+    let Some(image) = image else { return 0 };
+    let path = text(info.name);
+    i32::from(!visit(&Library { path, image }))
+}
+
+/// A text that ends in zero; empty for none.
+fn text<'a>(start: *const u8) -> &'a [u8] {
+    if start.is_null() {
+        return &[];
+    }
+    let mut length = 0;
+    // JUSTIFICATION: names come from C.
+    // SAFETY: the dynamic linker's names end in zero, and no byte behind that is read.
+    while unsafe { ptr::read(start.wrapping_add(length)) } != 0 {
+        length += 1;
+    }
+    // JUSTIFICATION: as above.
+    // SAFETY: these bytes have just been read; the dynamic linker does not change names of what is loaded.
+    unsafe { core::slice::from_raw_parts(start, length) }
+}
+
+/// Whether an address lies in a library of the list.
+pub(crate) fn is_listed(address: usize) -> bool {
+    let mut is_listed = false;
+    each(|library| {
+        is_listed = library.image.contains(address);
+        !is_listed
+    });
+    is_listed
+}
+
+/// `Dl_info` of `dladdr`.
+#[repr(C)]
+struct Place {
+    path: *const u8,
+    base: usize,
+    name: *const u8,
+    address: usize,
+}
+
+/// `Elf64_Ehdr`, as far as it is needed.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Header {
+    _identity: [u8; 32],
+    segments: u64,
+    _sections: [u8; 14],
+    segment_size: u16,
+    segment_count: u16,
+}
+
+/// The library that an address lies in, in whatever namespace of the dynamic linker's, and its path.
+pub(crate) fn unlisted(address: usize) -> Option<(Image, &'static [u8])> {
+    let ask = super::c_library(b"dladdr");
+    if ask == 0 {
+        return None;
+    }
+    // JUSTIFICATION: the list has one namespace only.
+    // SAFETY: `int dladdr(const void *, Dl_info *)`.
+    let ask: extern "C" fn(usize, *mut Place) -> i32 = unsafe { core::mem::transmute(ask) };
+    let mut place = Place { path: ptr::null(), base: 0, name: ptr::null(), address: 0 };
+    if ask(address, &raw mut place) == 0 || place.base == 0 {
+        return None;
+    }
+    let header = ptr::with_exposed_provenance::<Header>(place.base);
+    // JUSTIFICATION: a library's head is memory that Rust knows nothing of.
+    // SAFETY: where the dynamic linker says that a library begins its file's header is mapped.
+    let header = unsafe { header.read_unaligned() };
+    if usize::from(header.segment_size) != size_of::<Segment>() {
+        return None;
+    }
+    let segments = place.base.wrapping_add(usize::try_from(header.segments).ok()?);
+    let segments = ptr::with_exposed_provenance(segments);
+    // JUSTIFICATION: as above.
+    // SAFETY: the header says so, of a library that is loaded.
+    let image = unsafe { Image::of(place.base, segments, usize::from(header.segment_count)) };
+    Some((image?, text(place.path)))
+}
+
+/// The address of `dl_iterate_phdr`, the one function that the guard asks the dynamic linker to bind; zero
+/// where there is none. No version is named, so any will do.
+fn iterator() -> usize {
+    let address;
+    #[cfg(target_arch = "x86_64")]
+    // JUSTIFICATION: stable Rust has no weak symbols.
+    // SAFETY: reads one word of our own table of addresses.
+    unsafe {
+        asm!(
+            ".weak dl_iterate_phdr",
+            "mov {0}, qword ptr [rip + dl_iterate_phdr@GOTPCREL]",
+            out(reg) address,
+            options(nostack, preserves_flags, readonly, pure),
+        );
+    }
+    #[cfg(target_arch = "aarch64")]
+    // JUSTIFICATION: stable Rust has no weak symbols.
+    // SAFETY: reads one word of our own table of addresses.
+    unsafe {
+        asm!(
+            ".weak dl_iterate_phdr",
+            "adrp {0}, :got:dl_iterate_phdr",
+            "ldr {0}, [{0}, :got_lo12:dl_iterate_phdr]",
+            out(reg) address,
+            options(nostack, preserves_flags, readonly, pure),
+        );
+    }
+    address
+}

@@ -1,0 +1,257 @@
+//! Memory that graphs allocate while they run. All graphs of a GPU have it from one store, which the driver
+//! makes larger when a graph is uploaded or launched, and smaller when it is told to.
+//!
+//! What a graph may need is the sum of its nodes that allocate, which is looked up when it is made ready; before
+//! each launch so much is admitted as the store does not have idle. Should the driver take more none the less
+//! it is counted: a launch cannot be undone.
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
+
+use crate::account::store::Store;
+use crate::account::{self, Charge, reclaim};
+use crate::cuda::{AllocationNode, Device, Opaque, Status};
+use crate::driver::call;
+use crate::ffi::Out;
+use crate::hooks::graphs::real;
+use crate::process;
+use crate::streams::Stream;
+use crate::sys::memory;
+use crate::table::{Entry, Kind};
+
+/// Attributes of the memory of graphs (`CUgraphMem_attribute`).
+const USED: u32 = 0;
+const RESERVED: u32 = 2;
+
+/// Types of nodes (`CUgraphNodeType`).
+const CHILD: u32 = 4;
+const ALLOCATION: u32 = 10;
+
+/// As deep as graphs are looked into.
+const DEPTH: u32 = 16;
+
+/// GPUs that a set of them has room for.
+const DEVICES: usize = 64;
+
+/// Whether any graph that allocates was made ready: launches of others need not look for it.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// What a graph may need at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Bytes. Of a graph that allocates on several GPUs they are asked for on each of them.
+    bytes: u64,
+    /// A bit for each GPU.
+    devices: u64,
+}
+
+/// What a graph may need.
+pub(crate) fn needs(graph: Opaque) -> Result<Needs, Status> {
+    let mut needs = Needs::default();
+    look_into(graph, DEPTH, &mut needs)?;
+    Ok(needs)
+}
+
+fn look_into(graph: Opaque, depth: u32, needs: &mut Needs) -> Result<(), Status> {
+    let Some(nodes) = Nodes::of(graph)? else { return Ok(()) };
+    for node in nodes.all().iter().copied() {
+        let mut kind = 0;
+        if !call::cuGraphNodeGetType(node, Out::to(&mut kind)).is_success() {
+            continue;
+        }
+        let (mut child, mut allocation) = (0, AllocationNode::default());
+        if kind == CHILD
+            && depth > 0
+            && call::cuGraphChildGraphNodeGetGraph(node, Out::to(&mut child)).is_success()
+        {
+            look_into(child, depth - 1, needs)?;
+        } else if kind == ALLOCATION
+            && call::cuGraphMemAllocNodeGetParams(node, Out::to(&mut allocation)).is_success()
+        {
+            let device = allocation.location.device().and_then(|device| u32::try_from(device).ok());
+            needs.devices |= 1_u64.checked_shl(device.unwrap_or(0)).unwrap_or(0);
+            let bytes = rounded(allocation.bytes as u64, PHYSICAL_GRANULE);
+            needs.bytes = needs.bytes.saturating_add(bytes);
+        }
+    }
+    Ok(())
+}
+
+/// The nodes of a graph.
+struct Nodes {
+    place: NonNull<Opaque>,
+    count: usize,
+    bytes: usize,
+}
+
+impl Nodes {
+    /// None where there are none, or the driver says that this is no graph: it will say so again.
+    fn of(graph: Opaque) -> Result<Option<Self>, Status> {
+        let mut count = 0;
+        let status = call::cuGraphGetNodes(graph, 0, Out::to(&mut count));
+        if !status.is_success() || count == 0 {
+            return Ok(None);
+        }
+        let bytes = count * size_of::<Opaque>();
+        let place = memory::fresh(bytes).map_err(|_| Status::OUT_OF_MEMORY)?.cast();
+        let mut nodes = Self { place, count, bytes };
+        let address = place.as_ptr().expose_provenance();
+        let status = call::cuGraphGetNodes(graph, address, Out::to(&mut nodes.count));
+        nodes.count = if status.is_success() { nodes.count.min(count) } else { 0 };
+        Ok(Some(nodes))
+    }
+
+    fn all(&self) -> &[Opaque] {
+        // JUSTIFICATION: there is no allocator but the kernel.
+        // SAFETY: so many numbers were mapped, zero at first, and only the driver has written to them.
+        unsafe { core::slice::from_raw_parts(self.place.as_ptr(), self.count) }
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        // JUSTIFICATION: mapped memory is given back by hand.
+        // SAFETY: nobody refers to it any more.
+        unsafe { memory::give_back(self.place.cast(), self.bytes) };
+    }
+}
+
+/// Remembers what a graph that was made ready needs; nothing if it needs nothing.
+pub(crate) fn remember(executable: Opaque, needs: Needs) -> Result<(), Status> {
+    let table = &process::get()?.table;
+    if needs.bytes == 0 {
+        if ANY.load(Ordering::Relaxed) {
+            table.remove(Kind::Executable, executable as u64);
+        }
+        return Ok(());
+    }
+    ANY.store(true, Ordering::Relaxed);
+    let entry = Entry { charge: Charge::NONE, context: 0, extra: [needs.bytes, needs.devices] };
+    let kept = table.insert(Kind::Executable, executable as u64, entry);
+    kept.map(drop).map_err(|_| Status::OUT_OF_MEMORY)
+}
+
+/// Forgets a graph that was made ready, if `end` succeeds.
+pub(crate) fn forget(executable: Opaque, end: impl FnOnce() -> Status) -> Status {
+    let Ok(process) = process::get() else { return Status::NO_DEVICE };
+    let entry = process.table.remove(Kind::Executable, executable as u64);
+    let status = end();
+    if let Some(entry) = entry.filter(|_| !status.is_success()) {
+        // Full: its memory will be counted when it is there.
+        let _ = process.table.insert(Kind::Executable, executable as u64, entry);
+    }
+    status
+}
+
+/// Launches or uploads a graph by `work`, with what it needs counted.
+#[inline]
+pub(crate) fn around(
+    executable: Opaque,
+    stream: Stream,
+    mut work: impl FnMut() -> Status,
+) -> Status {
+    if ANY.load(Ordering::Relaxed) { around_known(executable, stream, &mut work) } else { work() }
+}
+
+/// As above, where some graph allocates.
+#[cold]
+fn around_known(executable: Opaque, stream: Stream, work: &mut dyn FnMut() -> Status) -> Status {
+    let Ok(process) = process::get() else { return Status::NO_DEVICE };
+    let of_entry = |entry: &mut Entry| Needs { bytes: entry.extra[0], devices: entry.extra[1] };
+    match process.table.change(Kind::Executable, executable as u64, of_entry) {
+        // Into a graph that is being made it goes without memory.
+        Some(needs) if !stream.is_capturing() => provided(needs, work),
+        _ => work(),
+    }
+}
+
+/// Does work for which the memory of graphs may grow by so much.
+pub(crate) fn provided(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
+    let mut advances = [Charge::NONE; DEVICES];
+    let mut answer = Ok(());
+    for device in devices(needs) {
+        let advance = store(device).open(0).and_then(|()| admitted(device, needs.bytes));
+        match (advance, usize::try_from(device).ok().and_then(|device| advances.get_mut(device))) {
+            (Ok(advance), Some(place)) => *place = advance,
+            (Ok(advance), None) => account::release(advance),
+            (Err(status), _) => {
+                answer = Err(status);
+                break;
+            }
+        }
+    }
+    let status = match answer {
+        Ok(()) => work(),
+        Err(status) => status,
+    };
+    for (device, advance) in (0..).zip(advances) {
+        if needs.devices >> device & 1 != 0 {
+            store(device).settle(advance, || attribute(device, RESERVED));
+        }
+    }
+    status
+}
+
+/// As [`provided`] for work that is not expected to need any yet.
+pub(crate) fn watched(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
+    let status = work();
+    for device in devices(needs) {
+        if store(device).open(0).is_ok() {
+            settle(device);
+        }
+    }
+    status
+}
+
+fn devices(needs: Needs) -> impl Iterator<Item = Device> {
+    (0..Device::BITS.cast_signed() * 2).filter(move |device| needs.devices >> device & 1 != 0)
+}
+
+fn admitted(device: Device, bytes: u64) -> Result<Charge, Status> {
+    let lacking = || bytes.saturating_sub(idle(device));
+    let first = lacking();
+    match store(device).advance(first) {
+        Err(Status::OUT_OF_MEMORY) => {}
+        answer => return answer,
+    }
+    let answer = if reclaim::run(device, first) {
+        // Some of what was idle is gone.
+        store(device).advance(lacking())
+    } else {
+        Err(Status::OUT_OF_MEMORY)
+    };
+    answer.inspect_err(|_| account::note_refusal(device))
+}
+
+fn store(device: Device) -> Store {
+    Store { kind: Kind::GraphMemory, key: u64::from(device.cast_unsigned()), device }
+}
+
+fn attribute(device: Device, attribute: u32) -> Option<u64> {
+    let mut value = 0;
+    let status = call::cuDeviceGetGraphMemAttribute(device, attribute, Out::to(&mut value));
+    status.is_success().then_some(value)
+}
+
+fn idle(device: Device) -> u64 {
+    let reserved = attribute(device, RESERVED).unwrap_or(0);
+    attribute(device, USED).map_or(0, |used| reserved.saturating_sub(used))
+}
+
+/// Counts the memory of a GPU's graphs for what it is now.
+pub(crate) fn settle(device: Device) {
+    store(device).settle(Charge::NONE, || attribute(device, RESERVED));
+}
+
+/// Has the driver give back what the graphs of a GPU do not use; gives how much came back.
+pub(crate) fn trim(device: Device) -> u64 {
+    let before = store(device).counted();
+    if before == 0 {
+        return 0;
+    }
+    real::cuDeviceGraphMemTrim(device);
+    settle(device);
+    before.saturating_sub(store(device).counted())
+}

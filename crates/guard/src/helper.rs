@@ -1,0 +1,135 @@
+//! The one thread of the guard: it says to the agent who this process is and what it saw, and takes note of
+//! the gate.
+//!
+//! It is started when the process makes its first context, by the process's own C library, so that it is a
+//! thread like the others; where there is none to be had, nothing is told and nothing else changes. It takes
+//! no signals, holds no lock while it waits, and has no part in what is admitted.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use octavo_guard_abi::message::{Frame, Kind};
+
+use crate::elf;
+use crate::gate;
+use crate::paths::Path;
+use crate::process;
+use crate::sync::Mutex;
+use crate::sys::futex::{self, Reach};
+use crate::sys::{socket, task};
+
+mod line;
+mod mail;
+
+use line::Line;
+use mail::{Mail, Note};
+
+/// How often it looks without having been rung, in milliseconds.
+const PERIOD: u32 = 250;
+
+/// Every how many looks it sees whether the slot's lock is still there.
+const MEND: u32 = 4;
+
+/// What the process and its helper share.
+#[derive(Debug)]
+pub(crate) struct Helper {
+    started: AtomicU32,
+    bell: AtomicU32,
+    mail: Mutex<Mail>,
+}
+
+impl Helper {
+    /// Starts the thread, once.
+    pub(crate) fn start(&self) {
+        if self.started.load(Ordering::Relaxed) == 0 && self.started.swap(1, Ordering::Relaxed) == 0
+        {
+            spawn();
+        }
+    }
+
+    /// Lets the thread look now.
+    pub(crate) fn ring(&self) {
+        self.bell.fetch_add(1, Ordering::Release);
+        futex::wake(&self.bell, 1);
+    }
+
+    /// Keeps a name for the agent.
+    pub(crate) fn note_unknown(&self, name: &[u8], is_refused: bool) {
+        if self.mail.lock().note(name, is_refused) {
+            self.ring();
+        }
+    }
+
+    fn next_note(&self) -> Option<Note> {
+        self.mail.lock().next()
+    }
+
+    fn put_back(&self, note: Note) {
+        self.mail.lock().put_back(note);
+    }
+}
+
+fn spawn() {
+    type Start = extern "C" fn(*mut c_void) -> *mut c_void;
+    let create = elf::c_library(b"pthread_create");
+    if create == 0 {
+        return;
+    }
+    // JUSTIFICATION: a thread that the C library does not know of breaks it.
+    // SAFETY: `int pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)`.
+    let create: extern "C" fn(*mut usize, *const c_void, Start, *mut c_void) -> i32 =
+        unsafe { core::mem::transmute(create) };
+    let mut thread = 0;
+    // A new thread inherits the mask, so that not even its first moment takes a signal of the program's.
+    let mask = task::block_signals(u64::MAX);
+    let failed = create(&raw mut thread, core::ptr::null(), run, core::ptr::null_mut());
+    task::block_signals(mask);
+    let detach = elf::c_library(b"pthread_detach");
+    if failed == 0 && detach != 0 {
+        // JUSTIFICATION: nobody waits for it.
+        // SAFETY: `int pthread_detach(pthread_t)`.
+        let detach: extern "C" fn(usize) -> i32 = unsafe { core::mem::transmute(detach) };
+        detach(thread);
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    let Ok(process) = process::get() else { return core::ptr::null_mut() };
+    let helper = &process.helper;
+    let mut lines = [const { Line::new() }; crate::shares::MOST];
+    let mut looks = 0_u32;
+    loop {
+        let bell = helper.bell.load(Ordering::Acquire);
+        let now = task::milliseconds();
+        for (line, share) in lines.iter_mut().zip(process.shares.all()) {
+            gate::heed(share);
+            if looks.is_multiple_of(MEND) {
+                share.mend();
+            }
+            line.look(share, now);
+        }
+        // Names are the process's: the first agent that listens hears them.
+        if let (Some(line), Some(share)) = (lines.first_mut(), process.shares.all().first()) {
+            while let Some(note) = helper.next_note() {
+                let kind = (Kind::Unknown, u64::from(note.is_refused()));
+                if !line.say(share, kind, note.name()) {
+                    helper.put_back(note);
+                    break;
+                }
+            }
+        }
+        looks = looks.wrapping_add(1);
+        futex::wait(&helper.bell, bell, PERIOD, Reach::Process);
+    }
+}
+
+/// Says one thing to the agent of a share that this process has no slot of.
+pub(crate) fn tell_once(path: &Path, kind: Kind, value: u64, text: &[u8]) {
+    /// No slot.
+    const NONE: u32 = u32::MAX;
+    let Ok(stream) = socket::connect(path.bytes()) else { return };
+    for frame in [Frame::new(Kind::Hello, NONE, 0, b""), Frame::new(kind, NONE, value, text)] {
+        // Nothing can be done for an agent that does not listen.
+        let _ = socket::send(&stream, &frame.encode());
+    }
+}

@@ -1,0 +1,145 @@
+//! How many bytes an array has.
+
+use octavo_guard_abi::charge::{ALLOCATION_GRANULE, PHYSICAL_GRANULE, rounded};
+
+/// `CUDA_ARRAY3D_LAYERED`: the depth is a number of layers.
+const LAYERED: u32 = 0x01;
+/// `CUDA_ARRAY3D_CUBEMAP`: the depth is a number of faces.
+const CUBEMAP: u32 = 0x04;
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped to it, which is counted where it
+/// is made.
+const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
+
+/// What an array is like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Width, height and depth in elements; 0 for a dimension that it does not have.
+    pub(super) sides: [u64; 3],
+    pub(super) format: u32,
+    pub(super) channels: u32,
+    pub(super) flags: u32,
+}
+
+/// Bytes of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bytes {
+    /// What its elements need.
+    pub(super) least: u64,
+    /// What the driver can make of it.
+    pub(super) most: u64,
+}
+
+impl Shape {
+    /// Whether it comes without memory.
+    pub(super) fn is_empty(&self) -> bool {
+        self.flags & WITHOUT_MEMORY != 0
+    }
+
+    /// Bytes of it with so many levels; with so many only as it has.
+    pub(super) fn bytes(&self, levels: u32) -> Bytes {
+        let largest = self.sides.into_iter().max().unwrap_or(0).max(1);
+        let levels = levels.clamp(1, largest.ilog2() + 1);
+        let (least, most) = (0..levels).map(|level| self.level(level)).fold(
+            (0_u64, 0_u64),
+            |(least, most), level| {
+                (least.saturating_add(level.least), most.saturating_add(level.most))
+            },
+        );
+        Bytes { least: rounded(least, ALLOCATION_GRANULE), most: rounded(most, PHYSICAL_GRANULE) }
+    }
+
+    fn level(&self, level: u32) -> Bytes {
+        let half = |side: u64| (side >> level).max(1);
+        let [width, height, depth] = self.sides;
+        let is_stack = self.flags & (LAYERED | CUBEMAP) != 0;
+        let (width, rows) = (half(width), half(height));
+        let slices = if is_stack { depth.max(1) } else { half(depth) };
+        let element = element(self.format, self.channels);
+        let of = |sides: [u64; 3]| sides.into_iter().fold(1, u64::saturating_mul);
+        // Elements lie in tiles: 64 bytes by 8 rows, as many of them above one another as there are rows for,
+        // at most 16, and as many behind one another as there are slices for, at most 32.
+        let padded_rows = if height == 0 { 1 } else { padded(rows, 128).max(8) };
+        let padded_slices = if is_stack { slices } else { padded(slices, 32) };
+        Bytes {
+            least: of([width.saturating_mul(element.least), rows, slices]),
+            most: of([
+                rounded(width.saturating_mul(element.most), 512),
+                padded_rows,
+                padded_slices,
+            ]),
+        }
+    }
+}
+
+/// A side rounded up to a power of two, or to a multiple of one where it is larger than that.
+fn padded(side: u64, largest: u64) -> u64 {
+    if side >= largest { rounded(side, largest) } else { side.next_power_of_two() }
+}
+
+/// Bytes of an element (`CUarray_format`).
+fn element(format: u32, channels: u32) -> Bytes {
+    let each = u64::from(channels.max(1));
+    let exactly = |bytes| Bytes { least: bytes, most: bytes };
+    match format {
+        0x01 | 0x08 => exactly(each),
+        0x02 | 0x09 | 0x10 => exactly(2 * each),
+        0x03 | 0x0a | 0x20 => exactly(4 * each),
+        // Normalised integers with their channels.
+        0xc0 | 0xc6 => exactly(1),
+        0xc1 | 0xc3 | 0xc7 | 0xc9 => exactly(2),
+        0xc2 | 0xc4 | 0xc8 | 0xca | 0x50 => exactly(4),
+        0xc5 | 0xcb => exactly(8),
+        // Compressed blocks of sixteen elements, 8 or 16 bytes; whether a side counts blocks or elements is
+        // left to the larger number. And all that may be new.
+        _ => Bytes { least: 1, most: 16 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn shape(sides: [u64; 3], flags: u32) -> Shape {
+        Shape { sides, format: 0x20, channels: 4, flags }
+    }
+
+    #[test]
+    fn elements_are_counted_by_format_and_channels() {
+        let bytes = shape([1024, 1024, 0], 0).bytes(1);
+        assert_eq!(bytes, Bytes { least: 16 * MIB, most: 16 * MIB });
+        let bytes = Shape { format: 0x01, channels: 1, ..shape([4096, 4096, 0], 0) }.bytes(1);
+        assert_eq!(bytes, Bytes { least: 16 * MIB, most: 16 * MIB });
+        let bytes = Shape { format: 0xc5, channels: 4, ..shape([1024, 1024, 0], 0) }.bytes(1);
+        assert_eq!(bytes.least, 8 * MIB);
+    }
+
+    #[test]
+    fn padding_is_in_the_most_and_not_in_the_least() {
+        let bytes = shape([33, 129, 0], 0).bytes(1);
+        assert_eq!(bytes.least, rounded(33 * 16 * 129, 512));
+        assert!(bytes.most >= 64 * 16 * 256 && bytes.most.is_multiple_of(PHYSICAL_GRANULE));
+    }
+
+    #[test]
+    fn levels_halve_all_sides_but_layers() {
+        let one = shape([256, 256, 256], 0).bytes(1).least;
+        let all = shape([256, 256, 256], 0).bytes(100).least;
+        assert!(all > one && all < one + one / 4);
+        let layers = shape([256, 256, 6], LAYERED).bytes(2).least;
+        assert_eq!(layers, (256 * 256 + 128 * 128) * 6 * 16);
+    }
+
+    #[test]
+    fn a_shape_that_wraps_fits_nowhere() {
+        assert_eq!(shape([u64::MAX, 2, 2], 0).bytes(1).most, u64::MAX);
+    }
+
+    #[test]
+    fn arrays_that_memory_is_mapped_to_have_none_of_their_own() {
+        assert!(shape([1, 1, 1], 0x40).is_empty());
+        assert!(shape([1, 1, 1], 0x80 | LAYERED).is_empty());
+        assert!(!shape([1, 1, 1], LAYERED).is_empty());
+    }
+}

@@ -1,0 +1,162 @@
+//! Contexts. Each is counted for what the share's limits say before the driver makes it.
+
+use crate::account;
+use crate::cuda::{Device, Opaque, Status};
+use crate::ffi::Out;
+use crate::process;
+use crate::table::{Entry, Kind};
+
+hooks! {
+    CUDA, Status;
+
+    /// Begins or joins a GPU's own context.
+    fn cuDevicePrimaryCtxRetain(context: Out<Opaque>, device: Device) -> Status {
+        let process = match process::get() {
+            Ok(process) => process,
+            Err(status) => return status,
+        };
+        if let Err(status) = process.reserve_primary(device) {
+            return status;
+        }
+        process.helper.start();
+        let status = real::cuDevicePrimaryCtxRetain(context, device);
+        if status.is_success() {
+            if let Some(handle) = context.read() {
+                process.know_primary(device, handle);
+            }
+            return status;
+        }
+        process.settle_primary(device, || status)
+    }
+
+    /// Leaves a GPU's own context.
+    fn cuDevicePrimaryCtxRelease(device: Device) -> Status {
+        settle(device, || real::cuDevicePrimaryCtxRelease(device))
+    }
+
+    /// Leaves a GPU's own context.
+    fn cuDevicePrimaryCtxRelease_v2(device: Device) -> Status {
+        settle(device, || real::cuDevicePrimaryCtxRelease_v2(device))
+    }
+
+    /// Ends a GPU's own context, whoever is in it.
+    fn cuDevicePrimaryCtxReset(device: Device) -> Status {
+        settle(device, || real::cuDevicePrimaryCtxReset(device))
+    }
+
+    /// Ends a GPU's own context, whoever is in it.
+    fn cuDevicePrimaryCtxReset_v2(device: Device) -> Status {
+        settle(device, || real::cuDevicePrimaryCtxReset_v2(device))
+    }
+
+    /// Makes a context, by the interface of before CUDA 3.2.
+    fn cuCtxCreate(context: Out<Opaque>, flags: u32, device: Device) -> Status {
+        create(Kind::Context, context, device, || real::cuCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context.
+    fn cuCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device) -> Status {
+        create(Kind::Context, context, device, || real::cuCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context with execution affinity.
+    fn cuCtxCreate_v3(context: Out<Opaque>, parameters: Opaque, count: i32, flags: u32, device: Device) -> Status {
+        let make = || real::cuCtxCreate_v3(context, parameters, count, flags, device);
+        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context with parameters.
+    fn cuCtxCreate_v4(context: Out<Opaque>, parameters: Opaque, flags: u32, device: Device) -> Status {
+        let make = || real::cuCtxCreate_v4(context, parameters, flags, device);
+        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context for OpenGL, by the interface of before CUDA 3.2.
+    fn cuGLCtxCreate(context: Out<Opaque>, flags: u32, device: Device) -> Status {
+        create(Kind::Context, context, device, || real::cuGLCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context for OpenGL.
+    fn cuGLCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device) -> Status {
+        create(Kind::Context, context, device, || real::cuGLCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context for VDPAU, by the interface of before CUDA 3.2.
+    fn cuVDPAUCtxCreate(context: Out<Opaque>, flags: u32, device: Device, display: u32, lookup: Opaque) -> Status {
+        let make = || real::cuVDPAUCtxCreate(context, flags, device, display, lookup);
+        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+    }
+
+    /// Makes a context for VDPAU.
+    fn cuVDPAUCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device, display: u32, lookup: Opaque) -> Status {
+        let make = || real::cuVDPAUCtxCreate_v2(context, flags, device, display, lookup);
+        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+    }
+
+    /// Ends a context, by the interface of before CUDA 4.0.
+    fn cuCtxDestroy(context: Opaque) -> Status {
+        end(Kind::Context, context, || real::cuCtxDestroy(context))
+    }
+
+    /// Ends a context.
+    fn cuCtxDestroy_v2(context: Opaque) -> Status {
+        end(Kind::Context, context, || real::cuCtxDestroy_v2(context))
+    }
+
+    /// Makes a context on a part of a GPU's processors.
+    fn cuGreenCtxCreate(context: Out<Opaque>, resources: Opaque, device: Device, flags: u32) -> Status {
+        let make = || real::cuGreenCtxCreate(context, resources, device, flags);
+        create(Kind::GreenContext, context, device, make, real::cuGreenCtxDestroy)
+    }
+
+    /// Ends a context on a part of a GPU's processors.
+    fn cuGreenCtxDestroy(context: Opaque) -> Status {
+        end(Kind::GreenContext, context, || real::cuGreenCtxDestroy(context))
+    }
+}
+
+fn settle(device: Device, change: impl FnOnce() -> Status) -> Status {
+    match process::get() {
+        Ok(process) => process.settle_primary(device, change),
+        Err(status) => status,
+    }
+}
+
+fn create(
+    kind: Kind,
+    context: Out<Opaque>,
+    device: Device,
+    make: impl FnOnce() -> Status,
+    undo: impl FnOnce(Opaque) -> Status,
+) -> Status {
+    let counted = || -> Result<Status, Status> {
+        let process = process::get()?;
+        let charge = account::charge(device, account::context_bytes(device)?)?;
+        process.helper.start();
+        let status = make();
+        let Some(handle) = context.read().filter(|_| status.is_success()) else {
+            account::release(charge);
+            return Ok(status);
+        };
+        let entry = Entry { charge, context: 0, extra: [0; 2] };
+        let Ok(old) = process.table.insert(kind, handle as u64, entry) else {
+            undo(handle);
+            account::release(charge);
+            return Err(Status::OUT_OF_MEMORY);
+        };
+        account::note_context(charge, true);
+        if let Some(old) = old {
+            account::note_context(old.charge, false);
+            account::release(old.charge);
+        }
+        Ok(status)
+    };
+    counted().unwrap_or_else(|status| status)
+}
+
+fn end(kind: Kind, context: Opaque, destroy: impl FnOnce() -> Status) -> Status {
+    match process::get() {
+        Ok(process) => process.end_context(kind, context, destroy),
+        Err(status) => status,
+    }
+}

@@ -1,0 +1,114 @@
+//! Graphs that allocate memory. Their launches are in [`super::launch`].
+
+use crate::cuda::{Device, Opaque, Status};
+use crate::ffi::{In, Out};
+use crate::graph_memory as memory;
+use crate::streams::Stream;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD` and `..._DEVICE_LAUNCH`: the graph has its memory at once.
+const AT_ONCE: u64 = 2 | 4;
+
+hooks! {
+    CUDA, Status;
+
+    /// A node that allocates. It takes addresses; memory comes with the launch, and is counted then.
+    fn cuGraphAddMemAllocNode(node: Out<Opaque>, graph: Opaque, after: Opaque, count: usize, params: Opaque) -> Status {
+        real::cuGraphAddMemAllocNode(node, graph, after, count, params)
+    }
+
+    /// Makes a graph ready, by the interface of before CUDA 11.
+    fn cuGraphInstantiate(exec: Out<Opaque>, graph: Opaque, error: Opaque, log: Opaque, log_bytes: usize) -> Status {
+        instantiate(exec, graph, 0, &mut || real::cuGraphInstantiate(exec, graph, error, log, log_bytes))
+    }
+
+    /// Makes a graph ready, by the interface of before CUDA 12.
+    fn cuGraphInstantiate_v2(exec: Out<Opaque>, graph: Opaque, error: Opaque, log: Opaque, log_bytes: usize) -> Status {
+        instantiate(exec, graph, 0, &mut || real::cuGraphInstantiate_v2(exec, graph, error, log, log_bytes))
+    }
+
+    /// Makes a graph ready.
+    fn cuGraphInstantiateWithFlags(exec: Out<Opaque>, graph: Opaque, flags: u64) -> Status {
+        instantiate(exec, graph, flags, &mut || real::cuGraphInstantiateWithFlags(exec, graph, flags))
+    }
+
+    /// Makes a graph ready. The parameters begin with the flags.
+    fn cuGraphInstantiateWithParams(exec: Out<Opaque>, graph: Opaque, params: In<u64>) -> Status {
+        let flags = params.read().unwrap_or(0);
+        instantiate(exec, graph, flags, &mut || real::cuGraphInstantiateWithParams(exec, graph, params))
+    }
+
+    /// As above; the default stream is the thread's own.
+    fn cuGraphInstantiateWithParams_ptsz(exec: Out<Opaque>, graph: Opaque, params: In<u64>) -> Status {
+        let flags = params.read().unwrap_or(0);
+        instantiate(exec, graph, flags, &mut || real::cuGraphInstantiateWithParams_ptsz(exec, graph, params))
+    }
+
+    /// Gives a graph that is ready the parameters of another, by the interface of before CUDA 12.
+    fn cuGraphExecUpdate(exec: Opaque, graph: Opaque, error: Opaque, answer: Opaque) -> Status {
+        update(exec, graph, real::cuGraphExecUpdate(exec, graph, error, answer))
+    }
+
+    /// Gives a graph that is ready the parameters of another.
+    fn cuGraphExecUpdate_v2(exec: Opaque, graph: Opaque, answer: Opaque) -> Status {
+        update(exec, graph, real::cuGraphExecUpdate_v2(exec, graph, answer))
+    }
+
+    /// Ends a graph that was ready. Its memory stays for the others.
+    fn cuGraphExecDestroy(exec: Opaque) -> Status {
+        memory::forget(exec, || real::cuGraphExecDestroy(exec))
+    }
+
+    /// Gives a graph its memory before it is launched.
+    fn cuGraphUpload(exec: Opaque, stream: Opaque) -> Status {
+        memory::around(exec, Stream::legacy(stream), || real::cuGraphUpload(exec, stream))
+    }
+
+    /// As above; the default stream is the thread's own.
+    fn cuGraphUpload_ptsz(exec: Opaque, stream: Opaque) -> Status {
+        memory::around(exec, Stream::per_thread(stream), || real::cuGraphUpload_ptsz(exec, stream))
+    }
+
+    /// Gives back what no graph uses.
+    fn cuDeviceGraphMemTrim(device: Device) -> Status {
+        let status = real::cuDeviceGraphMemTrim(device);
+        memory::settle(device);
+        status
+    }
+}
+
+fn instantiate(
+    exec: Out<Opaque>,
+    graph: Opaque,
+    flags: u64,
+    make: &mut dyn FnMut() -> Status,
+) -> Status {
+    let needs = match memory::needs(graph) {
+        Ok(needs) => needs,
+        Err(status) => return status,
+    };
+    let status = if needs == memory::Needs::default() {
+        make()
+    } else if flags & AT_ONCE != 0 {
+        memory::provided(needs, make)
+    } else {
+        memory::watched(needs, make)
+    };
+    let Some(made) = exec.read().filter(|_| status.is_success()) else { return status };
+    match memory::remember(made, needs) {
+        Ok(()) => status,
+        Err(full) => {
+            real::cuGraphExecDestroy(made);
+            full
+        }
+    }
+}
+
+fn update(exec: Opaque, graph: Opaque, status: Status) -> Status {
+    if status.is_success()
+        && let Ok(needs) = memory::needs(graph)
+    {
+        // Full: what it needs beyond what was known is counted when it is there.
+        let _ = memory::remember(exec, needs);
+    }
+    status
+}

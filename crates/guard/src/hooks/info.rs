@@ -1,0 +1,127 @@
+//! What a program is told of its GPU's memory: its share.
+
+use crate::cuda::{Device, Status};
+use crate::devices;
+use crate::ffi::Out;
+use crate::pools;
+use crate::process;
+
+hooks! {
+    CUDA, Status;
+
+    /// Free and total memory, by the interface of before CUDA 3.2.
+    fn cuMemGetInfo(free: Out<u32>, total: Out<u32>) -> Status {
+        let status = real::cuMemGetInfo(free, total);
+        if !status.is_success() {
+            return status;
+        }
+        answer(|view| {
+            if let (Some(driver_free), Some(driver_total)) = (free.read(), total.read()) {
+                let (left, all) = view.of(u64::from(driver_free), u64::from(driver_total));
+                free.put(u32::try_from(left).unwrap_or(u32::MAX));
+                total.put(u32::try_from(all).unwrap_or(u32::MAX));
+            }
+        })
+    }
+
+    /// Free and total memory of the share.
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) -> Status {
+        let status = real::cuMemGetInfo_v2(free, total);
+        if !status.is_success() {
+            return status;
+        }
+        answer(|view| {
+            if let (Some(driver_free), Some(driver_total)) = (free.read(), total.read()) {
+                let (left, all) = view.of(driver_free as u64, driver_total as u64);
+                free.put(usize::try_from(left).unwrap_or(usize::MAX));
+                total.put(usize::try_from(all).unwrap_or(usize::MAX));
+            }
+        })
+    }
+
+    /// Total memory, by the interface of before CUDA 3.2.
+    fn cuDeviceTotalMem(bytes: Out<u32>, device: Device) -> Status {
+        let status = real::cuDeviceTotalMem(bytes, device);
+        if !status.is_success() {
+            return status;
+        }
+        match View::of_device(device) {
+            Ok(Some(view)) => {
+                if let Some(driver_total) = bytes.read() {
+                    let all = view.limit.min(u64::from(driver_total));
+                    bytes.put(u32::try_from(all).unwrap_or(u32::MAX));
+                }
+                status
+            }
+            Ok(None) => status,
+            Err(status) => status,
+        }
+    }
+
+    /// Total memory of the share.
+    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: Device) -> Status {
+        let status = real::cuDeviceTotalMem_v2(bytes, device);
+        if !status.is_success() {
+            return status;
+        }
+        match View::of_device(device) {
+            Ok(Some(view)) => {
+                if let Some(driver_total) = bytes.read() {
+                    let all = view.limit.min(driver_total as u64);
+                    bytes.put(usize::try_from(all).unwrap_or(usize::MAX));
+                }
+                status
+            }
+            Ok(None) => status,
+            Err(status) => status,
+        }
+    }
+}
+
+/// Changes what the driver said of this thread's GPU, where that has shares.
+fn answer(tell: impl FnOnce(View)) -> Status {
+    // What pools had and the driver took back at a synchronisation is free, too.
+    match devices::current().inspect(|device| pools::settle_all(*device)).and_then(View::of_device)
+    {
+        Ok(view) => {
+            if let Some(view) = view {
+                tell(view);
+            }
+            Status::SUCCESS
+        }
+        Err(status) => status,
+    }
+}
+
+/// What the shares of a GPU have together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    /// Bytes that they may have.
+    pub(crate) limit: u64,
+    /// Bytes that they have.
+    pub(crate) used: u64,
+}
+
+impl View {
+    /// The view of a GPU; none where it has no share.
+    pub(crate) fn of_device(device: Device) -> Result<Option<Self>, Status> {
+        let process = process::get()?;
+        let places = process.shares_of(device)?;
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let shares = places.filter_map(|place| process.shares.at(place));
+        Ok(Some(shares.fold(Self { limit: 0, used: 0 }, |view, share| Self {
+            limit: view.limit.saturating_add(share.limit()),
+            // A share that has too much takes nothing from its sibling.
+            used: view.used.saturating_add(share.total().min(share.limit())),
+        })))
+    }
+
+    /// Free and total bytes, given the driver's: never more than the GPU has. A share that is over its
+    /// limit has nothing left, which is no error.
+    pub(crate) fn of(self, driver_free: u64, driver_total: u64) -> (u64, u64) {
+        let left = self.limit.saturating_sub(self.used);
+        (left.min(driver_free), self.limit.min(driver_total))
+    }
+}

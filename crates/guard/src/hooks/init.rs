@@ -1,0 +1,44 @@
+//! How a program begins, and how it finds functions.
+
+use crate::cuda::{Opaque, Status};
+use crate::driver::CUDA;
+use crate::ffi::{Out, Text};
+use crate::process;
+use crate::resolve;
+
+hooks! {
+    CUDA, Status;
+
+    /// Begins. A process whose shares cannot be held has no GPU.
+    fn cuInit(flags: u32) -> Status {
+        if process::again().is_err() {
+            return Status::NO_DEVICE;
+        }
+        CUDA.attach();
+        match real::cuInit(flags) {
+            // There is no driver behind the guard.
+            Status::NOT_FOUND => Status::NO_DEVICE,
+            status => status,
+        }
+    }
+
+    /// Finds a function by name.
+    fn cuGetProcAddress(name: Text<'static>, function: Out<Opaque>, version: i32, flags: u64) -> Status {
+        let status = real::cuGetProcAddress(name, function, version, flags);
+        resolve::answer(status, name.bytes(), function, version, flags)
+    }
+
+    /// Finds a function by name, and says why there is none.
+    fn cuGetProcAddress_v2(
+        name: Text<'static>, function: Out<Opaque>, version: i32, flags: u64, found: Out<u32>,
+    ) -> Status {
+        /// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
+        const NOT_FOUND: u32 = 1;
+        let status = real::cuGetProcAddress_v2(name, function, version, flags, found);
+        let answer = resolve::answer(status, name.bytes(), function, version, flags);
+        if status.is_success() && !answer.is_success() {
+            found.put(NOT_FOUND);
+        }
+        answer
+    }
+}

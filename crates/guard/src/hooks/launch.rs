@@ -1,0 +1,145 @@
+//! Kernels and graphs: they pass the share's gate, which is one load where it is open, and are counted.
+
+use core::sync::atomic::Ordering;
+
+use crate::cuda::{Opaque, Status};
+use crate::devices;
+use crate::gate;
+use crate::graph_memory;
+use crate::process::{self, Process};
+use crate::shares::Share;
+use crate::streams::Stream;
+
+/// Calls the driver if the gate lets it.
+macro_rules! pass {
+    ($call:expr) => {
+        match passed() {
+            Ok(()) => $call,
+            Err(status) => status,
+        }
+    };
+}
+
+hooks! {
+    CUDA, Status;
+
+    /// A kernel, with a configuration that was set before.
+    fn cuLaunch(function: Opaque) -> Status {
+        pass!(real::cuLaunch(function))
+    }
+
+    /// A kernel in two dimensions.
+    fn cuLaunchGrid(function: Opaque, width: i32, height: i32) -> Status {
+        pass!(real::cuLaunchGrid(function, width, height))
+    }
+
+    /// A kernel in two dimensions, in a stream.
+    fn cuLaunchGridAsync(function: Opaque, width: i32, height: i32, stream: Opaque) -> Status {
+        pass!(real::cuLaunchGridAsync(function, width, height, stream))
+    }
+
+    /// A kernel.
+    fn cuLaunchKernel(
+        function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: Opaque, parameters: Opaque, extra: Opaque,
+    ) -> Status {
+        pass!(real::cuLaunchKernel(
+            function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra
+        ))
+    }
+
+    /// A kernel; the default stream is the thread's own.
+    fn cuLaunchKernel_ptsz(
+        function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: Opaque, parameters: Opaque, extra: Opaque,
+    ) -> Status {
+        pass!(real::cuLaunchKernel_ptsz(
+            function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra
+        ))
+    }
+
+    /// A kernel with attributes.
+    fn cuLaunchKernelEx(config: Opaque, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
+        pass!(real::cuLaunchKernelEx(config, function, parameters, extra))
+    }
+
+    /// A kernel with attributes; the default stream is the thread's own.
+    fn cuLaunchKernelEx_ptsz(config: Opaque, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
+        pass!(real::cuLaunchKernelEx_ptsz(config, function, parameters, extra))
+    }
+
+    /// A kernel whose blocks wait for one another.
+    fn cuLaunchCooperativeKernel(
+        function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: Opaque, parameters: Opaque,
+    ) -> Status {
+        pass!(real::cuLaunchCooperativeKernel(
+            function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters
+        ))
+    }
+
+    /// A kernel whose blocks wait for one another; the default stream is the thread's own.
+    fn cuLaunchCooperativeKernel_ptsz(
+        function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: Opaque, parameters: Opaque,
+    ) -> Status {
+        pass!(real::cuLaunchCooperativeKernel_ptsz(
+            function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters
+        ))
+    }
+
+    /// A kernel on several GPUs. All its GPUs' gates count, so all of the process's.
+    fn cuLaunchCooperativeKernelMultiDevice(list: Opaque, count: u32, flags: u32) -> Status {
+        let waited = process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
+        match waited {
+            Ok(()) => pass!(real::cuLaunchCooperativeKernelMultiDevice(list, count, flags)),
+            Err(status) => status,
+        }
+    }
+
+    /// A graph.
+    fn cuGraphLaunch(graph: Opaque, stream: Opaque) -> Status {
+        graph_memory::around(graph, Stream::legacy(stream), || pass!(real::cuGraphLaunch(graph, stream)))
+    }
+
+    /// A graph; the default stream is the thread's own.
+    fn cuGraphLaunch_ptsz(graph: Opaque, stream: Opaque) -> Status {
+        graph_memory::around(graph, Stream::per_thread(stream), || pass!(real::cuGraphLaunch_ptsz(graph, stream)))
+    }
+}
+
+/// Passes the gate of this thread's GPU and counts.
+#[inline]
+pub(crate) fn passed() -> Result<(), Status> {
+    let process = process::get()?;
+    match process.shares.all() {
+        [share] if gate::is_open(share) => {
+            count(share);
+            Ok(())
+        }
+        _ => passed_on_device(process),
+    }
+}
+
+/// As above, where the GPU matters: there are several shares, or one is not open.
+#[cold]
+fn passed_on_device(process: &'static Process) -> Result<(), Status> {
+    // A launch without a context fails, and the driver says why.
+    let Ok(device) = devices::current() else { return Ok(()) };
+    let places = process.shares_of(device)?;
+    for share in places.clone().filter_map(|place| process.shares.at(place)) {
+        gate::pass(share)?;
+    }
+    let mut places = places;
+    if let Some(share) = places.next().and_then(|place| process.shares.at(place)) {
+        count(share);
+    }
+    Ok(())
+}
+
+/// Counts a launch. Two threads at once may count one: it is not worth a locked instruction.
+#[inline]
+fn count(share: &Share) {
+    let launches = &share.slot().launches;
+    launches.store(launches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}

@@ -1,0 +1,103 @@
+//! Limits of contexts that take memory of the GPU: stacks, the buffer of `printf`, the heap that kernels allocate
+//! from, what kernels need that launch others. What a context has by itself is part of its reserve; what a
+//! program adds is counted here until it takes it away or the context ends.
+
+use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
+
+use crate::account::store::Store;
+use crate::account::{self, Charge, reclaim};
+use crate::allocation;
+use crate::cuda::{Device, Opaque, Status};
+use crate::devices;
+use crate::driver::call;
+use crate::ffi::Out;
+use crate::process;
+use crate::table::{Entry, Kind};
+
+/// Limits (`CUlimit`).
+const STACK: u32 = 0;
+const PRINTF: u32 = 1;
+const HEAP: u32 = 2;
+const LAUNCH_DEPTH: u32 = 3;
+const PENDING_LAUNCHES: u32 = 4;
+
+/// Attributes of devices (`CUdevice_attribute`).
+const MULTIPROCESSORS: u32 = 16;
+const THREADS_PER_MULTIPROCESSOR: u32 = 39;
+
+/// What a level of kernels that wait for kernels needs, as CUDA's guide puts it: up to 150 MiB.
+const DEPTH_BYTES: u64 = 150 << 20;
+
+/// What a launch needs that waits: its parameters are at most so long.
+const LAUNCH_BYTES: u64 = 4096;
+
+hooks! {
+    CUDA, Status;
+
+    /// Sets a limit of this thread's context.
+    fn cuCtxSetLimit(limit: u32, value: usize) -> Status {
+        set(limit, value).unwrap_or_else(|status| status)
+    }
+}
+
+fn set(limit: u32, value: usize) -> Result<Status, Status> {
+    if limit > PENDING_LAUNCHES {
+        return Ok(real::cuCtxSetLimit(limit, value));
+    }
+    let process = process::get()?;
+    let (device, context) = (devices::current()?, allocation::context());
+    // A limit that the driver does not know is its to refuse.
+    let Some(before) = current(limit) else { return Ok(real::cuCtxSetLimit(limit, value)) };
+    let key = context as u64 ^ u64::from(limit + 1) << 56;
+    let entry = Entry { charge: Charge::NONE, context, extra: [before, 0] };
+    process.table.or_insert(Kind::LimitBefore, key, entry).map_err(|_| Status::OUT_OF_MEMORY)?;
+    let first = process.table.change(Kind::LimitBefore, key, |entry| entry.extra[0]);
+    let base = cost(limit, first.unwrap_or(before), device);
+    let bytes = move |value: u64| {
+        rounded(cost(limit, value, device).saturating_sub(base), PHYSICAL_GRANULE)
+    };
+
+    let store = Store { kind: Kind::Limit, key, device };
+    store.open(context)?;
+    let growth = bytes(value as u64).saturating_sub(store.counted());
+    let advance = match store.advance(growth) {
+        Err(Status::OUT_OF_MEMORY) if reclaim::run(device, growth) => store.advance(growth),
+        answer => answer,
+    };
+    let advance = advance.inspect_err(|_| account::note_refusal(device))?;
+    let status = real::cuCtxSetLimit(limit, value);
+    // The driver may have set another value than was wished for.
+    store.settle(advance, || current(limit).map(bytes));
+    Ok(status)
+}
+
+fn current(limit: u32) -> Option<u64> {
+    let mut value = 0;
+    let status = call::cuCtxGetLimit(Out::to(&mut value), limit);
+    status.is_success().then_some(value as u64)
+}
+
+/// Bytes that a limit of so much takes.
+fn cost(limit: u32, value: u64, device: Device) -> u64 {
+    match limit {
+        STACK => value.saturating_mul(resident_threads(device)),
+        PRINTF | HEAP => value,
+        LAUNCH_DEPTH => value.saturating_mul(DEPTH_BYTES),
+        PENDING_LAUNCHES => value.saturating_mul(LAUNCH_BYTES),
+        _ => 0,
+    }
+}
+
+/// Threads that can be on a GPU at a time: each has a stack.
+fn resident_threads(device: Device) -> u64 {
+    let attribute = |attribute| {
+        let mut value = 0;
+        let status = call::cuDeviceGetAttribute(Out::to(&mut value), attribute, device);
+        u64::try_from(value).ok().filter(|value| status.is_success() && *value > 0)
+    };
+    // The largest GPUs, where the driver does not say.
+    attribute(MULTIPROCESSORS).unwrap_or(256)
+        * attribute(THREADS_PER_MULTIPROCESSOR).unwrap_or(2048)
+}
+
+const _: () = assert!(size_of::<Opaque>() == size_of::<u64>());

@@ -1,0 +1,91 @@
+//! Plain memory.
+
+use octavo_guard_abi::charge::{ALLOCATION_GRANULE, rounded};
+
+use crate::allocation::{Allocation, give_back};
+use crate::cuda::{Pointer, Status};
+use crate::ffi::Out;
+use crate::pools;
+use crate::table::Kind;
+
+hooks! {
+    CUDA, Status;
+
+    /// Memory, by the interface of before CUDA 3.2: addresses of 32 bits.
+    fn cuMemAlloc(pointer: Out<u32>, bytes: u32) -> Status {
+        let bytes_counted = rounded(u64::from(bytes), ALLOCATION_GRANULE);
+        Allocation {
+            kind: Kind::Memory,
+            bytes: bytes_counted,
+            make: || real::cuMemAlloc(pointer, bytes),
+            made: || Some((u64::from(pointer.read()?), bytes_counted)),
+            undo: |key| real::cuMemFree(u32::try_from(key).unwrap_or(0)),
+        }
+        .run()
+    }
+
+    /// Memory.
+    fn cuMemAlloc_v2(pointer: Out<Pointer>, bytes: usize) -> Status {
+        let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
+        Allocation {
+            kind: Kind::Memory,
+            bytes: bytes_counted,
+            make: || real::cuMemAlloc_v2(pointer, bytes),
+            made: || Some((pointer.read()?, bytes_counted)),
+            undo: real::cuMemFree_v2,
+        }
+        .run()
+    }
+
+    /// Rows with a pitch, by the interface of before CUDA 3.2.
+    fn cuMemAllocPitch(pointer: Out<u32>, pitch: Out<u32>, width: u32, height: u32, element: u32) -> Status {
+        Allocation {
+            kind: Kind::Memory,
+            bytes: rows(u64::from(width), u64::from(height)),
+            make: || real::cuMemAllocPitch(pointer, pitch, width, height, element),
+            made: || Some((u64::from(pointer.read()?), rows(u64::from(pitch.read()?), u64::from(height)))),
+            undo: |key| real::cuMemFree(u32::try_from(key).unwrap_or(0)),
+        }
+        .run()
+    }
+
+    /// Rows with a pitch, which the driver chooses: what it chose is counted in the end.
+    fn cuMemAllocPitch_v2(pointer: Out<Pointer>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Status {
+        Allocation {
+            kind: Kind::Memory,
+            bytes: rows(width as u64, height as u64),
+            make: || real::cuMemAllocPitch_v2(pointer, pitch, width, height, element),
+            made: || Some((pointer.read()?, rows(pitch.read()? as u64, height as u64))),
+            undo: real::cuMemFree_v2,
+        }
+        .run()
+    }
+
+    /// Managed memory, counted at its full size: a share is not oversubscribed by paging.
+    fn cuMemAllocManaged(pointer: Out<Pointer>, bytes: usize, flags: u32) -> Status {
+        let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
+        Allocation {
+            kind: Kind::Memory,
+            bytes: bytes_counted,
+            make: || real::cuMemAllocManaged(pointer, bytes, flags),
+            made: || Some((pointer.read()?, bytes_counted)),
+            undo: real::cuMemFree_v2,
+        }
+        .run()
+    }
+
+    /// Gives memory back, by the interface of before CUDA 3.2.
+    fn cuMemFree(pointer: u32) -> Status {
+        give_back(Kind::Memory, u64::from(pointer), || real::cuMemFree(pointer))
+    }
+
+    /// Gives memory back.
+    fn cuMemFree_v2(pointer: Pointer) -> Status {
+        give_back(Kind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
+    }
+}
+
+/// Bytes of rows; those of a width are rounded as the driver does at least.
+fn rows(width: u64, height: u64) -> u64 {
+    rounded(width, ALLOCATION_GRANULE).saturating_mul(height)
+}

@@ -1,0 +1,145 @@
+//! Memory apart from addresses.
+
+use crate::cuda::{Location, Opaque, Pointer, Status};
+use crate::devices;
+use crate::ffi::{In, Out};
+use crate::physical::{self, Handle, Holder};
+
+/// How the description of memory begins (`CUmemAllocationProp`).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Prop {
+    kind: u32,
+    handle_types: u32,
+    location: Location,
+}
+
+/// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
+const MANAGED: u32 = 2;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const FILE_DESCRIPTOR: u32 = 1;
+
+/// A part of an array that memory is mapped to or taken from (`CUarrayMapInfo`).
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct ArrayMap {
+    resource_type: u32,
+    resource: u64,
+    part_type: u32,
+    part: [u64; 4],
+    operation: u32,
+    handle_type: u32,
+    handle: Handle,
+    offset: u64,
+    devices: u32,
+    flags: u32,
+    reserved: [u32; 2],
+}
+
+const _: () = assert!(size_of::<ArrayMap>() == 96);
+
+/// `CU_MEM_OPERATION_TYPE_MAP`.
+const MAP: u32 = 1;
+
+hooks! {
+    CUDA, Status;
+
+    /// Memory without addresses.
+    fn cuMemCreate(handle: Out<Handle>, bytes: usize, prop: In<Prop>, flags: u64) -> Status {
+        let device = match prop.read() {
+            // Counted in full where the program is, like all managed memory.
+            Some(prop) if prop.kind == MANAGED => prop.location.device().or_else(|| devices::current().ok()),
+            Some(prop) => prop.location.device(),
+            None => None,
+        };
+        let make = || made(handle, real::cuMemCreate(handle, bytes, prop, flags));
+        answer(physical::create(bytes, device, make, real::cuMemRelease))
+    }
+
+    /// Releases a handle. The memory stays while it is mapped.
+    fn cuMemRelease(handle: Handle) -> Status {
+        physical::release(handle, || real::cuMemRelease(handle))
+    }
+
+    /// A handle of what is mapped at an address.
+    fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: Opaque) -> Status {
+        let work = || made(handle, real::cuMemRetainAllocationHandle(handle, address));
+        answer(physical::retain(address as u64, work))
+    }
+
+    /// Maps memory.
+    fn cuMemMap(start: Pointer, bytes: usize, offset: usize, handle: Handle, flags: u64) -> Status {
+        let work = || real::cuMemMap(start, bytes, offset, handle, flags);
+        physical::map(start, bytes, handle, work, || real::cuMemUnmap(start, bytes))
+    }
+
+    /// Ends mappings.
+    fn cuMemUnmap(start: Pointer, bytes: usize) -> Status {
+        physical::unmap(start, bytes, || real::cuMemUnmap(start, bytes))
+    }
+
+    /// Maps memory to parts of arrays.
+    fn cuMemMapArrayAsync(list: In<ArrayMap>, count: u32, stream: Opaque) -> Status {
+        map_arrays(list, count, || real::cuMemMapArrayAsync(list, count, stream))
+    }
+
+    /// As above; the default stream is the thread's own.
+    fn cuMemMapArrayAsync_ptsz(list: In<ArrayMap>, count: u32, stream: Opaque) -> Status {
+        map_arrays(list, count, || real::cuMemMapArrayAsync_ptsz(list, count, stream))
+    }
+
+    /// Makes memory known to other processes.
+    fn cuMemExportToShareableHandle(shareable: Out<i32>, handle: Handle, kind: u32, flags: u64) -> Status {
+        let status = real::cuMemExportToShareableHandle(shareable, handle, kind, flags);
+        if status.is_success() && kind == FILE_DESCRIPTOR && let Some(descriptor) = shareable.read() {
+            physical::exported(handle, descriptor);
+        }
+        status
+    }
+
+    /// Memory of another process, which is counted there, or of this one again.
+    fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: Opaque, kind: u32) -> Status {
+        let descriptor = (kind == FILE_DESCRIPTOR).then_some(shareable as u64);
+        let work = || made(handle, real::cuMemImportFromShareableHandle(handle, shareable, kind));
+        answer(physical::import(descriptor, work))
+    }
+
+    /// An object through which the memory of several GPUs is written. It has none itself.
+    fn cuMulticastCreate(handle: Out<Handle>, prop: Opaque) -> Status {
+        let make = || made(handle, real::cuMulticastCreate(handle, prop));
+        answer(physical::create_multicast(make, real::cuMemRelease))
+    }
+
+    /// Binds memory to such an object, which holds it then.
+    fn cuMulticastBindMem(
+        object: Handle, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
+    ) -> Status {
+        let work = || real::cuMulticastBindMem(object, object_offset, memory, offset, bytes, flags);
+        physical::bind(Holder::Multicast(object), memory, work)
+    }
+
+    /// Binds what is mapped at an address.
+    fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
+        let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
+        physical::bind_address(Holder::Multicast(object), address, work)
+    }
+}
+
+fn made(handle: Out<Handle>, status: Status) -> Result<Handle, Status> {
+    if !status.is_success() {
+        return Err(status);
+    }
+    handle.read().ok_or(Status::INVALID_VALUE)
+}
+
+fn answer(done: Result<(), Status>) -> Status {
+    done.map_or_else(|status| status, |()| Status::SUCCESS)
+}
+
+fn map_arrays(list: In<ArrayMap>, count: u32, work: impl FnOnce() -> Status) -> Status {
+    let parts = (0..count as usize).map_while(move |index| list.element(index));
+    let mapped =
+        parts.filter(|part| part.operation == MAP).map(|part| (part.resource, part.handle));
+    physical::mapped_to_arrays(&mapped, work)
+}

@@ -1,0 +1,162 @@
+//! NVIDIA's management library, as far as the hooks look at it.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use octavo_guard_abi::{state::Slot, uuid};
+
+use crate::cuda::Opaque;
+use crate::devices::Places;
+use crate::driver::{self, Slot as Function};
+use crate::process::{self, Process};
+use crate::shares::Share;
+
+/// What a call gives (`nvmlReturn_t`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Status(pub(crate) u32);
+
+impl Status {
+    pub(crate) const SUCCESS: Self = Self(0);
+    pub(crate) const NO_PERMISSION: Self = Self(4);
+    pub(crate) const NO_SUCH_PROCESS: Self = Self(6);
+    pub(crate) const INSUFFICIENT_SIZE: Self = Self(7);
+    /// The driver has no function of that name.
+    pub(crate) const NOT_FOUND: Self = Self(13);
+
+    /// Whether the call did what it was asked for.
+    pub(crate) fn is_success(self) -> bool {
+        self == Self::SUCCESS
+    }
+}
+
+/// Length of a UUID's text, as NVML's header has it.
+const TEXT: usize = 96;
+
+static UUID: Function = Function::new();
+
+/// Functions that are called and not hooked, for [`crate::driver`].
+pub(crate) const TABLE: &[(&str, &Function)] = &[("nvmlDeviceGetUUID", &UUID)];
+
+/// The sixteen bytes of a device's UUID.
+fn uuid_of(device: Opaque) -> Option<[u8; 16]> {
+    let address = UUID.resolved(&driver::NVML);
+    if address == 0 {
+        return None;
+    }
+    // JUSTIFICATION: the driver is C, found at run time.
+    // SAFETY: `nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t, char *, unsigned)`.
+    let ask: extern "C" fn(Opaque, *mut u8, u32) -> Status =
+        unsafe { core::mem::transmute(address) };
+    let mut text = [0; TEXT];
+    if !ask(device, text.as_mut_ptr(), 96).is_success() {
+        return None;
+    }
+    // An instance of a divided GPU has a name of the same form.
+    if text.starts_with(b"MIG-") {
+        text[..4].copy_from_slice(b"GPU-");
+    }
+    let length = text.iter().position(|byte| *byte == 0)?;
+    uuid::parse(core::str::from_utf8(text.get(..length)?).ok()?)
+}
+
+/// The shares of a device; none of them where it is the container's without one. A process that is closed, and
+/// a device that does not say who it is, may be anybody's.
+pub(crate) fn shares_of(device: Opaque) -> Result<(&'static Process, Places), Status> {
+    let process = process::get().map_err(|_| Status::NO_PERMISSION)?;
+    if process.shares.is_empty() {
+        return Ok((process, Places::of(core::iter::empty())));
+    }
+    let gpu = uuid_of(device).ok_or(Status::NO_PERMISSION)?;
+    let shares = process.shares.all().iter().enumerate();
+    let own = shares.filter(|(_, share)| share.gpu == gpu).map(|(place, _)| place);
+    Ok((process, Places::of(own)))
+}
+
+/// Whether this process is one that shares GPUs, or may have none.
+pub(crate) fn is_sharing() -> bool {
+    process::get().map_or(true, |process| !process.shares.is_empty())
+}
+
+/// What the shares of a device have together: the most, and what they have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    limit: u64,
+    used: u64,
+}
+
+impl View {
+    /// The view of a device; none where it has no share.
+    pub(crate) fn of_device(device: Opaque) -> Result<Option<Self>, Status> {
+        let (process, places) = shares_of(device)?;
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let shares = places.filter_map(|place| process.shares.at(place));
+        Ok(Some(shares.fold(Self { limit: 0, used: 0 }, |view, share| Self {
+            limit: view.limit.saturating_add(share.limit()),
+            used: view.used.saturating_add(share.total().min(share.limit())),
+        })))
+    }
+
+    /// Total and used bytes, given the driver's total.
+    pub(crate) fn of(self, total: u64) -> (u64, u64) {
+        let total = self.limit.min(total);
+        (total, self.used.min(total))
+    }
+}
+
+/// A process of the share that has memory, as this one can know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Its number in this process's pid namespace.
+    pub(crate) pid: u32,
+    /// Bytes that it is counted for.
+    pub(crate) bytes: u64,
+}
+
+/// Tells of the processes of a device's shares that have memory and are in this process's pid namespace: others
+/// have no number here.
+pub(crate) fn each_member(
+    process: &'static Process,
+    places: &Places,
+    mut tell: impl FnMut(Member),
+) {
+    for share in places.clone().filter_map(|place| process.shares.at(place)) {
+        share.reap();
+    }
+    for (order, place) in places.clone().enumerate() {
+        for slot in slots(process, place) {
+            let pid = word(&slot.pid);
+            let bytes_in = |place| {
+                let own = slots(process, place).filter(|slot| word(&slot.pid) == pid);
+                own.map(|slot| word(&slot.used_bytes)).fold(0, u64::saturating_add)
+            };
+            // Told of with the first share that it has memory in.
+            if places.clone().take(order).any(|place| bytes_in(place) > 0) {
+                continue;
+            }
+            let bytes = places.clone().map(bytes_in).fold(0, u64::saturating_add);
+            tell(Member { pid: u32::try_from(pid).unwrap_or(0), bytes });
+        }
+    }
+}
+
+/// Whether a process is one that [`each_member`] tells of.
+pub(crate) fn is_member(process: &'static Process, places: &Places, pid: u32) -> bool {
+    let is_it = |slot: &Slot| word(&slot.pid) == u64::from(pid);
+    places.clone().any(|place| slots(process, place).any(is_it))
+}
+
+/// The slots of a share whose processes have memory and are in this process's pid namespace.
+fn slots(process: &'static Process, place: usize) -> impl Iterator<Item = &'static Slot> {
+    let share = process.shares.at(place);
+    let here = share.map_or(0, |share| word(&share.slot().pid_namespace));
+    share
+        .into_iter()
+        .flat_map(Share::slots)
+        .filter(move |slot| word(&slot.used_bytes) > 0 && word(&slot.pid_namespace) == here)
+}
+
+fn word(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}

@@ -1,0 +1,196 @@
+//! Memory without addresses (`cuMemCreate`), counted for as long as anything holds it: handles, of which each
+//! has to be released, mappings, and what it is bound to. The driver counts the same; a release after a map
+//! gives nothing back.
+//!
+//! A hold is given up before the driver is asked and taken before it is given: at any moment at least as much
+//! is counted as the driver has. The entry itself stays until the driver is done, so that a hold which another
+//! thread takes meanwhile is not lost, and is then taken out if nothing holds it.
+//!
+//! Memory of other processes is counted by them. It is entered here with nothing to count, since what was
+//! imported is released and mapped like the rest.
+
+use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
+
+use crate::account::{self, Charge};
+use crate::cuda::{Device, Status};
+use crate::process;
+use crate::table::{Entry, Kind, Table};
+
+mod bound;
+mod mapping;
+
+pub(crate) use bound::{Holder, bind, bind_address, gone, mapped_to_arrays};
+pub(crate) use mapping::{map, retain, unmap};
+
+/// A handle of memory (`CUmemGenericAllocationHandle`).
+pub(crate) type Handle = u64;
+
+/// Places in the entry of memory: how often it is held, and [`MULTICAST`] or 0.
+const HOLDS: usize = 0;
+const FLAGS: usize = 1;
+const MULTICAST: u64 = 1;
+
+/// Places in the entry of another handle of memory: the memory, and how often the handle is to be released.
+const TARGET: usize = 0;
+const RELEASES: usize = 1;
+
+fn table() -> Option<&'static Table> {
+    Some(&process::get().ok()?.table)
+}
+
+fn entry(charge: Charge, extra: [u64; 2]) -> Entry {
+    Entry { charge, context: 0, extra }
+}
+
+/// The memory of a handle.
+fn memory_of(handle: Handle) -> Option<Handle> {
+    let table = table()?;
+    if table.change(Kind::Physical, handle, |_| ()).is_some() {
+        return Some(handle);
+    }
+    table.change(Kind::Alias, handle, |entry| entry.extra[TARGET])
+}
+
+fn hold(memory: Handle) {
+    table().and_then(|table| table.change(Kind::Physical, memory, |entry| entry.extra[HOLDS] += 1));
+}
+
+fn let_go(memory: Handle) {
+    table().and_then(|table| {
+        table.change(Kind::Physical, memory, |entry| {
+            entry.extra[HOLDS] = entry.extra[HOLDS].saturating_sub(1);
+        })
+    });
+}
+
+/// Takes memory out that nothing holds any more, and gives back what it counted for.
+fn finish(memory: Handle) {
+    let gone = |entry: &Entry| entry.extra[HOLDS] == 0;
+    let Some(entry) = table().and_then(|table| table.remove_if(Kind::Physical, memory, gone))
+    else {
+        return;
+    };
+    account::release(entry.charge);
+    if entry.extra[FLAGS] & MULTICAST != 0 {
+        bound::gone(Holder::Multicast(memory));
+    }
+}
+
+/// Makes memory by `make`, which gives its handle; of a GPU, or none for the host's.
+pub(crate) fn create(
+    bytes: usize,
+    device: Option<Device>,
+    make: impl FnOnce() -> Result<Handle, Status>,
+    undo: impl FnOnce(Handle) -> Status,
+) -> Result<(), Status> {
+    let process = process::get()?;
+    let Some(device) = device else { return make().map(drop) };
+    let charge = account::charge(device, rounded(bytes as u64, PHYSICAL_GRANULE))?;
+    let handle = make().inspect_err(|_| account::release(charge))?;
+    enter(&process.table, handle, charge, 0).inspect_err(|_| {
+        undo(handle);
+        account::release(charge);
+    })
+}
+
+/// Makes an object that memory is bound to. It has none itself.
+pub(crate) fn create_multicast(
+    make: impl FnOnce() -> Result<Handle, Status>,
+    undo: impl FnOnce(Handle) -> Status,
+) -> Result<(), Status> {
+    let process = process::get()?;
+    let handle = make()?;
+    enter(&process.table, handle, Charge::NONE, MULTICAST).inspect_err(|_| {
+        undo(handle);
+    })
+}
+
+fn enter(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<(), Status> {
+    // A handle of something else once.
+    table.remove(Kind::Alias, handle);
+    match table.insert(Kind::Physical, handle, entry(charge, [1, flags])) {
+        Ok(old) => {
+            // Gone, and about to be taken out by the thread that ended it.
+            if let Some(old) = old {
+                account::release(old.charge);
+            }
+            Ok(())
+        }
+        Err(_) => Err(Status::OUT_OF_MEMORY),
+    }
+}
+
+/// Releases a handle once.
+pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
+    let Some(memory) = memory_of(handle) else { return work() };
+    let_go(memory);
+    let status = work();
+    if !status.is_success() {
+        hold(memory);
+        return status;
+    }
+    if memory != handle
+        && let Some(table) = table()
+    {
+        table.change(Kind::Alias, handle, |entry| {
+            entry.extra[RELEASES] = entry.extra[RELEASES].saturating_sub(1);
+        });
+        table.remove_if(Kind::Alias, handle, |entry| entry.extra[RELEASES] == 0);
+    }
+    finish(memory);
+    status
+}
+
+/// Remembers that a handle is one of memory, too, and is to be released once more.
+fn also(handle: Handle, memory: Handle) {
+    if handle == memory {
+        return;
+    }
+    let Some(table) = table() else { return };
+    let known = table.change(Kind::Alias, handle, |entry| {
+        entry.extra = [memory, entry.extra[RELEASES] + 1];
+    });
+    if known.is_none() {
+        // Full: the memory stays counted, which is on the side of the wall.
+        let _ = table.insert(Kind::Alias, handle, entry(Charge::NONE, [memory, 1]));
+    }
+}
+
+/// Remembers which file descriptor memory was exported as: a process may import its own.
+pub(crate) fn exported(handle: Handle, descriptor: i32) {
+    let (Some(memory), Some(table)) = (memory_of(handle), table()) else { return };
+    let key = u64::from(descriptor.cast_unsigned());
+    // Full: an import of it counts as another process's.
+    let _ = table.insert(Kind::Exported, key, entry(Charge::NONE, [memory, 0]));
+}
+
+/// Imports memory by `work`; `descriptor` is what it was exported as, where that is one. A number that is
+/// another file's by now makes memory counted for too long, and never for too short.
+pub(crate) fn import(
+    descriptor: Option<u64>,
+    work: impl FnOnce() -> Result<Handle, Status>,
+) -> Result<(), Status> {
+    let table = &process::get()?.table;
+    let own = descriptor
+        .and_then(|descriptor| {
+            table.change(Kind::Exported, descriptor, |entry| entry.extra[TARGET])
+        })
+        .filter(|memory| table.change(Kind::Physical, *memory, |_| ()).is_some());
+    own.into_iter().for_each(hold);
+    match (work(), own) {
+        (Ok(handle), Some(memory)) => also(handle, memory),
+        (Ok(handle), None) if memory_of(handle).is_some() => hold(handle),
+        (Ok(handle), None) => {
+            // Full: nothing of it is counted anyway.
+            let _ = enter(table, handle, Charge::NONE, 0);
+        }
+        (Err(status), own) => {
+            if let Some(memory) = own {
+                let_go(memory);
+                finish(memory);
+            }
+            return Err(status);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Memory that something other than addresses holds.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::mapping::mapped_at;
+use super::{Handle, entry, finish, hold, let_go, memory_of, table};
+use crate::account::Charge;
+use crate::cuda::{Pointer, Status};
+use crate::table::Kind;
+
+/// Places in the entry of a hold: who holds, and the memory.
+const HOLDER: usize = 0;
+const MEMORY: usize = 1;
+
+/// Whether anything was ever bound.
+static BOUND: AtomicBool = AtomicBool::new(false);
+
+/// What memory is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A multicast object.
+    Multicast(Handle),
+    /// An array or mipmapped array that has memory where it was mapped to it.
+    Array(u64),
+}
+
+impl Holder {
+    fn key(self) -> u64 {
+        match self {
+            Self::Multicast(handle) => handle,
+            // No address has the highest bit.
+            Self::Array(handle) => handle | 1 << 63,
+        }
+    }
+}
+
+/// Binds memory by `work`. It is held until its holder is gone, whatever parts of it are unbound before.
+pub(crate) fn bind(holder: Holder, handle: Handle, work: impl FnOnce() -> Status) -> Status {
+    bind_memory(holder, memory_of(handle), work)
+}
+
+/// As [`bind`], for what is mapped at an address.
+pub(crate) fn bind_address(
+    holder: Holder,
+    address: Pointer,
+    work: impl FnOnce() -> Status,
+) -> Status {
+    bind_memory(holder, mapped_at(address), work)
+}
+
+fn bind_memory(holder: Holder, memory: Option<Handle>, work: impl FnOnce() -> Status) -> Status {
+    let (Some(memory), Some(table)) = (memory, table()) else { return work() };
+    hold(memory);
+    let status = work();
+    if status.is_success() {
+        BOUND.store(true, Ordering::Relaxed);
+        let key = holder.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ memory;
+        let bound = entry(Charge::NONE, [holder.key(), memory]);
+        match table.insert(Kind::Bound, key, bound) {
+            // It is held once for each of its holders.
+            Ok(Some(_)) => {}
+            // Full: it stays counted.
+            Ok(None) | Err(_) => return status,
+        }
+    }
+    let_go(memory);
+    finish(memory);
+    status
+}
+
+/// Lets go of all that was bound to something that is gone.
+pub(crate) fn gone(holder: Holder) {
+    if BOUND.load(Ordering::Relaxed) {
+        unbind_all(holder.key());
+    }
+}
+
+fn unbind_all(holder: u64) {
+    let Some(table) = table() else { return };
+    loop {
+        let mut found = None;
+        table.each(|kind, key, entry| {
+            if kind == Kind::Bound && entry.extra[HOLDER] == holder {
+                found = Some((key, entry.extra[MEMORY]));
+            }
+        });
+        let Some((key, memory)) = found else { return };
+        if table.remove(Kind::Bound, key).is_some() {
+            let_go(memory);
+            finish(memory);
+        }
+    }
+}
+
+/// Maps memory to parts of arrays by `work`: each part is an array and a handle. What is mapped is held until the
+/// array is gone, whatever parts of it are taken away before.
+pub(crate) fn mapped_to_arrays(
+    parts: &(impl Iterator<Item = (u64, Handle)> + Clone),
+    work: impl FnOnce() -> Status,
+) -> Status {
+    let memory = || parts.clone().filter_map(|(_, handle)| memory_of(handle));
+    memory().for_each(hold);
+    let status = work();
+    if status.is_success() {
+        for (array, handle) in parts.clone() {
+            bind(Holder::Array(array), handle, || status);
+        }
+    }
+    for memory in memory() {
+        let_go(memory);
+        finish(memory);
+    }
+    status
+}

@@ -1,0 +1,89 @@
+//! An allocation from its wish to its pointer.
+
+use core::sync::atomic::Ordering;
+
+use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
+
+use super::{ANY, Pool, RESERVED, current, pool_of, remember};
+use crate::account::store::{Overgrown, Store};
+use crate::account::{self, Charge, reclaim};
+use crate::cuda::{Pointer, Status};
+use crate::ffi::Out;
+use crate::hooks::pools::real;
+use crate::process;
+use crate::streams::Stream;
+
+/// An allocation from a pool.
+pub(crate) struct Request<M> {
+    /// Bytes that are wished for.
+    pub(crate) bytes: usize,
+    /// The stream in whose order it is.
+    pub(crate) stream: Stream,
+    /// The pool; none: the one that the stream's GPU uses.
+    pub(crate) pool: Option<Pool>,
+    /// Where the driver puts the address.
+    pub(crate) pointer: Out<Pointer>,
+    /// Asks the driver.
+    pub(crate) make: M,
+}
+
+impl<M: FnOnce() -> Status> Request<M> {
+    /// Counts it, makes it and remembers the pointer.
+    pub(crate) fn run(self) -> Status {
+        self.try_run().unwrap_or_else(|status| status)
+    }
+
+    fn try_run(self) -> Result<Status, Status> {
+        let process = process::get()?;
+        // It becomes a node of a graph, whose memory is counted when it is launched.
+        if self.stream.is_capturing() {
+            return Ok((self.make)());
+        }
+        let device = self.stream.device()?;
+        // A driver without pools says so itself.
+        let Some(pool) = self.pool.or_else(|| current(device)) else { return Ok((self.make)()) };
+        pool.know(Some(device))?;
+        let Some(store) = pool.store() else { return Ok((self.make)()) };
+        let advance = admitted(pool, &store, rounded(self.bytes as u64, PHYSICAL_GRANULE))?;
+        ANY.store(true, Ordering::Relaxed);
+        let status = (self.make)();
+        let address = self.pointer.read().filter(|_| status.is_success());
+        let Some(address) = address else {
+            store.settle(advance, || pool.attribute(RESERVED));
+            return Ok(status);
+        };
+        // Another thread may have given the GPU another pool meanwhile.
+        let own = pool_of(address).unwrap_or(pool);
+        if own != pool {
+            store.settle(advance, || pool.attribute(RESERVED));
+            own.know(Some(device))?;
+            own.settle();
+        } else if let Err(Overgrown(advance)) = store.grown(advance, || pool.attribute(RESERVED)) {
+            real::cuMemFreeAsync(address, self.stream.handle);
+            self.stream.synchronize();
+            pool.trim(store.counted());
+            store.settle(advance, || pool.attribute(RESERVED));
+            account::note_refusal(store.device);
+            return Err(Status::OUT_OF_MEMORY);
+        }
+        remember(process, address, own);
+        Ok(status)
+    }
+}
+
+/// Counts what a pool may grow by for an allocation.
+fn admitted(pool: Pool, store: &Store, bytes: u64) -> Result<Charge, Status> {
+    match store.advance(bytes) {
+        Err(Status::OUT_OF_MEMORY) => {}
+        answer => return answer,
+    }
+    if reclaim::run(store.device, bytes) {
+        match store.advance(bytes) {
+            Err(Status::OUT_OF_MEMORY) => {}
+            answer => return answer,
+        }
+    }
+    // What is idle and could not be trimmed may be what is wished for.
+    let answer = if pool.idle() >= bytes { store.advance(0) } else { Err(Status::OUT_OF_MEMORY) };
+    answer.inspect_err(|_| account::note_refusal(store.device))
+}

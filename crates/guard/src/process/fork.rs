@@ -1,0 +1,110 @@
+//! What a child of a fork inherits and must not keep.
+//!
+//! The lock of a slot belongs to the open file, which a child shares: while the child holds it open, its
+//! parent seems alive. So the child closes it as soon as it runs, if the C library calls back on forks, and
+//! else with its first hooked call. A child that was made behind the C library's back and calls nothing holds
+//! its parent's slot until it ends, which errs on the side of the wall.
+
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+
+use super::{ID, PLACE, Process};
+use crate::driver;
+use crate::elf;
+use crate::shares::MOST;
+use crate::sys::file::{File, Identity};
+use crate::sys::task;
+
+/// A descriptor that holds a lock, where a child finds it.
+struct Held {
+    /// One more than the descriptor; 0: none.
+    descriptor: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+static HELD: [Held; MOST] = [const {
+    Held { descriptor: AtomicI32::new(0), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
+}; MOST];
+
+/// What `pthread_atfork` is given.
+type Handler = Option<extern "C" fn()>;
+
+static WATCHED: AtomicBool = AtomicBool::new(false);
+
+/// Remembers a descriptor for children to close.
+pub(crate) fn remember(place: usize, descriptor: i32, identity: Identity) {
+    let Some(held) = HELD.get(place) else { return };
+    held.device.store(identity.device, Ordering::Relaxed);
+    held.inode.store(identity.inode, Ordering::Relaxed);
+    held.descriptor.store(descriptor + 1, Ordering::Release);
+}
+
+/// Called when a process begins: puts away what its parent had.
+pub(super) fn rearm() {
+    let id = task::process();
+    if ID.swap(id, Ordering::Relaxed) != id {
+        close_inherited();
+    }
+}
+
+fn close_inherited() {
+    driver::CUDA.abandon();
+    driver::NVML.abandon();
+    for held in &HELD {
+        let descriptor = held.descriptor.swap(0, Ordering::Acquire) - 1;
+        if descriptor < 0 {
+            continue;
+        }
+        let file = File::resume(descriptor);
+        let wanted = Identity {
+            device: held.device.load(Ordering::Relaxed),
+            inode: held.inode.load(Ordering::Relaxed),
+        };
+        // The program may have closed it and opened something of its own under the number.
+        match file.identity() {
+            Ok((_, identity)) if identity == wanted => drop(file),
+            _ => drop(file.keep()),
+        }
+    }
+}
+
+/// Has the C library call back in children, once for the address space.
+pub(super) fn watch() {
+    if WATCHED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let portable = elf::c_library(b"pthread_atfork");
+    let glibc = elf::c_library(b"__register_atfork");
+    if portable != 0 {
+        // JUSTIFICATION: only the C library knows of forks.
+        // SAFETY: `int pthread_atfork(void (*)(void), void (*)(void), void (*)(void))`.
+        let register: extern "C" fn(Handler, Handler, Handler) -> i32 =
+            unsafe { core::mem::transmute(portable) };
+        register(None, None, Some(in_child));
+    } else if glibc != 0 {
+        // JUSTIFICATION: as above.
+        // SAFETY: `int __register_atfork(void (*)(void), void (*)(void), void (*)(void), void *)`.
+        let register: extern "C" fn(Handler, Handler, Handler, usize) -> i32 =
+            unsafe { core::mem::transmute(glibc) };
+        // No library owns the handler, since the guard is never unloaded.
+        register(None, None, Some(in_child), 0);
+    }
+}
+
+/// Runs in a child, where it is the only thread.
+extern "C" fn in_child() {
+    let id = task::process();
+    if ID.swap(id, Ordering::Relaxed) == id {
+        // Another handler has called a hook before: this process has begun already.
+        return;
+    }
+    close_inherited();
+    let place = PLACE.load(Ordering::Relaxed);
+    if place.is_null() {
+        return;
+    }
+    // JUSTIFICATION: a kernel before 4.14 does not empty it.
+    // SAFETY: zero bytes are a `Process`, nobody else runs in this child, and a call of the parent's that
+    // was under way on another thread does not go on here.
+    unsafe { core::ptr::write_bytes(place.cast::<u8>(), 0, size_of::<Process>()) };
+}

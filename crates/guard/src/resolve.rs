@@ -1,0 +1,100 @@
+//! What a program gets when it asks the driver for a function by name.
+//!
+//! The driver decides which version a name means, by the program's CUDA version and flags; whether that is
+//! one of the hooked functions shows in the address that it gives, which is the one that it exports. Where a
+//! driver gives another address for a hooked function, the name and the table below decide.
+
+use crate::cuda::{Opaque, Status};
+use crate::driver::CUDA;
+use crate::ffi::Out;
+use crate::hooks::Hook;
+use crate::unknown;
+
+mod versions;
+
+/// Flag of a request: the default stream is the thread's own.
+const PER_THREAD_STREAM: u64 = 2;
+
+/// What a request for a name was answered with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The driver's answer stands.
+    Kept,
+    /// A hook stands in.
+    Hooked(usize),
+    /// The function is not to be had.
+    Refused,
+}
+
+/// Decides about an address that the driver gave for a name.
+pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> Answer {
+    if name.is_empty() || address == 0 {
+        return Answer::Kept;
+    }
+    CUDA.attach();
+    // A driver that looks itself up in its own table finds the hooks there.
+    if CUDA.hooks().any(|hook| hook.address() == address) {
+        return Answer::Kept;
+    }
+    if let Some(hook) = CUDA.hooks().find(|hook| hook.real.address() == address) {
+        return Answer::Hooked(hook.address());
+    }
+    if let Some(hook) = by_name(name, version, flags & PER_THREAD_STREAM != 0) {
+        // A driver that exports no such function has one to give none the less: that is what is meant.
+        hook.real.learn(address);
+        return Answer::Hooked(hook.address());
+    }
+    if unknown::is_unknown(name) && !unknown::is_admitted(name) {
+        return Answer::Refused;
+    }
+    Answer::Kept
+}
+
+/// The hook that a name means for a version of CUDA; the newest version of a function that is not newer.
+fn by_name(name: &[u8], version: i32, is_per_thread: bool) -> Option<&'static Hook> {
+    let hook = |wanted: &str, ending: &str| {
+        CUDA.hooks().find(|hook| hook.name.strip_prefix(wanted).is_some_and(|rest| rest == ending))
+    };
+    let name = core::str::from_utf8(name).ok()?;
+    let ending = versions::VERSIONS
+        .iter()
+        .rev()
+        .find(|known| known.name == name && known.since <= version)
+        .map_or("", |known| known.ending);
+    if is_per_thread {
+        let own = match ending {
+            "" => hook(name, "_ptsz"),
+            "_v2" => hook(name, "_v2_ptsz"),
+            _ => None,
+        };
+        if own.is_some() {
+            return own;
+        }
+    }
+    hook(name, ending)
+}
+
+/// Puts the answer where the program wants it.
+pub(crate) fn answer(
+    status: Status,
+    name: &[u8],
+    function: Out<Opaque>,
+    version: i32,
+    flags: u64,
+) -> Status {
+    if !status.is_success() {
+        return status;
+    }
+    let Some(address) = function.read() else { return status };
+    match decide(name, address, version, flags) {
+        Answer::Kept => status,
+        Answer::Hooked(hook) => {
+            function.put(hook);
+            status
+        }
+        Answer::Refused => {
+            function.put(0);
+            Status::NOT_FOUND
+        }
+    }
+}

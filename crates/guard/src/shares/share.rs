@@ -1,0 +1,317 @@
+//! One share: its files, and this process's slot.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use octavo_guard_abi::ledger::{self, Book, Owners};
+use octavo_guard_abi::limits::{self, Limits};
+use octavo_guard_abi::state::{self, SLOTS, Slot, State, lock_offset};
+use octavo_guard_abi::{LIMITS_FILE, SOCKET_FILE, STATE_FILE};
+
+use super::Closed;
+use crate::cuda::Status;
+use crate::gate;
+use crate::paths::Path;
+use crate::process;
+use crate::sync::Mutex;
+use crate::sys::file::{File, Identity, Mode};
+use crate::sys::{Errno, futex, memory, task};
+
+mod who;
+
+/// A share that this process has a slot of.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// Path of the agent's socket.
+    pub(crate) socket: Path,
+    state_path: Path,
+    /// Which writing of the share this is.
+    pub(crate) generation: u64,
+    /// The GPU.
+    pub(crate) gpu: [u8; 16],
+    /// What the agent says.
+    pub(crate) limits: &'static Limits,
+    state: &'static State,
+    /// The open state file, whose lock holds the slot, and the slot: one thread at a time takes and gives
+    /// back, because locks know open files and not threads.
+    hold: Mutex<Hold>,
+    /// Where among the shares it is.
+    place: AtomicUsize,
+    /// The slot's number, as in `hold`.
+    slot: AtomicU64,
+    /// What this process is counted for, as it knows itself.
+    used: AtomicU64,
+    /// The state file is not what it was.
+    tampered: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Hold {
+    file: File,
+    identity: Identity,
+}
+
+/// The locks of an open state file.
+struct Locks<'a>(&'a File);
+
+impl Owners for Locks<'_> {
+    fn take(&self, slot: usize) -> bool {
+        self.0.lock(lock_offset(slot)).is_ok()
+    }
+
+    fn give_back(&self, slot: usize) {
+        let _ = self.0.unlock(lock_offset(slot));
+    }
+}
+
+/// The files of a share, before there is a slot.
+struct Files {
+    limits: &'static Limits,
+    state: &'static State,
+}
+
+impl Book for Files {
+    type Word = AtomicU64;
+
+    fn slots(&self) -> usize {
+        SLOTS
+    }
+
+    fn high(&self) -> &AtomicU64 {
+        &self.state.high
+    }
+
+    fn used(&self, slot: usize) -> &AtomicU64 {
+        &self.state.slots[slot].used_bytes
+    }
+
+    fn limit(&self) -> u64 {
+        self.limits.memory_bytes()
+    }
+
+    fn untracked(&self) -> u64 {
+        self.limits.live().untracked_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// What is wrong with a state file, as a frame says it.
+pub(super) fn code(damage: state::Damage) -> u64 {
+    match damage {
+        state::Damage::Size => 0,
+        state::Damage::Magic => 1,
+        state::Damage::Version(_) => 2,
+        state::Damage::Generation(_) => 3,
+    }
+}
+
+fn mapped<T>(file: &File, bytes: usize, writable: bool) -> Result<&'static T, Errno> {
+    let place = memory::shared(file, bytes, writable)?;
+    // JUSTIFICATION: files are shared by being mapped.
+    // SAFETY: the file is at least as long as a `T` of atomic words, is mapped at a page's beginning and is
+    // never unmapped. A file that is cut short later faults, in the container that cut it.
+    Ok(unsafe { place.cast::<T>().as_ref() })
+}
+
+impl Share {
+    /// Opens the share of a folder and takes a slot.
+    pub(super) fn open(name: &[u8]) -> Result<Self, Closed> {
+        let path = |file| Path::of(name, file).ok_or(Closed::TooMany);
+        let (socket, state_path, limits_path) =
+            (path(SOCKET_FILE)?, path(STATE_FILE)?, path(LIMITS_FILE)?);
+        let system = |error| Closed::System(socket, error);
+
+        let damaged = |damage| Closed::Limits(socket, damage);
+        let file = File::open(limits_path.text(), Mode::Read)
+            .map_err(|_| damaged(limits::Damage::Size))?;
+        if file.identity().map_err(system)?.0 != limits::SIZE as u64 {
+            return Err(damaged(limits::Damage::Size));
+        }
+        let limits: &Limits = mapped(&file, limits::SIZE, false).map_err(system)?;
+        let terms = limits.terms().map_err(damaged)?;
+
+        let file = File::open(state_path.text(), Mode::Write).map_err(system)?;
+        let (size, identity) = file.identity().map_err(system)?;
+        if size != state::SIZE as u64 {
+            return Err(Closed::State(socket, state::Damage::Size));
+        }
+        let state: &State = mapped(&file, state::SIZE, true).map_err(system)?;
+        // Locks are another open file's than the mapping: a mapping, which a child of a fork inherits and
+        // nobody takes away, would keep them as long as it lives.
+        let file = File::open(state_path.text(), Mode::Write).map_err(system)?.out_of_the_way();
+        if file.identity().map_err(system)?.1 != identity {
+            return Err(Closed::State(socket, state::Damage::Magic));
+        }
+        state.check(terms.generation).map_err(|damage| Closed::State(socket, damage))?;
+
+        let files = Files { limits, state };
+        let slot = ledger::enter(&files, &Locks(&file)).ok_or(Closed::Full(socket))?;
+        let share = Self {
+            socket,
+            state_path,
+            generation: terms.generation,
+            gpu: terms.gpu,
+            limits,
+            state,
+            hold: Mutex::new(Hold { file, identity }),
+            place: AtomicUsize::new(0),
+            slot: AtomicU64::new(slot as u64),
+            used: AtomicU64::new(0),
+            tampered: AtomicBool::new(false),
+        };
+        share.introduce();
+        Ok(share)
+    }
+
+    /// Tells children of forks what to close.
+    pub(super) fn is_held_at(&self, place: usize) {
+        self.place.store(place, Ordering::Relaxed);
+        let hold = self.hold.lock();
+        process::remember(place, hold.file.descriptor(), hold.identity);
+    }
+
+    /// Writes who has the slot.
+    fn introduce(&self) {
+        let slot = self.slot();
+        for word in [
+            &slot.context_bytes,
+            &slot.peak_bytes,
+            &slot.refused,
+            &slot.unknown,
+            &slot.launches,
+            &slot.in_flight,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        slot.epoch
+            .store(u64::from(self.limits.live().epoch.load(Ordering::Acquire)), Ordering::Relaxed);
+        slot.start_time.store(who::start_time(), Ordering::Relaxed);
+        slot.pid_namespace.store(who::pid_namespace(), Ordering::Relaxed);
+        // Last: a slot with a pid is whole.
+        slot.pid.store(u64::from(task::process()), Ordering::Release);
+    }
+
+    fn index(&self) -> usize {
+        usize::try_from(self.slot.load(Ordering::Relaxed)).unwrap_or(0) % SLOTS
+    }
+
+    /// The slot's number, for frames.
+    pub(crate) fn number(&self) -> u32 {
+        u32::try_from(self.index()).unwrap_or(u32::MAX)
+    }
+
+    /// This process's slot.
+    pub(crate) fn slot(&self) -> &'static Slot {
+        &self.state.slots[self.index()]
+    }
+
+    /// The slots that were ever taken, whoever's.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &'static Slot> + use<> {
+        let high = usize::try_from(self.state.high.load(Ordering::Acquire)).unwrap_or(SLOTS);
+        self.state.slots.iter().take(high.min(SLOTS))
+    }
+
+    /// Empties the slots of the dead.
+    pub(crate) fn reap(&self) {
+        let hold = self.hold.lock();
+        ledger::reap(&self.files(), &Locks(&hold.file), self.index());
+    }
+
+    fn files(&self) -> Files {
+        Files { limits: self.limits, state: self.state }
+    }
+
+    /// Bytes that the share may have.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limits.memory_bytes()
+    }
+
+    /// Bytes that all its processes have; those that are no more have none.
+    pub(crate) fn total(&self) -> u64 {
+        self.reap();
+        ledger::total(&self.files())
+    }
+
+    /// Whether the state file is not what it was, as seen before or now.
+    pub(crate) fn damage(&self) -> Option<state::Damage> {
+        match self.state.check(self.generation) {
+            Ok(()) if self.tampered.load(Ordering::Relaxed) => Some(state::Damage::Magic),
+            Ok(()) => None,
+            Err(damage) => {
+                self.tampered.store(true, Ordering::Relaxed);
+                Some(damage)
+            }
+        }
+    }
+
+    /// What a frame says of the damage.
+    pub(crate) fn damage_code(&self) -> Option<u64> {
+        self.damage().map(code)
+    }
+
+    /// Counts bytes before they are allocated; waits while the share is held.
+    #[inline(never)]
+    pub(crate) fn admit(&self, bytes: u64) -> Result<(), Status> {
+        gate::pass(self)?;
+        if self.damage().is_some() {
+            return Err(Status::NOT_PERMITTED);
+        }
+        let admitted = ledger::admit(&self.files(), self.index(), bytes, |tries| self.wait(tries));
+        if admitted.is_err() {
+            return Err(Status::OUT_OF_MEMORY);
+        }
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if used > self.slot().peak_bytes.load(Ordering::Relaxed) {
+            self.slot().peak_bytes.store(used, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Between two tries: empties the slots of the dead, then lets another process go first.
+    fn wait(&self, tries: u32) {
+        self.mend();
+        self.reap();
+        if tries > 1 {
+            // Slots that fight for the last bytes wait for different times. A wish that is taken back is
+            // there for less than this, unless its thread was put off the processor.
+            futex::nap(50 + u64::from(self.number() % 5) * 40);
+        }
+    }
+
+    /// Counts bytes that are taken already.
+    pub(crate) fn force(&self, bytes: u64) {
+        ledger::force(&self.files(), self.index(), bytes);
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives bytes back.
+    pub(crate) fn release(&self, bytes: u64) {
+        ledger::release(&self.files(), self.index(), bytes);
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes the slot again if the program has closed the file that holds its lock, as programs do that
+    /// close everything they did not open.
+    pub(crate) fn mend(&self) {
+        let mut hold = self.hold.lock();
+        if hold.file.identity().is_ok_and(|(_, identity)| identity == hold.identity) {
+            return;
+        }
+        let Ok(file) = File::open(self.state_path.text(), Mode::Write) else { return };
+        let file = file.out_of_the_way();
+        let Ok((_, identity)) = file.identity() else { return };
+        if identity != hold.identity {
+            return;
+        }
+        // The old one's lock went with it; its number may be the program's by now.
+        core::mem::replace(&mut hold.file, file).keep();
+        process::remember(self.place.load(Ordering::Relaxed), hold.file.descriptor(), identity);
+        let files = self.files();
+        let locks = Locks(&hold.file);
+        let used = self.used.load(Ordering::Relaxed);
+        if !locks.take(self.index()) {
+            let Some(slot) = ledger::enter(&files, &locks) else { return };
+            self.slot.store(slot as u64, Ordering::Relaxed);
+        }
+        files.used(self.index()).store(used, Ordering::SeqCst);
+        self.introduce();
+    }
+}

@@ -1,0 +1,216 @@
+//! Files: opening, identity, folders and locks.
+
+use core::ffi::CStr;
+use core::mem::MaybeUninit;
+
+use super::{Errno, at, call, number};
+
+const AT_FDCWD: usize = (-100_isize).cast_unsigned();
+const AT_EMPTY_PATH: usize = 0x1000;
+const O_RDWR: usize = 2;
+const O_CLOEXEC: usize = 0o2_000_000;
+const STATX_BASIC: usize = 0x7ff;
+const F_DUPFD_CLOEXEC: usize = 1030;
+const F_OFD_SETLK: usize = 37;
+
+#[cfg(target_arch = "x86_64")]
+const O_DIRECTORY: usize = 0o200_000;
+#[cfg(target_arch = "aarch64")]
+const O_DIRECTORY: usize = 0o40_000;
+
+/// Where the guard keeps its descriptors: beyond those that programs close in a row when they begin.
+const LOWEST: usize = 900;
+
+/// An open file, closed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct File(i32);
+
+/// What a file is, however it is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Device and inode.
+    pub(crate) device: u64,
+    /// As above.
+    pub(crate) inode: u64,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Mode {
+    /// For reading.
+    Read,
+    /// For reading and writing.
+    Write,
+    /// A folder, to list it.
+    Folder,
+}
+
+impl File {
+    /// Opens a file.
+    pub(crate) fn open(path: &CStr, mode: Mode) -> Result<Self, Errno> {
+        let flags = match mode {
+            Mode::Read => O_CLOEXEC,
+            Mode::Write => O_CLOEXEC | O_RDWR,
+            Mode::Folder => O_CLOEXEC | O_DIRECTORY,
+        };
+        Self::of(call(number::OPENAT, [AT_FDCWD, at(path), flags, 0, 0, 0])?)
+    }
+
+    /// A descriptor that the kernel has just given.
+    pub(super) fn of(descriptor: usize) -> Result<Self, Errno> {
+        i32::try_from(descriptor).map(Self).map_err(|_| Errno(9))
+    }
+
+    /// Takes over a descriptor that was given up by [`File::keep`].
+    pub(crate) fn resume(descriptor: i32) -> Self {
+        Self(descriptor)
+    }
+
+    /// Its number, which the caller has to close from now on.
+    pub(crate) fn keep(self) -> i32 {
+        let descriptor = self.0;
+        core::mem::forget(self);
+        descriptor
+    }
+
+    /// Its number, which stays the file's own.
+    pub(crate) fn descriptor(&self) -> i32 {
+        self.0
+    }
+
+    pub(super) fn number(&self) -> usize {
+        self.0.cast_unsigned() as usize
+    }
+
+    /// The same open file under a number where programs seldom look; itself where there is none.
+    pub(crate) fn out_of_the_way(self) -> Self {
+        match call(number::FCNTL, [self.number(), F_DUPFD_CLOEXEC, LOWEST, 0, 0, 0]) {
+            Ok(descriptor) => Self::of(descriptor).unwrap_or(self),
+            Err(_) => self,
+        }
+    }
+
+    /// Its size in bytes, and what it is.
+    pub(crate) fn identity(&self) -> Result<(u64, Identity), Errno> {
+        let mut stat = MaybeUninit::<Statx>::zeroed();
+        let place = stat.as_mut_ptr() as usize;
+        call(number::STATX, [self.number(), at(c""), AT_EMPTY_PATH, STATX_BASIC, place, 0])?;
+        // JUSTIFICATION: the kernel fills a structure of C.
+        // SAFETY: all bytes were zero before, and every value of them is a `Statx`.
+        let stat = unsafe { stat.assume_init() };
+        let device = u64::from(stat.device_major) << 32 | u64::from(stat.device_minor);
+        Ok((stat.size, Identity { device, inode: stat.inode }))
+    }
+
+    /// Reads from where the file stands.
+    pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        call(number::READ, [self.number(), bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0])
+    }
+
+    /// Reads entries of a folder, as [`entries`] understands them.
+    pub(crate) fn list(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
+        call(number::GETDENTS64, [self.number(), bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0])
+    }
+
+    /// Locks one byte for writing, for this open file and no process; fails at once where another has it.
+    pub(crate) fn lock(&self, offset: u64) -> Result<(), Errno> {
+        self.set_lock(1, offset)
+    }
+
+    /// Gives the lock of a byte back.
+    pub(crate) fn unlock(&self, offset: u64) -> Result<(), Errno> {
+        self.set_lock(2, offset)
+    }
+
+    fn set_lock(&self, kind: i16, offset: u64) -> Result<(), Errno> {
+        let lock = Flock { kind, whence: 0, start: offset.cast_signed(), length: 1, process: 0 };
+        let place = (&raw const lock) as usize;
+        call(number::FCNTL, [self.number(), F_OFD_SETLK, place, 0, 0, 0]).map(drop)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // A descriptor is gone after close, whatever it says.
+        let _ = call(number::CLOSE, [self.number(), 0, 0, 0, 0, 0]);
+    }
+}
+
+/// `struct statx` of the kernel.
+#[repr(C)]
+struct Statx {
+    mask: u32,
+    block_size: u32,
+    attributes: u64,
+    links: u32,
+    user: u32,
+    group: u32,
+    mode: u16,
+    _pad: u16,
+    inode: u64,
+    size: u64,
+    blocks: u64,
+    attributes_mask: u64,
+    times: [u64; 8],
+    special_major: u32,
+    special_minor: u32,
+    device_major: u32,
+    device_minor: u32,
+    _rest: [u64; 14],
+}
+
+const _: () = assert!(size_of::<Statx>() == 256);
+
+/// `struct flock` of 64-bit machines.
+#[repr(C)]
+struct Flock {
+    kind: i16,
+    whence: i16,
+    start: i64,
+    length: i64,
+    process: i32,
+}
+
+/// Names in what [`File::list`] read, without their final zero.
+pub(crate) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    // u64 inode, i64 offset, u16 length, u8 kind, name, zero.
+    const NAME: usize = 19;
+    core::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes([*bytes.get(16)?, *bytes.get(17)?]));
+        let entry = bytes.get(..length)?;
+        bytes = bytes.get(length..)?;
+        let name = entry.get(NAME..)?;
+        let end = name.iter().position(|byte| *byte == 0)?;
+        name.get(..end)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_lists_its_entries() {
+        let folder = File::open(c"/proc/self", Mode::Folder).expect("a folder");
+        let mut bytes = [0; 16384];
+        let length = folder.list(&mut bytes).expect("entries");
+        assert!(entries(&bytes[..length]).any(|name| name == b"stat"));
+    }
+
+    #[test]
+    fn a_lock_belongs_to_the_open_file() {
+        let path = std::env::temp_dir().join(std::format!("octavo-lock-{}", std::process::id()));
+        std::fs::write(&path, b"").expect("a file");
+        let name = std::ffi::CString::new(path.to_str().expect("a name")).expect("no zero");
+        let one = File::open(&name, Mode::Write).expect("opened").out_of_the_way();
+        let other = File::open(&name, Mode::Write).expect("opened");
+        assert!(one.number() >= LOWEST);
+        one.lock(1 << 32).expect("locked");
+        assert_eq!(other.lock(1 << 32), Err(Errno::AGAIN));
+        assert_eq!(other.lock(1 + (1 << 32)), Ok(()));
+        drop(one);
+        assert_eq!(other.lock(1 << 32), Ok(()));
+        assert_eq!(other.identity().expect("known").0, 0);
+        std::fs::remove_file(path).expect("removed");
+    }
+}

@@ -1,0 +1,58 @@
+//! Waiting for a word to change.
+
+use core::sync::atomic::AtomicU32;
+
+use super::{call, number};
+
+const WAIT: usize = 0;
+const WAKE: usize = 1;
+/// Between the threads of one process only.
+const PRIVATE: usize = 128;
+
+/// Whose threads wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reach {
+    /// Those of this process.
+    Process,
+    /// All that map the file.
+    Machine,
+}
+
+impl Reach {
+    fn flag(self) -> usize {
+        match self {
+            Self::Process => PRIVATE,
+            Self::Machine => 0,
+        }
+    }
+}
+
+/// Waits while the word has a value, and no longer than some milliseconds. Wakes without a reason, too.
+pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32, reach: Reach) {
+    wait_microseconds(word, value, u64::from(milliseconds) * 1000, reach);
+}
+
+fn wait_microseconds(word: &AtomicU32, value: u32, microseconds: u64, reach: Reach) {
+    let time = [microseconds / 1_000_000, microseconds % 1_000_000 * 1000];
+    let place = time.as_ptr() as usize;
+    let arguments = [word.as_ptr() as usize, WAIT | reach.flag(), value as usize, place, 0, 0];
+    // Whatever the reason, the caller looks again.
+    let _ = call(number::FUTEX, arguments);
+}
+
+/// Wakes some that wait.
+pub(crate) fn wake(word: &AtomicU32, count: u32) {
+    let arguments = [word.as_ptr() as usize, WAKE | PRIVATE, count as usize, 0, 0, 0];
+    let _ = call(number::FUTEX, arguments);
+}
+
+/// Sleeps.
+pub(crate) fn sleep(milliseconds: u32) {
+    nap(u64::from(milliseconds) * 1000);
+}
+
+/// Sleeps for a short time.
+pub(crate) fn nap(microseconds: u64) {
+    let word = AtomicU32::new(0);
+    wait_microseconds(&word, 0, microseconds, Reach::Process);
+}

@@ -1,0 +1,216 @@
+//! A container with one share, and processes in it.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+
+use octavo_guard_abi::limits::Terms;
+use octavo_guard_abi::{state, uuid};
+use octavo_machine::{Machine, State};
+
+use crate::cuda::{CONTEXT, Cuda, MIB};
+
+/// Says in which container a process is.
+const INSIDE: &str = "OCTAVO_TEST_CONTAINER";
+
+const GENERATION: u64 = 3;
+
+/// Runs the test that calls it in a container with a share of so many bytes: in a process of its own, whose
+/// driver this gives. The process that was asked to run the test waits and returns. The chip has 80 GiB, or so
+/// many as the second number says.
+#[macro_export]
+macro_rules! inside {
+    ($limit:expr) => {
+        $crate::inside!($limit, 80 * $crate::cuda::GIB)
+    };
+    ($limit:expr, $chip:expr) => {{
+        fn here() {}
+        match $crate::container::inside(std::any::type_name_of_val(&here), $limit, $chip) {
+            Some(cuda) => cuda,
+            None => return,
+        }
+    }};
+}
+
+/// As the macro says.
+pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
+    if let Some(folder) = env::var_os(INSIDE) {
+        return Some(Cuda::ready(Path::new(&folder)));
+    }
+    let test = place.strip_prefix("charges::").and_then(|place| place.strip_suffix("::here"));
+    let container = made(limit, chip);
+    let mut command = program(container.path(), test.expect("a test"));
+    let output = command.output().expect("started");
+    let said =
+        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    assert!(output.status.success(), "{}", said.concat());
+    assert!(said[0].contains("1 passed"), "the test is there: {}", said.concat());
+    None
+}
+
+/// The command that runs a test of this program in a container.
+fn program(folder: &Path, test: &str) -> Command {
+    let mut command = Command::new(env::current_exe().expect("this program"));
+    command
+        .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
+        .current_dir(folder)
+        .env(INSIDE, folder)
+        .env("LD_PRELOAD", env::var_os("LD_PRELOAD").unwrap_or_else(|| guard().into()));
+    command
+}
+
+fn made(limit: u64, chip: u64) -> tempfile::TempDir {
+    let container = tempfile::tempdir().expect("a folder");
+    let driver = container.path().join("driver");
+    fs::create_dir(&driver).expect("a folder");
+    fs::copy(built("liboctavo_fake_cuda.so"), driver.join("libcuda.so.1")).expect("copied");
+    fs::copy(built("liboctavo_fake_driver.so"), driver.join("libnvidia-ml.so.1")).expect("copied");
+    let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
+    let mut machine = Machine::read(&machines.join("dgx-h100.yaml")).expect("a machine");
+    machine.instantiate("charges");
+    machine.model.memory_mib = chip / MIB + machine.model.reserved_mib;
+    fs::write(driver.join("machine.yaml"), machine.to_yaml().expect("text")).expect("written");
+
+    let share = container.path().join("octavo/shares/one");
+    fs::create_dir_all(&share).expect("a folder");
+    let gpu = machine.gpus[0].uuid.as_deref().and_then(uuid::parse).expect("a UUID");
+    let terms = Terms {
+        generation: GENERATION,
+        gpu,
+        memory_bytes: limit,
+        context_bytes: CONTEXT,
+        compute_milli_percent: 0,
+        flags: octavo_guard_abi::limits::STRICT,
+    };
+    fs::write(share.join("limits"), terms.file()).expect("written");
+    let mut state = vec![0; state::SIZE];
+    let header = state::header(GENERATION);
+    state[..header.len()].copy_from_slice(&header);
+    fs::write(share.join("state"), state).expect("written");
+    container
+}
+
+/// Bytes that the share is counted for.
+pub(crate) fn counted(folder: &Path) -> u64 {
+    let file = fs::read(folder.join("octavo/shares/one/state")).expect("state");
+    state::slots(&file, GENERATION).expect("a state file").map(|slot| slot.used_bytes).sum()
+}
+
+/// How often the guard has refused something to this process.
+pub(crate) fn refused(folder: &Path) -> u64 {
+    let file = fs::read(folder.join("octavo/shares/one/state")).expect("state");
+    let mut slots = state::slots(&file, GENERATION).expect("a state file");
+    slots.find(|slot| slot.pid == u64::from(std::process::id())).expect("a slot").refused
+}
+
+/// Has the driver behave.
+pub(crate) fn becomes(folder: &Path, state: &State) {
+    state.write(&folder.join("driver/state.json")).expect("written");
+}
+
+/// Another process of this container, which does what an ignored test of this program does.
+#[derive(Debug)]
+pub(crate) struct Other {
+    child: Child,
+    input: Option<ChildStdin>,
+    /// What it says after that, which nobody reads.
+    _lines: Lines<BufReader<ChildStdout>>,
+    /// What it said when it was ready.
+    pub(crate) said: String,
+}
+
+impl Other {
+    /// Starts it and waits until it says `ready` and something more.
+    pub(crate) fn start(cuda: &Cuda, test: &str, arguments: &[(&str, String)]) -> Self {
+        let mut command = program(&cuda.folder, test);
+        Self::new(command.envs(arguments.iter().map(|(name, value)| (name, value))))
+    }
+
+    /// Starts one that no guard stands before.
+    pub(crate) fn bare(cuda: &Cuda, test: &str) -> Self {
+        Self::new(program(&cuda.folder, test).env_remove("LD_PRELOAD"))
+    }
+
+    fn new(command: &mut Command) -> Self {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
+        let input = child.stdin.take();
+        let mut lines = BufReader::new(child.stdout.take().expect("an output")).lines();
+        let said = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.split_once("ready ").map(|(_, said)| said.to_owned()));
+        Self { child, input, _lines: lines, said: said.expect("it gets ready") }
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("killed");
+        self.child.wait().expect("ended");
+    }
+
+    /// Has it go on.
+    pub(crate) fn go(&mut self) {
+        drop(self.input.take());
+    }
+
+    /// Waits until it has ended, and fails where it did.
+    pub(crate) fn end(mut self) {
+        let status = self.child.wait().expect("ended");
+        assert!(status.success(), "{status}");
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// In the other process: says that it is ready, and waits until it is to go on.
+#[allow(clippy::print_stdout, reason = "it is how the processes of a test speak")]
+pub(crate) fn ready(said: &str) {
+    println!("ready {said}");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// The guard, with paths for tests.
+fn guard() -> &'static Path {
+    static GUARD: OnceLock<PathBuf> = OnceLock::new();
+    GUARD.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guard");
+        let mut cargo = Command::new(env::var_os("CARGO").expect("tests are run by cargo"));
+        cargo
+            .args(["rustc", "--quiet", "--package", "octavo-guard", "--profile", "guard"])
+            .args(["--crate-type", "cdylib", "--features", "library,test-paths"])
+            .args(["--offline", "--target-dir"])
+            .arg(&target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        for variable in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_TARGET_DIR"] {
+            cargo.env_remove(variable);
+        }
+        assert!(cargo.status().expect("cargo runs").success(), "the guard is built");
+        target.join("guard/liboctavo_guard.so")
+    })
+}
+
+/// A library of this workspace, as cargo built it for this test.
+fn built(name: &str) -> PathBuf {
+    let test = env::current_exe().expect("this program");
+    let deps = test.parent().expect("a folder");
+    let beside = [deps.join(name), deps.parent().expect("a folder").join(name)];
+    let newest = beside
+        .iter()
+        .filter(|path| path.exists())
+        .max_by_key(|path| fs::metadata(path).and_then(|about| about.modified()).expect("a file"));
+    newest.expect("cargo builds the library before its tests").clone()
+}

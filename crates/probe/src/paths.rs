@@ -1,0 +1,265 @@
+//! The ways in which a program can ask for memory of a GPU, and what becomes of each at the limit.
+
+mod arrays;
+mod graphs;
+mod lookups;
+mod plain;
+mod pools;
+mod settings;
+mod virtual_memory;
+
+use serde::Serialize;
+
+use crate::driver::{Code, Cuda, CudaError, Handle};
+
+/// A GPU with a context that is current.
+pub(crate) struct Place<'a> {
+    /// The driver.
+    pub(crate) cuda: &'a Cuda,
+    /// The GPU.
+    pub(crate) device: i32,
+    /// Its context.
+    pub(crate) context: Handle,
+}
+
+/// Memory that was granted, and how to give it back.
+pub(crate) struct Held<'a>(Box<dyn FnOnce() -> Result<(), CudaError> + 'a>);
+
+impl<'a> Held<'a> {
+    fn new(give_back: impl FnOnce() -> Result<(), CudaError> + 'a) -> Self {
+        Self(Box::new(give_back))
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_back(self) -> Result<(), CudaError> {
+        (self.0)()
+    }
+}
+
+/// Takes so many bytes.
+type Take = for<'a> fn(&'a Place<'a>, u64) -> Result<Held<'a>, CudaError>;
+
+/// One way to ask for memory.
+pub(crate) struct Way {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// The function that does it.
+    pub(crate) what: &'static str,
+    take: Take,
+    kind: Kind,
+}
+
+/// What a way is like.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It takes memory in pieces, as many as fit.
+    Pieces,
+    /// As pieces; where nothing limits it, the driver lends memory of the host.
+    Lent,
+    /// It sets aside an amount for a context, once.
+    Setting,
+    /// As pieces; only when it is named, since it loads the driver a second time.
+    OnRequest,
+}
+
+/// All ways, in the order in which they are tried.
+pub(crate) const WAYS: &[Way] = &[
+    Way { name: "alloc", what: "cuMemAlloc", take: plain::alloc, kind: Kind::Pieces },
+    Way { name: "pitch", what: "cuMemAllocPitch", take: plain::pitch, kind: Kind::Pieces },
+    Way { name: "managed", what: "cuMemAllocManaged", take: plain::managed, kind: Kind::Lent },
+    Way {
+        name: "resolved",
+        what: "cuMemAlloc from cuGetProcAddress",
+        take: lookups::resolved,
+        kind: Kind::Pieces,
+    },
+    Way { name: "create", what: "cuMemCreate", take: virtual_memory::create, kind: Kind::Pieces },
+    Way {
+        name: "map",
+        what: "cuMemCreate, cuMemMap, cuMemRelease",
+        take: virtual_memory::map,
+        kind: Kind::Pieces,
+    },
+    Way { name: "async", what: "cuMemAllocAsync", take: pools::default, kind: Kind::Pieces },
+    Way {
+        name: "pool",
+        what: "cuMemAllocFromPoolAsync, a pool of its own",
+        take: pools::own,
+        kind: Kind::Pieces,
+    },
+    Way {
+        name: "graph",
+        what: "a graph with a cuGraphAddMemAllocNode",
+        take: graphs::node,
+        kind: Kind::Pieces,
+    },
+    Way { name: "array", what: "cuArray3DCreate", take: arrays::array, kind: Kind::Pieces },
+    Way {
+        name: "mipmap",
+        what: "cuMipmappedArrayCreate",
+        take: arrays::mipmap,
+        kind: Kind::Pieces,
+    },
+    Way {
+        name: "heap",
+        what: "cuCtxSetLimit, heap of kernels",
+        take: settings::heap,
+        kind: Kind::Setting,
+    },
+    Way {
+        name: "print",
+        what: "cuCtxSetLimit, buffer of printf",
+        take: settings::print,
+        kind: Kind::Setting,
+    },
+    Way {
+        name: "namespace",
+        what: "cuMemAlloc from dlmopen",
+        take: lookups::namespace,
+        kind: Kind::OnRequest,
+    },
+];
+
+/// What became of one way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Finding {
+    /// Name of the way.
+    pub(crate) path: &'static str,
+    /// What was found.
+    pub(crate) verdict: Verdict,
+    /// The most bytes that were granted together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) granted_bytes: Option<u64>,
+    /// The answer to more than the limit at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) beyond: Option<Code>,
+    /// The answer that ended the filling.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) at_limit: Option<Code>,
+    /// Bytes that were free before and not after.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost_bytes: Option<u64>,
+    /// More of it in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+/// The answer of one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Verdict {
+    /// No more than the limit was granted, and more was refused as the driver refuses: out of memory.
+    Holds,
+    /// No more than the limit was granted; the refusal is another one than a program expects.
+    RefusedOtherwise,
+    /// More than the limit was granted.
+    Passes,
+    /// The driver has no such function or refuses it altogether.
+    Unsupported,
+    /// It was not tried.
+    Skipped,
+}
+
+/// The least piece that is asked for: what the driver hands out at a time.
+const PIECE: u64 = 2 << 20;
+/// Pieces that a limit is filled with at first.
+const PIECES: u64 = 16;
+
+/// Tries one way on a GPU with so much memory. `is_share`: the memory is a part of the GPU's.
+pub(crate) fn try_way(way: &Way, place: &Place<'_>, limit: u64, is_share: bool) -> Finding {
+    let mut finding = Finding {
+        path: way.name,
+        verdict: Verdict::Skipped,
+        granted_bytes: None,
+        beyond: None,
+        at_limit: None,
+        lost_bytes: None,
+        note: None,
+    };
+    if way.kind == Kind::Lent && !is_share {
+        finding.note =
+            Some("a whole GPU: beyond its memory the driver lends the host's".to_owned());
+        return finding;
+    }
+    let free_before = free(place.cuda);
+    match (way.take)(place, limit.saturating_add(PIECE)) {
+        Ok(held) => {
+            finding.verdict = Verdict::Passes;
+            finding.granted_bytes = Some(limit.saturating_add(PIECE));
+            finding.note = held.give_back().err().map(|error| error.to_string());
+            return finding;
+        }
+        Err(error) => match error.code() {
+            Some(code) if code != Code::NOT_SUPPORTED => finding.beyond = Some(code),
+            _ => {
+                finding.verdict = Verdict::Unsupported;
+                finding.note = Some(error.to_string());
+                return finding;
+            }
+        },
+    }
+    if way.kind == Kind::Setting {
+        finding.verdict = as_expected(finding.beyond);
+        return finding;
+    }
+    let (granted, at_limit, mislaid) = fill(way, place, limit);
+    finding.granted_bytes = Some(granted);
+    finding.at_limit = at_limit.code();
+    finding.note = mislaid.map(|error| format!("giving it back: {error}"));
+    finding.verdict = match granted {
+        0 => Verdict::Unsupported,
+        granted if granted > limit => Verdict::Passes,
+        _ if as_expected(finding.beyond) == Verdict::Holds => as_expected(finding.at_limit),
+        _ => Verdict::RefusedOtherwise,
+    };
+    if granted == 0 {
+        finding.note = Some(at_limit.to_string());
+    }
+    let lost =
+        free_before.zip(free(place.cuda)).map(|(before, after)| before.saturating_sub(after));
+    finding.lost_bytes = lost.filter(|lost| *lost > 0);
+    finding
+}
+
+/// Whether a way is tried without being named.
+pub(crate) fn is_usual(way: &Way) -> bool {
+    way.kind != Kind::OnRequest
+}
+
+/// Takes memory in pieces, smaller ones when larger ones are refused, until nothing is granted or more than
+/// the limit is; gives it back. The bytes, the last refusal, and what went wrong in giving back.
+fn fill(way: &Way, place: &Place<'_>, limit: u64) -> (u64, CudaError, Option<CudaError>) {
+    let mut piece = (limit / PIECES / PIECE * PIECE).max(PIECE);
+    let (mut granted, mut held) = (0_u64, Vec::new());
+    let refusal = loop {
+        match (way.take)(place, piece) {
+            Ok(taken) => {
+                held.push(taken);
+                granted += piece;
+                if granted > limit {
+                    break CudaError::Failed { call: way.what, code: Code::SUCCESS };
+                }
+            }
+            Err(error) if piece == PIECE => break error,
+            Err(_) => piece = (piece / 2 / PIECE * PIECE).max(PIECE),
+        }
+    };
+    let mislaid = held.into_iter().filter_map(|held| held.give_back().err()).last();
+    (granted, refusal, mislaid)
+}
+
+fn as_expected(code: Option<Code>) -> Verdict {
+    if code == Some(Code::OUT_OF_MEMORY) { Verdict::Holds } else { Verdict::RefusedOtherwise }
+}
+
+/// Bytes that the driver says are free.
+fn free(cuda: &Cuda) -> Option<u64> {
+    let (mut free, mut total) = (0, 0);
+    cuda.memory_info(&mut free, &mut total).ok().map(|()| free as u64)
+}
+
+/// A number of bytes as the driver takes it.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,122 @@
+//! What a call costs.
+
+use std::ptr::null_mut;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::driver::{CudaError, Handle, checked};
+use crate::paths::Place;
+
+/// A kernel that does nothing, for any GPU since Maxwell.
+const KERNEL: &[u8] = b".version 6.0\n.target sm_50\n.address_size 64\n\
+    .visible .entry octavo_nothing()\n{\n    ret;\n}\n\0";
+
+/// Batches of each measurement, after one that is thrown away.
+const BATCHES: usize = 15;
+/// Calls of a batch: fewer launches than a driver queues before it waits.
+const LAUNCHES: u32 = 500;
+const PAIRS: u32 = 100;
+const NANOSECOND: Duration = Duration::from_nanos(1);
+
+/// Time of a call in nanoseconds: the median of some batches, and between which a half of them lie.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Cost {
+    /// What was called.
+    pub(crate) call: &'static str,
+    /// Median.
+    pub(crate) median_ns: f64,
+    /// A quarter of the batches were faster.
+    pub(crate) lower_ns: f64,
+    /// A quarter of the batches were slower.
+    pub(crate) upper_ns: f64,
+}
+
+/// Measures launches, allocations and the question for memory.
+pub(crate) fn measure(place: &Place<'_>) -> Result<Vec<Cost>, CudaError> {
+    Ok(vec![launches(place)?, pairs(place)?, questions(place)?])
+}
+
+fn launches(place: &Place<'_>) -> Result<Cost, CudaError> {
+    let cuda = place.cuda;
+    let mut module: Handle = null_mut();
+    cuda.module_load(&mut module, KERNEL.as_ptr().cast())?;
+    let mut function: Handle = null_mut();
+    cuda.module_function(&mut function, module, c"octavo_nothing".as_ptr())?;
+    let launch = cuda.launcher()?;
+    let cost = batches("cuLaunchKernel", LAUNCHES, || {
+        let start = Instant::now();
+        for _ in 0..LAUNCHES {
+            // SAFETY: the function is the module's own and has no arguments; one thread.
+            let code = unsafe {
+                launch(function, 1, 1, 1, 1, 1, 1, 0, null_mut(), null_mut(), null_mut())
+            };
+            checked("cuLaunchKernel", code)?;
+        }
+        let time = start.elapsed();
+        cuda.context_synchronize()?;
+        Ok(time)
+    });
+    cuda.module_unload(module)?;
+    cost
+}
+
+fn pairs(place: &Place<'_>) -> Result<Cost, CudaError> {
+    const BYTES: usize = 2 << 20;
+    let (allocate, free) = place.cuda.allocator()?;
+    batches("cuMemAlloc and cuMemFree", PAIRS, || {
+        let start = Instant::now();
+        for _ in 0..PAIRS {
+            let mut pointer = 0;
+            // SAFETY: its type in cuda.h.
+            checked("cuMemAlloc", unsafe { allocate(&mut pointer, BYTES) })?;
+            // SAFETY: the pointer was allocated above.
+            checked("cuMemFree", unsafe { free(pointer) })?;
+        }
+        Ok(start.elapsed())
+    })
+}
+
+fn questions(place: &Place<'_>) -> Result<Cost, CudaError> {
+    batches("cuMemGetInfo", PAIRS, || {
+        let start = Instant::now();
+        for _ in 0..PAIRS {
+            let (mut free, mut total) = (0, 0);
+            place.cuda.memory_info(&mut free, &mut total)?;
+        }
+        Ok(start.elapsed())
+    })
+}
+
+fn batches(
+    call: &'static str,
+    calls: u32,
+    mut batch: impl FnMut() -> Result<Duration, CudaError>,
+) -> Result<Cost, CudaError> {
+    batch()?;
+    let times = (0..BATCHES).map(|_| batch()).collect::<Result<Vec<_>, _>>()?;
+    Ok(cost(call, calls, times))
+}
+
+/// The cost of a call from the times of batches.
+fn cost(call: &'static str, calls: u32, mut times: Vec<Duration>) -> Cost {
+    times.sort();
+    let at = |part: usize| {
+        let time = times.get(times.len() * part / 4).or(times.last());
+        time.map_or(0.0, |time| time.div_duration_f64(NANOSECOND) / f64::from(calls))
+    };
+    Cost { call, median_ns: at(2), lower_ns: at(1), upper_ns: at(3) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_is_the_median_of_batches_by_call() {
+        let times = [50, 10, 40, 20, 30].map(Duration::from_nanos).to_vec();
+        let cost = cost("call", 10, times);
+        assert_eq!((cost.lower_ns, cost.median_ns, cost.upper_ns), (2.0, 3.0, 4.0));
+    }
+}

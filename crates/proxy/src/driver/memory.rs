@@ -1,0 +1,174 @@
+//! A library as the dynamic linker has it in memory, and the tables that it follows there.
+
+use object::LittleEndian as LE;
+use object::elf;
+use object::read::ReadRef;
+use object::read::elf::{GnuHashTable, HashTable};
+
+use super::{Version, damaged};
+use crate::error::ProxyError;
+
+/// Names have to end within so many bytes.
+const NAME: usize = 512;
+
+/// A file as it lies in memory when it is loaded.
+pub(super) struct Memory<'a> {
+    pub(super) file: &'a [u8],
+    pub(super) segments: &'a [elf::ProgramHeader64<LE>],
+}
+
+impl<'a> Memory<'a> {
+    /// Whether the file holds all that is to be loaded.
+    pub(super) fn is_whole(&self) -> bool {
+        self.segments.iter().filter(|it| it.p_type.get(LE) == elf::PT_LOAD).all(|segment| {
+            let end = segment.p_offset.get(LE).checked_add(segment.p_filesz.get(LE));
+            end.is_some_and(|end| end <= self.file.len() as u64)
+        })
+    }
+
+    /// The bytes from an address on, to the end of what the file holds of its segment.
+    fn at(&self, address: u64) -> Option<&'a [u8]> {
+        self.segments.iter().filter(|it| it.p_type.get(LE) == elf::PT_LOAD).find_map(|segment| {
+            let into = address.checked_sub(segment.p_vaddr.get(LE))?;
+            let rest = segment.p_filesz.get(LE).checked_sub(into).filter(|rest| *rest > 0)?;
+            let start = usize::try_from(segment.p_offset.get(LE).checked_add(into)?).ok()?;
+            let file = self.file.get(start..)?;
+            Some(&file[..file.len().min(usize::try_from(rest).unwrap_or(usize::MAX))])
+        })
+    }
+
+    /// The versions that are defined, each with its first name; the others are its parents'.
+    pub(super) fn versions(&self, dynamic: &Dynamic<'a>) -> Result<Vec<Version<'a>>, ProxyError> {
+        let wrong = || damaged("the versions that it defines lie outside of it");
+        let Some(address) = dynamic.value(elf::DT_VERDEF) else { return Ok(Vec::new()) };
+        let table = self.at(address).ok_or_else(wrong)?;
+        // As many as there can be indices of: a list that leads back into itself ends as well.
+        let count = dynamic.value(elf::DT_VERDEFNUM).unwrap_or(0).min(0x7fff);
+        let mut versions = Vec::new();
+        let mut place = 0_u64;
+        for _ in 0..count {
+            let version: &elf::Verdef<LE> = table.read_at(place).map_err(|()| wrong())?;
+            let aux = place.checked_add(version.vd_aux.get(LE).into()).ok_or_else(wrong)?;
+            let aux: &elf::Verdaux<LE> = table.read_at(aux).map_err(|()| wrong())?;
+            versions.push(Version {
+                name: dynamic.string(aux.vda_name.get(LE).into())?,
+                index: version.vd_ndx.get(LE).0,
+                flags: version.vd_flags.get(LE),
+            });
+            let next = u64::from(version.vd_next.get(LE));
+            if next == 0 {
+                break;
+            }
+            place = place.checked_add(next).ok_or_else(wrong)?;
+        }
+        Ok(versions)
+    }
+}
+
+/// The dynamic section.
+pub(super) struct Dynamic<'a> {
+    entries: &'a [elf::Dyn64<LE>],
+    strings: &'a [u8],
+}
+
+impl<'a> Dynamic<'a> {
+    pub(super) fn read(memory: &Memory<'a>) -> Result<Self, ProxyError> {
+        let is_dynamic = |it: &&elf::ProgramHeader64<LE>| it.p_type.get(LE) == elf::PT_DYNAMIC;
+        let segment = memory.segments.iter().find(is_dynamic);
+        let segment = segment.ok_or(ProxyError::NotShared { found: "statically linked" })?;
+        let wrong = || damaged("its dynamic section lies outside of it");
+        let size = usize::try_from(segment.p_filesz.get(LE)).map_err(|_| wrong())?;
+        let entries: &[elf::Dyn64<LE>] = memory
+            .file
+            .read_slice_at(segment.p_offset.get(LE), size / size_of::<elf::Dyn64<LE>>())
+            .map_err(|()| wrong())?;
+        let end = entries.iter().position(|entry| entry.d_tag.get(LE) == elf::DT_NULL);
+        let mut dynamic = Self { entries: &entries[..end.unwrap_or(entries.len())], strings: &[] };
+        let wrong = || damaged("the names of its symbols lie outside of it");
+        if let Some(address) = dynamic.value(elf::DT_STRTAB) {
+            let size = dynamic.value(elf::DT_STRSZ).and_then(|size| usize::try_from(size).ok());
+            let strings = memory.at(address).ok_or_else(wrong)?;
+            dynamic.strings = strings.get(..size.ok_or_else(wrong)?).ok_or_else(wrong)?;
+        }
+        Ok(dynamic)
+    }
+
+    fn values(&self, tag: elf::DynamicTag) -> impl Iterator<Item = u64> {
+        let entries = self.entries.iter().filter(move |entry| entry.d_tag.get(LE) == tag);
+        entries.map(|entry| entry.d_val.get(LE))
+    }
+
+    fn value(&self, tag: elf::DynamicTag) -> Option<u64> {
+        self.values(tag).next()
+    }
+
+    fn string(&self, place: u64) -> Result<&'a [u8], ProxyError> {
+        self.name(place)?.ok_or_else(|| damaged("the name of a library or a version is too long"))
+    }
+
+    /// The name at a place; none if it is longer than those of C functions are.
+    pub(super) fn name(&self, place: u64) -> Result<Option<&'a [u8]>, ProxyError> {
+        let rest = usize::try_from(place).ok().and_then(|place| self.strings.get(place..));
+        let rest = rest.ok_or_else(|| damaged("a name lies outside of its names"))?;
+        match rest.iter().take(NAME).position(|byte| *byte == 0) {
+            Some(end) => Ok(Some(&rest[..end])),
+            None if rest.len() > NAME => Ok(None),
+            None => Err(damaged("a name does not end")),
+        }
+    }
+
+    pub(super) fn soname(&self) -> Result<Option<&'a [u8]>, ProxyError> {
+        self.value(elf::DT_SONAME).map(|place| self.string(place)).transpose()
+    }
+
+    pub(super) fn needed(&self) -> Result<Vec<&'a [u8]>, ProxyError> {
+        self.values(elf::DT_NEEDED).map(|place| self.string(place)).collect()
+    }
+}
+
+/// The symbol table, as far as the hash tables reach, and the versions of its symbols.
+pub(super) struct Symbols<'a> {
+    pub(super) table: &'a [elf::Sym64<LE>],
+    pub(super) versions: &'a [elf::Versym<LE>],
+}
+
+impl<'a> Symbols<'a> {
+    pub(super) fn read(memory: &Memory<'a>, dynamic: &Dynamic<'a>) -> Result<Self, ProxyError> {
+        let wrong = || damaged("its symbols lie outside of it");
+        let Some(address) = dynamic.value(elf::DT_SYMTAB) else {
+            return Ok(Self { table: &[], versions: &[] });
+        };
+        let count =
+            Self::count(memory, dynamic).ok_or_else(|| damaged("its hash table is wrong"))?;
+        let table = memory.at(address).ok_or_else(wrong)?;
+        let table = table.read_slice_at(0, count).map_err(|()| wrong())?;
+        let versions = match dynamic.value(elf::DT_VERSYM) {
+            Some(address) => {
+                let versions = memory.at(address).ok_or_else(wrong)?;
+                versions.read_slice_at(0, count).map_err(|()| wrong())?
+            }
+            None => &[],
+        };
+        Ok(Self { table, versions })
+    }
+
+    /// Number of symbols, which only the hash tables tell. That of GNU knows none where nothing is exported.
+    fn count(memory: &Memory<'a>, dynamic: &Dynamic<'a>) -> Option<usize> {
+        type Header = elf::FileHeader64<LE>;
+        let plain = match dynamic.value(elf::DT_HASH) {
+            Some(address) => {
+                let table = HashTable::<Header>::parse(LE, memory.at(address)?).ok()?;
+                Some(table.symbol_table_length())
+            }
+            None => None,
+        };
+        let gnu = match dynamic.value(elf::DT_GNU_HASH) {
+            Some(address) => {
+                let table = GnuHashTable::<Header>::parse(LE, memory.at(address)?).ok()?;
+                table.symbol_table_length(LE)
+            }
+            None => None,
+        };
+        usize::try_from(plain.or(gnu).unwrap_or(0)).ok()
+    }
+}

@@ -1,0 +1,207 @@
+//! `octavo top --shares`: what each share may have and has, live.
+//!
+//! Which shares there are, and whose, is in the API server. What they have now is known on their nodes alone:
+//! the agents' metrics say it, which are read through the API server's proxy for pods, so that whoever has the
+//! right to it (`get` on `pods/proxy`) needs no other way to the nodes. Agents that are no pods, as in the lab,
+//! are named by address and read directly.
+
+mod agents;
+mod figures;
+mod table;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+pub use agents::{AgentAddress, read};
+pub use figures::{FigureKey, parse};
+pub use table::render;
+
+use crate::snapshot::{ClusterSnapshot, Gap, Holders};
+use crate::usage;
+
+/// Every share of the cluster at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SharesReport {
+    /// Shares, in order of node, device, namespace and claim.
+    pub shares: Vec<ShareUse>,
+    /// Nodes with shares whose figures could not be read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unread: Vec<UnreadNode>,
+    /// What could not be read of the cluster.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
+}
+
+/// A share and its use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ShareUse {
+    /// Node.
+    pub node: String,
+    /// Device in the node's pool.
+    pub device: String,
+    /// `GPU-...` of the GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
+    /// Namespace of claim and pods.
+    pub namespace: String,
+    /// Name of the claim.
+    pub claim: String,
+    /// Id of the share.
+    pub share: String,
+    /// Pods that the claim is reserved for.
+    pub pods: Vec<String>,
+    /// Memory as it was asked for, a quantity such as `20Gi`.
+    pub asked: String,
+    /// What its node's agent says; absent where it says nothing of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub figures: Option<Figures>,
+}
+
+/// What an agent says of a share. Memory is in bytes, counts are since the agent began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Figures {
+    /// What it may have.
+    pub limit_bytes: u64,
+    /// What its ledger says, which its containers write.
+    pub used_bytes: u64,
+    /// What the driver counts.
+    pub driver_bytes: u64,
+    /// What the driver counts and the ledger does not.
+    pub untracked_bytes: u64,
+    /// The most that was seen.
+    pub peak_bytes: u64,
+    /// Processes on the GPU.
+    pub processes: u64,
+    /// Allocations that were refused.
+    pub refused: u64,
+    /// Calls of functions that the guard does not know.
+    pub unknown_calls: u64,
+    /// How often something was done because it had too much.
+    pub overflows: u64,
+    /// Whether it may go on.
+    pub gate: GateState,
+}
+
+/// Whether a share may go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum GateState {
+    /// It may.
+    #[default]
+    Open,
+    /// Its launches and allocations wait.
+    Held,
+    /// Its launches and allocations fail.
+    Fenced,
+    /// The agent is newer than this program.
+    Unknown,
+}
+
+/// A node with shares of which nothing is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnreadNode {
+    /// Node; empty where an address was named.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Why.
+    pub message: String,
+}
+
+/// What agents said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Figures of shares.
+    pub figures: BTreeMap<FigureKey, Figures>,
+    /// Agents that could not be read.
+    pub unread: Vec<UnreadNode>,
+}
+
+/// The shares of a snapshot, with no figures yet.
+pub fn shares(snapshot: &ClusterSnapshot) -> SharesReport {
+    let holders = Holders::of(snapshot);
+    let mut shares = Vec::new();
+    // In order of node and device.
+    for gpu in usage::gpus(snapshot, &holders) {
+        let mut own: Vec<_> = gpu
+            .shares()
+            .map(|(holder, share)| ShareUse {
+                node: gpu.node.clone(),
+                device: gpu.device.clone(),
+                gpu: gpu.uuid.clone(),
+                namespace: holder.namespace.clone(),
+                claim: holder.claim.clone(),
+                share: share.id.clone(),
+                pods: holder.pods.clone(),
+                asked: share.memory.to_string(),
+                figures: None,
+            })
+            .collect();
+        own.sort_by(|one, other| {
+            (&one.namespace, &one.claim, &one.share).cmp(&(
+                &other.namespace,
+                &other.claim,
+                &other.share,
+            ))
+        });
+        shares.extend(own);
+    }
+    SharesReport { shares, unread: Vec::new(), gaps: snapshot.gaps.clone() }
+}
+
+impl SharesReport {
+    /// Nodes that have shares.
+    pub fn nodes(&self) -> BTreeSet<String> {
+        self.shares.iter().map(|share| share.node.clone()).collect()
+    }
+
+    /// Keeps the shares on some nodes (all, if none is named) that a namespace holds.
+    #[must_use]
+    pub fn select(mut self, nodes: &BTreeSet<String>, namespace: Option<&str>) -> Self {
+        self.shares.retain(|share| {
+            (nodes.is_empty() || nodes.contains(&share.node))
+                && namespace.is_none_or(|namespace| share.namespace == namespace)
+        });
+        self
+    }
+
+    /// Adds what agents said.
+    #[must_use]
+    pub fn with(mut self, told: Told) -> Self {
+        for share in &mut self.shares {
+            share.figures = told.figures.get(&share.key()).copied();
+        }
+        self.unread = told.unread;
+        self
+    }
+}
+
+impl ShareUse {
+    fn key(&self) -> FigureKey {
+        FigureKey {
+            node: self.node.clone(),
+            namespace: self.namespace.clone(),
+            claim: self.claim.clone(),
+            share: self.share.clone(),
+        }
+    }
+}
+
+impl GateState {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Held => "held",
+            Self::Fenced => "fenced",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Reading the agents' metrics: through the API server's proxy for pods, or directly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use futures::StreamExt as _;
+use http::Request;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client, Config};
+
+use super::{Told, UnreadNode, parse};
+use crate::error::ViewError;
+
+/// The agents' pods, whatever the release is called.
+const AGENTS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
+/// Name of the port with the metrics.
+const PORT: &str = "admin";
+/// Agents that are read at a time.
+const AT_ONCE: usize = 32;
+
+/// Where an agent serves its metrics: `HOST:PORT`, or a URL before `/metrics`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentAddress(http::Uri);
+
+/// Text that is no such address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no address of an agent: give HOST:PORT or http://HOST:PORT, as its --admin-address says"
+)]
+pub struct AgentAddressError(String);
+
+/// An agent that is a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct AgentPod {
+    node: String,
+    namespace: String,
+    name: String,
+    port: i32,
+}
+
+impl FromStr for AgentAddress {
+    type Err = AgentAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = || AgentAddressError(text.to_owned());
+        let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri: http::Uri = url.parse().map_err(|_| error())?;
+        let has_host = uri.host().is_some_and(|host| !host.is_empty());
+        let is_whole = uri.scheme_str() == Some("http") && has_host && uri.port_u16().is_some();
+        if is_whole { Ok(Self(uri)) } else { Err(error()) }
+    }
+}
+
+/// Reads the figures of the agents of some nodes, or of those that are named.
+pub async fn read(
+    client: &Client,
+    nodes: &BTreeSet<String>,
+    addresses: &[AgentAddress],
+) -> Result<Told, ViewError> {
+    let mut told = Told::default();
+    if !addresses.is_empty() {
+        for AgentAddress(uri) in addresses {
+            match direct(uri).await {
+                Ok(text) => told.figures.extend(parse(&text)),
+                Err(error) => {
+                    let message = format!("the agent at {uri} does not answer: {error}");
+                    told.unread.push(UnreadNode { node: String::new(), message });
+                }
+            }
+        }
+        return Ok(told);
+    }
+    if nodes.is_empty() {
+        return Ok(told);
+    }
+    let mut found: BTreeMap<String, Vec<AgentPod>> = BTreeMap::new();
+    for pod in pods(client).await? {
+        found.entry(pod.node.clone()).or_default().push(pod);
+    }
+    let asked = nodes.iter().map(|node| {
+        let agents = found.get(node).cloned().unwrap_or_default();
+        async move { (node, of_node(client, &agents).await) }
+    });
+    let mut answers: Vec<_> =
+        futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    answers.sort_by_key(|(node, _)| *node);
+    for (node, answer) in answers {
+        match answer {
+            Ok(texts) => {
+                for text in texts {
+                    told.figures.extend(parse(&text));
+                }
+            }
+            Err(message) => told.unread.push(UnreadNode { node: node.clone(), message }),
+        }
+    }
+    Ok(told)
+}
+
+/// The metrics of a node's agents. In an update there are two, of which the one that has the node knows shares.
+async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, String> {
+    let mut texts = Vec::new();
+    let mut problem = None;
+    for agent in agents {
+        let AgentPod { namespace, name, port, .. } = agent;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
+        match get(client, &path).await {
+            Ok(text) => texts.push(text),
+            Err(error) => {
+                problem = Some(format!("agent {namespace}/{name} could not be asked: {error}"));
+            }
+        }
+    }
+    match (texts.is_empty(), problem) {
+        (false, _) => Ok(texts),
+        (true, Some(problem)) => Err(problem),
+        (true, None) => {
+            Err("it has no pod of an agent; agents that are no pods are named by --agent"
+                .to_owned())
+        }
+    }
+}
+
+async fn pods(client: &Client) -> Result<Vec<AgentPod>, ViewError> {
+    let api = Api::<Pod>::all(client.clone());
+    let list = api.list(&ListParams::default().labels(AGENTS)).await;
+    let list = list.map_err(|error| ViewError::api("pods", error))?;
+    Ok(list.items.into_iter().filter_map(agent_of).collect())
+}
+
+fn agent_of(pod: Pod) -> Option<AgentPod> {
+    let spec = pod.spec?;
+    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    let port = ports.into_iter().find(|port| port.name.as_deref() == Some(PORT))?.container_port;
+    Some(AgentPod {
+        node: spec.node_name?,
+        namespace: pod.metadata.namespace?,
+        name: pod.metadata.name?,
+        port,
+    })
+}
+
+async fn direct(uri: &http::Uri) -> Result<String, kube::Error> {
+    let client = Client::try_from(Config::new(uri.clone()))?;
+    get(&client, "/metrics").await
+}
+
+async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    client.request_text(request).await
+}
+
+#[cfg(test)]
+mod tests;

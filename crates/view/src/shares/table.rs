@@ -1,0 +1,127 @@
+//! The table form of [`SharesReport`].
+
+use super::{Figures, GateState, ShareUse, SharesReport};
+use crate::grid::{Grid, Tone};
+use crate::top::TableOptions;
+
+/// What stands where nothing is known.
+const NOTHING: &str = "-";
+
+/// Draws a report: a line for each share, and what is out of order.
+pub fn render(report: &SharesReport, options: TableOptions) -> String {
+    let mut text = if report.shares.is_empty() {
+        "No GPU is held in shares.\n".to_owned()
+    } else {
+        table(report, options)
+    };
+    let remarks = remarks(report);
+    if !remarks.is_empty() {
+        text.push('\n');
+        text.push_str(&remarks);
+    }
+    text
+}
+
+fn table(report: &SharesReport, options: TableOptions) -> String {
+    let mut header = vec![
+        "NODE",
+        "GPU",
+        "CLAIM",
+        "POD",
+        "LIMIT",
+        "USED",
+        "DRIVER",
+        "UNTRACKED",
+        "PEAK",
+        "PROCESSES",
+        "REFUSED",
+        "GATE",
+    ];
+    if options.wide {
+        header.extend(["UNKNOWN CALLS", "OVERFLOWS", "SHARE", "UUID"]);
+    }
+    let mut grid = Grid::new(&header);
+    for share in &report.shares {
+        let pods = if share.pods.is_empty() { NOTHING.to_owned() } else { share.pods.join(", ") };
+        let mut cells = vec![
+            share.node.clone(),
+            share.device.clone(),
+            format!("{}/{}", share.namespace, share.claim),
+            pods,
+        ];
+        let known = |text: fn(&Figures) -> String| {
+            share.figures.as_ref().map_or_else(|| NOTHING.to_owned(), text)
+        };
+        cells.push(share.figures.map_or_else(|| share.asked.clone(), |f| size(f.limit_bytes)));
+        cells.extend([
+            known(|f| {
+                format!("{} ({}%)", size(f.used_bytes), percent(f.used_bytes, f.limit_bytes))
+            }),
+            known(|f| size(f.driver_bytes)),
+            known(|f| size(f.untracked_bytes)),
+            known(|f| size(f.peak_bytes)),
+            known(|f| f.processes.to_string()),
+            known(|f| f.refused.to_string()),
+            known(|f| f.gate.word().to_owned()),
+        ]);
+        if options.wide {
+            cells.extend([
+                known(|f| f.unknown_calls.to_string()),
+                known(|f| f.overflows.to_string()),
+                share.share.clone(),
+                share.gpu.clone().unwrap_or_default(),
+            ]);
+        }
+        grid.row(tone(share), cells);
+    }
+    grid.draw(options.headers, options.colour)
+}
+
+fn tone(share: &ShareUse) -> Tone {
+    match share.figures {
+        Some(figures) if figures.gate != GateState::Open => Tone::Warn,
+        Some(figures) if figures.driver_bytes > figures.limit_bytes => Tone::Warn,
+        None => Tone::Warn,
+        Some(_) => Tone::Plain,
+    }
+}
+
+/// What a reader should not miss, a line each.
+fn remarks(report: &SharesReport) -> String {
+    let mut lines = Vec::new();
+    for unread in &report.unread {
+        let of = if unread.node.is_empty() { String::new() } else { format!("{}: ", unread.node) };
+        lines.push(format!("No figures of {of}{}.", unread.message));
+    }
+    for gap in &report.gaps {
+        lines.push(format!("Not shown, for want of rights: {} ({}).", gap.kind, gap.message));
+    }
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+/// Bytes with three digits or so: `20Gi`, `1.5Gi`, `512Mi`, `0`.
+fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u32); 4] = [("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+    for (unit, shift) in UNITS {
+        let one = 1 << shift;
+        if bytes >= one {
+            // Tenths, cut off: a share that is not full does not look full.
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            let (whole, tenth) = (tenths / 10, tenths % 10);
+            let is_short = whole < 100 && tenth > 0;
+            return if is_short {
+                format!("{whole}.{tenth}{unit}")
+            } else {
+                format!("{whole}{unit}")
+            };
+        }
+    }
+    bytes.to_string()
+}
+
+fn percent(part: u64, whole: u64) -> u128 {
+    u128::from(part) * 100 / u128::from(whole.max(1))
+}
+
+#[cfg(test)]
+mod tests;
