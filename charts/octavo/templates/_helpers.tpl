@@ -100,7 +100,7 @@ seccompProfile:
 {{- define "octavo.agent.securityContext" -}}
 {{- $context := fromYaml (include "octavo.agent.plainSecurityContext" .) }}
 {{- if ne .Values.agent.wall "off" }}
-{{- $_ := set $context.capabilities "add" (list "KILL") }}
+{{- $_ := set $context.capabilities "add" (list "KILL" "SYS_PTRACE") }}
 {{- end }}
 {{- toYaml $context }}
 {{- end }}

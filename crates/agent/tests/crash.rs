@@ -10,18 +10,19 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/opened.rs"]
+mod opened;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use octavo_agent::claims::{
-    AllocatedClaim, ClaimReader, Claims, KnownDevice, ReadError, SilentReporter, claim_of,
-};
-use octavo_agent::{ClaimRef, NodePaths};
+use octavo_agent::ClaimRef;
+use octavo_agent::claims::{AllocatedClaim, ClaimReader, Claims, KnownDevice, ReadError, claim_of};
+use opened::opened;
 use serde_json::json;
 
 /// Steps of a prepare at which the child dies, in order.
@@ -68,33 +69,7 @@ impl Node {
 
     async fn start(&self) -> Claims {
         let at = |path: &str| self.0.join(path);
-        let paths = NodePaths {
-            driver_root: "/".into(),
-            driver_root_seen: at("driver"),
-            dev_root: "/".into(),
-            dev_root_seen: self.0.clone(),
-            proc_root: at("proc"),
-            sys_root: at("sys"),
-            cgroup_root: at("sys/fs/cgroup"),
-            kubelet_root: at("kubelet"),
-            cdi_root: at("cdi"),
-            run_root: at("run"),
-            hook_path: "/octavo".into(),
-            mounts: Vec::new(),
-        };
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let claims = loop {
-            let reader = Arc::new(Folder(at("claims")));
-            let reporter = Arc::new(SilentReporter);
-            match Claims::open(paths.clone(), "node".to_owned(), reader, reporter) {
-                Ok((claims, _)) => break claims,
-                // A program that another test is starting has a copy of the lock until it is executed.
-                Err(error) if Instant::now() < deadline && error.to_string().contains("lock") => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        };
+        let claims = opened(&self.0, || Folder(at("claims"))).await;
         let device = |minor: u32| KnownDevice {
             name: format!("gpu-{minor}"),
             uuid: format!("GPU-{minor}"),

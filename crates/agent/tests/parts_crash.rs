@@ -10,6 +10,9 @@
     reason = "a test fails by panicking"
 )]
 
+#[path = "support/opened.rs"]
+mod opened;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -18,15 +21,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use octavo_agent::ClaimRef;
 use octavo_agent::claims::{
-    AllocatedClaim, ClaimReader, Claims, Cut, DeviceKind, KnownDevice, ReadError, SilentReporter,
-    claim_of,
+    AllocatedClaim, ClaimReader, Claims, Cut, DeviceKind, KnownDevice, ReadError, claim_of,
 };
 use octavo_agent::config::WallSetting;
-use octavo_agent::{ClaimRef, NodePaths};
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
 use octavo_gpu::{Driver, Gpu, Inventory};
 use octavo_machine::Machine;
+use opened::opened;
 use serde_json::{Value, json};
 
 /// Steps of preparing a share.
@@ -135,33 +138,7 @@ impl Node {
         let at = |path: &str| self.0.join(path);
         let library = at("driver/usr/lib64").join(LIBRARY_NAME);
         let driver: Arc<dyn Driver> = Arc::new(Nvml::open(&library, &at("sys")).unwrap());
-        let paths = NodePaths {
-            driver_root: "/".into(),
-            driver_root_seen: at("driver"),
-            dev_root: "/".into(),
-            dev_root_seen: self.0.clone(),
-            proc_root: at("proc"),
-            sys_root: at("sys"),
-            cgroup_root: at("sys/fs/cgroup"),
-            kubelet_root: at("kubelet"),
-            cdi_root: at("cdi"),
-            run_root: at("run"),
-            hook_path: "/octavo".into(),
-            mounts: Vec::new(),
-        };
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let claims = loop {
-            let reader = Arc::new(Folder(at("claims")));
-            let reporter = Arc::new(SilentReporter);
-            match Claims::open(paths.clone(), "node".to_owned(), reader, reporter) {
-                Ok((claims, _)) => break claims,
-                // A program that another test is starting has a copy of the lock until it is executed.
-                Err(error) if Instant::now() < deadline && error.to_string().contains("lock") => {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-                Err(error) => panic!("{error}"),
-            }
-        };
+        let claims = opened(&self.0, || Folder(at("claims"))).await;
         claims.set_wall(WallSetting::Off);
         claims.set_driver(Some(&driver)).await;
         let gpus = Inventory::read(&*driver).unwrap().gpus;

@@ -27,7 +27,9 @@ mod place;
 mod pods;
 mod process;
 mod program;
+mod real_share;
 mod slices;
+mod wall;
 
 /// Benchmarks of Octavo.
 #[derive(Debug, Parser)]
@@ -41,6 +43,8 @@ struct Args {
     /// The binary to measure.
     #[arg(long, default_value = "target/release/octavo")]
     octavo: PathBuf,
+    #[command(flatten)]
+    real_share: real_share::Options,
 }
 
 /// A benchmark.
@@ -62,6 +66,11 @@ enum Name {
     Packing,
     /// Decisions, gangs and repairs on clusters of up to 25,000 nodes.
     Engine,
+    /// What the wall of a share adds to calls, and whether processes that race get past it.
+    Wall,
+    /// A share of this machine's own GPU, prepared by the agent, with a command behind its wall. Needs root
+    /// and is not among all.
+    RealShare,
     /// All of them, one after the other.
     All,
 }
@@ -109,9 +118,12 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::MigOrder, "mig-order"),
         (Name::Packing, "packing"),
         (Name::Engine, "engine"),
+        (Name::Wall, "wall"),
+        (Name::RealShare, "real-share"),
     ];
     for (name, wanted) in all {
-        if args.name != name && args.name != Name::All {
+        let is_of_all = args.name == Name::All && name != Name::RealShare;
+        if args.name != name && !is_of_all {
             continue;
         }
         let figures = match name {
@@ -123,6 +135,8 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::MigOrder => mig_order::run()?,
             Name::Packing => packing::run()?,
             Name::Engine => engine::run()?,
+            Name::Wall => wall::run(&octavo()?)?,
+            Name::RealShare => Box::pin(real_share::run(&octavo()?, &args.real_share)).await?,
         };
         met &= figures.iter().all(|figure| figure.met != Some(false));
         let report = Report {

@@ -16,6 +16,16 @@ pub(crate) struct Agent {
 impl Agent {
     /// Starts `octavo agent --config CONFIG`.
     pub(crate) fn start(octavo: &Path, config: &Path) -> anyhow::Result<Self> {
+        Self::start_to(octavo, config, Stdio::null())
+    }
+
+    /// The same with what it logs in a file.
+    pub(crate) fn start_with_log(octavo: &Path, config: &Path, log: &Path) -> anyhow::Result<Self> {
+        let file = std::fs::File::create(log).with_context(|| format!("make {}", log.display()))?;
+        Self::start_to(octavo, config, file.into())
+    }
+
+    fn start_to(octavo: &Path, config: &Path, log: Stdio) -> anyhow::Result<Self> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let admin = format!("127.0.0.1:{port}");
         let child = Command::new(octavo)
@@ -23,7 +33,7 @@ impl Agent {
             .arg(config)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log)
             .spawn()
             .with_context(|| format!("start {}", octavo.display()))?;
         Ok(Self { child, admin })

@@ -95,7 +95,7 @@ fn refused(process: &'static Process, mut places: crate::devices::Places) {
     if let Some(share) = places.next().and_then(|place| process.shares.at(place)) {
         share.slot().refused.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
     }
-    process.helper.ring();
+    process.liaison.ring();
 }
 
 /// Counts bytes that are allocated already, in the first share of the GPU.

@@ -13,7 +13,7 @@
 //!   resolve, unknown, preload               how programs come by functions
 //! process    what belongs to one process; begins with its first call, anew after a fork
 //!   shares, devices                         the files of the shares; which GPU has which
-//!   helper                                  the thread that speaks to the agent
+//!   liaison                                 the thread that speaks to the agent
 //! driver     the driver's own libraries and functions
 //!   elf, sys, sync, ffi, machine            the ground: no C library is needed
 //! ```
@@ -47,8 +47,8 @@ mod elf;
 mod ffi;
 mod gate;
 mod graph_memory;
-mod helper;
 mod hooks;
+mod liaison;
 #[cfg(feature = "library")]
 mod machine;
 mod nvml;

@@ -13,7 +13,7 @@ use crate::context::Contexts;
 use crate::cuda::Status;
 use crate::devices::Devices;
 use crate::driver;
-use crate::helper::Helper;
+use crate::liaison::Liaison;
 use crate::shares::{self, Closed, Shares};
 use crate::sync::{Mutex, Once};
 use crate::sys::{memory, task};
@@ -38,7 +38,7 @@ pub(crate) struct Process {
     /// Contexts of the GPUs themselves.
     pub(crate) contexts: Contexts,
     /// The thread that speaks to the agent.
-    pub(crate) helper: Helper,
+    pub(crate) liaison: Liaison,
 }
 
 const OPEN: u32 = 1;

@@ -3,7 +3,7 @@
 use octavo_guard_abi::message::Kind;
 use octavo_guard_abi::{limits, state};
 
-use crate::helper;
+use crate::liaison;
 use crate::paths::{self, Path};
 use crate::sync::List;
 use crate::sys::Errno;
@@ -95,7 +95,7 @@ pub(crate) fn tell_why_closed(closed: &Closed) {
         // Nobody to tell.
         Closed::None | Closed::TooMany => {}
         Closed::State(path, damage) => {
-            helper::tell_once(path, Kind::Tampered, share::code(*damage), b"closed: state file");
+            liaison::tell_once(path, Kind::Tampered, share::code(*damage), b"closed: state file");
         }
         Closed::Limits(path, damage) => {
             let text: &[u8] = match damage {
@@ -104,10 +104,10 @@ pub(crate) fn tell_why_closed(closed: &Closed) {
                 limits::Damage::Version(_) => b"closed: limits file is of another version",
                 limits::Damage::Unfinished => b"closed: limits file was never finished",
             };
-            helper::tell_once(path, Kind::Refused, 1, text);
+            liaison::tell_once(path, Kind::Refused, 1, text);
         }
         Closed::Full(path) => {
-            helper::tell_once(
+            liaison::tell_once(
                 path,
                 Kind::Refused,
                 1,
@@ -116,7 +116,7 @@ pub(crate) fn tell_why_closed(closed: &Closed) {
         }
         Closed::System(path, error) => {
             let _ = error;
-            helper::tell_once(
+            liaison::tell_once(
                 path,
                 Kind::Refused,
                 1,

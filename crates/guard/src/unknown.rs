@@ -42,7 +42,7 @@ pub(crate) fn is_admitted(name: &[u8]) -> bool {
     for share in process.shares.all() {
         share.slot().unknown.fetch_add(1, Ordering::Relaxed);
     }
-    process.helper.note_unknown(name, !is_admitted);
+    process.liaison.note_unknown(name, !is_admitted);
     is_admitted
 }
 

@@ -111,7 +111,7 @@ fn main() -> anyhow::Result<()> {
                 let sum = Sum::open(Path::new(file))?;
                 let time = Duration::from_secs(seconds.parse()?);
                 let race = Race { wishes: wishes.parse()?, time, limit: limit.parse()? };
-                let [granted, refused, over] = race.run(&cuda, &sum, seed.parse()?)?;
+                let [granted, refused, over] = race.run(&cuda, sum, seed.parse()?)?;
                 writeln!(out, "{granted} {refused} {over} {}", sum.highest.load(SeqCst))?;
             }
             _ => anyhow::bail!("nobody knows how to {line:?}"),

@@ -136,7 +136,7 @@ fn default_facts() -> Vec<Fact> {
     });
     // To end processes of any user that have more than their share.
     let mut killing = plain.clone();
-    killing["capabilities"]["add"] = json!(["KILL"]);
+    killing["capabilities"]["add"] = json!(["KILL", "SYS_PTRACE"]);
     let image = format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION"));
     vec![
         fact("DaemonSet", CONTEXT, killing),

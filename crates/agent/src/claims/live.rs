@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_api::names::CONDITION_OVERFLOW;
 use tokio::sync::watch;
 
 use super::holds::Hold;
@@ -136,7 +137,10 @@ impl Inner {
             return;
         }
         drop(shares);
-        self.reporter.found(&hold.record.claim, news.reason, &news.message);
+        // That all is well again is no warning; the condition says it.
+        if news.condition != Some((CONDITION_OVERFLOW, false)) {
+            self.reporter.found(&hold.record.claim, news.reason, &news.message);
+        }
         if let Some((kind, _)) = news.condition {
             self.live.remember((uid.to_owned(), share_id.to_owned()), kind, news);
             let devices = self.reported(&hold.record, &BTreeSet::new());

@@ -78,7 +78,11 @@ impl Tell for Teller {
         let is_good = news.condition == Some((octavo_api::names::CONDITION_OVERFLOW, false));
         let tone = if is_good { Tone::Normal } else { Tone::Warning };
         let (claim, reason, note) = (share.claim.clone(), news.reason, news.message.clone());
-        tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
+        if is_good {
+            tracing::info!(%claim, share = %share.share_id, reason, "{note}");
+        } else {
+            tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
+        }
         self.send(Message::Pods { claim, reason, tone, note });
         self.claims.tell_of_share(&share.claim.uid, &share.share_id, news);
     }

@@ -8,7 +8,7 @@ use crate::DriverError;
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
 /// Folders of a root, in the order in which they are looked at.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -16,6 +16,8 @@ const FOLDERS: [&str; 7] = [
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
     "usr/lib",
+    // Where some clouds mount it.
+    "usr/local/nvidia/lib64",
 ];
 
 /// Where a containerised driver puts its own root, below the host's.

@@ -29,7 +29,7 @@ fn accepted(listener: &UnixListener) -> UnixStream {
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 assert!(Instant::now() < deadline, "the guard connects");
-                std::thread::sleep(Duration::from_millis(10));
+                std::thread::park_timeout(Duration::from_millis(10));
             }
             Err(error) => panic!("{error}"),
         }

@@ -20,4 +20,3 @@ mod limits;
 mod lookup;
 mod processes;
 mod simulated;
-mod speed;

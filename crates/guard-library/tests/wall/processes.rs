@@ -83,7 +83,7 @@ fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
             victim.tell(&format!("storm {} 100000000", round * 3 + seed as u64 + 1));
         }
         // At another moment in each round.
-        std::thread::sleep(std::time::Duration::from_micros(500 + round * 137));
+        std::thread::park_timeout(std::time::Duration::from_micros(500 + round * 137));
         for victim in victims {
             victim.kill();
         }

@@ -18,7 +18,7 @@ hooks! {
         if let Err(status) = process.reserve_primary(device) {
             return status;
         }
-        process.helper.start();
+        process.liaison.start();
         let status = real::cuDevicePrimaryCtxRetain(context, device);
         if status.is_success() {
             if let Some(handle) = context.read() {
@@ -132,7 +132,7 @@ fn create(
     let counted = || -> Result<Status, Status> {
         let process = process::get()?;
         let charge = account::charge(device, account::context_bytes(device)?)?;
-        process.helper.start();
+        process.liaison.start();
         let status = make();
         let Some(handle) = context.read().filter(|_| status.is_success()) else {
             account::release(charge);

@@ -35,6 +35,23 @@ macro_rules! inside {
     }};
 }
 
+/// The driver of a process that another test has started in its container; where nobody has, the test that
+/// calls it does nothing.
+#[macro_export]
+macro_rules! role {
+    () => {
+        match $crate::container::role() {
+            Some(cuda) => cuda,
+            None => return,
+        }
+    };
+}
+
+/// As the macro says.
+pub(crate) fn role() -> Option<Cuda> {
+    env::var_os(INSIDE).map(|folder| Cuda::ready(Path::new(&folder)))
+}
+
 /// As the macro says.
 pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
     if let Some(folder) = env::var_os(INSIDE) {
@@ -55,7 +72,7 @@ pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
 fn program(folder: &Path, test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
     command
-        .args([test, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"])
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .current_dir(folder)
         .env(INSIDE, folder)
         .env("LD_PRELOAD", env::var_os("LD_PRELOAD").unwrap_or_else(|| guard().into()));
@@ -111,7 +128,7 @@ pub(crate) fn becomes(folder: &Path, state: &State) {
     state.write(&folder.join("driver/state.json")).expect("written");
 }
 
-/// Another process of this container, which does what an ignored test of this program does.
+/// Another process of this container, which does what a test of this program does that begins with `role!`.
 #[derive(Debug)]
 pub(crate) struct Other {
     child: Child,

@@ -15,7 +15,7 @@ impl Cuda {
             calls.iter().map(|(name, code)| ((*name).to_owned(), *code)).collect();
         becomes(&self.folder, &State { failing_calls, ..State::default() });
         // Calls that are made by the million see it a moment later.
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        std::thread::park_timeout(std::time::Duration::from_millis(30));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY};
-use crate::{call, inside};
+use crate::{call, inside, role};
 
 /// `CUipcMemHandle`, which is passed by value.
 #[repr(C)]
@@ -37,9 +37,8 @@ fn opened_memory_counts_for_its_owner() {
 }
 
 #[test]
-#[ignore = "another process, started by a test of this file"]
 fn opens_memory() {
-    let cuda = inside!(0);
+    let cuda = role!();
     let before = cuda.counted();
     let text = std::env::var("HANDLE_OF_MEMORY").unwrap();
     let mut handle = Handle([0; 64]);
@@ -67,9 +66,8 @@ fn a_process_that_is_killed_leaves_nothing_counted() {
 }
 
 #[test]
-#[ignore = "another process, started by a test of this file"]
 fn holds_a_gibibyte() {
-    let cuda = inside!(0);
+    let cuda = role!();
     cuda.allocate_async(GIB, None, 0).unwrap();
     container::ready("");
 }
@@ -121,9 +119,8 @@ fn processes_that_race_for_the_last_bytes_are_refused_by_the_guard_and_never_by_
 }
 
 #[test]
-#[ignore = "another process, started by a test of this file"]
 fn takes_and_gives() {
-    let cuda = inside!(0);
+    let cuda = role!();
     container::ready("");
     let mut random: u64 = std::env::var("SEED").unwrap().parse().unwrap();
     let (mut handles, mut arrays, mut plain) = (Vec::new(), Vec::new(), Vec::new());

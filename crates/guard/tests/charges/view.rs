@@ -10,7 +10,7 @@ use libloading::{Library, Symbol};
 
 use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, GIB};
-use crate::{call, inside};
+use crate::{call, inside, role};
 
 const NO_PERMISSION: u32 = 4;
 const INSUFFICIENT_SIZE: u32 = 7;
@@ -148,9 +148,8 @@ fn only_the_shares_processes_are_listed_by_their_own_numbers() {
 }
 
 #[test]
-#[ignore = "another process, started by a test of this file"]
 fn holds_two_gibibytes() {
-    let cuda = inside!(0);
+    let cuda = role!();
     cuda.allocate(2 * GIB).unwrap();
     container::ready("");
 }
@@ -169,9 +168,8 @@ fn a_process_of_another_container_on_the_same_gpu_is_not_listed() {
 }
 
 #[test]
-#[ignore = "another process, started by a test of this file"]
 fn is_a_stranger() {
-    let cuda = inside!(0);
+    let cuda = role!();
     cuda.allocate(GIB).unwrap();
     container::ready("");
 }

@@ -4,7 +4,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::container::{self, Other};
 use crate::cuda::{Cuda, FIRST_GPU, GIB, HOST, MIB, OUT_OF_MEMORY, ok};
-use crate::{call, inside};
+use crate::{call, inside, role};
 
 impl Cuda {
     fn export(&self, handle: u64) -> i32 {
@@ -209,9 +209,8 @@ fn imported_memory_counts_for_its_owner() {
 }
 
 #[test]
-#[ignore = "another process, started by a test of this file"]
 fn imports_memory() {
-    let cuda = inside!(0);
+    let cuda = role!();
     let before = cuda.counted();
     let path = std::env::var("PATH_OF_MEMORY").unwrap();
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();

@@ -122,7 +122,7 @@ impl Drop for Caged {
         let _ = self.child.wait();
         let deadline = Instant::now() + Duration::from_secs(10);
         while fs::remove_dir(&self.folder).is_err() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::park_timeout(Duration::from_millis(20));
         }
     }
 }
@@ -132,7 +132,7 @@ fn until(path: &Path, word: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !fs::read_to_string(path).unwrap().contains(word) {
         assert!(Instant::now() < deadline, "{} is never {word}", path.display());
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::park_timeout(Duration::from_millis(10));
     }
 }
 

@@ -30,15 +30,15 @@ const PERIOD: u32 = 250;
 /// Every how many looks it sees whether the slot's lock is still there.
 const MEND: u32 = 4;
 
-/// What the process and its helper share.
+/// What the process and its thread share.
 #[derive(Debug)]
-pub(crate) struct Helper {
+pub(crate) struct Liaison {
     started: AtomicU32,
     bell: AtomicU32,
     mail: Mutex<Mail>,
 }
 
-impl Helper {
+impl Liaison {
     /// Starts the thread, once.
     pub(crate) fn start(&self) {
         if self.started.load(Ordering::Relaxed) == 0 && self.started.swap(1, Ordering::Relaxed) == 0
@@ -95,11 +95,11 @@ fn spawn() {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let Ok(process) = process::get() else { return core::ptr::null_mut() };
-    let helper = &process.helper;
+    let liaison = &process.liaison;
     let mut lines = [const { Line::new() }; crate::shares::MOST];
     let mut looks = 0_u32;
     loop {
-        let bell = helper.bell.load(Ordering::Acquire);
+        let bell = liaison.bell.load(Ordering::Acquire);
         let now = task::milliseconds();
         for (line, share) in lines.iter_mut().zip(process.shares.all()) {
             gate::heed(share);
@@ -110,16 +110,16 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
         // Names are the process's: the first agent that listens hears them.
         if let (Some(line), Some(share)) = (lines.first_mut(), process.shares.all().first()) {
-            while let Some(note) = helper.next_note() {
+            while let Some(note) = liaison.next_note() {
                 let kind = (Kind::Unknown, u64::from(note.is_refused()));
                 if !line.say(share, kind, note.name()) {
-                    helper.put_back(note);
+                    liaison.put_back(note);
                     break;
                 }
             }
         }
         looks = looks.wrapping_add(1);
-        futex::wait(&helper.bell, bell, PERIOD, Reach::Process);
+        futex::wait(&liaison.bell, bell, PERIOD, Reach::Process);
     }
 }
 

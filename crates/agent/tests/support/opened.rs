@@ -1,0 +1,46 @@
+//! Opening a node's claims as soon as nobody else has them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use octavo_agent::NodePaths;
+use octavo_agent::claims::{ClaimReader, Claims, SilentReporter};
+
+/// The claims of a node's folder, with a reader for each try. A program that another test is starting has a copy of the
+/// lock until it is executed.
+pub(crate) async fn opened<R: ClaimReader + 'static>(
+    node: &Path,
+    reader: impl Fn() -> R,
+) -> Claims {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let reporter = Arc::new(SilentReporter);
+        match Claims::open(paths(node), "node".to_owned(), Arc::new(reader()), reporter) {
+            Ok((claims, _)) => break claims,
+            Err(error) if Instant::now() < deadline && error.to_string().contains("lock") => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// The parts of a node in a folder of its own.
+fn paths(node: &Path) -> NodePaths {
+    let at = |path: &str| node.join(path);
+    NodePaths {
+        driver_root: "/".into(),
+        driver_root_seen: at("driver"),
+        dev_root: "/".into(),
+        dev_root_seen: node.to_owned(),
+        proc_root: at("proc"),
+        sys_root: at("sys"),
+        cgroup_root: at("sys/fs/cgroup"),
+        kubelet_root: at("kubelet"),
+        cdi_root: at("cdi"),
+        run_root: at("run"),
+        hook_path: "/octavo".into(),
+        mounts: Vec::new(),
+    }
+}

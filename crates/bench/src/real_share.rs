@@ -1,0 +1,279 @@
+//! A share of this machine's own GPU, prepared by the agent, with a command behind its wall: the agent reads
+//! the machine's driver, a kubelet's part is played by this program, and what the CDI spec says is done to a
+//! root made of the machine's own. Needs root, no Kubernetes and no container runtime.
+
+mod api;
+mod container;
+mod probe;
+mod watch;
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use octavo_gpu::nvml::{Nvml, find_library};
+use octavo_gpu::{Gpu, Inventory};
+use octavo_kubelet_api::dra::v1;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::figure::{Figure, Goal};
+use crate::kubelet::Kubelet;
+use crate::program::Agent;
+use api::Api;
+use container::Container;
+use watch::Seen;
+
+const NODE: &str = "this-machine";
+const CLAIM: &str = "share";
+const SHARE_ID: &str = "5a5e0000-0000-4000-8000-000000000001";
+
+/// What the driver may count for a share beyond its memory, in MiB.
+const ALLOWED_MIB: f64 = 64.0;
+
+const SIGKILL: i32 = 9;
+
+/// How long the agent may take to read the driver, and to tell of a share.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Where the machine's parts lie, and what is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// real-share: root of the driver's files.
+    #[arg(long, default_value = "/")]
+    driver_root: PathBuf,
+    /// real-share: parent of dev.
+    #[arg(long, default_value = "/")]
+    dev_root: PathBuf,
+    /// real-share: the sys file system.
+    #[arg(long, default_value = "/sys")]
+    sys_root: PathBuf,
+    /// real-share: folder of a simulated driver that containers need to see.
+    #[arg(long)]
+    simulator: Option<PathBuf>,
+    /// real-share: memory of the share, in GiB.
+    #[arg(long, default_value_t = 10)]
+    memory_gib: u64,
+    /// real-share: a line for a shell to run in the share, with a name; it has to succeed there. May be given
+    /// again.
+    #[arg(long = "run", value_name = "NAME=LINE")]
+    runs: Vec<String>,
+}
+
+/// Prepares the share, runs the command, goes round the wall, gives the share back.
+pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
+    ensure!(
+        rustix::process::geteuid().is_root(),
+        "a container's root is made of mounts: run it as root"
+    );
+    let bed = Bed::new(octavo, options).await?;
+    let agent = Agent::start_with_log(octavo, &bed.path("agent.yaml"), &bed.path("agent.log"))?;
+    let figures = bed.measure(octavo, options).await;
+    agent.stop().await?;
+    figures.with_context(|| {
+        let log = fs::read_to_string(bed.path("agent.log")).unwrap_or_default();
+        let tail: Vec<&str> = log.lines().rev().take(25).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        format!("the agent said at last:\n{}\n", tail.join("\n"))
+    })
+}
+
+/// The folder in which all of it happens, the API server and the GPU.
+struct Bed {
+    folder: TempDir,
+    api: Api,
+    driver: Nvml,
+    gpu: Gpu,
+    memory: u64,
+}
+
+impl Bed {
+    async fn new(octavo: &Path, options: &Options) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("or").tempdir().context("make a folder")?;
+        let library = find_library(&options.driver_root)?;
+        let driver = Nvml::open(&library, &options.sys_root)?;
+        let inventory = Inventory::read(&driver).context("read the GPUs")?;
+        let gpu = inventory.gpus.into_iter().next().context("this machine has no GPU")?;
+        let api = Api::start().await?;
+        let memory = options.memory_gib << 30;
+        let bed = Self { folder, api, driver, gpu, memory };
+        for part in ["kubelet", "cdi", "run"] {
+            fs::create_dir(bed.path(part))?;
+        }
+        let server = bed.api.address();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "this",
+            "clusters": [{"name": "this", "cluster": {"server": format!("http://{server}")}}],
+            "users": [{"name": "this", "user": {}}],
+            "contexts": [{"name": "this", "context": {"cluster": "this", "user": "this"}}],
+        });
+        fs::write(bed.path("kubeconfig"), kubeconfig.to_string())?;
+        let mounts: Vec<Value> = options
+            .simulator
+            .iter()
+            .map(|folder| {
+                json!({
+                    "hostPath": folder, "containerPath": "/run/octavo-simulator", "readOnly": false,
+                })
+            })
+            .collect();
+        // JSON is YAML.
+        let config = json!({
+            "nodeName": NODE,
+            "kubeconfig": bed.path("kubeconfig"),
+            "driverRoot": options.driver_root,
+            "devRoot": options.dev_root,
+            "sysRoot": options.sys_root,
+            "cgroupRoot": "/sys/fs/cgroup",
+            "kubeletRoot": bed.path("kubelet"),
+            "cdiRoot": bed.path("cdi"),
+            "runRoot": bed.path("run"),
+            "hookPath": octavo,
+            "wall": "guard",
+            "mounts": mounts,
+        });
+        fs::write(bed.path("agent.yaml"), config.to_string())?;
+        Ok(bed)
+    }
+
+    fn path(&self, part: &str) -> PathBuf {
+        self.folder.path().join(part)
+    }
+
+    /// Puts a claim with a share of the GPU into the API, allocated as a scheduler would.
+    fn claim(&self) -> v1::Claim {
+        let uid = "0c7a0000-0000-4000-8000-000000000001".to_owned();
+        let device = format!("gpu-{}", self.gpu.minor);
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"name": CLAIM, "namespace": "default", "uid": uid},
+            "spec": {"devices": {"requests": [
+                {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
+            ]}},
+            "status": {"allocation": {"devices": {"results": [{
+                "request": "gpu", "driver": "gpu.nvidia.com", "pool": NODE, "device": device,
+                "shareID": SHARE_ID,
+                "consumedCapacity": {"memory": self.memory.to_string()},
+            }]}}},
+        });
+        self.api.put(&api::claim(CLAIM), claim);
+        v1::Claim { namespace: "default".into(), uid, name: CLAIM.into() }
+    }
+
+    async fn measure(&self, octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
+        self.api.put(&api::node(NODE), json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "uid": "this-machine"},
+        }));
+        let claim = self.claim();
+        let socket = self.path("kubelet/plugins/gpu.nvidia.com/dra.sock");
+        let kubelet = Kubelet::connect(&socket).await?;
+        until_ready(&kubelet, &claim).await?;
+        let begun = Instant::now();
+        let devices = kubelet.prepare(&claim).await.context("prepare the share")?;
+        let took = begun.elapsed();
+        let names: Vec<String> =
+            devices.iter().flat_map(|device| device.cdi_device_ids.clone()).collect();
+        ensure!(!names.is_empty(), "the share was prepared and names no CDI device");
+        let container = Container::from_specs(self.folder.path(), &self.path("cdi"), &names)?;
+
+        let mut figures = vec![
+            Figure::new("prepare of a share", "ms", &[took.as_secs_f64() * 1e3], Goal::None)?,
+            self.holds("claim says that the share is enforced", "Enforced").await?,
+        ];
+        figures.extend(probe::run(octavo, &container, self.memory)?);
+        for run in &options.runs {
+            let (name, line) = run.split_once('=').context("`--run` takes NAME=LINE")?;
+            figures.extend(self.command(&container, name, line)?);
+        }
+        figures.extend(self.round(octavo, &container)?);
+        figures.push(self.holds("claim says that the share had too much", "MemoryOverflow").await?);
+        kubelet.unprepare(&claim).await.context("give the share back")?;
+        let left = fs::read_dir(self.path("run/octavo/shares")).into_iter().flatten().count();
+        let left = f64::from(u32::try_from(left)?);
+        figures.push(Figure::new(
+            "folders left of the share",
+            "folders",
+            &[left],
+            Goal::Exactly(0.0),
+        )?);
+        Ok(figures)
+    }
+
+    /// A line of a shell: whether it fails, and the most that the driver counts for it.
+    fn command(
+        &self,
+        container: &Container,
+        name: &str,
+        line: &str,
+    ) -> anyhow::Result<Vec<Figure>> {
+        let args = ["-c".to_owned(), format!("exec {line}")].map(OsString::from);
+        // Reports go to standard output, and are alone there.
+        let mut command = container.command("sh".as_ref(), &args)?;
+        let seen = self.watched(command.stdout(std::io::stderr()))?;
+        let failed = f64::from(u8::from(!seen.status.is_some_and(|status| status.success())));
+        let most = format!("{name}: the most that the driver counts");
+        let allowed = mib(self.memory) + ALLOWED_MIB;
+        Ok(vec![
+            Figure::new(format!("{name}: failed"), "times", &[failed], Goal::Exactly(0.0))?,
+            Figure::new(most, "MiB", &[mib(seen.most)], Goal::Below(allowed + 1.0))?,
+        ])
+    }
+
+    /// A program that goes round the wall: how much it gets, and how soon somebody ends it.
+    fn round(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
+        let args = ["probe", "--no-timing", "--path", "alloc", "--go-round", "10"];
+        let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
+        let seen = self.watched(command.stdout(Stdio::null()))?;
+        let is_killed = seen.status.is_some_and(|status| status.signal() == Some(SIGKILL));
+        let time = seen.over.context(
+            "the driver never counted more than the limit for a program that goes round the wall: does it \
+             tell of processes here?",
+        )?;
+        let what = |what: &str| format!("gone round the wall: {what}");
+        let killed = f64::from(u8::from(is_killed));
+        Ok(vec![
+            Figure::new(what("the most that it had"), "MiB", &[mib(seen.most)], Goal::None)?,
+            Figure::new(what("killed"), "times", &[killed], Goal::Exactly(1.0))?,
+            Figure::new(
+                what("from too much to its end"),
+                "s",
+                &[time.as_secs_f64()],
+                Goal::Below(1.0),
+            )?,
+        ])
+    }
+
+    fn watched(&self, command: &mut Command) -> anyhow::Result<Seen> {
+        watch::run(command, &self.driver, &self.gpu.uuid, self.memory)
+    }
+
+    /// Waits until the claim has a condition; 1 if it is, or was, true.
+    async fn holds(&self, what: &str, condition: &str) -> anyhow::Result<Figure> {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !self.api.was_true(&api::claim(CLAIM), condition) && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let is_true = self.api.was_true(&api::claim(CLAIM), condition);
+        Figure::new(what, "claims", &[f64::from(u8::from(is_true))], Goal::Exactly(1.0))
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    f64::from(u32::try_from(bytes >> 20).unwrap_or(u32::MAX))
+}
+
+/// Asks until the agent has read its driver.
+async fn until_ready(kubelet: &Kubelet, claim: &v1::Claim) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = kubelet.prepare(claim).await {
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    kubelet.unprepare(claim).await
+}

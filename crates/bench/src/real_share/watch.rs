@@ -1,0 +1,60 @@
+//! What the driver counts for a command while it runs.
+
+use std::process::{Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use octavo_gpu::Driver;
+use octavo_gpu::nvml::Nvml;
+
+/// What a share may have more before anybody acts: 64 MiB, or two percent.
+const TOLERANCE: u64 = 64 << 20;
+const TOLERATED_PART: u64 = 50;
+/// Longer than any command here takes.
+const PATIENCE: Duration = Duration::from_mins(2);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Seen {
+    /// How the command ended; none if it had to be ended.
+    pub(super) status: Option<ExitStatus>,
+    /// The most bytes that it had.
+    pub(super) most: u64,
+    /// From the first look at which it had too much until its end.
+    pub(super) over: Option<Duration>,
+}
+
+/// Runs a command, which stays one process, in a share of so much memory.
+pub(super) fn run(
+    command: &mut Command,
+    driver: &Nvml,
+    gpu: &str,
+    memory: u64,
+) -> anyhow::Result<Seen> {
+    let mut child = command.spawn().context("start a command in the share")?;
+    let limit = memory + TOLERANCE.max(memory / TOLERATED_PART);
+    let begun = Instant::now();
+    let (mut over_since, mut most) = (None, 0);
+    let status = loop {
+        if let Some(status) = child.try_wait().context("wait for a command in the share")? {
+            break Some(status);
+        }
+        if begun.elapsed() > PATIENCE {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        let processes = driver.processes(gpu).context("ask the driver for its processes")?;
+        let used = processes.iter().find(|process| process.pid == child.id());
+        let used = used.and_then(|process| process.used_bytes).unwrap_or(0);
+        most = most.max(used);
+        if used > limit && over_since.is_none() {
+            over_since = Some(Instant::now());
+        }
+        thread::sleep(LOOK);
+    };
+    let over = over_since.map(|since: Instant| since.elapsed());
+    Ok(Seen { status, most, over })
+}

@@ -1,0 +1,132 @@
+//! What the wall adds to a call: three clients of one chip asked in turns, batch by batch, so that whatever
+//! slows the machine slows all of them. Batches are shorter than a turn on the processor, and the middle one of
+//! some is taken, since others run on the machine too.
+
+use anyhow::ensure;
+
+use super::Programs;
+use super::bed::{Bed, CONTEXT_BYTES, Ledger};
+use super::client::Client;
+use crate::figure::{Figure, Goal, percentile};
+
+/// Processes of the large share.
+const PROCESSES: u64 = 100;
+/// What each of them holds.
+const HELD: u64 = 64 << 20;
+/// Memory of both shares: what is held and measured fits.
+const MEMORY: u64 = 16 << 30;
+/// Size of the allocation that is measured.
+const PAIR_BYTES: u64 = 2 << 20;
+/// Samples of each call and client, after one that is thrown away, and batches of a sample.
+const SAMPLES: usize = 21;
+const BATCHES: usize = 15;
+
+/// A call that is measured: its name, how a client is asked, calls of a batch, and how much more may be added
+/// in a share of one process and of many.
+const CALLS: [(&str, &str, u32, [Goal; 2]); 3] = [
+    ("cuLaunchKernel", "launch", 2_000, [Goal::Below(10.0), Goal::Below(10.0)]),
+    ("cuMemAlloc and cuMemFree", "pair", 1_000, [Goal::None, Goal::Below(200.0)]),
+    ("cuMemGetInfo", "question", 200, [Goal::None, Goal::None]),
+];
+
+/// Measures all calls.
+pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
+    let bed = Bed::new(programs)?;
+    let (small, large) = (bed.share("small", MEMORY)?, bed.share("large", MEMORY)?);
+    let mut others = Vec::new();
+    for _ in 1..PROCESSES {
+        // The simulated driver looks at all processes of its chip when it is asked for memory, and is slow then.
+        let mut other = bed.client_on_twin(&large)?;
+        other.done(&format!("take {HELD}"))?;
+        others.push(other);
+    }
+    let mut clients = [
+        bed.client_in_place(None)?,
+        bed.client_in_place(Some(&small))?,
+        bed.client_in_place(Some(&large))?,
+    ];
+    // Correct before it is fast: all of it is counted, and counted once.
+    for client in &mut clients {
+        client.done(&format!("take {HELD}"))?;
+    }
+    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD })?;
+    let all = PROCESSES * (CONTEXT_BYTES + HELD);
+    large.expect(Ledger { processes: PROCESSES, bytes: all })?;
+    let total = |client: &mut Client| client.ask("memory").map(|answer| answer.get(1).copied());
+    let [bare, one, many] = &mut clients;
+    ensure!(total(bare)? > Some(MEMORY), "the driver without a wall shows a share");
+    ensure!(total(one)? == Some(MEMORY), "a share does not show its own size");
+    ensure!(total(many)? == Some(MEMORY), "a share does not show its own size");
+    let beyond = many.ask(&format!("take {}", MEMORY - all + 1))?;
+    ensure!(beyond == [2], "one byte more than the share has left: the driver says {beyond:?}");
+
+    let mut figures = Vec::new();
+    for (call, command, count, goals) in CALLS {
+        let line = if command == "pair" {
+            format!("{command} {count} {PAIR_BYTES}")
+        } else {
+            format!("{command} {count}")
+        };
+        figures.extend(measure(call, &line, count, goals, &mut clients)?);
+    }
+    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD })?;
+    large.expect(Ledger { processes: PROCESSES, bytes: all })?;
+    Ok(figures)
+}
+
+/// One call: what it costs without a wall, and what either share adds.
+fn measure(
+    call: &str,
+    line: &str,
+    count: u32,
+    goals: [Goal; 2],
+    clients: &mut [Client; 3],
+) -> anyhow::Result<Vec<Figure>> {
+    let mut times = [const { Vec::new() }; 3];
+    for sample in 0..=SAMPLES {
+        let middle = middle(line, count, clients)?;
+        if sample > 0 {
+            for (times, time) in times.iter_mut().zip(middle) {
+                times.push(time);
+            }
+        }
+    }
+    let [bare, one, many] = &times;
+    let added = |times: &[f64]| -> Vec<f64> {
+        times.iter().zip(bare).map(|(time, bare)| time - bare).collect()
+    };
+    let [one_goal, many_goal] = goals;
+    Ok(vec![
+        Figure::new(format!("{call}, simulated driver alone"), "ns", bare, Goal::None)?,
+        Figure::new(format!("{call}, added by the wall, 1 process"), "ns", &added(one), one_goal)?,
+        Figure::new(
+            format!("{call}, added by the wall, {PROCESSES} processes"),
+            "ns",
+            &added(many),
+            many_goal,
+        )?,
+    ])
+}
+
+/// What a call takes each of the clients: the middle of some batches, in nanoseconds.
+fn middle(line: &str, count: u32, clients: &mut [Client; 3]) -> anyhow::Result<[f64; 3]> {
+    let mut batches = [const { Vec::new() }; 3];
+    for batch in 0..BATCHES {
+        for turn in 0..clients.len() {
+            let index = (batch + turn) % clients.len();
+            if let (Some(client), Some(batches)) = (clients.get_mut(index), batches.get_mut(index))
+            {
+                batches.push(nanoseconds(&client.ask(line)?) / f64::from(count));
+            }
+        }
+    }
+    Ok(batches.map(|mut batches| {
+        batches.sort_by(f64::total_cmp);
+        percentile(&batches, 50.0).unwrap_or(0.0)
+    }))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a batch takes far less than 2^52 nanoseconds")]
+fn nanoseconds(answer: &[u64]) -> f64 {
+    answer.first().copied().unwrap_or(0) as f64
+}
