@@ -61,7 +61,8 @@ pub enum Action {
 pub(crate) fn run_here(hooks: &[Vec<String>], args: &[String]) -> anyhow::Result<()> {
     let root = PathBuf::from("/");
     let env = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
-    let container = oci::Container { root, pid: None, env, hooks: hooks.to_vec() };
+    let cwd = std::env::current_dir().context("finding out where the command begins")?;
+    let container = oci::Container { root, pid: None, env, cwd, hooks: hooks.to_vec() };
     // The program's and the group's name are the command line's own.
     let line = Line::try_parse_from(args.iter().skip(1)).context("reading a hook's arguments")?;
     act(&container, &line.args)

@@ -5,6 +5,7 @@
 //!  driver: bytes by pid --truth--+
 //!  agent.sock: who connects --+  |
 //!  /proc: mounts, cgroups ----+--identity--> a share's processes --+
+//!  the claim: its pods -------+                                    |
 //!  state: a slot a process ------files-----> what its ledger says -+--> decision --> gate, untracked: limits
 //!                                                                                \-> freezer, kill, tell
 //! ```
@@ -18,6 +19,7 @@
 //! `frozen`. An agent that starts anew goes on from there; guards connect to its new sockets.
 
 mod act;
+mod consumers;
 mod decision;
 mod files;
 mod freezer;
@@ -28,11 +30,12 @@ mod kill;
 mod proc;
 mod share;
 mod socket;
+mod split;
 mod tell;
 mod truth;
 mod words;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,8 +49,10 @@ use crate::claims::{Claims, LiveShare};
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::monitor::Snapshot;
+use consumers::Consumers;
+use freezer::Freezer;
 use judge::Judge;
-use proc::Proc;
+use proc::{Cgroups, Proc};
 use tell::{Tell, Teller};
 use truth::{Answer, Truth};
 
@@ -63,6 +68,8 @@ pub(crate) async fn watch(
     let node = config.node_name.clone();
     let shares = claims.live_shares();
     let People { client, events } = people;
+    let (consumers, reader) = Consumers::new();
+    let reading = reader.run(client.clone());
     let (teller, worker) = Teller::new(claims, client, node.clone(), events);
     let parts = Parts {
         node,
@@ -72,9 +79,20 @@ pub(crate) async fn watch(
         snapshots,
         metrics,
         tell: teller,
+        consumers: Arc::new(consumers),
         tasks,
     };
-    tokio::join!(Watch::new(parts).run(), worker.run());
+    tokio::join!(Watch::new(parts).run(), worker.run(), reading);
+}
+
+/// Lets go on what is frozen of a share, before its folder is removed and what is written there with it.
+pub(crate) fn thaw(cgroup_root: &Path, folder: &Path) {
+    let thawed = Freezer::new(cgroup_root, Cgroups::default()).thaw(folder);
+    // The containers are to end now, whoever ends them: what fails keeps nothing from being taken back.
+    if let Err(error) = thawed {
+        let folder = folder.display();
+        tracing::warn!(%folder, %error, "a share that is given back stays frozen");
+    }
 }
 
 /// By what people are told.
@@ -94,6 +112,7 @@ struct Parts {
     snapshots: watch::Receiver<Snapshot>,
     metrics: Arc<Metrics>,
     tell: Arc<dyn Tell>,
+    consumers: Arc<Consumers>,
     /// Those of the time in which the agent has the node: what writes files is waited for at its end.
     tasks: TaskTracker,
 }
@@ -160,10 +179,13 @@ impl Watch {
 
     /// Has the judge do something on a thread that may block.
     async fn with_judge(&mut self, work: impl FnOnce(&mut Judge) + Send + 'static) {
-        let Parts { node, cgroup_root, metrics, tell, .. } = &self.parts;
+        let Parts { node, cgroup_root, metrics, tell, consumers, .. } = &self.parts;
         // The agent's own, whatever the node's root of it is called: the driver's pids are of its namespace.
         let proc = Proc::new("/proc".into());
-        let make = || Judge::new(node, proc, cgroup_root, Arc::clone(metrics), Arc::clone(tell));
+        let make = || {
+            let consumers = Arc::clone(consumers);
+            Judge::new(node, proc, cgroup_root, Arc::clone(metrics), Arc::clone(tell), consumers)
+        };
         let mut judge = self.judge.take().unwrap_or_else(make);
         let done = self.parts.tasks.spawn_blocking(move || {
             work(&mut judge);

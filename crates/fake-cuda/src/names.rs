@@ -73,7 +73,7 @@ const LISTS: [&[Export]; 31] = [
 ];
 
 /// Forms that came later than their number tells: 1 is as old as CUDA, 2 as CUDA 3.2.
-const SINCE: [(&str, i32); 72] = [
+const SINCE: [(&str, i32); 75] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCtxCreate_v3", 11040),
     ("cuCtxCreate_v4", 12050),
@@ -136,7 +136,10 @@ const SINCE: [(&str, i32); 72] = [
     ("cuMemRetainAllocationHandle", 11000),
     ("cuMemSetMemPool", 13000),
     ("cuMipmappedArrayGetMemoryRequirements", 11060),
+    ("cuMulticastBindAddr", 12010),
+    ("cuMulticastBindAddr_v2", 13010),
     ("cuMulticastBindMem", 12010),
+    ("cuMulticastBindMem_v2", 13010),
     ("cuMulticastCreate", 12010),
     ("cuStreamBeginCaptureToGraph", 12030),
     ("cuStreamBeginCapture_v2", 10010),

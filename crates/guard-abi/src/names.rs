@@ -1,4 +1,4 @@
-//! Which names of the driver allocate memory or launch work, by the look of them.
+//! Which names of the driver allocate memory, keep it or launch work, by the look of them.
 //!
 //! A driver that is newer than the guard has functions that the guard does not know. Most of them are none of
 //! its business; those that hand out memory or start work would go round the wall. The agent asks here which
@@ -20,7 +20,7 @@ pub const HARMLESS: &[&str] = &[
     "cuLaunchHostFunc",
 ];
 
-/// Names of CUDA 13.5 that allocate memory of the GPU or launch work on it, without endings: those that
+/// Names of CUDA 13.5 that allocate memory of the GPU, keep it beyond its release or launch work, without endings: those that
 /// [`is_suspicious`] finds there and the guard is to hook, in every version that it knows.
 pub const KNOWN: &[&str] = &[
     "cuArray3DCreate",
@@ -46,6 +46,8 @@ pub const KNOWN: &[&str] = &[
     "cuMemPoolCreate",
     "cuMemRetainAllocationHandle",
     "cuMipmappedArrayCreate",
+    "cuMulticastBindAddr",
+    "cuMulticastBindMem",
     "cuVDPAUCtxCreate",
 ];
 
@@ -56,7 +58,10 @@ const ANYWHERE: [&[u8]; 2] = [b"alloc", b"launch"];
 /// What is made of memory when it is created.
 const CREATED: [&[u8]; 6] = [b"Mem", b"Array", b"Array3D", b"Pool", b"Ctx", b"Buffer"];
 
-/// Whether a name of the driver's looks as if it allocated memory of the GPU or launched work on it. The
+/// What keeps memory that its owner releases, in every version: one that is not hooked would keep it uncounted.
+const KEEPING: &[u8] = b"cuMulticastBind";
+
+/// Whether a name of the driver's looks as if it allocated or kept memory of the GPU or launched work on it. The
 /// names that the guard hooks do so as well: it is asked about the others. NVML's names never do, since NVML
 /// does neither.
 pub fn is_suspicious(name: &[u8]) -> bool {
@@ -67,7 +72,8 @@ pub fn is_suspicious(name: &[u8]) -> bool {
         return false;
     }
     let base = base(name);
-    let is_alike = ANYWHERE.iter().any(|word| has(base, word))
+    let is_alike = base.starts_with(KEEPING)
+        || ANYWHERE.iter().any(|word| has(base, word))
         || base
             .strip_suffix(b"Create")
             .is_some_and(|kind| CREATED.iter().any(|created| kind.ends_with(created)));

@@ -133,7 +133,7 @@ pub(crate) fn context_bytes(device: Device) -> Result<u64, Status> {
     let process = process::get()?;
     let place = process.shares_of(device)?.next();
     let share = place.and_then(|place| process.shares.at(place));
-    Ok(share.and_then(|share| share.limits.terms().ok()).map_or(0, |terms| terms.context_bytes))
+    Ok(share.map_or(0, crate::shares::Share::context_bytes))
 }
 
 /// Notes how much of a charge is a context's: counted up or down in the slot for people to see.

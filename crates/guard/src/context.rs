@@ -43,10 +43,13 @@ impl Process {
         Ok(())
     }
 
-    /// Remembers which context is a GPU's primary one.
+    /// Remembers which context is a GPU's primary one, which the driver has just said to be there. A release
+    /// on another thread may have ended the one that was counted before: then this one is counted now.
     pub(crate) fn know_primary(&self, device: Device, handle: Opaque) {
-        if let Some(primary) = self.primary(device) {
-            primary.handle.store(handle, Ordering::Relaxed);
+        let Some(primary) = self.primary(device) else { return };
+        primary.handle.store(handle, Ordering::Relaxed);
+        if primary.charge.load(Ordering::Acquire) == 0 {
+            primary.recount(device);
         }
     }
 
@@ -67,10 +70,7 @@ impl Process {
         primary.give_back();
         // Another thread may have retained it in between, and seen it counted.
         if is_active(device) == Some(true) {
-            let bytes = account::context_bytes(device).unwrap_or(0);
-            if let Ok(charge) = account::force(device, bytes) {
-                primary.take(charge);
-            }
+            primary.recount(device);
         }
         status
     }
@@ -129,6 +129,14 @@ impl Primary {
             Ok(_) => account::note_context(charge, true),
             // Another thread has counted it.
             Err(_) => account::release(charge),
+        }
+    }
+
+    /// Counts a context that is there already.
+    fn recount(&self, device: Device) {
+        let bytes = account::context_bytes(device).unwrap_or(0);
+        if let Ok(charge) = account::force(device, bytes) {
+            self.take(charge);
         }
     }
 

@@ -134,11 +134,13 @@ impl Driver {
         if self.once.is_done() {
             return;
         }
+        let Some((image, path)) = find() else { return };
+        // Before the wait for one another: a library's constructor that calls a hook has the dynamic linker's
+        // lock, and would wait here for a thread that waits for that lock.
+        pin(&path);
         self.once.run(|| {
-            let Some((image, path)) = find() else { return false };
             self.base.store(image.base(), Ordering::Relaxed);
             self.learn(&image);
-            pin(&path);
             self.patch(&image);
             let (segments, count) = image.segments_at();
             self.segment_count.store(count, Ordering::Relaxed);
@@ -165,10 +167,11 @@ impl Driver {
         self.image().and_then(|image| image.function(name)).unwrap_or(0)
     }
 
-    #[cfg_attr(
-        not(feature = "library"),
-        allow(dead_code, reason = "asked by what only the shared object exports")
-    )]
+    /// The name of the function that the library exports at an address, if it does.
+    pub(crate) fn export_at(&self, address: usize) -> Option<&'static [u8]> {
+        self.image().and_then(|image| image.name_at(address))
+    }
+
     fn image(&self) -> Option<Image> {
         let segments = self.segments.load(Ordering::Acquire);
         let count = self.segment_count.load(Ordering::Relaxed);

@@ -6,6 +6,9 @@
 //! is counted as the driver has. The entry itself stays until the driver is done, so that a hold which another
 //! thread takes meanwhile is not lost, and is then taken out if nothing holds it.
 //!
+//! Memory that was exported stays counted to the end of the process: whoever has the exported thing, in whatever
+//! process and under whatever descriptor, has the bytes, and nobody tells when the last of them is gone.
+//!
 //! Memory of other processes is counted by them. It is entered here with nothing to count, since what was
 //! imported is released and mapped like the rest.
 
@@ -25,10 +28,11 @@ pub(crate) use mapping::{map, retain, unmap};
 /// A handle of memory (`CUmemGenericAllocationHandle`).
 pub(crate) type Handle = u64;
 
-/// Places in the entry of memory: how often it is held, and [`MULTICAST`] or 0.
+/// Places in the entry of memory: how often it is held, and which of [`MULTICAST`] and [`EXPORTED`] it is.
 const HOLDS: usize = 0;
 const FLAGS: usize = 1;
 const MULTICAST: u64 = 1;
+const EXPORTED: u64 = 2;
 
 /// Places in the entry of another handle of memory: the memory, and how often the handle is to be released.
 const TARGET: usize = 0;
@@ -110,8 +114,9 @@ fn enter(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<()
     table.remove(Kind::Alias, handle);
     match table.insert(Kind::Physical, handle, entry(charge, [1, flags])) {
         Ok(old) => {
-            // Gone, and about to be taken out by the thread that ended it.
-            if let Some(old) = old {
+            // Gone, and about to be taken out by the thread that ended it; or exported, and others may have it
+            // while its handle is another's.
+            if let Some(old) = old.filter(|old| old.extra[FLAGS] & EXPORTED == 0) {
                 account::release(old.charge);
             }
             Ok(())
@@ -156,41 +161,38 @@ fn also(handle: Handle, memory: Handle) {
     }
 }
 
-/// Remembers which file descriptor memory was exported as: a process may import its own.
-pub(crate) fn exported(handle: Handle, descriptor: i32) {
-    let (Some(memory), Some(table)) = (memory_of(handle), table()) else { return };
-    let key = u64::from(descriptor.cast_unsigned());
-    // Full: an import of it counts as another process's.
-    let _ = table.insert(Kind::Exported, key, entry(Charge::NONE, [memory, 0]));
+/// Exports memory by `work`. Whatever is exported once is held to the end of the process.
+pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
+    let Some(memory) = memory_of(handle) else { return work() };
+    hold(memory);
+    let status = work();
+    let is_first = status.is_success()
+        && table()
+            .and_then(|table| {
+                table.change(Kind::Physical, memory, |entry| {
+                    let is_first = entry.extra[FLAGS] & EXPORTED == 0;
+                    entry.extra[FLAGS] |= EXPORTED;
+                    is_first
+                })
+            })
+            .unwrap_or(false);
+    if !is_first {
+        let_go(memory);
+        finish(memory);
+    }
+    status
 }
 
-/// Imports memory by `work`; `descriptor` is what it was exported as, where that is one. A number that is
-/// another file's by now makes memory counted for too long, and never for too short.
-pub(crate) fn import(
-    descriptor: Option<u64>,
-    work: impl FnOnce() -> Result<Handle, Status>,
-) -> Result<(), Status> {
+/// Imports memory by `work`, with nothing to count: it is counted by the process that exported it, and if that
+/// is this one it is held there.
+pub(crate) fn import(work: impl FnOnce() -> Result<Handle, Status>) -> Result<(), Status> {
     let table = &process::get()?.table;
-    let own = descriptor
-        .and_then(|descriptor| {
-            table.change(Kind::Exported, descriptor, |entry| entry.extra[TARGET])
-        })
-        .filter(|memory| table.change(Kind::Physical, *memory, |_| ()).is_some());
-    own.into_iter().for_each(hold);
-    match (work(), own) {
-        (Ok(handle), Some(memory)) => also(handle, memory),
-        (Ok(handle), None) if memory_of(handle).is_some() => hold(handle),
-        (Ok(handle), None) => {
-            // Full: nothing of it is counted anyway.
-            let _ = enter(table, handle, Charge::NONE, 0);
-        }
-        (Err(status), own) => {
-            if let Some(memory) = own {
-                let_go(memory);
-                finish(memory);
-            }
-            return Err(status);
-        }
+    let handle = work()?;
+    if memory_of(handle).is_some() {
+        hold(handle);
+    } else {
+        // Full: nothing of it is counted anyway.
+        let _ = enter(table, handle, Charge::NONE, 0);
     }
     Ok(())
 }

@@ -14,8 +14,8 @@ use crate::cuda::Status;
 use crate::devices::Devices;
 use crate::driver;
 use crate::liaison::Liaison;
-use crate::shares::{self, Closed, Shares};
-use crate::sync::{Mutex, Once};
+use crate::shares::{self, Shares};
+use crate::sync::Once;
 use crate::sys::{memory, task};
 use crate::table::Table;
 
@@ -27,8 +27,6 @@ pub(crate) struct Process {
     begun: Once,
     /// [`OPEN`] once the shares are held.
     open: AtomicU32,
-    /// Why they are not.
-    closed: Mutex<Option<Closed>>,
     /// The shares.
     pub(crate) shares: Shares,
     /// Which GPU has which.
@@ -50,18 +48,13 @@ static ID: AtomicU32 = AtomicU32::new(0);
 
 impl Process {
     fn begin(&'static self) {
-        // The driver first: another guard that stands before it already does the counting.
-        driver::CUDA.attach();
         if driver::is_second() {
             self.open.store(OPEN, Ordering::Release);
             return;
         }
         match self.shares.load() {
             Ok(()) => self.open.store(OPEN, Ordering::Release),
-            Err(closed) => {
-                shares::tell_why_closed(&closed);
-                *self.closed.lock() = Some(closed);
-            }
+            Err(closed) => shares::tell_why_closed(&closed),
         }
     }
 }
@@ -84,6 +77,10 @@ pub(crate) fn get() -> Result<&'static Process, Status> {
 #[cold]
 fn begun() -> Result<&'static Process, Status> {
     let process = place().ok_or(Status::NO_DEVICE)?;
+    fork::leave_drivers();
+    // The driver first: another guard that stands before it already does the counting. Not below, where other
+    // threads wait: it is looked for with the dynamic linker's lock, which one of them may have.
+    driver::CUDA.attach();
     process.begun.run(|| {
         // Another thread may have tried again and held the shares in the meantime.
         if process.open.load(Ordering::Acquire) != OPEN {

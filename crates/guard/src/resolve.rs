@@ -1,8 +1,12 @@
 //! What a program gets when it asks the driver for a function by name.
 //!
 //! The driver decides which version a name means, by the program's CUDA version and flags; whether that is
-//! one of the hooked functions shows in the address that it gives, which is the one that it exports. Where a
-//! driver gives another address for a hooked function, the name and the table below decide.
+//! one of the hooked functions shows in the address that it gives, which is the one that it exports. An export
+//! that is no hook is not the function that a hook stands in for, whatever it shares with it in name: a newer
+//! version may take other arguments. Where a driver gives an address that it does not export, the name and the
+//! table below decide, as far as the table goes.
+
+use octavo_guard_abi::names;
 
 use crate::cuda::{Opaque, Status};
 use crate::driver::CUDA;
@@ -39,15 +43,28 @@ pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> A
     if let Some(hook) = CUDA.hooks().find(|hook| hook.real.address() == address) {
         return Answer::Hooked(hook.address());
     }
-    if let Some(hook) = by_name(name, version, flags & PER_THREAD_STREAM != 0) {
+    let is_hooked = is_version_of_a_hook(name);
+    let export = if is_hooked { CUDA.export_at(address) } else { None };
+    if is_hooked
+        && export.is_none()
+        && version <= versions::NEWEST
+        && let Some(hook) = by_name(name, version, flags & PER_THREAD_STREAM != 0)
+    {
         // A driver that exports no such function has one to give none the less: that is what is meant.
         hook.real.learn(address);
         return Answer::Hooked(hook.address());
     }
-    if unknown::is_unknown(name) && !unknown::is_admitted(name) {
+    let is_unknown = is_hooked || unknown::is_unknown(name);
+    if is_unknown && !unknown::is_admitted(export.unwrap_or(name)) {
         return Answer::Refused;
     }
     Answer::Kept
+}
+
+/// Whether a name is that of a hooked function in any version.
+fn is_version_of_a_hook(name: &[u8]) -> bool {
+    let base = names::base(name);
+    CUDA.hooks().any(|hook| names::base(hook.name.as_bytes()) == base)
 }
 
 /// The hook that a name means for a version of CUDA; the newest version of a function that is not newer.

@@ -33,6 +33,8 @@ pub(crate) enum Closed {
     State(Path, state::Damage),
     /// As many processes as a share can have are there already.
     Full(Path),
+    /// A share's limits could be written by whoever they hold.
+    Writable(Path),
     /// The kernel refused something.
     System(Path, Errno),
     /// There are more shares than [`MOST`].
@@ -61,23 +63,9 @@ impl Shares {
         let path = paths::shares().ok_or(Closed::None)?;
         let folder = File::open(path.text(), Mode::Folder).map_err(|_| Closed::None)?;
         let mut held = [const { None }; MOST];
-        let mut count = 0;
-        let mut bytes = [0; 4096];
-        loop {
-            let length = folder.list(&mut bytes).map_err(|error| Closed::System(path, error))?;
-            if length == 0 {
-                break;
-            }
-            for name in entries(bytes.get(..length).unwrap_or(&[])) {
-                if name.first() == Some(&b'.') {
-                    continue;
-                }
-                *held.get_mut(count).ok_or(Closed::TooMany)? = Some(Share::open(name)?);
-                count += 1;
-            }
-        }
-        if count == 0 {
-            return Err(Closed::None);
+        if let Err(closed) = open_all(&path, &folder, &mut held) {
+            held.into_iter().flatten().for_each(Share::leave);
+            return Err(closed);
         }
         for (place, share) in held.into_iter().flatten().enumerate() {
             share.is_held_at(place);
@@ -87,6 +75,26 @@ impl Shares {
         }
         Ok(())
     }
+}
+
+/// Opens all shares of a folder, which lies at that path.
+fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<(), Closed> {
+    let mut count = 0;
+    let mut bytes = [0; 4096];
+    loop {
+        let length = folder.list(&mut bytes).map_err(|error| Closed::System(*path, error))?;
+        if length == 0 {
+            break;
+        }
+        for name in entries(bytes.get(..length).unwrap_or(&[])) {
+            if name.first() == Some(&b'.') {
+                continue;
+            }
+            *held.get_mut(count).ok_or(Closed::TooMany)? = Some(Share::open(name)?);
+            count += 1;
+        }
+    }
+    if count == 0 { Err(Closed::None) } else { Ok(()) }
 }
 
 /// Says on the share's socket why nothing is admitted, once, if the agent listens.
@@ -113,6 +121,10 @@ pub(crate) fn tell_why_closed(closed: &Closed) {
                 1,
                 b"closed: no slot is free for another process",
             );
+        }
+        Closed::Writable(path) => {
+            let text = b"closed: the share's folder is not mounted read-only";
+            liaison::tell_once(path, Kind::Refused, 1, text);
         }
         Closed::System(path, error) => {
             let _ = error;

@@ -32,8 +32,6 @@ pub(crate) enum Kind {
     Alias = 7,
     /// Such memory at addresses, by the first of them.
     Mapping = 8,
-    /// A file descriptor that such memory was exported as.
-    Exported = 9,
     /// Such memory that something other than addresses holds.
     Bound = 10,
     /// The store that is a pool, by the pool's handle ([`crate::pools`]).

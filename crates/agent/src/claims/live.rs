@@ -105,7 +105,8 @@ impl Inner {
         });
     }
 
-    fn shares_of(&self, hold: &Hold) -> Vec<LiveShare> {
+    /// The shares of a claim, as its record has them.
+    pub(super) fn shares_of(&self, hold: &Hold) -> Vec<LiveShare> {
         let claim = &hold.record.claim;
         let shares = hold.record.shares().filter_map(|(held, share)| {
             let share_id = held.share_id.clone()?;

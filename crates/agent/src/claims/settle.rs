@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use octavo_gpu::{Driver, DriverError};
 
-use super::{Devices, Inner, report};
+use super::{Devices, Inner};
 use crate::checkpoint::HeldDevice;
 use crate::claims::holds::Hold;
 use crate::crash;
@@ -115,7 +115,9 @@ impl Inner {
                 // Once: afterwards nothing is known of them.
                 let mut had = hold.record.dynamic_mig().filter(|(_, mig)| mig.made.is_some());
                 if had.any(|(held, _)| missing.contains(&held.device)) {
-                    report::tell_facts(&*self.reporter, &hold.record, &missing);
+                    // With what was found of its shares: one that is fenced stays told so.
+                    let devices = self.reported(&hold.record, &missing);
+                    self.reporter.prepared(claim, &devices);
                 }
                 if let Err(refusal) = self.forget_missing(claim, &missing).await {
                     tracing::warn!(node = %self.node, %claim, %refusal, "MIG instances that are gone stay in a claim's files");

@@ -31,10 +31,12 @@ struct Root {
 }
 
 /// What a container runs.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Process {
     #[serde(default)]
     env: Vec<String>,
+    #[serde(default)]
+    cwd: PathBuf,
 }
 
 /// A container's hooks.
@@ -62,6 +64,8 @@ pub(super) struct Container {
     pub(super) pid: Option<u32>,
     /// Its environment, `NAME=value`.
     pub(super) env: Vec<String>,
+    /// Where its first process begins, in the container.
+    pub(super) cwd: PathBuf,
     /// Arguments of all its hooks, the program's name first.
     pub(super) hooks: Vec<Vec<String>>,
 }
@@ -83,10 +87,13 @@ pub(super) fn container(state: &str) -> anyhow::Result<Container> {
     );
     let hooks = config.hooks.unwrap_or_default();
     let hooks = hooks.create_container.into_iter().chain(hooks.create_runtime);
+    let process = config.process.unwrap_or_default();
     Ok(Container {
         root,
         pid: state.pid.filter(|pid| *pid != 0),
-        env: config.process.map(|process| process.env).unwrap_or_default(),
+        env: process.env,
+        // A runtime begins at the root where nothing is said.
+        cwd: Path::new("/").join(process.cwd),
         hooks: hooks.map(|hook| hook.args).collect(),
     })
 }

@@ -5,7 +5,7 @@
 //!          over in 2 looks                over by 10 % in 2 looks, or for a second
 //!  open ------------------> held --------------------------------------------------> frozen, or processes killed
 //!    ^                       |                                                          |
-//!    +--- under in 2 looks --+------------------------ under in 2 looks ----------------+
+//!    +- not over in 2 looks -+---------------------- not over in 2 looks ----------------+
 //!
 //!  any ---- state damaged ----> fenced, until the share is given back
 //! ```
@@ -38,7 +38,7 @@ const KILL_GRACE: Duration = Duration::from_secs(2);
 /// What a look over the limit weighs, and what it takes to act; a look that is not over takes one away.
 const LOOK_WEIGHT: u32 = 2;
 const ENOUGH: u32 = 2 * LOOK_WEIGHT;
-/// Looks under the limit before a share may go on.
+/// Looks that are not over before a share may go on.
 const CALM_LOOKS: u32 = 2;
 
 /// A process for as long as it lives: pids come back.
@@ -111,6 +111,8 @@ pub(super) enum News {
         driver_bytes: u64,
         /// What is done about it.
         response: Response,
+        /// Whether that failed, for some process at least.
+        has_failed: bool,
     },
     /// It is within its limit again.
     Within,
@@ -143,12 +145,14 @@ pub(super) struct Course {
     gross: u32,
     /// Since when it is over.
     since: Option<Duration>,
-    /// Looks in a row that found it under.
+    /// Looks in a row that did not find it over.
     calm: u32,
     frozen: BTreeSet<Process>,
     /// Whether anything may be frozen still, by this process or one before it.
     has_frozen: bool,
     killed: Option<(Duration, Vec<Process>)>,
+    /// Those of whom it was told since it was last within its limit.
+    told_killed: BTreeSet<Process>,
     /// The strongest response that was told since it was last within its limit.
     told: Option<Response>,
 }
@@ -191,6 +195,7 @@ impl Course {
             frozen: BTreeSet::new(),
             has_frozen,
             killed: None,
+            told_killed: BTreeSet::new(),
             // It was told when it was done.
             told: is_stopped.then_some(if has_frozen { Response::Frozen } else { Response::Held }),
         }
@@ -205,7 +210,9 @@ impl Course {
     pub(super) fn inherited(&self, driver_bytes: u64) -> Option<News> {
         match (self.gate, self.told) {
             (Gate::Fenced, _) => Some(News::StillFenced),
-            (_, Some(response)) => Some(News::Overflow { driver_bytes, response }),
+            (_, Some(response)) => {
+                Some(News::Overflow { driver_bytes, response, has_failed: false })
+            }
             (_, None) => None,
         }
     }
@@ -230,7 +237,8 @@ impl Course {
             let gross = bytes > limit.saturating_add(tolerance.max(limit / GROSS_PART));
             self.over(sample, &living, bytes, gross, &mut actions);
         } else {
-            self.not_over(bytes <= limit && is_complete, &mut actions);
+            // Also what is within the tolerance: a context that is larger than was thought never gets smaller.
+            self.not_over(is_complete, &mut actions);
         }
         actions
     }
@@ -282,8 +290,12 @@ impl Course {
                     let victims = self.victims(sample, living, bytes);
                     if !victims.is_empty() {
                         response = Response::Killed;
-                        // Each killing is news.
-                        self.told = None;
+                        // Whom nobody was told of is news; who does not go is not.
+                        let known = self.told_killed.len();
+                        self.told_killed.extend(&victims);
+                        if self.told_killed.len() > known {
+                            self.told = None;
+                        }
                         self.killed = Some((sample.at, victims.clone()));
                         actions.push(Action::Kill(victims));
                     }
@@ -292,7 +304,12 @@ impl Course {
         }
         if self.told < Some(response) {
             self.told = Some(response);
-            actions.push(Action::Tell(News::Overflow { driver_bytes: bytes, response }));
+            let has_failed = false;
+            actions.push(Action::Tell(News::Overflow {
+                driver_bytes: bytes,
+                response,
+                has_failed,
+            }));
         }
     }
 
@@ -334,17 +351,18 @@ impl Course {
         victims
     }
 
-    fn not_over(&mut self, is_under: bool, actions: &mut Vec<Action>) {
+    fn not_over(&mut self, is_known: bool, actions: &mut Vec<Action>) {
         self.over = weigh(self.over, false);
         self.gross = weigh(self.gross, false);
         if self.over == 0 {
             self.since = None;
         }
-        self.calm = if is_under { self.calm.saturating_add(1) } else { 0 };
+        self.calm = if is_known { self.calm.saturating_add(1) } else { 0 };
         if self.calm < CALM_LOOKS {
             return;
         }
         self.killed = None;
+        self.told_killed.clear();
         if self.has_frozen {
             self.has_frozen = false;
             self.frozen.clear();

@@ -35,11 +35,21 @@ impl StateFile {
     pub(super) fn open(folder: &Path, generation: u64) -> io::Result<Self> {
         let path = folder.join(STATE_FILE);
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(&path)?;
+        let open = |is_written| {
+            OpenOptions::new().read(true).write(is_written).custom_flags(flags).open(&path)
+        };
+        // It is written only to be cut back.
+        let file = open(true).or_else(|_| open(false))?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is no plain file"));
         }
         Ok(Self { path, file, generation })
+    }
+
+    /// Takes back what a container made the file longer by: it lies in the host's memory.
+    pub(super) fn cut_back(&self) -> io::Result<()> {
+        let size = state::SIZE as u64;
+        if self.file.metadata()?.len() > size { self.file.set_len(size) } else { Ok(()) }
     }
 
     /// Reads the slots that processes have.

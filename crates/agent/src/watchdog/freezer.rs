@@ -55,13 +55,13 @@ impl Freezer {
         Self { hierarchies: cgroup_root.to_owned(), own }
     }
 
-    /// Freezes the cgroup of a process of the share with this folder.
+    /// Freezes the cgroup of a process of the share with this folder; returns the file that does it.
     pub(super) fn freeze(
         &self,
         folder: &Path,
         process: Process,
         cgroups: &Cgroups,
-    ) -> Result<(), FreezeError> {
+    ) -> Result<PathBuf, FreezeError> {
         let control = self.control(process.pid, cgroups).ok_or(FreezeError::NoCgroup)?;
         let mut frozen = read(folder);
         if frozen.insert(control.clone()) {
@@ -70,7 +70,12 @@ impl Freezer {
         crash::point("watchdog.freezing");
         write(&control, true)?;
         crash::point("watchdog.frozen");
-        Ok(())
+        Ok(control)
+    }
+
+    /// Lets go on what these files froze.
+    pub(super) fn thaw_these(controls: &BTreeSet<PathBuf>) -> Result<(), FreezeError> {
+        controls.iter().try_for_each(|control| thaw_one(control))
     }
 
     /// Lets all go on that was frozen of a share.
@@ -79,11 +84,7 @@ impl Freezer {
         while let Some(control) = frozen.first().cloned() {
             // A line is the agent's own; it is looked at all the same before anything is written there.
             if control.starts_with(&self.hierarchies) {
-                match write(&control, false) {
-                    // The container is gone.
-                    Err(FreezeError::Io { source, .. }) if is_gone(&source) => {}
-                    written => written?,
-                }
+                thaw_one(&control)?;
             }
             crash::point("watchdog.thawed");
             frozen.remove(&control);
@@ -184,6 +185,14 @@ fn write(control: &Path, is_frozen: bool) -> Result<(), FreezeError> {
         (false, false) => "THAWED",
     };
     fs::write(control, word).map_err(|source| FreezeError::Io { path: control.to_owned(), source })
+}
+
+fn thaw_one(control: &Path) -> Result<(), FreezeError> {
+    match write(control, false) {
+        // The container is gone.
+        Err(FreezeError::Io { source, .. }) if is_gone(&source) => Ok(()),
+        written => written,
+    }
 }
 
 fn is_gone(error: &io::Error) -> bool {

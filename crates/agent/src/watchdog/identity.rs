@@ -3,33 +3,42 @@
 //! | it is of a share that | how it is known |
 //! |---|---|
 //! | it told on the share's socket | the kernel says who connected |
-//! | is mounted in its container | its `mountinfo`: the mount, of the very file system and folder of the share |
+//! | is mounted in its container | its `mountinfo`: a mount of the very file system and folder of the share |
 //! | another process of its cgroup is of | what was learned of that one |
+//! | its pod has a claim to | the pod's UID in its cgroup, and the claim's object; see [`super::consumers`] |
 //!
-//! The last one finds a process that took the mount away. A mount alone would not do: a container that may
-//! mount can put anything at the path of another one's share. A cgroup that the agent itself is in, or that is
-//! the root, tells nothing.
+//! Where a mount lies says nothing: root in a container moves its mounts, takes them away, or changes its root
+//! so that it sees none. The last row finds whoever did, and never spoke. It counts only where nothing else is
+//! known, for a pod may have another share of the GPU in another container. A cgroup that the agent itself is
+//! in, or that is the root, tells nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use octavo_guard_abi::{SHARES, STATE_FILE};
+use octavo_guard_abi::STATE_FILE;
 
+use super::consumers::{Consumers, Use};
 use super::decision::Process;
 use super::heard::Heard;
 use super::proc::{Cgroups, Inside, Mount, Proc};
+use crate::node::ClaimRef;
 
 /// Cgroups that are remembered: more than a node has containers with shares.
 const MOST_CGROUPS: usize = 4096;
+/// Name of the folder in which the folders of shares lie.
+const FOLDER: &str = "shares";
 
 /// A share for which processes are looked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate<'a> {
     /// Name of its folder.
     pub(super) name: &'a str,
+    /// Its claim.
+    pub(super) claim: &'a ClaimRef,
     /// Its folder.
     pub(super) folder: &'a Path,
     /// UUID of its GPU.
@@ -43,8 +52,10 @@ pub(super) struct Candidate<'a> {
 pub(super) struct Owned {
     /// The process.
     pub(super) process: Process,
-    /// Name of the share's folder; `None` where it is nobody's.
-    pub(super) share: Option<String>,
+    /// Names of the folders of its shares of the GPU, mostly one; none where it is nobody's.
+    pub(super) shares: Vec<String>,
+    /// Whether it is being found out if it is of any share.
+    pub(super) is_asked: bool,
     /// As its own pid namespace knows it.
     pub(super) inside: Option<Inside>,
 }
@@ -53,6 +64,7 @@ pub(super) struct Owned {
 #[derive(Debug)]
 pub(super) struct Identities {
     proc: Proc,
+    consumers: Arc<Consumers>,
     own: Cgroups,
     known: BTreeMap<u32, Known>,
     /// Names of shares by cgroup.
@@ -64,14 +76,15 @@ struct Known {
     start_time: u64,
     mounts: Vec<Mount>,
     cgroups: Cgroups,
+    pod: Option<String>,
     inside: Option<Inside>,
 }
 
 impl Identities {
     /// Nothing is known yet.
-    pub(super) fn new(proc: Proc) -> Self {
+    pub(super) fn new(proc: Proc, consumers: Arc<Consumers>) -> Self {
         let own = proc.cgroups("self").unwrap_or_default();
-        Self { proc, own, known: BTreeMap::new(), by_cgroup: BTreeMap::new() }
+        Self { proc, consumers, own, known: BTreeMap::new(), by_cgroup: BTreeMap::new() }
     }
 
     /// Whose a process is on a GPU, among all shares of the node; fails where the process is gone, or is not
@@ -80,7 +93,7 @@ impl Identities {
         &mut self,
         pid: u32,
         gpu: &str,
-        shares: &[Candidate<'_>],
+        candidates: &[Candidate<'_>],
     ) -> io::Result<Owned> {
         let start_time = self.proc.stat(pid)?.start_time;
         let process = Process { pid, start_time };
@@ -88,9 +101,10 @@ impl Identities {
             self.known.insert(pid, self.learn(process));
         }
         let Some(known) = self.known.get(&pid) else { return Err(io::ErrorKind::NotFound.into()) };
-        let told = shares.iter().filter(|share| share.heard.is_connected(process));
+        let told = candidates.iter().filter(|share| share.heard.is_connected(process));
         let told: Vec<_> = told.map(|share| share.name).collect();
-        let mounted = shares.iter().filter(|share| known.mounts.iter().any(|m| is_of(m, share)));
+        let mounted =
+            candidates.iter().filter(|share| known.mounts.iter().any(|m| is_of(m, share)));
         let mounted: Vec<_> = mounted.map(|share| share.name).collect();
         let keys: Vec<_> = self.keys(&known.cgroups).collect();
         for key in &keys {
@@ -104,9 +118,21 @@ impl Identities {
         }
         let inherited = keys.iter().filter_map(|key| self.by_cgroup.get(key)).flatten();
         let names = told.iter().chain(&mounted).copied().chain(inherited.map(String::as_str));
-        let on_gpu = |name: &&str| shares.iter().any(|s| s.name == *name && s.gpu == gpu);
-        let share = names.into_iter().find(on_gpu).map(str::to_owned);
-        Ok(Owned { process, share, inside: known.inside })
+        let on_gpu = |name: &&str| shares_on(gpu, candidates).any(|share| share.name == *name);
+        let names: BTreeSet<_> = names.filter(on_gpu).map(str::to_owned).collect();
+        let (mut shares, mut is_asked) = (names.into_iter().collect::<Vec<_>>(), false);
+        if shares.is_empty()
+            && let Some(pod) = &known.pod
+        {
+            for share in shares_on(gpu, candidates) {
+                match self.consumers.are(share.claim, pod) {
+                    Use::Yes => shares.push(share.name.to_owned()),
+                    Use::Asked => is_asked = true,
+                    Use::No => {}
+                }
+            }
+        }
+        Ok(Owned { process, shares, is_asked, inside: known.inside })
     }
 
     /// The cgroups of a process that was looked at.
@@ -136,12 +162,13 @@ impl Identities {
 
     fn learn(&self, process: Process) -> Known {
         let Process { pid, start_time } = process;
-        let mounts = self.proc.mounts(pid, SHARES).unwrap_or_else(|error| {
+        let mounts = self.proc.mounts(pid, FOLDER).unwrap_or_else(|error| {
             tracing::debug!(pid, %error, "the mounts of a process cannot be read");
             Vec::new()
         });
         let cgroups = self.proc.cgroups(&pid.to_string()).unwrap_or_default();
-        Known { start_time, mounts, cgroups, inside: self.proc.inside(pid) }
+        let pod = cgroups.pod();
+        Known { start_time, mounts, cgroups, pod, inside: self.proc.inside(pid) }
     }
 
     /// Cgroups that tell one container from others.
@@ -153,22 +180,25 @@ impl Identities {
     }
 }
 
+/// The shares of a GPU.
+fn shares_on<'a>(
+    gpu: &str,
+    candidates: &'a [Candidate<'a>],
+) -> impl Iterator<Item = &'a Candidate<'a>> {
+    candidates.iter().filter(move |share| share.gpu == gpu)
+}
+
 /// Whether a mount is of a share's folder, or of its state file.
 fn is_of(mount: &Mount, share: &Candidate<'_>) -> bool {
-    let at = format!("{SHARES}/{}", share.name);
-    let below = match mount.point.strip_prefix(&at) {
-        Some("") => "",
-        Some(rest) if rest.strip_prefix('/') == Some(STATE_FILE) => STATE_FILE,
-        _ => return false,
-    };
-    let Ok(folder) = fs::metadata(share.folder) else { return false };
-    let device = (rustix::fs::major(folder.dev()), rustix::fs::minor(folder.dev()));
     // The root is the path in the file system, of which the folder's path may be a part only.
     let source = Path::new(&mount.root);
-    let source = if below.is_empty() { Some(source) } else { source.parent() };
-    let is_folder =
-        source.is_some_and(|source| source.ends_with(Path::new("shares").join(share.name)));
-    device == mount.device && is_folder
+    let own = Path::new(FOLDER).join(share.name);
+    if !source.ends_with(&own) && !source.ends_with(own.join(STATE_FILE)) {
+        return false;
+    }
+    let Ok(folder) = fs::metadata(share.folder) else { return false };
+    let device = (rustix::fs::major(folder.dev()), rustix::fs::minor(folder.dev()));
+    device == mount.device
 }
 
 #[cfg(test)]

@@ -10,12 +10,14 @@ use octavo_gpu::GpuProcess;
 use tokio::sync::Semaphore;
 
 use super::act::Doer;
+use super::consumers::Consumers;
 use super::decision::Process;
 use super::files::Copy;
 use super::freezer::Freezer;
 use super::identity::{Candidate, Identities};
 use super::proc::Proc;
 use super::share::{Found, Watched};
+use super::split::Split;
 use super::tell::Tell;
 use super::truth::Lists;
 use super::words::unknown;
@@ -37,6 +39,7 @@ pub(super) struct Judge {
     room: Arc<Semaphore>,
     metrics: Arc<Metrics>,
     tell: Arc<dyn Tell>,
+    consumers: Arc<Consumers>,
     /// Shares by the names of their folders.
     shares: BTreeMap<String, Watched>,
     /// Processes of no share, by GPU, that people were told of.
@@ -55,8 +58,9 @@ impl Judge {
         cgroup_root: &Path,
         metrics: Arc<Metrics>,
         tell: Arc<dyn Tell>,
+        consumers: Arc<Consumers>,
     ) -> Self {
-        let identities = Identities::new(proc.clone());
+        let identities = Identities::new(proc.clone(), Arc::clone(&consumers));
         let freezer = Freezer::new(cgroup_root, identities.own().clone());
         Self {
             node: node.to_owned(),
@@ -67,6 +71,7 @@ impl Judge {
             room: Arc::new(Semaphore::new(room())),
             metrics,
             tell,
+            consumers,
             shares: BTreeMap::new(),
             foreign: BTreeMap::new(),
             has_seen: false,
@@ -106,6 +111,7 @@ impl Judge {
         let names = names.iter().map(String::as_str).collect();
         let pids = self.identities.pids();
         self.identities.keep(&pids, &names);
+        self.consumers.keep(&shares.iter().map(|share| share.claim.uid.as_str()).collect());
     }
 
     /// UUIDs of the GPUs that are to be looked at.
@@ -158,13 +164,14 @@ impl Judge {
             .iter()
             .map(|(name, watched)| Candidate {
                 name,
+                claim: &watched.share.claim,
                 folder: &watched.share.folder,
                 gpu: &watched.share.gpu_uuid,
                 heard: &watched.heard,
             })
             .collect();
         let mut found: BTreeMap<String, Vec<Found>> = BTreeMap::new();
-        let (mut foreign, mut unseen) = (BTreeSet::new(), 0);
+        let (mut foreign, mut of_many, mut unseen) = (BTreeSet::new(), Vec::new(), 0);
         for listed in list {
             let Ok(owned) = self.identities.of(listed.pid, gpu, &candidates) else {
                 unseen += 1;
@@ -179,15 +186,20 @@ impl Judge {
                      the guard alone, and what goes round it is not seen"
                 );
             }
-            match &owned.share {
-                Some(share) => {
+            match owned.shares.as_slice() {
+                [] if owned.is_asked => {}
+                [] => {
+                    foreign.insert(owned.process);
+                }
+                [share] => {
                     let found = found.entry(share.clone()).or_default();
                     found.push(Found { owned, driver_bytes: listed.used_bytes });
                 }
-                None => {
-                    foreign.insert(owned.process);
-                }
+                _ => of_many.push(Found { owned, driver_bytes: listed.used_bytes }),
             }
+        }
+        if !of_many.is_empty() {
+            self.split(of_many, &mut found);
         }
         if unseen > 0 && !self.has_seen {
             // Once: then it is seen, or there is nothing that more words would change.
@@ -200,6 +212,25 @@ impl Judge {
         }
         self.tell_foreign(gpu, foreign);
         found
+    }
+
+    /// Gives what processes with several shares of a GPU have to each of these, by what their ledgers say.
+    fn split(&mut self, of_many: Vec<Found>, found: &mut BTreeMap<String, Vec<Found>>) {
+        let mut split = Split::default();
+        for process in &of_many {
+            for name in &process.owned.shares {
+                if let Some(watched) = self.shares.get(name) {
+                    split.add(name, watched.share.memory_bytes, || {
+                        watched.look_at_slots(&mut self.copy)
+                    });
+                }
+            }
+        }
+        for process in of_many {
+            for (name, part) in split.parts(&process) {
+                found.entry(name).or_default().push(part);
+            }
+        }
     }
 
     fn tell_foreign(&mut self, gpu: &str, foreign: BTreeSet<Process>) {
@@ -235,18 +266,18 @@ impl Judge {
                 tell: &*self.tell,
                 metrics: &self.metrics,
             };
-            for action in seen.actions {
-                doer.act(watched, action);
-            }
+            doer.act_all(watched, seen.actions);
         }
     }
 
     /// Ends the watch over a share: what is frozen goes on, for its containers are ended by others.
     fn leave(&mut self, name: &str) {
         let Some(watched) = self.shares.remove(name) else { return };
-        if Freezer::has_frozen(&watched.share.folder)
-            && let Err(error) = self.freezer.thaw(&watched.share.folder)
-        {
+        let is_known = Freezer::has_frozen(&watched.share.folder);
+        let thawed = if is_known { self.freezer.thaw(&watched.share.folder) } else { Ok(()) };
+        // The folder may be gone already, and with it what was written there of a look that came between.
+        let thawed = thawed.and(Freezer::thaw_these(&watched.frozen));
+        if let Err(error) = thawed {
             tracing::warn!(node = %self.node, share = name, %error, "a share that is given back stays frozen");
         }
         self.metrics.wall.remove(&watched.labels);

@@ -40,8 +40,18 @@ pub(super) struct Mount {
     pub(super) device: (u32, u32),
     /// What of the file system is mounted.
     pub(super) root: String,
-    /// Where.
-    pub(super) point: String,
+}
+
+impl Cgroups {
+    /// UID of the pod that the process is of, as the kubelet writes it in the names of cgroups:
+    /// `pod<uid>` where it makes them itself, `...-pod<uid>.slice` with underscores by systemd. The outermost
+    /// counts, for a container may make cgroups of any name within its own.
+    pub(super) fn pod(&self) -> Option<String> {
+        [&self.unified, &self.freezer].into_iter().flatten().find_map(|path| {
+            let path = path.split('/').skip_while(|part| matches!(*part, "" | ".."));
+            path.map(pod_of).find(Option::is_some).flatten()
+        })
+    }
 }
 
 /// A process as its own pid namespace knows it.
@@ -85,11 +95,12 @@ impl Proc {
         Ok(cgroups_of(&self.read(&format!("{pid}/cgroup"))?))
     }
 
-    /// The mounts of a process below a path that it sees.
-    pub(super) fn mounts(&self, pid: u32, below: &str) -> io::Result<Vec<Mount>> {
+    /// The mounts of a process of which the file system's part has a folder of this name in its path.
+    pub(super) fn mounts(&self, pid: u32, folder: &str) -> io::Result<Vec<Mount>> {
         let text = self.read(&format!("{pid}/mountinfo"))?;
         let mounts = text.lines().filter_map(mount_of);
-        Ok(mounts.filter(|mount| mount.point.starts_with(below)).collect())
+        let has = |mount: &Mount| mount.root.split('/').any(|part| part == folder);
+        Ok(mounts.filter(has).collect())
     }
 
     /// A process as its own pid namespace knows it.
@@ -142,8 +153,20 @@ fn mount_of(line: &str) -> Option<Mount> {
     let mut fields = line.split(' ');
     let (major, minor) = fields.nth(2)?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
-    let (root, point) = (fields.next()?.to_owned(), fields.next()?.to_owned());
-    Some(Mount { device, root, point })
+    Some(Mount { device, root: fields.next()?.to_owned() })
+}
+
+/// The pod's UID in the name of a cgroup.
+fn pod_of(name: &str) -> Option<String> {
+    let uid = match name.strip_suffix(".slice") {
+        Some(slice) => slice.rsplit_once("pod").filter(|(before, _)| before.ends_with('-'))?.1,
+        None => name.strip_prefix("pod")?,
+    };
+    let uid = uid.replace('_', "-");
+    let groups: Vec<_> = uid.split('-').map(str::len).collect();
+    let is_uid = matches!(groups.as_slice(), [8, 4, 4, 4, 12] | [32]);
+    let is_hex = uid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    (is_uid && is_hex).then_some(uid)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! One share that is watched: its files, its socket, and what is remembered of it from look to look.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +55,8 @@ pub(super) struct Watched {
     failures: u32,
     names: BTreeMap<String, bool>,
     names_told: Option<Duration>,
+    /// What froze its containers, and has not let them go on.
+    pub(super) frozen: BTreeSet<PathBuf>,
     peak: u64,
     /// Bytes in the slots before the driver was asked.
     before: u64,
@@ -118,6 +120,7 @@ impl Watched {
             gone_looks: 0,
             names: BTreeMap::new(),
             names_told: None,
+            frozen: BTreeSet::new(),
             peak: 0,
             before: 0,
             untracked: VecDeque::new(),
@@ -155,9 +158,13 @@ impl Watched {
 
     /// Looks at the slots before the driver is asked: what was freed meanwhile was there when it counted.
     pub(super) fn look_ahead(&mut self, copy: &mut Copy) {
+        self.before = files::bytes(&self.look_at_slots(copy));
+    }
+
+    /// The share's slots as they are now; none where they cannot be read.
+    pub(super) fn look_at_slots(&self, copy: &mut Copy) -> Vec<SlotCopy> {
         let state = self.open.as_ref().and_then(|open| open.state.as_ref());
-        let slots = state.map(|state| state.slots(copy));
-        self.before = slots.and_then(Result::ok).map_or(0, |slots| files::bytes(&slots));
+        state.and_then(|state| state.slots(copy).ok()).unwrap_or_default()
     }
 
     /// Looks at the share with the processes that it has on its GPU; `None` where the driver told nothing.
@@ -209,6 +216,12 @@ impl Watched {
         crate::crash::point("watchdog.told-guards");
         if let Err(error) = written {
             self.complain("its limits cannot be written", &error);
+        }
+        // Only now: an agent that was killed before would have left no trace of it.
+        if let Some(state) = self.open.as_ref().and_then(|open| open.state.as_ref())
+            && let Err(error) = state.cut_back()
+        {
+            self.complain("its ledger cannot be cut back to its size", &error);
         }
         self.peak = self.peak.max(used).max(driver);
         let processes = sample.processes.map_or(0, |processes| processes.len() as u64);
@@ -344,7 +357,7 @@ fn uses(found: &[Found], slots: &[SlotCopy]) -> Vec<ProcessUse> {
 }
 
 /// Whether a slot is a process's, as the slot says.
-fn is_of(slot: &SlotCopy, process: Process, inside: Option<Inside>) -> bool {
+pub(super) fn is_of(slot: &SlotCopy, process: Process, inside: Option<Inside>) -> bool {
     inside.is_some_and(|inside| {
         let is_namespace = inside.namespace.is_none_or(|known| known == slot.pid_namespace);
         slot.pid == inside.pid && slot.start_time == process.start_time && is_namespace

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::{Api, Client};
+use kube::Client;
 use octavo_kube_io::events::{self, Events, Tone};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::consumers::reserved_for;
 use crate::claims::{Claims, LiveShare, ShareNews};
 use crate::node::ClaimRef;
 
@@ -142,18 +142,9 @@ impl Worker {
 
     /// The pods for which a claim is reserved.
     async fn pods(&self, claim: &ClaimRef) -> Vec<ObjectReference> {
-        let api = Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
-        let object = match api.get_opt(&claim.name).await {
-            Ok(object) => object,
-            Err(error) => {
-                tracing::debug!(%claim, %error, "cannot read which pods use a claim");
-                None
-            }
-        };
-        let object = object.filter(|object| object.metadata.uid.as_ref() == Some(&claim.uid));
-        let status = object.and_then(|object| object.status).unwrap_or_default();
-        let reserved = status.reserved_for.unwrap_or_default().into_iter();
-        let pods = reserved.filter(|consumer| consumer.resource == "pods").take(MOST_PODS);
+        let reserved = reserved_for(&self.client, claim).await.unwrap_or_default();
+        let pods =
+            reserved.into_iter().filter(|consumer| consumer.resource == "pods").take(MOST_PODS);
         let pods = pods.map(|consumer| ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),

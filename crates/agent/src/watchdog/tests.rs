@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
+use super::consumers::Consumers;
 use super::{Parts, Tell, Watch};
 use crate::claims::{LiveShare, ShareNews};
 use crate::metrics::Metrics;
@@ -91,6 +92,7 @@ impl Stage {
             snapshots: seen,
             metrics: Arc::new(Metrics::new(&mut Registry::default())),
             tell: Arc::new(Silent),
+            consumers: Arc::new(Consumers::new().0),
             tasks: TaskTracker::new(),
         };
         let task = tokio::spawn(Watch::new(parts).run());

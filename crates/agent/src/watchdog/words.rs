@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use octavo_guard_abi::state::Damage;
+
 use super::decision::{Harm, News, Response};
 use crate::claims::{LiveShare, ShareNews};
 
@@ -9,8 +11,17 @@ use crate::claims::{LiveShare, ShareNews};
 pub(super) fn words(news: &News, share: &LiveShare) -> String {
     let of = format!("share {} of {}", share.share_id, share.device);
     match news {
-        News::Overflow { driver_bytes, response } => {
+        News::Overflow { driver_bytes, response, has_failed } => {
             let done = match response {
+                Response::Frozen if *has_failed => {
+                    "its containers could not all be frozen, and its launches and allocations wait until it has \
+                     less; the log of the node's agent says why. Delete the pod to end it"
+                }
+                Response::Killed if *has_failed => {
+                    "processes with memory that Octavo did not admit could not all be killed, and launches and \
+                     allocations wait until there is less; the log of the node's agent says why. Delete the pod \
+                     to end it"
+                }
                 Response::Reported => "its policy is to report it and to do nothing",
                 Response::Held => "its launches and allocations wait until it has less",
                 Response::Frozen => {
@@ -29,6 +40,9 @@ pub(super) fn words(news: &News, share: &LiveShare) -> String {
         News::Tampered(harm) => {
             let harm = match harm {
                 Harm::Gone => "is gone".to_owned(),
+                Harm::Damaged(Damage::Size) => {
+                    "was made shorter or longer, and is cut back to its size".to_owned()
+                }
                 Harm::Damaged(damage) => format!("was changed ({damage:?})"),
                 Harm::Reported(value) => {
                     format!("was changed, as one of its own guards says (code {value})")

@@ -42,6 +42,12 @@ mkdir -p /run/octavo/real /run/octavo/guard /run/octavo/shares
 mount --bind \"$1\" /run/octavo/real
 mount --bind \"$2\" /run/octavo/guard
 mount --bind \"$3\" /run/octavo/shares
+for share in /run/octavo/shares/*; do
+  [ -d \"$share\" ] || continue
+  mount --bind \"$share\" \"$share\"
+  mount -o remount,bind,ro \"$share\"
+  mount --bind \"$3/${share##*/}/state\" \"$share/state\"
+done
 exec \"$4\"";
 
 /// The folder and what it is made of.

@@ -146,6 +146,35 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
+    /// The device comes second.
+    fn cuMulticastBindMem_v2(
+        handle: Handle,
+        ordinal: c_int,
+        _offset: u64,
+        memory: Handle,
+        _memory_offset: u64,
+        _size: u64,
+        _flags: c_ulonglong,
+    ) {
+        device(ordinal)?;
+        vmm::prop(memory)?;
+        vmm::check_multicast(handle)
+    }
+
+    /// The device comes second.
+    fn cuMulticastBindAddr_v2(
+        handle: Handle,
+        ordinal: c_int,
+        _offset: u64,
+        address: u64,
+        _size: u64,
+        _flags: c_ulonglong,
+    ) {
+        device(ordinal)?;
+        vmm::access(address)?;
+        vmm::check_multicast(handle)
+    }
+
     fn cuMulticastUnbind(handle: Handle, ordinal: c_int, _offset: u64, _size: u64) {
         device(ordinal)?;
         vmm::check_multicast(handle)

@@ -38,6 +38,7 @@ fn a_new_way_to_allocate_or_launch_is_suspicious() {
         "cuMemPoolCreate_v2",
         "cuCtxCreate_v5",
         "cuDeviceBufferCreate",
+        "cuMulticastBindMem_v3",
     ] {
         assert!(is_suspicious(name.as_bytes()), "{name}");
     }
@@ -74,6 +75,8 @@ fn what_neither_allocates_nor_launches_is_not_suspicious() {
         "cuInit",
         "cuMemFree_v2",
         "cuMemGetInfo_v2",
+        "cuMulticastCreate",
+        "cuMulticastUnbind",
         "cuStreamCreate",
         "cuEventCreate",
         "cuGraphCreate",

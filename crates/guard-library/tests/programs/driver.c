@@ -46,8 +46,14 @@ static void end(struct context *context) {
     if (current == context) current = NULL;
 }
 
+// What another thread does, as it were, just before the next context is joined.
+void (*before_retain)(void);
+
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     if (!initialized) return 3;
+    void (*call)(void) = before_retain;
+    before_retain = NULL;
+    if (call) call();
     primary_references[device]++;
     primaries[device].device = device;
     *context = &primaries[device];
@@ -120,6 +126,9 @@ int cuGraphLaunch(void *graph, void *stream) { (void)graph; (void)stream; launch
 long cuMemNovelAlloc(long a, long b, long c, long d, long e, long f, long g) { return a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * f + 1000000 * g; }
 int cuLaunchNovelKernel(double a, double b) { return (int)(a * 100 + b); }
 
+// What cuMemAlloc means to programs of a CUDA that no guard knows, with other arguments.
+int cuMemAlloc_v3(int device, uint64_t *pointer, size_t bytes) { (void)device; return cuMemAlloc_v2(pointer, bytes); }
+
 // Not exported; a program gets it by name only, at another address than the hooked one.
 static int own_cuMemAlloc(uint64_t *pointer, size_t bytes) { return cuMemAlloc_v2(pointer, bytes) + (bytes == 1); }
 
@@ -127,6 +136,7 @@ int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t
 int cuGetProcAddress(const char *name, void **function, int version, uint64_t flags) {
     static const struct { const char *name; void *plain; void *per_thread; int since; } table[] = {
         {"cuInit", cuInit, 0, 2000}, {"cuDeviceGet", cuDeviceGet, 0, 2000},
+        {"cuMemAlloc", cuMemAlloc_v3, 0, 14000},
         {"cuMemAlloc", cuMemAlloc_v2, 0, 3020}, {"cuMemFree", cuMemFree_v2, 0, 3020},
         {"cuMemGetInfo", cuMemGetInfo_v2, 0, 3020},
         {"cuLaunchKernel", cuLaunchKernel, cuLaunchKernel_ptsz, 4000},

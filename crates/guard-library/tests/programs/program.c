@@ -106,6 +106,8 @@ static void *get(const char *name) {
 
 #define CALL(name, ...) ((int (*)())get(name))(__VA_ARGS__)
 
+static void leave(void) { CALL("cuDevicePrimaryCtxRelease_v2", 0); }
+
 static uint64_t pointers[1 << 16];
 static int pointer_count;
 static void *contexts[64];
@@ -203,6 +205,19 @@ static int answer(char *line) {
             if (dlsym(library, versioned) == function) is = strdup(versioned);
         }
         printf("%d %u %s\n", status, found, is);
+    } else if (!strcmp(word, "rejoin")) {
+        // rejoin: joins the context of GPU 0, which ends after the guard was asked and before the driver is.
+        void *context;
+        *(void (**)(void))dlsym(library, "before_retain") = leave;
+        printf("%d\n", CALL("cuDevicePrimaryCtxRetain", &context, 0));
+    } else if (!strcmp(word, "constructor")) {
+        // constructor <library>: loads one that calls cuInit while it is loaded, and on another thread.
+        char path[4096] = "", address[32];
+        sscanf(line, "%*s %4095s", path);
+        snprintf(address, sizeof address, "%p", get("cuInit"));
+        setenv("CALL", address, 1);
+        setenv("CALLED", "nothing", 1);
+        puts(dlopen(path, RTLD_NOW) ? getenv("CALLED") : dlerror());
     } else if (!strcmp(word, "fork")) {
         // The child says one line for each command of the rest of this line, which are parted by ';'.
         fflush(stdout);

@@ -24,6 +24,8 @@ pub(crate) struct Built {
     pub(crate) linked: PathBuf,
     /// The library that prefers its own dependencies.
     pub(crate) plugin: PathBuf,
+    /// The library that uses the GPU while it is loaded.
+    pub(crate) constructor: PathBuf,
 }
 
 /// Builds them when they are first asked for.
@@ -47,6 +49,7 @@ fn build() -> Built {
             program: root.join("program"),
             linked: root.join("linked"),
             plugin: root.join("plugin.so"),
+            constructor: root.join("constructor.so"),
         };
         let real = root.join("octavo/real/libcuda.so.580.1");
         // Dependencies are named by their paths, as long as what is linked with has no name of its own.
@@ -75,6 +78,8 @@ fn build() -> Built {
         let bare = text(&built.bare.join("libcuda.so.1"));
         cc(&["-O1", "-DLINKED", &program, "-o", &text(&built.linked), &bare, "-ldl", "-lpthread"]);
         cc(&["-shared", "-fPIC", &source("plugin.c"), "-o", &text(&built.plugin), &bare]);
+        let constructor = source("constructor.c");
+        cc(&["-shared", "-fPIC", &constructor, "-o", &text(&built.constructor), "-lpthread"]);
         fs::copy(guard(), &built.guard).expect("copied");
         built
     }

@@ -41,6 +41,42 @@ fn a_share_without_its_limits_closes_the_container() {
 }
 
 #[test]
+fn a_process_that_is_closed_leaves_the_shares_that_are_whole() {
+    let container = Container::empty();
+    // In whatever order the folder lists them, some come before the damaged one.
+    for share in ["a", "b", "c", "d", "e", "f"] {
+        container.share(share, &terms(0, GIB));
+    }
+    let damaged = ["a", "f"].map(|share| container.folder(share).join("limits"));
+    for path in damaged {
+        let whole = fs::read(&path).expect("limits");
+        fs::write(&path, &whole[1..]).expect("written");
+        let mut program = container.start(Way::Proxy, "dlsym");
+        let id = u64::from(program.id());
+        for _ in 0..3 {
+            assert_eq!(program.say("init"), NO_DEVICE);
+        }
+        for share in ["a", "b", "c", "d", "e", "f"] {
+            assert!(container.slots(share).iter().all(|slot| slot.pid != id), "{share}");
+        }
+        fs::write(&path, &whole).expect("written");
+        assert_eq!(program.say("init"), "0");
+    }
+}
+
+#[test]
+fn a_context_counts_while_the_limits_cannot_be_read() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.start(Way::Proxy, "dlsym");
+    assert_eq!(program.say("init"), "0");
+    let path = container.folder("one").join("limits");
+    let file = fs::OpenOptions::new().write(true).open(path).expect("limits");
+    file.write_all_at(&[1], SEQUENCE_OFFSET as u64).expect("written");
+    assert_eq!(program.say("retain 0"), "0");
+    assert_eq!(container.used("one"), 256 << 20);
+}
+
+#[test]
 fn damaged_limits_close_the_container_until_they_are_mended() {
     let container = Container::of(8 * GIB);
     let path = container.folder("one").join("limits");

@@ -197,3 +197,15 @@ fn a_slot_says_whose_it_is() {
     assert_eq!(container.slots("one")[0].index, 0);
     assert_eq!(GENERATION, 7);
 }
+
+#[test]
+fn a_context_that_ends_while_it_is_joined_counts_as_the_one_that_begins() {
+    for way in [Way::Proxy, Way::Preload] {
+        let container = Container::of(8 * GIB);
+        let mut program = container.ready(way);
+        assert_eq!(program.say("rejoin"), "0");
+        assert_eq!(container.used("one"), 256 * MIB, "{way:?}");
+        assert_eq!(program.say("release 0"), "0");
+        assert_eq!(container.used("one"), 0, "{way:?}");
+    }
+}

@@ -123,6 +123,25 @@ fn an_address_that_is_no_exports_is_known_by_its_name() {
 }
 
 #[test]
+fn a_newer_version_of_a_hooked_function_is_no_hooks() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.ready(Way::Proxy);
+    assert_eq!(program.say("ask 13050 0 cuMemAlloc"), "0 0 octavo_hook_cuMemAlloc_v2");
+    assert_eq!(program.say("ask 14000 0 cuMemAlloc"), "0 0 other");
+    // The driver gives an address that it does not export, and nobody knows what it takes.
+    assert_eq!(program.say("ask 14000 0 cuMemAllocManaged"), "0 0 other");
+    assert_eq!(container.slots("one")[0].unknown, 2);
+
+    let container = Container::empty();
+    container.share("one", &Terms { flags: STRICT, ..terms(0, 8 * GIB) });
+    let mut program = container.ready(Way::Proxy);
+    assert_eq!(program.say("ask 14000 0 cuMemAlloc"), "500 1 null");
+    assert_eq!(program.say("ask 14000 0 cuMemAllocManaged"), "500 1 null");
+    assert_eq!(program.say("ask 13050 0 cuMemAlloc"), "0 0 octavo_hook_cuMemAlloc_v2");
+    assert_eq!(container.slots("one")[0].unknown, 2);
+}
+
+#[test]
 fn unknown_functions_are_counted_and_keep_their_arguments() {
     let container = Container::of(8 * GIB);
     let mut program = container.ready(Way::Proxy);
@@ -140,6 +159,16 @@ fn strict_shares_refuse_unknown_functions() {
     assert_eq!(program.say("ask 13000 0 cuMemNovelAlloc"), "500 1 null");
     assert_eq!(container.slots("one")[0].unknown, 3);
     assert_eq!(program.allocate(GIB), 0);
+}
+
+#[test]
+fn a_library_may_use_the_gpu_while_it_is_loaded() {
+    let container = Container::of(8 * GIB);
+    let mut program = container.start(Way::Proxy, "dlsym");
+    let library = built().constructor.display();
+    assert_eq!(program.say(&format!("constructor {library}")), "0");
+    assert_eq!(program.say("retain 0"), "0");
+    assert_eq!(program.allocate(9 * GIB), 2);
 }
 
 #[test]

@@ -42,6 +42,15 @@ pub(crate) struct Symbol {
     size: u64,
 }
 
+impl Symbol {
+    /// Whether it is a function, or an untyped label, which its library itself has.
+    fn is_exported_function(&self) -> bool {
+        let (kind, binding) = (self.info & 15, self.info >> 4);
+        // Those that are chosen at load time (10) have no address yet.
+        self.section != 0 && matches!(kind, 0 | 2) && matches!(binding, 1 | 2 | 10)
+    }
+}
+
 /// A library in memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Image {
@@ -197,6 +206,37 @@ impl Image {
         place.map(|place| (place, peek(place)))
     }
 
+    /// The name of the exported function at an address, if there is one.
+    pub(crate) fn name_at(&self, address: usize) -> Option<&'static [u8]> {
+        let value = address.wrapping_sub(self.base) as u64;
+        (1..self.symbol_count())
+            .map(|index| peek::<Symbol>(self.place(index)))
+            .find(|symbol| symbol.value == value && symbol.is_exported_function())
+            .map(|symbol| self.text(u64::from(symbol.name)))
+    }
+
+    /// How many symbols the table has, which only the hash tables tell.
+    fn symbol_count(&self) -> u32 {
+        if self.gnu_hash == 0 {
+            return if self.old_hash == 0 { 0 } else { peek(self.old_hash + size_of::<u32>()) };
+        }
+        let word = |index: u32| peek::<u32>(self.gnu_hash + index as usize * 4);
+        let (bucket_count, first, bloom_count) = (word(0), word(1), word(2));
+        let buckets = 4 + bloom_count * 2;
+        let chains = buckets + bucket_count;
+        let Some(mut last) = (0..bucket_count).map(|bucket| word(buckets + bucket)).max() else {
+            return 0;
+        };
+        if last < first {
+            return first;
+        }
+        // The last chain is the table's end.
+        while word(chains + (last - first)) & 1 == 0 {
+            last += 1;
+        }
+        last + 1
+    }
+
     fn place(&self, index: u32) -> usize {
         self.symbols + index as usize * size_of::<Symbol>()
     }
@@ -204,12 +244,7 @@ impl Image {
     /// Whether the symbol is a function of that name which the library itself has.
     fn is_function(&self, index: u32, name: &[u8]) -> bool {
         let symbol: Symbol = peek(self.place(index));
-        let (kind, binding) = (symbol.info & 15, symbol.info >> 4);
-        // Functions and untyped labels; those that are chosen at load time (10) have no address yet.
-        symbol.section != 0
-            && matches!(kind, 0 | 2)
-            && matches!(binding, 1 | 2 | 10)
-            && self.is_named(&symbol, name)
+        symbol.is_exported_function() && self.is_named(&symbol, name)
     }
 
     fn is_default(&self, index: u32) -> bool {

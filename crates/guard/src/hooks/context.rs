@@ -21,9 +21,7 @@ hooks! {
         process.liaison.start();
         let status = real::cuDevicePrimaryCtxRetain(context, device);
         if status.is_success() {
-            if let Some(handle) = context.read() {
-                process.know_primary(device, handle);
-            }
+            process.know_primary(device, context.read().unwrap_or(0));
             return status;
         }
         process.settle_primary(device, || status)

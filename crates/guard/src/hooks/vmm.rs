@@ -1,6 +1,6 @@
 //! Memory apart from addresses.
 
-use crate::cuda::{Location, Opaque, Pointer, Status};
+use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::ffi::{In, Out};
 use crate::physical::{self, Handle, Holder};
@@ -16,9 +16,6 @@ pub(crate) struct Prop {
 
 /// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
 const MANAGED: u32 = 2;
-
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
-const FILE_DESCRIPTOR: u32 = 1;
 
 /// A part of an array that memory is mapped to or taken from (`CUarrayMapInfo`).
 #[derive(Clone, Copy, Debug)]
@@ -91,18 +88,13 @@ hooks! {
 
     /// Makes memory known to other processes.
     fn cuMemExportToShareableHandle(shareable: Out<i32>, handle: Handle, kind: u32, flags: u64) -> Status {
-        let status = real::cuMemExportToShareableHandle(shareable, handle, kind, flags);
-        if status.is_success() && kind == FILE_DESCRIPTOR && let Some(descriptor) = shareable.read() {
-            physical::exported(handle, descriptor);
-        }
-        status
+        physical::export(handle, || real::cuMemExportToShareableHandle(shareable, handle, kind, flags))
     }
 
-    /// Memory of another process, which is counted there, or of this one again.
+    /// Memory of another process, which is counted there, or of this one again, which stays counted.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: Opaque, kind: u32) -> Status {
-        let descriptor = (kind == FILE_DESCRIPTOR).then_some(shareable as u64);
         let work = || made(handle, real::cuMemImportFromShareableHandle(handle, shareable, kind));
-        answer(physical::import(descriptor, work))
+        answer(physical::import(work))
     }
 
     /// An object through which the memory of several GPUs is written. It has none itself.
@@ -122,6 +114,22 @@ hooks! {
     /// Binds what is mapped at an address.
     fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
         let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
+        physical::bind_address(Holder::Multicast(object), address, work)
+    }
+
+    /// Binds a device's memory, since CUDA 13.1.
+    fn cuMulticastBindMem_v2(
+        object: Handle, device: Device, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
+    ) -> Status {
+        let work = || real::cuMulticastBindMem_v2(object, device, object_offset, memory, offset, bytes, flags);
+        physical::bind(Holder::Multicast(object), memory, work)
+    }
+
+    /// Binds what is mapped at an address for a device, since CUDA 13.1.
+    fn cuMulticastBindAddr_v2(
+        object: Handle, device: Device, object_offset: usize, address: Pointer, bytes: usize, flags: u64,
+    ) -> Status {
+        let work = || real::cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
         physical::bind_address(Holder::Multicast(object), address, work)
     }
 }

@@ -59,7 +59,11 @@ impl<M: FnOnce() -> Status> Request<M> {
             own.know(Some(device))?;
             own.settle();
         } else if let Err(Overgrown(advance)) = store.grown(advance, || pool.attribute(RESERVED)) {
-            real::cuMemFreeAsync(address, self.stream.handle);
+            if self.stream.is_per_thread {
+                real::cuMemFreeAsync_ptsz(address, self.stream.handle);
+            } else {
+                real::cuMemFreeAsync(address, self.stream.handle);
+            }
             self.stream.synchronize();
             pool.trim(store.counted());
             store.settle(advance, || pool.attribute(RESERVED));

@@ -5,7 +5,7 @@
 //! else with its first hooked call. A child that was made behind the C library's back and calls nothing holds
 //! its parent's slot until it ends, which errs on the side of the wall.
 
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use super::{ID, PLACE, Process};
 use crate::driver;
@@ -39,6 +39,19 @@ pub(crate) fn remember(place: usize, descriptor: i32, identity: Identity) {
     held.descriptor.store(descriptor + 1, Ordering::Release);
 }
 
+/// The process whose threads may be at the drivers, as far as is known.
+static DRIVERS_OF: AtomicU32 = AtomicU32::new(0);
+
+/// Called before a process begins: where a thread of the parent's was at a driver, it is not in this process.
+pub(super) fn leave_drivers() {
+    let id = task::process();
+    let before = DRIVERS_OF.swap(id, Ordering::Relaxed);
+    if before != 0 && before != id {
+        driver::CUDA.abandon();
+        driver::NVML.abandon();
+    }
+}
+
 /// Called when a process begins: puts away what its parent had.
 pub(super) fn rearm() {
     let id = task::process();
@@ -48,8 +61,6 @@ pub(super) fn rearm() {
 }
 
 fn close_inherited() {
-    driver::CUDA.abandon();
-    driver::NVML.abandon();
     for held in &HELD {
         let descriptor = held.descriptor.swap(0, Ordering::Acquire) - 1;
         if descriptor < 0 {
@@ -98,6 +109,7 @@ extern "C" fn in_child() {
         // Another handler has called a hook before: this process has begun already.
         return;
     }
+    leave_drivers();
     close_inherited();
     let place = PLACE.load(Ordering::Relaxed);
     if place.is_null() {

@@ -14,6 +14,10 @@ const fn version(name: &'static str, since: i32, ending: &'static str) -> Versio
     Version { name, since, ending }
 }
 
+/// The newest version of CUDA whose functions the table below was held against. What a name means to a newer
+/// one is not known here.
+pub(super) const NEWEST: i32 = 13050;
+
 /// The versions of hooked functions beyond the first; of a name, the older ones first.
 pub(super) const VERSIONS: &[Version] = &[
     version("cuGetProcAddress", 12000, "_v2"),
@@ -35,4 +39,6 @@ pub(super) const VERSIONS: &[Version] = &[
     version("cuIpcOpenMemHandle", 11000, "_v2"),
     version("cuGraphInstantiate", 11000, "_v2"),
     version("cuGraphExecUpdate", 12000, "_v2"),
+    version("cuMulticastBindMem", 13010, "_v2"),
+    version("cuMulticastBindAddr", 13010, "_v2"),
 ];

@@ -1,5 +1,6 @@
 //! One share: its files, and this process's slot.
 
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use octavo_guard_abi::ledger::{self, Book, Owners};
@@ -14,9 +15,12 @@ use crate::paths::Path;
 use crate::process;
 use crate::sync::Mutex;
 use crate::sys::file::{File, Identity, Mode};
-use crate::sys::{Errno, futex, memory, task};
+use crate::sys::{futex, task};
 
+mod mapped;
 mod who;
+
+use mapped::Mapped;
 
 /// A share that this process has a slot of.
 #[derive(Debug)]
@@ -42,6 +46,10 @@ pub(crate) struct Share {
     used: AtomicU64,
     /// The state file is not what it was.
     tampered: AtomicBool,
+    /// What a context is counted for, as the limits said when they could last be read.
+    context_bytes: AtomicU64,
+    /// When the slots of the dead were last emptied for somebody who only looks.
+    reaped: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -67,6 +75,14 @@ impl Owners for Locks<'_> {
 struct Files {
     limits: &'static Limits,
     state: &'static State,
+}
+
+impl Files {
+    /// Gives the mappings back. Nothing else may refer to them any more.
+    fn leave(self) {
+        drop(Mapped { place: NonNull::from(self.limits), bytes: limits::SIZE });
+        drop(Mapped { place: NonNull::from(self.state), bytes: state::SIZE });
+    }
 }
 
 impl Book for Files {
@@ -103,13 +119,9 @@ pub(super) fn code(damage: state::Damage) -> u64 {
     }
 }
 
-fn mapped<T>(file: &File, bytes: usize, writable: bool) -> Result<&'static T, Errno> {
-    let place = memory::shared(file, bytes, writable)?;
-    // JUSTIFICATION: files are shared by being mapped.
-    // SAFETY: the file is at least as long as a `T` of atomic words, is mapped at a page's beginning and is
-    // never unmapped. A file that is cut short later faults, in the container that cut it.
-    Ok(unsafe { place.cast::<T>().as_ref() })
-}
+/// How long the slots of the dead may count for somebody who only looks, in milliseconds. Looking for the dead
+/// asks the kernel about every slot; whoever does not fit looks at once.
+const REAP_PERIOD: u64 = 100;
 
 impl Share {
     /// Opens the share of a folder and takes a slot.
@@ -125,25 +137,33 @@ impl Share {
         if file.identity().map_err(system)?.0 != limits::SIZE as u64 {
             return Err(damaged(limits::Damage::Size));
         }
-        let limits: &Limits = mapped(&file, limits::SIZE, false).map_err(system)?;
-        let terms = limits.terms().map_err(damaged)?;
+        // Through a mount for writing a tenant could set its own limits.
+        if cfg!(not(feature = "test-paths")) && !file.is_read_only_mount().map_err(system)? {
+            return Err(Closed::Writable(socket));
+        }
+        let limits = Mapped::<Limits>::of(&file, limits::SIZE, false).map_err(system)?;
+        let terms = limits.get().terms().map_err(damaged)?;
 
         let file = File::open(state_path.text(), Mode::Write).map_err(system)?;
         let (size, identity) = file.identity().map_err(system)?;
         if size != state::SIZE as u64 {
             return Err(Closed::State(socket, state::Damage::Size));
         }
-        let state: &State = mapped(&file, state::SIZE, true).map_err(system)?;
+        let state = Mapped::<State>::of(&file, state::SIZE, true).map_err(system)?;
         // Locks are another open file's than the mapping: a mapping, which a child of a fork inherits and
         // nobody takes away, would keep them as long as it lives.
         let file = File::open(state_path.text(), Mode::Write).map_err(system)?.out_of_the_way();
         if file.identity().map_err(system)?.1 != identity {
             return Err(Closed::State(socket, state::Damage::Magic));
         }
-        state.check(terms.generation).map_err(|damage| Closed::State(socket, damage))?;
+        state.get().check(terms.generation).map_err(|damage| Closed::State(socket, damage))?;
 
-        let files = Files { limits, state };
-        let slot = ledger::enter(&files, &Locks(&file)).ok_or(Closed::Full(socket))?;
+        let files = Files { limits: limits.keep(), state: state.keep() };
+        let Some(slot) = ledger::enter(&files, &Locks(&file)) else {
+            files.leave();
+            return Err(Closed::Full(socket));
+        };
+        let Files { limits, state } = files;
         let share = Self {
             socket,
             state_path,
@@ -156,9 +176,20 @@ impl Share {
             slot: AtomicU64::new(slot as u64),
             used: AtomicU64::new(0),
             tampered: AtomicBool::new(false),
+            context_bytes: AtomicU64::new(terms.context_bytes),
+            reaped: AtomicU64::new(0),
         };
         share.introduce();
         Ok(share)
+    }
+
+    /// Leaves a share that was opened in vain: its process is in none of the container's.
+    pub(super) fn leave(self) {
+        // While the slot is still held: afterwards it is another's.
+        self.slot().pid.store(0, Ordering::Release);
+        let files = self.files();
+        drop(self);
+        files.leave();
     }
 
     /// Tells children of forks what to close.
@@ -224,9 +255,24 @@ impl Share {
         self.limits.memory_bytes()
     }
 
-    /// Bytes that all its processes have; those that are no more have none.
+    /// Bytes that a context is counted for. While the limits cannot be read it is what they said before.
+    pub(crate) fn context_bytes(&self) -> u64 {
+        match self.limits.terms() {
+            Ok(terms) => {
+                self.context_bytes.store(terms.context_bytes, Ordering::Relaxed);
+                terms.context_bytes
+            }
+            Err(_) => self.context_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Bytes that all its processes have; those that are no more have none after a moment.
     pub(crate) fn total(&self) -> u64 {
-        self.reap();
+        let now = task::coarse_milliseconds();
+        if now.wrapping_sub(self.reaped.load(Ordering::Relaxed)) >= REAP_PERIOD {
+            self.reaped.store(now, Ordering::Relaxed);
+            self.reap();
+        }
         ledger::total(&self.files())
     }
 

@@ -31,6 +31,7 @@ pub(super) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
 /// Numbers of the calls.
 pub(super) mod number {
     pub(in crate::sys) const FCNTL: usize = 25;
+    pub(in crate::sys) const FSTATFS: usize = 44;
     pub(in crate::sys) const OPENAT: usize = 56;
     pub(in crate::sys) const CLOSE: usize = 57;
     pub(in crate::sys) const GETDENTS64: usize = 61;

@@ -102,6 +102,17 @@ impl File {
         Ok((stat.size, Identity { device, inode: stat.inode }))
     }
 
+    /// Whether it was opened through a mount that nothing can be written through.
+    pub(crate) fn is_read_only_mount(&self) -> Result<bool, Errno> {
+        /// `ST_RDONLY`.
+        const READ_ONLY: u64 = 1;
+        /// Where `struct statfs` of 64-bit machines, of 15 words, has its flags.
+        const FLAGS: usize = 10;
+        let mut words = [0_u64; 15];
+        call(number::FSTATFS, [self.number(), words.as_mut_ptr() as usize, 0, 0, 0, 0])?;
+        Ok(words[FLAGS] & READ_ONLY != 0)
+    }
+
     /// Reads from where the file stands.
     pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         call(number::READ, [self.number(), bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0])
@@ -195,6 +206,31 @@ mod tests {
         let mut bytes = [0; 16384];
         let length = folder.list(&mut bytes).expect("entries");
         assert!(entries(&bytes[..length]).any(|name| name == b"stat"));
+    }
+
+    #[test]
+    fn a_mount_is_known_by_what_may_be_written_through_it() {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        let mut known = 0;
+        for line in mounts.lines() {
+            let point = line.split(' ').nth(4).expect("a mount point");
+            let name = std::ffi::CString::new(point).expect("no zero");
+            let Ok(file) = File::open(&name, Mode::Read) else { continue };
+            // What lies there now may be another mount than the line's.
+            let about = std::format!("/proc/self/fdinfo/{}", file.descriptor());
+            let about = std::fs::read_to_string(about).expect("an open file");
+            let id =
+                about.lines().find_map(|line| line.strip_prefix("mnt_id:\t")).expect("a mount");
+            let Some(mount) = mounts.lines().find(|line| line.split(' ').next() == Some(id)) else {
+                continue;
+            };
+            let is_so = |options: &str| options.split(',').any(|option| option == "ro");
+            let own = mount.split(' ').nth(5).expect("options");
+            let whole = mount.rsplit(' ').next().expect("options");
+            assert_eq!(file.is_read_only_mount(), Ok(is_so(own) || is_so(whole)), "{mount}");
+            known += 1;
+        }
+        assert!(known > 0);
     }
 
     #[test]

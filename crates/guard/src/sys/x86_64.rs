@@ -43,6 +43,7 @@ pub(super) mod number {
     pub(in crate::sys) const SENDTO: usize = 44;
     pub(in crate::sys) const RECVFROM: usize = 45;
     pub(in crate::sys) const FCNTL: usize = 72;
+    pub(in crate::sys) const FSTATFS: usize = 138;
     pub(in crate::sys) const FUTEX: usize = 202;
     pub(in crate::sys) const GETDENTS64: usize = 217;
     pub(in crate::sys) const CLOCK_GETTIME: usize = 228;

@@ -1,6 +1,6 @@
 //! Memory apart from addresses.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::container::{self, Other};
 use crate::cuda::{Cuda, FIRST_GPU, GIB, HOST, MIB, OUT_OF_MEMORY, ok};
@@ -189,8 +189,57 @@ fn a_process_that_imports_its_own_memory_has_it_once_and_as_long() {
     assert_eq!(cuda.release(again), 0);
     assert_eq!(cuda.create(2 * GIB, FIRST_GPU), Err(OUT_OF_MEMORY));
     assert_eq!(cuda.unmap(address, 2 * GIB), 0);
-    assert_eq!(cuda.both(), 0);
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+#[test]
+fn what_was_exported_stays_counted_under_whatever_descriptor() {
+    let cuda = inside!(4 * GIB);
+    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
+    let fd = unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) };
+    let other = fd.try_clone().unwrap();
+    drop(fd);
+    let again = cuda.import(other.as_raw_fd()).unwrap();
+    // Exporting once more holds no more.
+    drop(unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) });
+    assert_eq!(cuda.both(), 2 * GIB);
+    assert_eq!(cuda.release(handle), 0);
+    assert_eq!(cuda.both(), 2 * GIB);
+    assert_eq!(cuda.create(2 * GIB, FIRST_GPU), Err(OUT_OF_MEMORY));
+    assert_eq!(cuda.release(again), 0);
+    // Nobody tells that the last descriptor is gone.
+    drop(other);
+    assert_eq!(cuda.counted(), 2 * GIB);
+}
+
+#[test]
+fn what_was_exported_stays_counted_when_its_handle_is_anothers() {
+    let cuda = inside!(4 * GIB);
+    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
+    let fd = unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) };
+    assert_eq!(cuda.release(handle), 0);
+    // The driver's handles come again after this many.
+    let comes_again = (0..70_000).any(|_| {
+        let other = cuda.create(2 * MIB, FIRST_GPU).unwrap();
+        assert_eq!(cuda.release(other), 0);
+        other == handle
+    });
+    assert!(comes_again);
+    assert_eq!(cuda.counted(), 2 * GIB);
+    drop(fd);
+}
+
+#[test]
+fn what_cannot_be_exported_is_not_held() {
+    let cuda = inside!(4 * GIB);
+    let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
+    let mut fd = -1;
+    // A kind of handle that there is not.
+    let code = call!(cuda, cuMemExportToShareableHandle(
+        &raw mut fd => *mut i32, handle => u64, 2 => u32, 0 => u64));
+    assert_ne!(code, 0);
+    assert_eq!(cuda.release(handle), 0);
+    assert_eq!(cuda.both(), 0);
 }
 
 #[test]
@@ -251,6 +300,43 @@ fn a_multicast_object_counts_for_nothing_and_holds_what_is_bound_to_it() {
     assert_eq!(cuda.counted(), 2 * GIB);
     assert_eq!(cuda.release(object), 0);
     assert_eq!(cuda.counted(), 0);
+}
+
+#[test]
+fn binding_for_a_device_holds_likewise() {
+    let cuda = inside!(4 * GIB);
+    // By name and by version, as the runtime library asks for it.
+    let ask = |name: &str, version: i32| {
+        let (mut function, mut found) = (0_usize, 0_u32);
+        let code = call!(cuda, cuGetProcAddress_v2(
+            std::ffi::CString::new(name).unwrap().as_ptr() => *const std::ffi::c_char,
+            &raw mut function => *mut usize, version => i32, 0 => u64, &raw mut found => *mut u32));
+        ok(code, function).unwrap()
+    };
+    for (name, is_by_address) in [("cuMulticastBindMem", false), ("cuMulticastBindAddr", true)] {
+        assert_ne!(ask(name, 13000), ask(name, 13010));
+        let mut object = 0;
+        let prop = [2_u64, 2 * GIB, 0, 0];
+        let prop = prop.as_ptr();
+        let code = call!(cuda, cuMulticastCreate(&raw mut object => *mut u64, prop => *const u64));
+        assert_eq!(code, 0);
+        let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
+        let address = cuda.reserve(2 * GIB);
+        assert_eq!(cuda.map(address, 2 * GIB, handle), 0);
+        let code = if is_by_address {
+            call!(cuda, cuMulticastBindAddr_v2(
+                object => u64, 0 => i32, 0 => u64, address => u64, 2 * GIB => u64, 0 => u64))
+        } else {
+            call!(cuda, cuMulticastBindMem_v2(
+                object => u64, 0 => i32, 0 => u64, handle => u64, 0 => u64, 2 * GIB => u64, 0 => u64))
+        };
+        assert_eq!(code, 0, "{name}");
+        assert_eq!(cuda.release(handle), 0);
+        assert_eq!(cuda.unmap(address, 2 * GIB), 0);
+        assert_eq!(cuda.counted(), 2 * GIB);
+        assert_eq!(cuda.release(object), 0);
+        assert_eq!(cuda.counted(), 0);
+    }
 }
 
 #[test]

@@ -2,10 +2,12 @@
 
 use std::fs;
 
+use octavo_api::names::CONDITION_ENFORCED;
 use octavo_gpu::DriverError;
+use serde_json::json;
 
-use super::fixture::{Node, cut, known_mig};
-use crate::claims::{Claims, Cut, Fact};
+use super::fixture::{Node, cut, known_mig, share_id};
+use crate::claims::{Claims, Cut, Fact, ShareNews};
 use crate::node::ClaimRef;
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
@@ -118,6 +120,35 @@ async fn what_cannot_be_made_anew_leaves_the_claim_as_it_was() {
     claims.prepare(&claim).await.expect("prepares");
     claims.unprepare(&claim).await.expect("unprepares");
     assert_nothing(&node, &claims);
+}
+
+#[tokio::test]
+async fn who_hears_of_instances_that_are_gone_hears_also_what_was_found_of_shares() {
+    let node = Node::new();
+    let claims = node.start_mig().await;
+    let claim = node.allocate_with("a", &[SMALL, "gpu-2"], |claim| {
+        let share = &mut claim["status"]["allocation"]["devices"]["results"][1];
+        share["shareID"] = share_id("a", 1).into();
+        share["consumedCapacity"] = json!({"memory": "20Gi", "gpu.nvidia.com/compute": "0"});
+    });
+    claims.prepare(&claim).await.expect("prepares");
+    drop(claims);
+    node.driver.destroy_by_hand("GPU-0", 3);
+    let (claims, _) = node.open();
+    let fenced = ShareNews {
+        reason: "StateTampered",
+        message: "is fenced".to_owned(),
+        condition: Some((CONDITION_ENFORCED, false)),
+    };
+    claims.tell_of_share(&claim.uid, &share_id("a", 1), fenced.clone());
+    node.give_driver(&claims).await;
+    claims.set_cut(cut(&["GPU-0", "GPU-1"]));
+    claims.set_devices("580.95.05", known_mig()).await;
+    let facts = node.facts(&claim);
+    let [Fact::MigGone { .. }, Fact::Share { news, .. }] = facts.as_slice() else {
+        panic!("{facts:?}")
+    };
+    assert_eq!(news.iter().map(|(news, _)| news).collect::<Vec<_>>(), [&fenced]);
 }
 
 #[tokio::test]

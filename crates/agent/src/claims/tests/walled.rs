@@ -297,6 +297,22 @@ async fn a_share_of_a_version_before_the_wall_is_known_for_what_it_is() {
 }
 
 #[tokio::test]
+async fn what_is_frozen_of_a_share_goes_on_before_its_folder_goes() {
+    let node = Node::new();
+    let claims = start(&node, WallSetting::Off).await;
+    let claim = share(&node, "a");
+    claims.prepare(&claim).await.expect("prepares");
+    let control = node.path("sys/fs/cgroup/pods/a/cgroup.freeze");
+    fs::create_dir_all(control.parent().expect("has one")).expect("makes");
+    fs::write(&control, "1").expect("writes");
+    fs::write(folder(&node, &claim).join("frozen"), format!("{}\n", control.display()))
+        .expect("writes");
+    claims.unprepare(&claim).await.expect("unprepares");
+    assert_eq!(fs::read_to_string(&control).expect("reads"), "0");
+    assert!(!folder(&node, &claim).exists());
+}
+
+#[tokio::test]
 async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
     let node = Node::new();
     let claims = start(&node, WallSetting::Off).await;

@@ -15,6 +15,13 @@ pub(super) const LIBRARIES: [(&str, &str); 2] =
 /// Names below `/usr/local` and further down at which images keep a libcuda of a newer driver.
 const COMPAT: [&str; 3] = ["compat", "compat/lib", "compat/lib.real"];
 
+/// Folders beside those of the driver's files that a dynamic linker or a program searches by itself: older
+/// systems have libraries apart below `/lib`, and those that are built from source put them below `/usr/local`.
+const MORE_FOLDERS: [&str; 3] = ["/lib", "/usr/local/lib", "/usr/local/lib64"];
+
+/// Name of the folder with libraries for kinds of processors, which glibc searches before the one it lies in.
+const PROCESSORS: &str = "glibc-hwcaps";
+
 /// Paths of a container that have a library's name, links included.
 pub(super) fn find(
     root: &Rootfs,
@@ -24,9 +31,13 @@ pub(super) fn find(
 ) -> Vec<PathBuf> {
     let mut searched: BTreeSet<PathBuf> = folders.iter().cloned().collect();
     searched.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
+    searched.extend(MORE_FOLDERS.iter().map(PathBuf::from));
     searched.extend(cached(root, stem));
     searched.extend(named_in_environment(container));
     searched.extend(compat(root));
+    let for_processors: Vec<_> =
+        searched.iter().flat_map(|folder| for_processors(root, folder)).collect();
+    searched.extend(for_processors);
     let mut found = Vec::new();
     for folder in searched {
         // A folder that is not there has none.
@@ -52,11 +63,19 @@ fn cached(root: &Rootfs, stem: &str) -> Vec<PathBuf> {
     meant.filter_map(|library| Some(Path::new(&library.path).parent()?.to_owned())).collect()
 }
 
-/// Folders that the container's environment names for the dynamic linker.
+/// Folders below one that are for kinds of processors.
+fn for_processors(root: &Rootfs, folder: &Path) -> Vec<PathBuf> {
+    let folder = folder.join(PROCESSORS);
+    let entries = root.list(&folder).unwrap_or_default().into_iter();
+    entries.map(|entry| folder.join(entry.name)).collect()
+}
+
+/// Folders that the container's environment names for the dynamic linker. One that is relative or empty is
+/// taken from where the program runs, at first where the container begins.
 fn named_in_environment(container: &Container) -> Vec<PathBuf> {
     let paths = container.env.iter().filter_map(|text| text.strip_prefix("LD_LIBRARY_PATH="));
-    let folders = paths.flat_map(|paths| paths.split([':', ';'])).map(PathBuf::from);
-    folders.filter(|folder| folder.is_absolute()).collect()
+    let folders = paths.flat_map(|paths| paths.split([':', ';']));
+    folders.map(|folder| container.cwd.join(folder)).filter(|folder| folder.is_absolute()).collect()
 }
 
 /// Folders of CUDA's packages for compatibility.

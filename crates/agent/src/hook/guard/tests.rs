@@ -61,7 +61,8 @@ impl Made {
         let container = Container {
             root: at("rootfs"),
             pid: None,
-            env: vec!["PATH=/bin".to_owned(), "LD_LIBRARY_PATH=/opt/own:relative".to_owned()],
+            env: vec!["PATH=/bin".to_owned(), "LD_LIBRARY_PATH=/opt/own:relative::".to_owned()],
+            cwd: "/work".into(),
             hooks: vec![hook.map(str::to_owned).to_vec()],
         };
         let args = Args {
@@ -133,6 +134,17 @@ fn every_library_that_a_program_could_find_is_covered_once() {
         write(&made.at("/usr/local/cuda-12.4/compat/libcuda.so.550.1"), "image's cuda");
         write(&made.at("/opt/own/libcuda.so.1"), "image's other cuda");
         write(&made.at("/opt/own/libcuda.so.txt"), "covered, too");
+        let elsewhere = [
+            "/lib/libcuda.so.1",
+            "/usr/local/lib/libcuda.so.1",
+            "/usr/lib64/glibc-hwcaps/x86-64-v3/libcuda.so.1",
+            "/opt/own/glibc-hwcaps/x86-64-v2/libcuda.so",
+            "/work/relative/libcuda.so.1",
+            "/work/libcuda.so",
+        ];
+        for path in elsewhere {
+            write(&made.at(path), "image's cuda elsewhere");
+        }
         write(&made.at("/opt/own/libcudart.so.12"), "image's runtime");
         // Links of the image stay in the image.
         let outside = made.folder.path().join("outside");
@@ -145,7 +157,10 @@ fn every_library_that_a_program_could_find_is_covered_once() {
             "/usr/lib64/libcuda.so.580",
             "/usr/local/cuda-12.4/compat/libcuda.so.550.1",
             "/opt/own/libcuda.so.1",
-        ] {
+        ]
+        .into_iter()
+        .chain(elsewhere)
+        {
             assert_eq!(made.read(path), "proxy of cuda", "{path}");
             assert!(fs::write(made.at(path), "changed").is_err(), "{path} can be written to");
         }

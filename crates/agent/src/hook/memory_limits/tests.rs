@@ -43,6 +43,7 @@ impl Host {
         let container = Container {
             root: "/nowhere".into(),
             pid: Some(77),
+            cwd: "/".into(),
             env: Vec::new(),
             hooks: hooks.collect(),
         };

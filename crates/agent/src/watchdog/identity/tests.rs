@@ -1,10 +1,13 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Candidate, Identities};
+use super::{Candidate, Identities, Owned};
+use crate::node::ClaimRef;
+use crate::watchdog::consumers::{Consumers, Reader};
 use crate::watchdog::decision::Process;
 use crate::watchdog::heard::Heard;
 use crate::watchdog::proc::Proc;
@@ -12,12 +15,15 @@ use crate::watchdog::proc::Proc;
 /// A proc file system that a test writes, and shares.
 struct Stage {
     folder: TempDir,
-    shares: Vec<(String, PathBuf, String, Heard)>,
+    shares: Vec<(String, PathBuf, String, Heard, ClaimRef)>,
+    consumers: Arc<Consumers>,
+    reader: Reader,
 }
 
 impl Stage {
     fn new() -> Self {
-        let stage = Self { folder: tempfile::tempdir().unwrap(), shares: Vec::new() };
+        let (folder, (consumers, reader)) = (tempfile::tempdir().unwrap(), Consumers::new());
+        let stage = Self { folder, shares: Vec::new(), consumers: Arc::new(consumers), reader };
         stage.put("self/cgroup", "0::/agent.scope\n");
         stage
     }
@@ -31,7 +37,9 @@ impl Stage {
     fn share(&mut self, name: &str, gpu: &str) {
         let folder = self.folder.path().join("run/octavo/shares").join(name);
         fs::create_dir_all(&folder).unwrap();
-        self.shares.push((name.to_owned(), folder, gpu.to_owned(), Heard::default()));
+        let uid = name.to_owned();
+        let claim = ClaimRef { namespace: "team".to_owned(), name: name.to_owned(), uid };
+        self.shares.push((name.to_owned(), folder, gpu.to_owned(), Heard::default(), claim));
     }
 
     fn process(&self, pid: u32, start_time: u64, cgroup: &str, mounts: &str) {
@@ -50,16 +58,21 @@ impl Stage {
     }
 
     fn of(&self, identities: &mut Identities, pid: u32, gpu: &str) -> Option<String> {
+        let shares = self.owned(identities, pid, gpu).shares;
+        (!shares.is_empty()).then(|| shares.join("+"))
+    }
+
+    fn owned(&self, identities: &mut Identities, pid: u32, gpu: &str) -> Owned {
         let candidates: Vec<_> = self
             .shares
             .iter()
-            .map(|(name, folder, gpu, heard)| Candidate { name, folder, gpu, heard })
+            .map(|(name, folder, gpu, heard, claim)| Candidate { name, claim, folder, gpu, heard })
             .collect();
-        identities.of(pid, gpu, &candidates).unwrap().share
+        identities.of(pid, gpu, &candidates).unwrap()
     }
 
     fn identities(&self) -> Identities {
-        Identities::new(Proc::new(self.folder.path().join("proc")))
+        Identities::new(Proc::new(self.folder.path().join("proc")), Arc::clone(&self.consumers))
     }
 }
 
@@ -111,6 +124,51 @@ fn a_process_is_of_the_share_that_is_mounted_in_its_container() {
     // Who takes the mount away is known by its cgroup.
     stage.process(12, 102, "/c1", "");
     assert_eq!(stage.of(&mut identities, 12, "GPU-1").as_deref(), Some("u_a"));
+    // Wherever somebody moved it.
+    let moved = stage.mount("u_a", "").replace("/run/octavo", "/run/x");
+    stage.process(13, 103, "/c3", &moved);
+    assert_eq!(stage.of(&mut identities, 13, "GPU-1").as_deref(), Some("u_a"));
+}
+
+#[test]
+fn who_never_spoke_and_sees_no_mount_is_known_by_its_pod() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    stage.share("u_b", "GPU-1");
+    stage.share("u_c", "GPU-2");
+    let (own, other) =
+        ("0f3cf6b4-8a5e-4c6e-9d0a-0123456789ab", "11111111-8a5e-4c6e-9d0a-0123456789ab");
+    stage.process(10, 100, &format!("/kubepods/pod{own}/c1"), "");
+    stage.process(11, 101, &format!("/kubepods/pod{other}/c2"), "");
+    stage.process(12, 102, "/system/c3", "");
+    let mut identities = stage.identities();
+    let found = |stage: &Stage, identities: &mut Identities, pid| {
+        let owned = stage.owned(identities, pid, "GPU-1");
+        (owned.shares.join("+"), owned.is_asked)
+    };
+    for pid in [10, 11] {
+        assert_eq!(found(&stage, &mut identities, pid), (String::new(), true), "is found out");
+    }
+    assert_eq!(found(&stage, &mut identities, 12), (String::new(), false));
+    stage.reader.answer("u_a", &[own]);
+    stage.reader.answer("u_b", &["22222222-8a5e-4c6e-9d0a-0123456789ab"]);
+    assert_eq!(found(&stage, &mut identities, 10), ("u_a".to_owned(), false));
+    assert_eq!(found(&stage, &mut identities, 11), (String::new(), false));
+    // What its container has goes before what its pod has.
+    stage.process(13, 103, &format!("/kubepods/pod{own}/c4"), &stage.mount("u_b", ""));
+    assert_eq!(found(&stage, &mut identities, 13), ("u_b".to_owned(), false));
+    stage.reader.answer("u_c", &["22222222-8a5e-4c6e-9d0a-0123456789ab"]);
+    assert_eq!(stage.owned(&mut identities, 10, "GPU-2").shares, [""; 0], "a GPU of another claim");
+}
+
+#[test]
+fn a_container_may_have_two_shares_of_one_gpu() {
+    let mut stage = Stage::new();
+    stage.share("u_a", "GPU-1");
+    stage.share("u_b", "GPU-1");
+    stage.process(10, 100, "/c1", &(stage.mount("u_b", "") + &stage.mount("u_a", "state")));
+    let mut identities = stage.identities();
+    assert_eq!(stage.of(&mut identities, 10, "GPU-1").as_deref(), Some("u_a+u_b"));
 }
 
 #[test]

@@ -129,6 +129,87 @@ async fn a_container_is_frozen_and_goes_on_when_it_has_less() {
 }
 
 #[tokio::test]
+async fn a_container_that_cannot_be_frozen_is_not_told_to_be() {
+    let mut stage = Stage::new();
+    let share = stage.share("a", LIMIT, OverflowPolicy::Freeze);
+    let program = stage.program(&share, "/pods/a");
+    std::fs::remove_file(stage.path("cgroup/pods/a/cgroup.freeze")).unwrap();
+    stage.adopt();
+    for _ in 0..10 {
+        stage.look(&[(&program, 3000)]);
+    }
+    let told = stage.told();
+    assert_eq!(told.len(), 1, "once: {told:?}");
+    assert!(told[0].contains("could not all be frozen"), "{told:?}");
+    assert_eq!(
+        (stage.overflows("freeze", &share), stage.overflows("hold", &share)),
+        (None, Some(1))
+    );
+    assert_eq!(Stage::live(&share).gate, Gate::Held);
+}
+
+#[tokio::test]
+async fn two_shares_of_a_gpu_in_one_container_are_held_to_what_they_have_together() {
+    let mut stage = Stage::new();
+    let (first, second) = (
+        stage.share("a", LIMIT, OverflowPolicy::Kill),
+        stage.share("b", LIMIT, OverflowPolicy::Kill),
+    );
+    let mut honest = stage.program_of_two([&first, &second], "/pods/a");
+    let mut rogue = stage.program_of_two([&first, &second], "/pods/a");
+    Stage::slot(&first, 0, &honest, 900);
+    Stage::slot(&second, 0, &honest, 500);
+    stage.adopt();
+    for _ in 0..10 {
+        stage.look(&[(&honest, 1500), (&rogue, 400)]);
+    }
+    assert_eq!((Stage::live(&first).gate, Stage::live(&second).gate), (Gate::Open, Gate::Open));
+    let driver = |share| Stage::live(share).driver_bytes;
+    assert_eq!(driver(&first) + driver(&second), 1900 * MIB);
+    assert!(driver(&first) >= 900 * MIB && driver(&second) >= 500 * MIB);
+    assert_eq!(stage.told(), [""; 0]);
+    for _ in 0..3 {
+        stage.look(&[(&honest, 1500), (&rogue, 1900)]);
+    }
+    assert_eq!(rogue.end(), Some(9));
+    assert!(honest.is_alive());
+}
+
+#[tokio::test]
+async fn a_ledger_that_is_made_longer_is_cut_back_at_every_look() {
+    let mut stage = Stage::new();
+    let share = stage.share("a", LIMIT, OverflowPolicy::Kill);
+    stage.adopt();
+    stage.look(&[]);
+    let path = share.folder.join(STATE_FILE);
+    let size = || std::fs::metadata(&path).unwrap().len();
+    let usual = size();
+    for length in [1 << 30, 1 << 31] {
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
+        stage.look(&[]);
+        assert_eq!((size(), Stage::live(&share).gate), (usual, Gate::Fenced));
+    }
+    let told = stage.told();
+    assert_eq!(told.len(), 1);
+    assert!(told[0].contains("is cut back to its size"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_share_whose_folder_is_gone_first_leaves_nothing_frozen() {
+    let mut stage = Stage::new();
+    let share = stage.share("a", LIMIT, OverflowPolicy::Freeze);
+    let program = stage.program(&share, "/pods/a");
+    stage.adopt();
+    stage.look(&[(&program, 3000)]);
+    stage.look(&[(&program, 3000)]);
+    assert_eq!(stage.frozen("/pods/a"), "1");
+    std::fs::rename(&share.folder, stage.path("gone")).unwrap();
+    std::fs::create_dir(&share.folder).unwrap();
+    stage.give_back(&share);
+    assert_eq!(stage.frozen("/pods/a"), "0");
+}
+
+#[tokio::test]
 async fn a_share_that_is_given_back_while_it_is_held_leaves_nothing() {
     let mut stage = Stage::new();
     let share = stage.share("a", LIMIT, OverflowPolicy::Freeze);

@@ -22,14 +22,38 @@ fn cgroups_are_read_of_both_versions_and_a_root_is_none() {
 }
 
 #[test]
-fn a_mount_has_a_file_system_a_root_and_a_point() {
+fn a_pod_is_known_by_the_names_of_its_cgroups() {
+    let uid = "0f3cf6b4-8a5e-4c6e-9d0a-0123456789ab";
+    let slice = uid.replace('-', "_");
+    let of = |path: &str| {
+        let unified = Cgroups { unified: Some(path.to_owned()), freezer: None };
+        let freezer = Cgroups { unified: None, freezer: Some(path.to_owned()) };
+        assert_eq!(unified.pod(), freezer.pod());
+        unified.pod()
+    };
+    for path in [
+        format!("/kubepods/pod{uid}/c1"),
+        format!("/kubepods/burstable/pod{uid}/c1/pod11111111-8a5e-4c6e-9d0a-0123456789ab"),
+        format!("/../../pod{uid}/c1"),
+        format!("/kubepods.slice/kubepods-pod{slice}.slice/cri-containerd-c1.scope"),
+        format!(
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod{slice}.slice/crio-c1.scope/child"
+        ),
+        format!("/../../kubepods-besteffort-pod{slice}.slice/cri-containerd-c1.scope"),
+    ] {
+        assert_eq!(of(&path).as_deref(), Some(uid), "{path}");
+    }
+    for path in ["/", "/system.slice/pods", "/pod1/c1", "/kubepods/pod-0f3cf6b4/c", "/pod/x"] {
+        assert_eq!(of(path), None, "{path}");
+    }
+    assert_eq!(Cgroups::default().pod(), None);
+}
+
+#[test]
+fn a_mount_has_a_file_system_and_a_root() {
     let line =
         "36 35 0:25 /octavo/shares/u_s /run/octavo/shares/u_s ro,noatime master:1 - tmpfs tmpfs rw";
-    let expected = Mount {
-        device: (0, 25),
-        root: "/octavo/shares/u_s".to_owned(),
-        point: "/run/octavo/shares/u_s".to_owned(),
-    };
+    let expected = Mount { device: (0, 25), root: "/octavo/shares/u_s".to_owned() };
     assert_eq!(mount_of(line), Some(expected));
     assert_eq!(mount_of("36 35 x /"), None);
 }

@@ -33,7 +33,8 @@ fn a_slot_is_found_by_pid_namespace_and_start() {
 fn slots_of_a_process_are_added_without_wrapping() {
     let owned = Owned {
         process: Process { pid: 1, start_time: 5 },
-        share: None,
+        shares: Vec::new(),
+        is_asked: false,
         inside: Some(Inside { pid: 7, namespace: None }),
     };
     let found = [Found { owned, driver_bytes: Some(3) }];

@@ -23,14 +23,24 @@ fn people_are_told_what_happened_and_what_to_do() {
         wall: None,
         generation: 1,
     };
-    let overflow = News::Overflow { driver_bytes: 23 << 30, response: Response::Frozen };
+    let overflow =
+        News::Overflow { driver_bytes: 23 << 30, response: Response::Frozen, has_failed: false };
     assert_eq!(
         words(&overflow, &share),
         "the driver counts 23552 MiB for share s-1 of gpu-3, which may have 20480 MiB: its containers are \
          frozen until it has less; delete the pod to end it"
     );
+    for (response, part) in [
+        (Response::Frozen, "its containers could not all be frozen"),
+        (Response::Killed, "did not admit could not all be killed"),
+    ] {
+        let overflow = News::Overflow { driver_bytes: 23 << 30, response, has_failed: true };
+        let told = words(&overflow, &share);
+        assert!(told.contains(part) && told.contains("Delete the pod"), "{told}");
+    }
     for (harm, part) in [
         (Harm::Gone, "the ledger of share s-1 of gpu-3 is gone:"),
+        (Harm::Damaged(Damage::Size), "is cut back"),
         (Harm::Damaged(Damage::Magic), "was changed (Magic)"),
         (Harm::Reported(2), "as one of its own guards says (code 2)"),
     ] {

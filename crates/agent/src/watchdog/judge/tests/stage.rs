@@ -27,6 +27,7 @@ use crate::metrics::Metrics;
 use crate::node::ClaimRef;
 use crate::share_files::{self, LimitsFile, LiveWords};
 use crate::wall::WallKind;
+use crate::watchdog::consumers::Consumers;
 use crate::watchdog::judge::Judge;
 use crate::watchdog::proc::Proc;
 use crate::watchdog::tell::Tell;
@@ -195,11 +196,20 @@ impl Stage {
 
     /// Starts a process in a container with a share.
     pub(super) fn program(&self, share: &LiveShare, cgroup: &str) -> Program {
+        self.start(cgroup, &Self::mount(share))
+    }
+
+    /// A line of `mountinfo`.
+    fn mount(share: &LiveShare) -> String {
         let device = fs::metadata(&share.folder).unwrap().dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let (root, name) = (share.folder.display(), share.folder.file_name().unwrap().display());
-        let mounts = format!("36 35 {major}:{minor} {root} {SHARES}/{name} ro - tmpfs tmpfs rw\n");
-        self.start(cgroup, &mounts)
+        format!("36 35 {major}:{minor} {root} {SHARES}/{name} ro - tmpfs tmpfs rw\n")
+    }
+
+    /// Starts a process in a container with two shares.
+    pub(super) fn program_of_two(&self, shares: [&LiveShare; 2], cgroup: &str) -> Program {
+        self.start(cgroup, &shares.map(Self::mount).concat())
     }
 
     /// Starts a process that is of no container with a share.
@@ -258,7 +268,8 @@ impl Stage {
         self.judge.get_or_insert_with(|| {
             let proc = Proc::new(self.folder.join("proc"));
             let (metrics, teller) = (Arc::clone(&self.metrics), Arc::clone(&self.teller));
-            Judge::new("node", proc, &self.folder.join("cgroup"), metrics, teller)
+            let consumers = Arc::new(Consumers::new().0);
+            Judge::new("node", proc, &self.folder.join("cgroup"), metrics, teller, consumers)
         })
     }
 
