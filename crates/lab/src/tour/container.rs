@@ -96,10 +96,10 @@ impl Container {
 
     /// Limits of its shares.
     pub(super) fn limits(&self) -> anyhow::Result<Vec<Limits>> {
-        let folders = self
-            .mounts
-            .iter()
-            .filter(|mount| Path::new(&mount.container_path).starts_with(SHARES_FOLDER));
+        // A share's state is a mount of its own, within the folder.
+        let folders = self.mounts.iter().filter(|mount| {
+            Path::new(&mount.container_path).parent() == Some(Path::new(SHARES_FOLDER))
+        });
         let read = |mount: &Mount| {
             let path = Path::new(&mount.host_path).join("limits.json");
             let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;

@@ -245,7 +245,9 @@ impl Container {
         let mut shares: Vec<_> = mounts
             .filter_map(|mount| {
                 let inside = mount["containerPath"].as_str()?;
-                inside.starts_with("/run/octavo/shares/").then(|| ShareFolder {
+                let name = inside.strip_prefix("/run/octavo/shares/")?;
+                // Its state is a mount of its own, over the one in the folder.
+                (!name.contains('/')).then(|| ShareFolder {
                     host: mount["hostPath"].as_str().unwrap_or_default().into(),
                     inside: inside.to_owned(),
                 })

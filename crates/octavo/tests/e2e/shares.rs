@@ -81,7 +81,7 @@ async fn eight_shares_fill_a_gpu_and_a_ninth_waits_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shares_say_that_nothing_enforces_them_yet() {
+async fn shares_say_what_holds_their_containers() {
     let bed = Bed::up("gh200=1").await;
     pod_with_share(&bed, "share", &json!({"memory": "20Gi", "compute": "25"})).await;
     bed.running("share").await;
@@ -96,7 +96,7 @@ async fn shares_say_that_nothing_enforces_them_yet() {
     assert_eq!(status["shareID"], result["shareID"], "{claim}");
     let conditions = status["conditions"].as_array().unwrap();
     let enforced = conditions.iter().find(|condition| condition["type"] == "Enforced").unwrap();
-    assert_eq!(enforced["status"], "False", "{enforced}");
+    assert_eq!((&enforced["status"], &enforced["reason"]), (&json!("True"), &json!("Guard")));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
