@@ -62,7 +62,7 @@ impl Made {
             root: at("rootfs"),
             pid: None,
             env: vec!["PATH=/bin".to_owned(), "LD_LIBRARY_PATH=/opt/own:relative::".to_owned()],
-            cwd: "/work".into(),
+            cwd: "/app".into(),
             hooks: vec![hook.map(str::to_owned).to_vec()],
         };
         let args = Args {
@@ -139,8 +139,8 @@ fn every_library_that_a_program_could_find_is_covered_once() {
             "/usr/local/lib/libcuda.so.1",
             "/usr/lib64/glibc-hwcaps/x86-64-v3/libcuda.so.1",
             "/opt/own/glibc-hwcaps/x86-64-v2/libcuda.so",
-            "/work/relative/libcuda.so.1",
-            "/work/libcuda.so",
+            "/app/relative/libcuda.so.1",
+            "/app/libcuda.so",
         ];
         for path in elsewhere {
             write(&made.at(path), "image's cuda elsewhere");
