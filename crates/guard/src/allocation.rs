@@ -1,6 +1,6 @@
 //! An allocation from its wish to its entry, and back.
 
-use crate::account::{self, Charge};
+use crate::account;
 use crate::cuda::{Opaque, Status};
 use crate::devices;
 use crate::driver::call;
@@ -88,10 +88,4 @@ pub(crate) fn context() -> Opaque {
     let mut context = 0;
     let status = call::cuCtxGetCurrent(Out::to(&mut context));
     if status.is_success() { context } else { 0 }
-}
-
-/// Whether a charge is in a share.
-#[allow(dead_code, reason = "read by the hooks of other subjects")]
-pub(crate) fn is_counted(charge: Charge) -> bool {
-    charge.bytes() != 0
 }

@@ -2,11 +2,11 @@
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use octavo_guard_abi::message::{Frame, Kind, SIZE};
 
-use crate::container::{Container, GENERATION, GIB, Way};
+use crate::container::{Container, GENERATION, GIB, Way, eventually};
 
 /// Listens where the agent does.
 fn agent(container: &Container, share: &str) -> UnixListener {
@@ -19,21 +19,19 @@ fn agent(container: &Container, share: &str) -> UnixListener {
 }
 
 fn accepted(listener: &UnixListener) -> UnixStream {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false).expect("set");
-                stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
-                return stream;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                assert!(Instant::now() < deadline, "the guard connects");
-                std::thread::park_timeout(Duration::from_millis(10));
-            }
-            Err(error) => panic!("{error}"),
+    let mut accepted = None;
+    eventually("the guard connects", || match listener.accept() {
+        Ok((stream, _)) => {
+            accepted = Some(stream);
+            true
         }
-    }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+        Err(error) => panic!("{error}"),
+    });
+    let stream = accepted.expect("accepted");
+    stream.set_nonblocking(false).expect("set");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("set");
+    stream
 }
 
 fn frame(stream: &mut UnixStream) -> Frame {

@@ -84,8 +84,11 @@ fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
         for (seed, victim) in victims.iter_mut().enumerate() {
             victim.tell(&format!("storm {} 100000000", round * 3 + seed as u64 + 1));
         }
-        // At another moment in each round.
-        std::thread::park_timeout(std::time::Duration::from_micros(500 + round * 137));
+        // At another moment in each round: first when any victim has got something, then so many looks later.
+        eventually("the storm is on", || container.used("one") > 4 * 256 * MIB);
+        for _ in 0..round {
+            container.used("one");
+        }
         for victim in victims {
             victim.kill();
         }
