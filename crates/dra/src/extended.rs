@@ -30,7 +30,7 @@ pub struct Container {
 }
 
 /// When a container runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
     /// Before the others.
     Init,

@@ -18,14 +18,14 @@ pub struct Node {
 }
 
 /// Nodes that match any of its terms. Without terms it matches none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSelector {
     /// The terms.
     pub terms: Vec<NodeSelectorTerm>,
 }
 
 /// Nodes that match all of its requirements. Without any it matches none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSelectorTerm {
     /// Requirements on labels (`matchExpressions`).
     pub labels: Vec<NodeRequirement>,
@@ -34,7 +34,7 @@ pub struct NodeSelectorTerm {
 }
 
 /// A requirement on a label or field.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeRequirement {
     /// Key of the label or field.
     pub key: String,
@@ -45,7 +45,7 @@ pub struct NodeRequirement {
 }
 
 /// Operator of a [`NodeRequirement`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeOperator {
     /// The value is one of them.
     In,

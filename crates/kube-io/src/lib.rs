@@ -8,6 +8,7 @@ mod backoff;
 pub mod claims;
 pub mod client;
 pub mod events;
+pub mod objects;
 pub mod slices;
 
 pub use backoff::Backoff;

@@ -1,0 +1,81 @@
+//! What a watch tells.
+
+use std::sync::Arc;
+
+use super::{
+    Budget, Claim, CsiNode, DeviceClass, Meta, Node, PersistentVolume, Pod, ResourceSlice,
+    StorageClass, VolumeClaim, WatchedObject,
+};
+
+/// One change of what is watched.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Of a pod.
+    Pod(Delta<Pod>),
+    /// Of a node.
+    Node(Delta<Node>),
+    /// Of a `ResourceSlice`.
+    Slice(Delta<ResourceSlice>),
+    /// Of a `ResourceClaim`.
+    Claim(Delta<Claim>),
+    /// Of a `DeviceClass`.
+    Class(Delta<DeviceClass>),
+    /// Of a `PersistentVolumeClaim`.
+    VolumeClaim(Delta<VolumeClaim>),
+    /// Of a `PersistentVolume`.
+    Volume(Delta<PersistentVolume>),
+    /// Of a `StorageClass`.
+    StorageClass(Delta<StorageClass>),
+    /// Of a `CSINode`.
+    CsiNode(Delta<CsiNode>),
+    /// Of a `PodDisruptionBudget`.
+    Budget(Delta<Budget>),
+    /// Of a pod group, a workload or a policy.
+    Object(Delta<WatchedObject>),
+    /// Labels of a namespace: its name and they.
+    Namespace(Delta<Meta>),
+}
+
+/// A change of objects of one kind.
+#[derive(Clone, Debug)]
+pub enum Delta<T> {
+    /// It is there, in this version.
+    Set(Arc<T>),
+    /// It is gone: the last that was seen of it.
+    Gone(Arc<T>),
+    /// The list anew, whole: what is not in it is gone. Also the first list.
+    All(Kind, Vec<Arc<T>>),
+}
+
+/// A kind of object, for lists that may be empty: `apiVersion` and kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// `apiVersion`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl<T> Delta<T> {
+    /// The objects that are there by this change.
+    pub fn present(&self) -> &[Arc<T>] {
+        match self {
+            Self::Set(one) => std::slice::from_ref(one),
+            Self::All(_, all) => all,
+            Self::Gone(_) => &[],
+        }
+    }
+}
+
+impl Kind {
+    /// A kind.
+    pub fn new(api_version: &str, kind: &str) -> Self {
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned() }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.api_version, self.kind)
+    }
+}

@@ -1,0 +1,67 @@
+//! What every object has.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// Namespace and name of an object. The namespace of what has none is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectName {
+    /// Namespace; empty for objects of the whole cluster.
+    pub namespace: Arc<str>,
+    /// Name.
+    pub name: Arc<str>,
+}
+
+/// Metadata of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// UID.
+    pub uid: Arc<str>,
+    /// `resourceVersion`.
+    pub version: Arc<str>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations, those that decisions may look at: `kubectl.kubernetes.io/last-applied-configuration`
+    /// is left behind.
+    pub annotations: BTreeMap<String, String>,
+    /// The controlling owner.
+    pub owner: Option<Owner>,
+    /// Creation, seconds since 1970.
+    pub created: i64,
+    /// Deletion was asked for at this time, seconds since 1970 (`deletionTimestamp`: when the grace ends).
+    pub deleted: Option<i64>,
+    /// Finalizers.
+    pub finalizers: Vec<String>,
+}
+
+/// The controlling owner of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// `apiVersion`.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+impl ObjectName {
+    /// A name in a namespace.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            return f.write_str(&self.name);
+        }
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}

@@ -1,0 +1,1 @@
+//! What decides: changes in, orders out. One thread, no I/O, no clock.
