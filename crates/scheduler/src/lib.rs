@@ -21,3 +21,4 @@ pub mod core;
 pub mod devices;
 pub mod groups;
 pub mod predicates;
+pub mod status;
