@@ -69,6 +69,29 @@ pub const REASON_WALL_OFF: &str = "WallOff";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: a version before the wall prepared the share.
 pub const REASON_NO_GUARD: &str = "NoGuard";
 
+/// Pod label: name of the `PodGroup` in the pod's namespace that it is in.
+pub const POD_GROUP: &str = "octavo.dev/pod-group";
+/// Pod label: name of the pod's subgroup, where its `PodGroup` has several.
+pub const POD_SUBGROUP: &str = "octavo.dev/pod-subgroup";
+/// Label or annotation of a Job's pod template: whether its pods start together. A number: so many
+/// at least. `true`: as many as the Job runs at a time; the Job itself needs the label too.
+/// `false`, on the pods of any workload: each of them by itself.
+pub const GANG: &str = "octavo.dev/gang";
+/// Annotation or label of a workload or pod template: topology level (or key of its node label) in
+/// one domain of which the pods must lie.
+pub const TOPOLOGY_REQUIRED: &str = "octavo.dev/topology-required";
+/// Annotation or label of a workload or pod template: topology level in one domain of which the pods
+/// had better lie.
+pub const TOPOLOGY_PREFERRED: &str = "octavo.dev/topology-preferred";
+/// Annotation or label of a workload, pod template or pod: name of its `PlacementPolicy`.
+pub const PLACEMENT_POLICY: &str = "octavo.dev/placement-policy";
+/// Annotation or label of a workload, pod template or pod: whether its pods may be restarted
+/// elsewhere to make room, `true` or `false`.
+pub const MOVABLE: &str = "octavo.dev/movable";
+/// Annotation or label of a workload, pod template or pod: seconds of work of all members that are
+/// lost when one is disturbed.
+pub const SECONDS_AT_RISK: &str = "octavo.dev/seconds-at-risk";
+
 /// Who reports events and owns fields in server-side apply.
 pub const AGENT: &str = "octavo-agent";
 /// `reportingController` of the agent's events.
