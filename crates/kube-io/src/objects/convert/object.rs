@@ -1,0 +1,43 @@
+//! Objects that are known by their kind only.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Kept, Reader, WireMeta};
+use crate::objects::{Meta, WatchedObject};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WireWatched {
+    api_version: Option<String>,
+    kind: Option<String>,
+    #[serde(default)]
+    metadata: WireMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl Kept for WatchedObject {
+    type Wire = WireWatched;
+
+    /// Items of a list of a built-in kind say neither kind nor version: who lists them fills them in.
+    fn read(wire: WireWatched, reader: &mut Reader) -> Option<Self> {
+        Some(Self {
+            api_version: wire.api_version.unwrap_or_default(),
+            kind: wire.kind.unwrap_or_default(),
+            meta: wire.metadata.read(reader),
+            spec: wire.spec,
+            status: wire.status,
+        })
+    }
+
+    fn bare(meta: Meta) -> Self {
+        Self { meta, ..Self::default() }
+    }
+
+    fn meta(&self) -> &Meta {
+        &self.meta
+    }
+}
