@@ -118,6 +118,7 @@ sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
+owner: \"octavo\"
 cgroupRoot: /host/sys/fs/cgroup
 wall: \"off\"
 watchInterval: \"1s\"
