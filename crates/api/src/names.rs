@@ -35,6 +35,14 @@ pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
 /// Taint on a MIG placement whose memory slices an instance has that Octavo did not make.
 pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
 
+/// Who schedules a node's devices: a node label, and the taint that the agent puts on the devices of nodes
+/// with that label. Other schedulers keep away by the taint; Octavo's own does not mind it.
+pub const LABEL_OWNER: &str = "octavo.dev/scheduler";
+/// The device taint of [`LABEL_OWNER`], with effect `NoSchedule`.
+pub const TAINT_OWNER: &str = LABEL_OWNER;
+/// Value of [`LABEL_OWNER`] and [`TAINT_OWNER`]: Octavo's scheduler owns the node.
+pub const OWNER_OCTAVO: &str = "octavo";
+
 /// Capacity of a GPU: its memory in bytes.
 pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim that takes none has a fair part of what is idle.
