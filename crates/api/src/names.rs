@@ -40,6 +40,9 @@ pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
 /// other gives the same device a second time.
 pub const TAINT_OWNER: &str = "octavo.dev/scheduler";
 
+/// Value of [`LABEL_OWNER`] and [`TAINT_OWNER`]: Octavo's scheduler owns the node.
+pub const OWNER_OCTAVO: &str = "octavo";
+
 /// Capacity of a GPU: its memory in bytes.
 pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim that takes none has a fair part of what is idle.
