@@ -13,6 +13,7 @@ mod storage;
 
 pub use change::{Change, Delta, Kind};
 pub use convert::{Fault, ReadError};
+pub(crate) use convert::{Kept, Reader, WireObject};
 pub use meta::{Meta, ObjectName, Owner};
 pub use node::{Node, NodeTaint, TaintEffect};
 pub use pod::{

@@ -30,10 +30,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Budget, Claim, CsiNode, DeviceClass, Meta, Node, PersistentVolume, Pod, PodSpec, ResourceSlice,
-    StorageClass, VolumeClaim, WatchedObject,
+    Budget, Claim, CsiNode, DeviceClass, Kind, Meta, Node, PersistentVolume, Pod, PodSpec,
+    ResourceSlice, StorageClass, VolumeClaim, WatchedObject,
 };
-pub(crate) use meta::WireMeta;
+use meta::WireMeta;
+pub(crate) use meta::WireObject;
 
 /// What of an object has no meaning for this version, in words: which field, and what it is taken for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +71,10 @@ pub(crate) trait Kept: Sized + Send + Sync + 'static {
 
     /// Metadata.
     fn meta(&self) -> &Meta;
+
+    /// Says of which kind it is, where that is known by the path only: items of lists of built-in
+    /// kinds do not say it.
+    fn say_kind(&mut self, _kind: &Kind) {}
 }
 
 /// Reads objects of one kind and keeps what many of them share once.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Kept, Reader, WireMeta};
-use crate::objects::{Meta, WatchedObject};
+use crate::objects::{Kind, Meta, WatchedObject};
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -22,7 +22,6 @@ pub(crate) struct WireWatched {
 impl Kept for WatchedObject {
     type Wire = WireWatched;
 
-    /// Items of a list of a built-in kind say neither kind nor version: who lists them fills them in.
     fn read(wire: WireWatched, reader: &mut Reader) -> Option<Self> {
         Some(Self {
             api_version: wire.api_version.unwrap_or_default(),
@@ -39,5 +38,12 @@ impl Kept for WatchedObject {
 
     fn meta(&self) -> &Meta {
         &self.meta
+    }
+
+    fn say_kind(&mut self, kind: &Kind) {
+        if self.kind.is_empty() {
+            self.api_version.clone_from(&kind.api_version);
+            self.kind.clone_from(&kind.kind);
+        }
     }
 }

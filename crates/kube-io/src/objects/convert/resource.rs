@@ -253,7 +253,8 @@ impl Kept for ResourceSlice {
         match crate::slices::from_api(&object) {
             Ok(slice) => Some(Self { meta, slice }),
             Err(error) => {
-                reader.fault(format!("{error}; its pool counts as incomplete"));
+                let name = &meta.name;
+                reader.fault(format!("{name}: {error}; its pool counts as incomplete"));
                 None
             }
         }
