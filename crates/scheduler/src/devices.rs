@@ -195,6 +195,11 @@ impl Devices {
         self.ledger.held(&view.pools, gpus)
     }
 
+    /// Whether a class of devices serves an extended resource.
+    pub fn is_class_resource(&self, resource: &str) -> bool {
+        self.classes.for_resource(resource).is_some()
+    }
+
     /// The claim of a name, as it was last seen.
     pub fn claim(&self, name: &ObjectName) -> Option<&Arc<Claim>> {
         self.ledger.claim(name)
