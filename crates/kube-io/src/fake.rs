@@ -12,9 +12,23 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// The server. Cheap to clone; clones are the same server.
+/// The server, as one client reaches it. Cheap to clone; clones are the same server and connection.
 #[derive(Clone, Default)]
-pub(crate) struct FakeServer(Arc<Mutex<Inner>>);
+pub(crate) struct FakeServer {
+    inner: Arc<Mutex<Inner>>,
+    link: Arc<Mutex<Link>>,
+}
+
+/// What is wrong with a connection.
+#[derive(Default)]
+struct Link {
+    /// Statuses with which the next requests of a method fail.
+    failures: BTreeMap<String, Vec<u16>>,
+    /// Whether writes are done and never answered.
+    is_mute: bool,
+    /// Whether nothing is done or answered.
+    is_dead: bool,
+}
 
 #[derive(Default)]
 struct Inner {
@@ -28,12 +42,6 @@ struct Inner {
     absent: BTreeSet<String>,
     /// Served kinds by group and version: kind and plural.
     groups: BTreeMap<(String, String), Vec<(String, String)>>,
-    /// Statuses with which the next requests of a method fail.
-    failures: BTreeMap<String, Vec<u16>>,
-    /// Whether writes are done and never answered.
-    is_mute: bool,
-    /// Whether nothing is answered.
-    is_dead: bool,
 }
 
 #[derive(Default)]
@@ -66,14 +74,19 @@ impl FakeServer {
         Client::new(service, "default")
     }
 
+    /// The same server over another connection, with faults of its own.
+    pub(crate) fn link(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner), link: Arc::default() }
+    }
+
     /// Stores an object as somebody else would; says its version.
     pub(crate) fn put(&self, collection: &str, object: Value) -> u64 {
-        self.0.lock().unwrap().store(collection, object)
+        self.inner.lock().unwrap().store(collection, object)
     }
 
     /// Deletes an object as somebody else would.
     pub(crate) fn delete(&self, collection: &str, namespace: &str, name: &str) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         inner.version += 1;
         let version = inner.version;
         let found = inner.collections.get_mut(collection).unwrap();
@@ -85,21 +98,21 @@ impl FakeServer {
 
     /// An object as it is stored.
     pub(crate) fn object(&self, collection: &str, namespace: &str, name: &str) -> Option<Value> {
-        let inner = self.0.lock().unwrap();
+        let inner = self.inner.lock().unwrap();
         let key = (namespace.to_owned(), name.to_owned());
         inner.collections.get(collection)?.objects.get(&key).cloned()
     }
 
     /// All objects of a collection.
     pub(crate) fn objects(&self, collection: &str) -> Vec<Value> {
-        let inner = self.0.lock().unwrap();
+        let inner = self.inner.lock().unwrap();
         let found = inner.collections.get(collection);
         found.map(|found| found.objects.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Says a line to all who watch, which is not remembered.
     pub(crate) fn say(&self, collection: &str, text: &str) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
         let text = Bytes::from(text.to_owned());
         found.watchers.retain(|watcher| watcher.send(text.clone()).is_ok());
@@ -107,13 +120,13 @@ impl FakeServer {
 
     /// Ends all watches of a collection, as servers do now and then.
     pub(crate) fn end_watches(&self, collection: &str) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         inner.collections.entry(collection.to_owned()).or_default().watchers.clear();
     }
 
     /// How many watch a collection.
     pub(crate) fn watchers(&self, collection: &str) -> usize {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
         found.watchers.retain(|watcher| !watcher.is_closed());
         found.watchers.len()
@@ -121,7 +134,7 @@ impl FakeServer {
 
     /// Forgets what changed in a collection up to now.
     pub(crate) fn compact(&self, collection: &str) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         let version = inner.version;
         let found = inner.collections.entry(collection.to_owned()).or_default();
         found.history.clear();
@@ -130,13 +143,13 @@ impl FakeServer {
 
     /// Lets the next continue token of a collection expire.
     pub(crate) fn expire_page(&self, collection: &str) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         inner.collections.entry(collection.to_owned()).or_default().expired_pages = 1;
     }
 
     /// Forbids or allows to read a collection.
     pub(crate) fn forbid(&self, collection: &str, is_forbidden: bool) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         if is_forbidden {
             inner.forbidden.insert(collection.to_owned());
         } else {
@@ -146,7 +159,7 @@ impl FakeServer {
 
     /// Takes a collection away or brings it back.
     pub(crate) fn remove_collection(&self, collection: &str, is_absent: bool) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         if is_absent {
             inner.absent.insert(collection.to_owned());
             inner.collections.remove(collection);
@@ -157,7 +170,7 @@ impl FakeServer {
 
     /// Serves these kinds (kind and plural) in a version of a group; none: the version goes.
     pub(crate) fn serve(&self, group: &str, version: &str, kinds: &[(&str, &str)]) {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         let key = (group.to_owned(), version.to_owned());
         if kinds.is_empty() {
             inner.groups.remove(&key);
@@ -169,22 +182,22 @@ impl FakeServer {
 
     /// Fails the next requests of a method with these statuses.
     pub(crate) fn fail(&self, method: &Method, statuses: &[u16]) {
-        self.0.lock().unwrap().failures.insert(method.to_string(), statuses.to_vec());
+        self.link.lock().unwrap().failures.insert(method.to_string(), statuses.to_vec());
     }
 
     /// Does what it is told and answers no write, or answers again.
     pub(crate) fn mute(&self, is_mute: bool) {
-        self.0.lock().unwrap().is_mute = is_mute;
+        self.link.lock().unwrap().is_mute = is_mute;
     }
 
     /// Neither does nor answers anything, or does again.
     pub(crate) fn kill(&self, is_dead: bool) {
-        self.0.lock().unwrap().is_dead = is_dead;
+        self.link.lock().unwrap().is_dead = is_dead;
     }
 
     /// Requests so far: method, path, query.
     pub(crate) fn requests(&self) -> Vec<(Method, String, String)> {
-        self.0.lock().unwrap().requests.clone()
+        self.inner.lock().unwrap().requests.clone()
     }
 
     /// Queries of lists (`false`) or watches (`true`) of a collection.
@@ -207,12 +220,13 @@ impl FakeServer {
         query: &str,
         body: &[u8],
     ) -> Option<Response<Body>> {
-        let mut inner = self.0.lock().unwrap();
+        let mut inner = self.inner.lock().unwrap();
         inner.requests.push((method.clone(), path.to_owned(), query.to_owned()));
-        if inner.is_dead {
+        let mut link = self.link.lock().unwrap();
+        if link.is_dead {
             return None;
         }
-        if let Some(failures) = inner.failures.get_mut(method.as_str())
+        if let Some(failures) = link.failures.get_mut(method.as_str())
             && !failures.is_empty()
         {
             return Some(failure(failures.remove(0)));
@@ -236,7 +250,7 @@ impl FakeServer {
         }
         let object: Value = serde_json::from_slice(body).unwrap();
         let answer = inner.write(method, &collection, &namespace, name.as_deref(), object);
-        (!inner.is_mute).then_some(answer)
+        (!link.is_mute).then_some(answer)
     }
 }
 

@@ -10,6 +10,7 @@ pub mod client;
 pub mod events;
 #[cfg(test)]
 mod fake;
+pub mod lease;
 pub mod objects;
 pub mod slices;
 pub mod watch;
