@@ -55,40 +55,56 @@ impl StaticKey {
 
     /// Whether the pod may run on a node, or the first reason against it.
     pub fn check(&self, node: &Node) -> Result<(), Unfit> {
-        let rules = &*self.0;
-        if let Some(refusal) = &rules.refusal {
-            return Err(refusal.clone());
-        }
-        if node.is_unschedulable && !rules.tolerates(CORDON, "", TaintEffect::NoSchedule) {
-            return Err(Unfit::Cordoned);
-        }
-        if let Some(wanted) = rules.node.as_ref().filter(|name| **name != node.meta.name.name) {
-            return Err(Unfit::OtherNode { wanted: Arc::clone(wanted) });
-        }
-        if let Some(taint) = node.taints.iter().find(|taint| rules.is_repelled_by(taint)) {
-            return Err(Unfit::Taint { taint: taint.clone() });
-        }
-        if !rules.is_drawn_to(node) {
-            return Err(Unfit::Affinity);
-        }
-        rules.volumes.iter().try_for_each(|volume| volume.check(&node.meta.labels))
+        self.reasons(node).next().map_or(Ok(()), Err)
+    }
+
+    /// All that is against a node; a filter that has several reasons says one of them.
+    pub fn reasons<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Unfit> + 'a {
+        RULES.iter().filter_map(|rule| rule(&self.0, node))
     }
 }
 
+/// What is looked at, in kube-scheduler's order.
+const RULES: [fn(&Rules, &Node) -> Option<Unfit>; 7] = [
+    |rules, _| rules.refusal.clone(),
+    Rules::cordoned,
+    Rules::elsewhere,
+    Rules::repelled,
+    Rules::not_drawn,
+    |rules, node| rules.volumes.iter().find_map(|volume| volume.out_of_reach(&node.meta.labels)),
+    |rules, node| rules.volumes.iter().find_map(|volume| volume.out_of_zone(&node.meta.labels)),
+];
+
 impl Rules {
-    fn is_repelled_by(&self, taint: &NodeTaint) -> bool {
-        taint.effect != TaintEffect::PreferNoSchedule
-            && !self.tolerates(&taint.key, &taint.value, taint.effect)
+    fn cordoned(&self, node: &Node) -> Option<Unfit> {
+        let is_kept_off =
+            node.is_unschedulable && !self.tolerates(CORDON, "", TaintEffect::NoSchedule);
+        is_kept_off.then_some(Unfit::Cordoned)
+    }
+
+    fn elsewhere(&self, node: &Node) -> Option<Unfit> {
+        let wanted = self.node.as_ref().filter(|name| **name != node.meta.name.name)?;
+        Some(Unfit::OtherNode { wanted: Arc::clone(wanted) })
+    }
+
+    fn repelled(&self, node: &Node) -> Option<Unfit> {
+        let is_repelled = |taint: &&NodeTaint| {
+            taint.effect != TaintEffect::PreferNoSchedule
+                && !self.tolerates(&taint.key, &taint.value, taint.effect)
+        };
+        let taint = node.taints.iter().find(is_repelled)?;
+        Some(Unfit::Taint { taint: taint.clone() })
+    }
+
+    fn not_drawn(&self, node: &Node) -> Option<Unfit> {
+        let labels = &node.meta.labels;
+        let is_drawn = self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(node)));
+        (!is_drawn).then_some(Unfit::Affinity)
     }
 
     fn tolerates(&self, key: &str, value: &str, effect: TaintEffect) -> bool {
         self.tolerations.iter().any(|toleration| tolerates(toleration, key, value, effect))
-    }
-
-    fn is_drawn_to(&self, node: &Node) -> bool {
-        let labels = &node.meta.labels;
-        self.labels.iter().all(|(key, value)| labels.get(key) == Some(value))
-            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.matches(node)))
     }
 }
 

@@ -154,23 +154,25 @@ impl Reach {
         }
     }
 
-    /// Whether a node with these labels reaches the volume.
-    pub(super) fn check(&self, labels: &Labels) -> Result<(), Unfit> {
-        let is_near = |terms: &Vec<Term>| terms.iter().any(|term| term.matches_labels(labels));
-        if !self.terms.as_ref().is_none_or(is_near) {
-            return Err(Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) });
+    /// Why a node with these labels does not reach the volume.
+    pub(super) fn out_of_reach(&self, labels: &Labels) -> Option<Unfit> {
+        let terms = self.terms.as_ref()?;
+        let is_near = terms.iter().any(|term| term.matches_labels(labels));
+        (!is_near).then(|| Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) })
+    }
+
+    /// Why the volume is not in the zone or region of a node with these labels. A node without any of
+    /// the labels of zones is in a cluster of one zone.
+    pub(super) fn out_of_zone(&self, labels: &Labels) -> Option<Unfit> {
+        if self.zones.is_empty() || !ZONES.iter().any(|(label, _)| labels.contains_key(*label)) {
+            return None;
         }
-        // A node without any of these labels is in a cluster of one zone.
-        if !self.zones.is_empty() && ZONES.iter().any(|(label, _)| labels.contains_key(*label)) {
-            let is_in = |(label, newer, values): &(&str, &str, BTreeSet<String>)| {
-                let value = labels.get(*label).or_else(|| labels.get(*newer));
-                value.is_some_and(|value| values.contains(value))
-            };
-            if !self.zones.iter().all(is_in) {
-                return Err(Unfit::VolumeZone { volume: Arc::clone(&self.volume) });
-            }
-        }
-        Ok(())
+        let is_in = |(label, newer, values): &(&str, &str, BTreeSet<String>)| {
+            let value = labels.get(*label).or_else(|| labels.get(*newer));
+            value.is_some_and(|value| values.contains(value))
+        };
+        let is_near = self.zones.iter().all(is_in);
+        (!is_near).then(|| Unfit::VolumeZone { volume: Arc::clone(&self.volume) })
     }
 }
 

@@ -47,7 +47,9 @@ fn a_pod_that_wants_to_be_alone_keeps_others_out_of_its_rack() {
 fn a_pod_that_moves_or_goes_is_forgotten_where_it_was() {
     let (a, c) = (rack("a", "1"), rack("c", "2"));
     let mut neighbours = Neighbours::default();
-    [&a, &c].into_iter().for_each(|node| neighbours.set_node(node));
+    for node in [&a, &c] {
+        neighbours.set_node(node);
+    }
     neighbours.add(&lonely("l"), "a");
     neighbours.add(&lonely("l"), "c");
     assert!(is_free(&neighbours, &web("w"), &a) && !is_free(&neighbours, &web("w"), &c));

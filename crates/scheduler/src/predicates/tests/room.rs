@@ -10,7 +10,9 @@ fn cpu(pod: &Pod) -> i128 {
 
 fn usage(pods: &[&Pod]) -> Usage {
     let mut usage = Usage::default();
-    pods.iter().for_each(|pod| usage.add(&Footprint::of(pod)));
+    for pod in pods {
+        usage.add(&Footprint::of(pod));
+    }
     usage
 }
 
