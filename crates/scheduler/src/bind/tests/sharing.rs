@@ -1,0 +1,94 @@
+//! Two pods share a claim, and everything happens in any order.
+
+use proptest::prelude::*;
+
+use super::fake_api::Trouble;
+use super::*;
+
+fn any_trouble() -> impl Strategy<Value = Option<(usize, Trouble)>> {
+    let trouble = prop_oneof![
+        Just(Trouble::Answer(403)),
+        Just(Trouble::Answer(409)),
+        Just(Trouble::Answer(422)),
+        Just(Trouble::Answer(429)),
+        Just(Trouble::Answer(500)),
+        Just(Trouble::LostBefore),
+        Just(Trouble::LostAfter),
+        Just(Trouble::SilentBefore),
+        Just(Trouble::SilentAfter),
+    ];
+    proptest::option::of((0..12_usize, trouble))
+}
+
+/// How the second pod is told of the claim.
+#[derive(Clone, Copy, Debug)]
+enum Second {
+    /// It waits for the first's allocation.
+    Waits,
+    /// Both carry the same allocation.
+    AllocatesToo,
+    /// It wants other devices: one of the two must lose.
+    WantsOthers,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_pod_is_bound_with_its_claim_or_leaves_nothing(
+        yields in proptest::collection::vec((0..6_u8, 0..6_u8), 40),
+        first in any_trouble(),
+        second in any_trouble(),
+        third in any_trouble(),
+        kind in prop_oneof![
+            Just(Second::Waits), Just(Second::AllocatesToo), Just(Second::WantsOthers)
+        ],
+        has_own in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true);
+        let runtime = { runtime }.build().unwrap();
+        runtime.block_on(async move {
+            let api = FakeApi::default();
+            let (one, two) = (put_pod(&api, "one"), put_pod(&api, "two"));
+            let (claim, own) = (put_claim(&api, "shared"), put_claim(&api, "own"));
+            api.interleave(yields);
+            for (number, trouble) in [first, second, third].into_iter().flatten() {
+                api.trouble(number, trouble);
+            }
+            let mut first_claims = vec![write(&claim, &["gpu-0"])];
+            if has_own {
+                first_claims.insert(0, write(&own, &["gpu-1"]));
+            }
+            let second_claim = match kind {
+                Second::Waits => reserve_only(&claim),
+                Second::AllocatesToo => write(&claim, &["gpu-0"]),
+                Second::WantsOthers => write(&claim, &["gpu-2"]),
+            };
+            let patience = Duration::from_mins(2);
+            let options = BinderOptions { patience, ..BinderOptions::default() };
+            let mut bench = Bench::with(&api, options);
+            bench.send(1, Task::Bind(bind(&one, first_claims))).await;
+            bench.send(2, Task::Bind(bind(&two, vec![second_claim]))).await;
+            let mut results = [bench.outcome().await, bench.outcome().await];
+            results.sort_by_key(|outcome| outcome.id);
+            let mut users = 0;
+            for (pod, outcome) in [(&one, &results[0]), (&two, &results[1])] {
+                let name = &pod.name.name;
+                let is_bound = bound_to(&api, name).is_some();
+                assert_eq!(is_bound, outcome.result.is_ok(), "{name}: {outcome:?}");
+                assert_eq!(is_bound, is_taken(&api, "shared", pod), "{name}: {outcome:?}");
+                if let Err(failure) = &outcome.result {
+                    assert_eq!(failure.left, [], "{failure:?}");
+                }
+                users += usize::from(is_bound);
+            }
+            assert!(users > 0 || is_clean(&api, "shared"), "{:?}", api.object(&claim_path("shared")));
+            let is_first_bound = results[0].result.is_ok();
+            assert_eq!(has_own && is_first_bound, is_taken(&api, "own", &one));
+            assert!(is_first_bound || is_clean(&api, "own"));
+            if matches!(kind, Second::WantsOthers) {
+                assert!(users < 2, "one device for two");
+            }
+        });
+    }
+}
