@@ -1,5 +1,5 @@
-//! Kubernetes plumbing that the programs share: the API client, a node's slices, events, and the
-//! admin server.
+//! Kubernetes plumbing that the programs share: the API client, watches into values, a node's
+//! slices, events, and the admin server.
 
 #![forbid(unsafe_code)]
 
@@ -10,5 +10,6 @@ pub mod client;
 pub mod events;
 pub mod objects;
 pub mod slices;
+pub mod watch;
 
 pub use backoff::Backoff;

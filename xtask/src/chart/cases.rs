@@ -105,6 +105,7 @@ const fn fact(kind: &'static str, pointer: &'static str, expected: Value) -> Fac
 const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
 const CAPABILITIES: &str = "/spec/template/spec/containers/0/securityContext/capabilities";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const KEPT: &str = "/metadata/annotations/helm.sh~1resource-policy";
 const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 
 /// The agent's config file with every folder moved: the keys are those of the agent's `NodeFile`.
@@ -118,6 +119,7 @@ sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
+owner: \"octavo\"
 cgroupRoot: /host/sys/fs/cgroup
 wall: \"off\"
 watchInterval: \"1s\"
@@ -158,6 +160,8 @@ fn default_facts() -> Vec<Fact> {
         ),
         fact("DaemonSet", IMAGE, json!(image)),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
+        fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
+        fact("CustomResourceDefinition", KEPT, json!("keep")),
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
@@ -194,6 +198,7 @@ fn every_value_facts() -> Vec<Fact> {
         ),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
+        fact("CustomResourceDefinition", KEPT, Value::Null),
         fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),
         // The policy judges whoever the agent is.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
@@ -210,6 +215,7 @@ fn unavailable_facts() -> Vec<Fact> {
 fn lab_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", "", Value::Null),
+        fact("CustomResourceDefinition", "/spec/group", json!("octavo.dev")),
         fact("ConfigMap", "", Value::Null),
         fact("ServiceAccount", "/metadata/name", json!("octavo-agent")),
         fact("ClusterRoleBinding", "/subjects/0/namespace", json!("octavo-system")),
