@@ -97,3 +97,17 @@ pub enum GroupPhase {
     /// A member lost its node and gets another.
     Repairing,
 }
+
+impl GroupPhase {
+    /// Its name, as statuses and metrics have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gathering => "Gathering",
+            Self::Waiting => "Waiting",
+            Self::Preempting => "Preempting",
+            Self::Binding => "Binding",
+            Self::Scheduled => "Scheduled",
+            Self::Repairing => "Repairing",
+        }
+    }
+}
