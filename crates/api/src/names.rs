@@ -35,6 +35,11 @@ pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
 /// Taint on a MIG placement whose memory slices an instance has that Octavo did not make.
 pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
 
+/// Taint on every device of a node that one scheduler owns; the value is the scheduler's name, as in a pod's
+/// `spec.schedulerName`. It says nothing of the device's health: only that scheduler ignores it, so that no
+/// other gives the same device a second time.
+pub const TAINT_OWNER: &str = "octavo.dev/scheduler";
+
 /// Capacity of a GPU: its memory in bytes.
 pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim that takes none has a fair part of what is idle.
@@ -43,6 +48,10 @@ pub const CAPACITY_COMPUTE: &str = "compute";
 /// Node label that says which GPUs of a node are cut by MIG as claims ask for it: `all`, `none`, or
 /// minor numbers joined by `_` (`0_3`). It goes before the agent's own setting.
 pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
+
+/// Node label that names the scheduler which owns the node; empty: none does. It goes before the agent's own
+/// setting, and becomes the taint [`TAINT_OWNER`] of the node's devices.
+pub const LABEL_OWNER: &str = "octavo.dev/scheduler";
 
 /// Folder of what shares may have, on the host and in containers: `<folder>/<share>/limits.json`.
 pub const SHARES_FOLDER: &str = "/run/octavo/shares";
