@@ -20,5 +20,6 @@ pub mod bind;
 pub mod core;
 pub mod devices;
 pub mod groups;
+pub mod policies;
 pub mod predicates;
 pub mod status;
