@@ -135,6 +135,10 @@ impl Groups {
 
     fn set(&mut self, object: &WatchedObject) -> Option<GroupName> {
         let name = name_of(object)?;
+        // Where the watch shows all Jobs: those that do not ask are none of ours.
+        if name.kind == GroupKind::Job && marks::mark(&object.meta, names::GANG).is_none() {
+            return self.objects.remove(&name).map(|_| name);
+        }
         let read = read(object, name.clone()).map(Arc::new);
         if self.objects.get(&name) == Some(&read) {
             return None;

@@ -174,7 +174,7 @@ fn ray<'a>(
         "head" => Some((RAY_HEAD, Rank { part: None, number: Some(0) })),
         "worker" => {
             let replica = number("ray.io/worker-group-replica-index");
-            let rank = match number("ray.io/host-index") {
+            let rank = match number("ray.io/replica-host-index") {
                 // Hosts of one replica follow one another; how many there are the labels do not say.
                 Some(host) => {
                     replica.map(|replica| replica.saturating_mul(RAY_HOSTS).saturating_add(host))
