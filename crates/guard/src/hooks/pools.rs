@@ -79,6 +79,15 @@ hooks! {
         settled(pool, real::cuMemPoolSetAttribute(pool, attribute, value))
     }
 
+    /// Makes a pool known to other processes, which may have its memory from then on.
+    fn cuMemPoolExportToShareableHandle(shareable: Out<i32>, pool: Opaque, kind: u32, flags: u64) -> Status {
+        let status = real::cuMemPoolExportToShareableHandle(shareable, pool, kind, flags);
+        if status.is_success() {
+            Pool(pool).is_exported();
+        }
+        status
+    }
+
     /// A pool of another process. Its memory is counted there.
     fn cuMemPoolImportFromShareableHandle(pool: Out<Opaque>, shareable: Opaque, kind: u32, flags: u64) -> Status {
         known(pool, None, real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags))
