@@ -1,9 +1,9 @@
 //! Stream-ordered memory and the pools that it comes from.
 
-use crate::allocation::give_back;
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::ffi::{In, Out};
+use crate::freed;
 use crate::pools::{self, Pool, Request};
 use crate::process;
 use crate::streams::Stream;
@@ -157,12 +157,5 @@ fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Stat
     if process.table.change(Kind::Memory, pointer, |_| ()).is_none() {
         return pools::free(pointer, free);
     }
-    // Memory that no pool keeps: it is there until the stream comes so far.
-    give_back(Kind::Memory, pointer, || {
-        let status = free();
-        if status.is_success() {
-            stream.synchronize();
-        }
-        status
-    })
+    freed::free(pointer, stream, free)
 }
