@@ -84,8 +84,30 @@ impl Store {
 
     /// Counts it for the size that the driver says, whatever that is; the advance is over.
     pub(crate) fn settle(&self, advance: Charge, size: impl FnOnce() -> Option<u64>) {
+        self.settle_unless(advance, size, || false);
+    }
+
+    /// As [`Self::settle`], unless something relies on what it has, as is looked up after the driver was asked:
+    /// then it counts for no less than before, and for the advance, which may have served in the other's place.
+    /// Whether it was so.
+    pub(crate) fn settle_unless(
+        &self,
+        advance: Charge,
+        size: impl FnOnce() -> Option<u64>,
+        is_relied_on: impl FnOnce() -> bool,
+    ) -> bool {
         let ticket = ticket();
-        self.enter(advance, ticket, size());
+        let size = size();
+        let is_relied_on = is_relied_on();
+        let spare = self.change(|entry| {
+            if is_relied_on {
+                entered_beside(entry, self.device, advance, ticket, size)
+            } else {
+                entered(entry, self.device, advance, ticket, size)
+            }
+        });
+        release(spare.unwrap_or(advance));
+        is_relied_on
     }
 
     /// As [`Self::settle`], but growth beyond the advances has to be admitted first. If it is not, nothing is
@@ -161,6 +183,20 @@ fn entered(
             resized(&mut entry.charge, device, bytes, advance)
         }
     }
+}
+
+/// As [`entered`], while something relies on what the store has.
+fn entered_beside(
+    entry: &mut Entry,
+    device: Device,
+    advance: Charge,
+    ticket: u64,
+    size: Option<u64>,
+) -> Charge {
+    let latest = latest(entry);
+    let least = entry.charge.bytes + advance.bytes;
+    let seen = size.filter(|_| latest <= ticket).unwrap_or(0);
+    entered(entry, device, advance, ticket.max(latest), Some(least.max(seen)))
 }
 
 /// The latest ticket whose answer was entered.
