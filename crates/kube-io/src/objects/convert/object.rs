@@ -26,6 +26,7 @@ impl Kept for WatchedObject {
         Some(Self {
             api_version: wire.api_version.unwrap_or_default(),
             kind: wire.kind.unwrap_or_default(),
+            generation: wire.metadata.generation.unwrap_or(0),
             meta: wire.metadata.read(reader),
             spec: wire.spec,
             status: wire.status,
