@@ -24,6 +24,7 @@ pub(crate) struct WireMeta {
     creation_timestamp: Option<String>,
     deletion_timestamp: Option<String>,
     finalizers: Option<Vec<String>>,
+    pub(super) generation: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
