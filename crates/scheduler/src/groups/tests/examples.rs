@@ -117,8 +117,7 @@ fn pods_by_hand_are_in_the_pod_group_they_name() {
 #[test]
 fn a_job_set_is_one_gang_with_a_subgroup_for_each_replicated_job() {
     let example = example("jobset");
-    let expected =
-        ["JobSet ml/pretrain: min 9", "  workers 8..8: 8", "  driver 1..1, late: 1"];
+    let expected = ["JobSet ml/pretrain: min 9", "  workers 8..8: 8", "  driver 1..1, late: 1"];
     assert_eq!(example.lines(), expected);
     let members = example.members();
     let ranks: Vec<_> = members.iter().map(|member| member.rank).collect();
