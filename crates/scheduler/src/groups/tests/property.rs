@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 
+use super::examples::{EXAMPLES, documents, watched};
 use super::fixtures::{knowing, object, owned, pod};
 use super::*;
 
@@ -101,7 +102,57 @@ fn marks() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     vec((select(&KEYS[..]), value), 0..6)
 }
 
+/// How many values a value has in it, itself counted.
+fn size(value: &Value) -> usize {
+    let inside: usize = match value {
+        Value::Array(list) => list.iter().map(size).sum(),
+        Value::Object(map) => map.values().map(size).sum(),
+        _ => 0,
+    };
+    inside + 1
+}
+
+/// Puts another value in the place of one of them, in the order of [`size`].
+fn replace(value: &mut Value, place: &mut usize, new: &Value) {
+    if *place == 0 {
+        *value = new.clone();
+        *place = usize::MAX;
+        return;
+    }
+    *place -= 1;
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|value| replace(value, place, new)),
+        Value::Object(map) => map.values_mut().for_each(|value| replace(value, place, new)),
+        _ => {}
+    }
+}
+
 proptest! {
+    #[test]
+    fn an_example_with_one_value_changed_is_read_or_refused_and_its_pods_are_members_or_wait(
+        name in select(&EXAMPLES[..]),
+        place in any::<usize>(),
+        new in values(),
+    ) {
+        let mut documents = documents(name);
+        let pods: Vec<_> = documents.iter().flat_map(super::controllers::pods).collect();
+        let mut place = place % documents.iter().map(|document| size(&document["spec"])).sum::<usize>();
+        for document in &mut documents {
+            replace(&mut document["spec"], &mut place, &new);
+        }
+        let groups = knowing(documents.iter().map(watched));
+        for pod in pods {
+            match groups.membership(&pod) {
+                Membership::Alone => prop_assert!(false, "{name}: {} is alone", pod.meta.name),
+                Membership::NotYet(not_yet) => prop_assert!(not_yet.group.is_some()),
+                Membership::Member(member) => {
+                    prop_assert!(member.spec.sub(&member.sub).is_some());
+                    prop_assert!(member.spec.min <= MOST_MEMBERS);
+                }
+            }
+        }
+    }
+
     #[test]
     fn no_spec_and_no_label_panics_and_members_have_their_place(
         spec in values(),
