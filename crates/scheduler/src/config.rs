@@ -156,7 +156,8 @@ impl Config {
             return Ok(Self::default());
         }
         let form = |message: String| ConfigError::Form { path: path.to_owned(), message };
-        let config: Self = serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
+        let config: Self =
+            serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
         config.check().map_err(form)?;
         Ok(config)
     }

@@ -33,6 +33,8 @@ mod repair;
 mod shape;
 mod single;
 mod statement;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

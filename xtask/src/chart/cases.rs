@@ -23,7 +23,10 @@ pub(super) const REFUSED: [Refused; 18] = [
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("agent.privileged=maybe", "'/agent/privileged': got string, want boolean"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
-    set("rbac.viewer.subjects[0].kind=Team", "'/rbac/viewer/subjects/0/kind': value must be one of"),
+    set(
+        "rbac.viewer.subjects[0].kind=Team",
+        "'/rbac/viewer/subjects/0/kind': value must be one of",
+    ),
     set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
     set("image.digest=sha256:12", "'/image/digest': 'sha256:12' does not match"),
     set("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),

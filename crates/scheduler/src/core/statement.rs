@@ -5,8 +5,8 @@ use std::sync::Arc;
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
-use super::{Core, Decided};
 use super::queue::{State, Unit};
+use super::{Core, Decided};
 use crate::devices::AskError;
 use crate::groups::{GroupError, Missing};
 use crate::policies::Unusable;
