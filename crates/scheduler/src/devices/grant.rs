@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octavo_api::names::{DRIVER, OWNER_OCTAVO, TAINT_OWNER};
 use octavo_dra::{
-    Allocation, Allocator, Explanation, ExtendedClaim, Refusal, TaintEffect, Toleration,
+    Allocation, Allocator, Explanation, ExtendedClaim, Refusal, Survey, TaintEffect, Toleration,
 };
 use octavo_engine::placement::{GpuPart, GpuParts};
 use octavo_engine::shape::GpuDemand;
@@ -16,6 +16,7 @@ use super::Devices;
 use super::ask::{Ask, AskedClaim};
 use super::ledger::{AssumedClaim, extended_key};
 use super::nodes::NodeView;
+use super::pools::Pool;
 use super::touched::Touched;
 use super::written::written;
 use crate::bind::{ClaimWrite, ExtendedWrite};
@@ -218,9 +219,11 @@ impl Devices {
     /// An allocator of a node's devices, beside all who hold any.
     fn with_allocator<T>(&self, view: &NodeView, with: impl FnOnce(&Allocator<'_>) -> T) -> T {
         let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
-        let slices = pools.flat_map(|pool| pool.slices());
+        let slices = pools.flat_map(Pool::slices);
+        let survey =
+            view.survey.get_or_init(|| Arc::new(Survey::new(slices.clone(), self.features)));
         let holders = self.ledger.holders(&view.pools);
-        with(&Allocator::new(&self.classes, slices, holders, self.features))
+        with(&Allocator::surveyed(&self.classes, slices, survey, holders))
     }
 
     /// Names of the devices that are parts of a node's GPUs.

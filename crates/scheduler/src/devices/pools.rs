@@ -137,7 +137,7 @@ impl Pools {
 
 impl Pool {
     /// Its slices, by name.
-    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> {
+    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> + Clone {
         self.slices.values().map(|slice| &slice.slice)
     }
 }
