@@ -80,7 +80,7 @@ impl Form {
                 }
             }
         }
-        tally.fit()
+        tally.fit(gpus)
     }
 
     fn count(
@@ -116,6 +116,7 @@ impl Form {
         };
         if !device.binding_conditions.is_empty() {
             tally.is_conditional = true;
+            tally.leave(role);
             return;
         }
         let stands = |taint: &&DeviceTaint| {
@@ -182,7 +183,7 @@ impl Tally {
         self.gpus.open += 1;
     }
 
-    fn fit(self) -> Fit {
+    fn fit(self, gpus: Option<&NodeGpus>) -> Fit {
         let mut profiles = self.places.iter().filter(|(_, count)| count.open > 0);
         let (profile, more) = (profiles.next(), profiles.next());
         let of = |kind, is_full| Fit { kind, is_full };
@@ -190,7 +191,10 @@ impl Tally {
             _ if self.is_other || self.takes_differ => of(Kind::Other, false),
             (Some(kind), None, None) => of(kind, self.gpus.left == 0),
             (None, Some((profile, count)), None) => {
-                of(Kind::Mig(Arc::clone(profile)), count.left == 0)
+                // GPUs of one node may be cut and others not: the engine knows a model alone.
+                let model = gpus.and_then(|gpus| gpus.devices.model.profile(profile));
+                let places = model.map_or(0, |profile| profile.starts.len()) * self.open_gpus;
+                of(Kind::Mig(Arc::clone(profile)), count.left == 0 && count.open == places)
             }
             (None, None, _) if self.is_conditional => of(Kind::Conditional, false),
             (None, None, _) if self.open_gpus == 0 => of(Kind::AllClosed, true),

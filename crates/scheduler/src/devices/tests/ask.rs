@@ -8,8 +8,8 @@ use octavo_engine::gpu::ModelSet;
 use octavo_kube_io::objects::{Delta, Kind, Pod, PodClaim, PodSpec};
 
 use super::kit::{
-    MIG, PLAIN, changed, claim, cluster, extended_pod, from_template, instances, meta, node, pod,
-    request, shares, slices, whole, with,
+    MIG, MIXED, PLAIN, changed, claim, cluster, extended_pod, from_template, instances, meta, node,
+    pod, request, shares, slices, whole, with,
 };
 use crate::devices::{AskError, Devices, GrantError};
 
@@ -45,6 +45,11 @@ fn what_the_engine_does_not_see_makes_its_demand_the_least() {
     let few = "device.attributes['gpu.nvidia.com'].uuid.endsWith('0')";
     let (demand, _, is_exact) = asked(&mut devices, selecting(few));
     assert_eq!((demand, is_exact), (GpuDemand::Whole { count: 1 }, false));
+    // MIG on some GPUs of a node.
+    let mut mixed = cluster(&[("a", MIXED)]);
+    let (demand, _, is_exact) = asked(&mut mixed, instances(1, "1g.10gb"));
+    assert!(matches!(demand, GpuDemand::Mig { .. }) && !is_exact);
+    assert!(asked(&mut mixed, whole(1)).2);
     // Constraints.
     let (pod, mut claim) = pod("q", whole(2));
     let rule = Rule::Match("resource.kubernetes.io/pcieRoot".to_owned());

@@ -18,13 +18,20 @@ use crate::devices::{Devices, Grant, Touched};
 /// What a node of eight H100 publishes.
 pub(super) const PLAIN: &str = include_str!("../fixture/slices.json");
 /// The same where MIG may cut the first three GPUs.
-pub(super) const MIG: &str = include_str!("../fixture/slices-mig.json");
+pub(super) const MIXED: &str = include_str!("../fixture/slices-mig.json");
+/// Those three GPUs alone.
+pub(super) const MIG: &str = "mig";
 const CLASSES: &str = include_str!("../fixture/classes.json");
 const CLAIMS: &str = include_str!("../fixture/claims.json");
 const FIXTURE_NODE: &str = "dgx-h100-0";
 
 /// The slices of a node.
 pub(super) fn slices(fixture: &str, node: &str) -> Vec<Arc<ResourceSlice>> {
+    if fixture == MIG {
+        let is_cut = |device: &octavo_dra::Device| !device.consumes.is_empty();
+        let cut = |slice: &Arc<ResourceSlice>| changed(slice, |slice| slice.devices.retain(is_cut));
+        return slices(MIXED, node).iter().map(cut).collect();
+    }
     let text = fixture.replace(FIXTURE_NODE, node);
     let slices: Vec<api::ResourceSlice> = serde_json::from_str(&text).unwrap();
     let slice = |slice: &api::ResourceSlice| {
