@@ -100,12 +100,9 @@ impl Form {
         if let (Some(Role::Gpu { .. }), false) = (role, is_closed) {
             tally.open_gpus += 1;
         }
-        let is_wanted = match self.selects(device, driver) {
-            Ok(is_wanted) => is_wanted,
-            Err(_) => {
-                tally.is_other = true;
-                return;
-            }
+        let Some(is_wanted) = self.selects(device, driver) else {
+            tally.is_other = true;
+            return;
         };
         let taken = is_wanted.then(|| octavo_dra::taken(device, &self.request.capacity)).flatten();
         let Some(taken) = taken else {
@@ -136,18 +133,17 @@ impl Form {
         }
     }
 
-    fn selects(&self, device: &Device, driver: &str) -> Result<bool, ()> {
+    /// Whether class and request want a device; `None` where a selector cannot say.
+    fn selects(&self, device: &Device, driver: &str) -> Option<bool> {
         // An unknown class is said by name when the claim is looked at.
-        let Some(selectors) = &self.selectors else { return Ok(false) };
+        let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
-            let Ok(selector) = selector else { return Err(()) };
-            match selector.matches(DeviceView { driver, device }) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(_) => return Err(()),
+            let selector = selector.as_ref().ok()?;
+            if !selector.matches(DeviceView { driver, device }).ok()? {
+                return Some(false);
             }
         }
-        Ok(true)
+        Some(true)
     }
 }
 

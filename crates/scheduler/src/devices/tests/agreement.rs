@@ -1,6 +1,7 @@
 //! Where an ask is exact, the engine has room exactly where the allocator has devices, and the allocator
 //! takes what the engine chose.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_dra::Request;
@@ -20,7 +21,7 @@ fn engine(devices: &Devices, node: &str) -> Cluster {
         links: gpus.devices.links.clone(),
         ..NodeClass::default()
     };
-    let spec = NodeSpec { name: node.into(), class, labels: Default::default() };
+    let spec = NodeSpec { name: node.into(), class, labels: BTreeMap::new() };
     let mut cluster = Cluster::new(devices.models().to_vec(), vec![spec]).unwrap();
     for held in devices.held(node) {
         assert_eq!(held.others, 0);
@@ -144,6 +145,9 @@ fn closed_gpus_are_closed_to_both() {
         devices.apply_slices(&octavo_kube_io::objects::Delta::Set(Arc::clone(&tainted)));
     }
     assert_eq!(fill(&mut devices, 7, true), 14);
-    devices.apply_claims(&octavo_kube_io::objects::Delta::All(Default::default(), Vec::new()));
+    devices.apply_claims(&octavo_kube_io::objects::Delta::All(
+        octavo_kube_io::objects::Kind::default(),
+        Vec::new(),
+    ));
     assert_eq!(fill(&mut devices, 0, true), 2);
 }

@@ -290,3 +290,17 @@ fn devices_that_several_nodes_reach_are_known_to_each() {
     devices.forget("p");
     assert!(devices.allocate(&ask, "b", None).is_ok());
 }
+
+#[test]
+fn all_means_all_whatever_was_chosen() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let count = octavo_dra::Count::All;
+    let all = vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.count = count)];
+    let (pod, claim) = pod("p", all);
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 1 }, false));
+    let first = devices.allocate(&ask, "a", None).unwrap().parts[0];
+    let grant = devices.allocate(&ask, "a", Some(&[first])).unwrap();
+    assert_eq!((grant.parts.len(), grant.is_as_wanted), (8, false));
+}

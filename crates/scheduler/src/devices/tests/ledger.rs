@@ -43,7 +43,9 @@ fn claims_of_other_schedulers_hold_their_devices_too() {
         .into_iter()
         .map(|(mut claim, _)| {
             let results = &mut Arc::make_mut(&mut claim).claim.allocation.as_mut().unwrap().results;
-            results.iter_mut().for_each(|result| result.pool = "n".to_owned());
+            for result in results {
+                result.pool = "n".to_owned();
+            }
             claim
         })
         .collect();
@@ -216,7 +218,9 @@ proptest! {
                     devices.apply_claims(&Delta::Gone(Arc::clone(&own.1)));
                 }
             }
-            nodes.iter().for_each(|node| check(&devices, node));
+            for node in nodes {
+                check(&devices, node);
+            }
             let held: usize = nodes.iter().map(|node| devices.held(node).len()).sum();
             prop_assert_eq!(held, orders.len() + written.len());
         }

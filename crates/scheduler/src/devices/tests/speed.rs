@@ -19,7 +19,9 @@ fn asks_and_allocations_of_five_hundred_nodes() {
         println!("{what}: cluster {:?}", start.elapsed());
         let pods: Vec<_> =
             (0..4000).map(|index| pod(&format!("p{index}"), requests.clone())).collect();
-        pods.iter().for_each(|(_, claim)| drop(devices.see(claim)));
+        for (_, claim) in &pods {
+            devices.see(claim);
+        }
         let start = Instant::now();
         let ask = devices.ask(&pods[0].0).unwrap();
         println!("{what}: first ask {:?} {:?} exact {}", start.elapsed(), ask.demand, ask.is_exact);

@@ -1,5 +1,6 @@
 //! What is written, compared with what kube-scheduler wrote for the same claims in a lab.
 
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use octavo_kube_io::claims::allocation_to_api;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use octavo_kube_io::objects::{Delta, Pod, PodClaim, PodSpec};
 /// The allocation as it stands in the API, without identities that are drawn anew each time.
 fn in_api(written: &WrittenAllocation) -> Value {
     // Results and nodes by the conversion; configs and extras as they are.
-    let api = allocation_to_api(&written.allocation, &Default::default(), &[], |_| None);
+    let api = allocation_to_api(&written.allocation, &ResourceClaim::default(), &[], |_| None);
     let mut api = serde_json::to_value(api).unwrap();
     if !written.config.is_empty() {
         api["devices"]["config"] = written.config.clone().into();
