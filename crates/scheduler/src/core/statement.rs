@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
-use super::Core;
+use super::{Core, Decided};
 use super::queue::{State, Unit};
 use crate::devices::AskError;
 use crate::groups::{GroupError, Missing};
@@ -106,6 +106,13 @@ impl Core {
         let state = blocked.state(self.changes);
         self.queue.set(unit, state);
         let statement = blocked.statement();
+        let result = match blocked {
+            Blocked::Promised { .. } => "promised",
+            Blocked::Refused(_) | Blocked::NoDevices { .. } => "refused",
+            _ => "waits",
+        };
+        let is_gang = matches!(unit, Unit::Group(_));
+        self.decided.push(Decided { is_gang, result, reason: statement.reason });
         let is_new = self.waiting.get(unit).is_none_or(|known| known.statement != statement);
         if !is_new {
             return;

@@ -17,7 +17,6 @@ pub(crate) struct WireMeta {
     namespace: Option<String>,
     uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    pub(super) generation: Option<i64>,
     labels: Option<BTreeMap<String, Option<String>>>,
     annotations: Option<BTreeMap<String, Option<String>>>,
     owner_references: Option<Vec<WireOwner>>,
