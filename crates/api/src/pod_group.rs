@@ -63,7 +63,7 @@ pub struct PodGroupSpec {
     /// Whether the group may be evicted for others; not given: it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
-    /// Whether its pods may be restarted elsewhere to make room; not given: they may.
+    /// Whether its pods may be restarted elsewhere to make room; not given: they may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub movable: Option<bool>,
     /// Seconds of work of all pods that are lost when one is disturbed: since the last checkpoint on

@@ -115,7 +115,7 @@ fn pods_by_hand_are_in_the_pod_group_they_name() {
     let expected = ["PodGroup ml/pair: min 3", "  server 1..-: 1", "  client 2..-: 2"];
     assert_eq!(example.lines(), expected);
     let spec = &example.members()[0].spec;
-    assert!(!spec.is_movable);
+    assert!(spec.is_movable);
     assert_eq!(spec.subs[1].required.as_deref(), Some("host"));
 }
 

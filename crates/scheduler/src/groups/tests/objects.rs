@@ -388,7 +388,7 @@ fn every_field_of_the_resource_is_read() {
         placement_policy: Some("near".to_owned()),
         disruption_mode: Some(DisruptionMode::All),
         preemptible: Some(false),
-        movable: Some(false),
+        movable: Some(true),
         seconds_at_risk: Some(60),
     };
     let groups = knowing([own("g", serde_json::to_value(spec).unwrap())]);
@@ -412,7 +412,7 @@ fn every_field_of_the_resource_is_read() {
         policy: Some("near".into()),
         priority: None,
         is_preemptible: false,
-        is_movable: false,
+        is_movable: true,
         is_whole: true,
         seconds_at_risk: 60,
     };
