@@ -10,7 +10,11 @@
 //! process and under whatever descriptor, has the bytes, and nobody tells when the last of them is gone.
 //!
 //! Memory of other processes is counted by them. It is entered here with nothing to count, since what was
-//! imported is released and mapped like the rest.
+//! imported is released and mapped like the rest. When the process that exported it dies, its slot is emptied, and
+//! what others have imported is counted by nobody's slot: a descriptor does not tell whose the memory is, so an
+//! importer cannot know that its exporter is the one that died, and to count it for every importer from the
+//! beginning would refuse processes that share weights what fits. The agent sees it as far as the driver counts it
+//! for a process of the share: as bytes that no slot says, which it writes beside the limit.
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 

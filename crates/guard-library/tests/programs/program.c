@@ -26,6 +26,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef RTLD_DEEPBIND // musl has none
+#define RTLD_DEEPBIND 0
+#endif
+
 static const char *mode;
 static void *library;
 
@@ -60,9 +64,11 @@ static int walk(struct dl_phdr_info *info, size_t size, void *data) {
     for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
             for (const ElfW(Dyn) *entry = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr); entry->d_tag; entry++) {
-                if (entry->d_tag == DT_SYMTAB) symbols = (void *)entry->d_un.d_ptr;
-                if (entry->d_tag == DT_STRTAB) strings = (void *)entry->d_un.d_ptr;
-                if (entry->d_tag == DT_HASH) hash = (void *)entry->d_un.d_ptr;
+                // glibc writes addresses into its table, musl leaves offsets.
+                ElfW(Addr) place = entry->d_un.d_ptr + (entry->d_un.d_ptr < info->dlpi_addr ? info->dlpi_addr : 0);
+                if (entry->d_tag == DT_SYMTAB) symbols = (void *)place;
+                if (entry->d_tag == DT_STRTAB) strings = (void *)place;
+                if (entry->d_tag == DT_HASH) hash = (void *)place;
             }
     if (!hash) return 0;
     for (uint32_t i = 1; i < hash[1]; i++)
@@ -94,10 +100,13 @@ static void *get(const char *name) {
     void *function = 0;
     if (!strcmp(mode, "proc")) function = by_proc(name);
     else if (!strcmp(mode, "default")) function = dlsym(RTLD_DEFAULT, name);
+#ifdef __GLIBC__
     else if (!strcmp(mode, "versioned")) {
         function = dlvsym(library, name, "CUDA_1");
         if (!function) function = dlsym(library, name);
-    } else if (!strcmp(mode, "walk") && strcmp(name, "cuInit")) {
+    }
+#endif
+    else if (!strcmp(mode, "walk") && strcmp(name, "cuInit")) {
         struct search search = {name, 0};
         dl_iterate_phdr(walk, &search);
         function = search.found;
@@ -347,8 +356,11 @@ int main(int count, char **arguments) {
     low_files = open_files(3, 900);
     high_files = open_files(900, 4096);
     mode = count > 1 ? arguments[1] : "dlsym";
+#ifdef __GLIBC__
     if (!strcmp(mode, "own")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
-    else if (strcmp(mode, "linked")) library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(mode, "default") ? 0 : RTLD_GLOBAL));
+    else
+#endif
+    if (strcmp(mode, "linked")) library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(mode, "default") ? 0 : RTLD_GLOBAL));
     if (!library && strcmp(mode, "linked")) { printf("%s\n", dlerror()); return 1; }
     setvbuf(stdout, 0, _IOLBF, 0);
     // A program that this one becomes finds what was not read yet.
