@@ -78,6 +78,12 @@ pub const REASON_WALL_OFF: &str = "WallOff";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: a version before the wall prepared the share.
 pub const REASON_NO_GUARD: &str = "NoGuard";
 
+/// Reason of [`CONDITION_ENFORCED`] with status `Unknown`, and of an event: the guard holds the containers, and what
+/// goes round it would not be seen.
+pub const REASON_NOT_WATCHED: &str = "NotWatched";
+/// Reason of an event: what goes round the guard is seen again.
+pub const REASON_WATCHED: &str = "Watched";
+
 /// Who reports events and owns fields in server-side apply.
 pub const AGENT: &str = "octavo-agent";
 /// `reportingController` of the agent's events.

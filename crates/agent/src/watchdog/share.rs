@@ -19,6 +19,7 @@ use super::freezer::Freezer;
 use super::heard::{Heard, Report};
 use super::identity::Owned;
 use super::proc::{Inside, Proc};
+use super::sight::Blindness;
 use super::socket::Door;
 use crate::claims::{CONTEXT_BYTES, LiveShare};
 use crate::metrics::{ShareFigures, ShareLabels};
@@ -58,6 +59,8 @@ pub(super) struct Watched {
     failures: u32,
     names: BTreeMap<String, bool>,
     names_told: Option<Duration>,
+    /// Why what goes round its wall is not seen, as people were told.
+    pub(super) blindness: Option<Blindness>,
     /// What froze its containers, and has not let them go on.
     pub(super) frozen: BTreeSet<PathBuf>,
     peak: u64,
@@ -140,6 +143,7 @@ impl Watched {
             gone_looks: 0,
             names: BTreeMap::new(),
             names_told: None,
+            blindness: None,
             frozen: BTreeSet::new(),
             peak: 0,
             before: 0,
