@@ -30,6 +30,7 @@ mod identity;
 mod judge;
 mod kill;
 mod proc;
+mod room;
 mod share;
 mod sight;
 mod socket;
@@ -56,6 +57,7 @@ use consumers::Consumers;
 use freezer::Freezer;
 use judge::Judge;
 use proc::{Cgroups, Proc};
+pub(crate) use room::raise_descriptors;
 use tell::{Tell, Teller};
 use truth::{Answer, Truth};
 

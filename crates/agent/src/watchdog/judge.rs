@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_gpu::GpuProcess;
-use tokio::sync::Semaphore;
 
 use super::act::Doer;
 use super::consumers::Consumers;
@@ -17,6 +16,7 @@ use super::files::Copy;
 use super::freezer::Freezer;
 use super::identity::{Candidate, Identities};
 use super::proc::Proc;
+use super::room::Room;
 use super::share::{Found, Watched};
 use super::sight::{Blindness, Look, Sight};
 use super::split::Split;
@@ -26,11 +26,6 @@ use super::words::{blind, unknown};
 use crate::claims::LiveShare;
 use crate::metrics::Metrics;
 
-/// Connections that the shares of a node may have together, for they are the agent's descriptors.
-const MOST_CONNECTIONS: usize = 4096;
-/// Of descriptors that the agent may have, this part at most is the guards'.
-const DESCRIPTORS_PART: u64 = 4;
-
 /// The shares of a node, and what is remembered of them.
 pub(super) struct Judge {
     node: String,
@@ -39,7 +34,7 @@ pub(super) struct Judge {
     freezer: Freezer,
     copy: Copy,
     contexts: Contexts,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     metrics: Arc<Metrics>,
     tell: Arc<dyn Tell>,
     consumers: Arc<Consumers>,
@@ -73,7 +68,7 @@ impl Judge {
             freezer,
             copy: Copy::default(),
             contexts: Contexts::default(),
-            room: Arc::new(Semaphore::new(room())),
+            room: Room::of_process(),
             metrics,
             tell,
             consumers,
@@ -318,13 +313,6 @@ impl Judge {
 /// Name of a share's folder.
 fn name(share: &LiveShare) -> String {
     share.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// How many connections of guards there may be.
-fn room() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let part = limit.map_or(u64::MAX, |limit| limit / DESCRIPTORS_PART);
-    usize::try_from(part).unwrap_or(MOST_CONNECTIONS).min(MOST_CONNECTIONS)
 }
 
 #[cfg(test)]
