@@ -112,21 +112,17 @@ impl Tell for Teller {
     }
 
     fn sight(&self, gpu: &str, before: Option<Blindness>, now: Option<Blindness>) {
-        let (reason, tone, note) = match now {
-            Some(kind) => {
-                let hangs = kind == Blindness::Hangs;
-                let reason = if hangs { "GpuDriverHangs" } else { "GpuNotWatched" };
-                let words = kind.words();
-                let note =
-                    format!("what goes round the walls of shares on {gpu} is not seen: {words}");
-                (reason, Tone::Warning, note)
-            }
-            None => {
-                let hung = before == Some(Blindness::Hangs);
-                let reason = if hung { "GpuDriverAnswers" } else { "GpuWatched" };
-                let note = format!("what goes round the walls of shares on {gpu} is seen, again");
-                (reason, Tone::Normal, note)
-            }
+        let (reason, tone, note) = if let Some(kind) = now {
+            let hangs = kind == Blindness::Hangs;
+            let reason = if hangs { "GpuDriverHangs" } else { "GpuNotWatched" };
+            let words = kind.words();
+            let note = format!("what goes round the walls of shares on {gpu} is not seen: {words}");
+            (reason, Tone::Warning, note)
+        } else {
+            let hung = before == Some(Blindness::Hangs);
+            let reason = if hung { "GpuDriverAnswers" } else { "GpuWatched" };
+            let note = format!("what goes round the walls of shares on {gpu} is seen, again");
+            (reason, Tone::Normal, note)
         };
         tracing::warn!("{note}");
         self.send(Message::Node { reason, tone, note });

@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 use super::{Answer, HANGS, Lists, Truth};
 use crate::monitor::OpenDriver;
 
+type Slow = Arc<Mutex<Receiver<Vec<GpuProcess>>>>;
+
 /// A driver whose lists come when the test says so; those of GPUs that it has no channel for are empty.
 struct SlowDriver {
-    lists: Mutex<BTreeMap<String, Arc<Mutex<Receiver<Vec<GpuProcess>>>>>>,
+    lists: Mutex<BTreeMap<String, Slow>>,
     asked: Sender<String>,
 }
 

@@ -228,7 +228,7 @@ impl Stage {
     /// Lets nobody read which mounts a process sees, not even root for the rest of this thread's life.
     pub(super) fn hide_mounts(&self, program: &Program) {
         let path = self.path(&format!("proc/{}/mountinfo", program.pid));
-        fs::set_permissions(path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
         let mut sets = capabilities(None).unwrap();
         sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
         set_capabilities(None, sets).unwrap();
