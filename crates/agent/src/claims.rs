@@ -59,7 +59,7 @@ pub use crate::checkpoint::StorageError;
 pub(crate) use shares::{CONTEXT_BYTES, share_folder};
 
 pub use known::{Cut, DeviceKind, KnownDevice};
-pub use live::{LiveShare, ShareNews};
+pub use live::{LiveShare, ShareNews, Status};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };

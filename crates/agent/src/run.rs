@@ -26,6 +26,7 @@ use tokio_util::task::TaskTracker;
 use crate::args::{AgentArgs, AgentCommand, RunArgs};
 use crate::config::{NodeConfig, NodeFile, read_nodes};
 use crate::metrics::Metrics;
+use crate::watchdog::raise_descriptors;
 use node::NodeAgent;
 
 /// How long calls that are being served may take at shutdown.
@@ -54,6 +55,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(args: &RunArgs) -> anyhow::Result<()> {
+    raise_descriptors();
     let nodes = configs(args)?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

@@ -19,6 +19,7 @@
 //! `frozen`. An agent that starts anew goes on from there; guards connect to its new sockets.
 
 mod act;
+mod brake;
 mod consumers;
 mod contexts;
 mod decision;
@@ -29,7 +30,9 @@ mod identity;
 mod judge;
 mod kill;
 mod proc;
+mod room;
 mod share;
+mod sight;
 mod socket;
 mod split;
 mod tell;
@@ -54,6 +57,7 @@ use consumers::Consumers;
 use freezer::Freezer;
 use judge::Judge;
 use proc::{Cgroups, Proc};
+pub(crate) use room::raise_descriptors;
 use tell::{Tell, Teller};
 use truth::{Answer, Truth};
 
@@ -122,7 +126,6 @@ struct Parts {
 struct Watch {
     parts: Parts,
     truth: Truth,
-    is_hanging: bool,
     judge: Option<Judge>,
     began: Instant,
 }
@@ -131,7 +134,7 @@ impl Watch {
     fn new(mut parts: Parts) -> Self {
         parts.shares.mark_changed();
         let (truth, began) = (Truth::default(), Instant::now());
-        Self { parts, truth, is_hanging: false, judge: None, began }
+        Self { parts, truth, judge: None, began }
     }
 
     async fn run(mut self) {
@@ -163,19 +166,11 @@ impl Watch {
         self.with_judge(Judge::look_ahead).await;
         let gpus = self.judge.as_ref().map(Judge::gpus).unwrap_or_default();
         let driver = self.parts.snapshots.borrow().driver.clone();
-        let lists = match self.truth.ask(&driver, gpus).await {
-            Answer::Told(lists) => {
-                self.set_hanging(false);
-                Some(lists)
-            }
-            Answer::Waiting { is_hanging } => {
-                self.set_hanging(is_hanging);
-                None
-            }
-            Answer::Closed => None,
-        };
+        let answer = self.truth.ask(&driver, &gpus).await;
+        let is_hanging = matches!(&answer, Answer::Told { hanging, .. } if !hanging.is_empty());
+        self.parts.metrics.wall.hanging(&self.parts.node, is_hanging);
         let at = self.began.elapsed();
-        self.with_judge(move |judge| judge.look(at, lists.as_ref())).await;
+        self.with_judge(move |judge| judge.look(at, &answer)).await;
     }
 
     /// Has the judge do something on a thread that may block.
@@ -198,14 +193,6 @@ impl Watch {
                 tracing::error!(%node, %error, "a look at the shares was cut short; beginning anew");
                 self.parts.shares.mark_changed();
             }
-        }
-    }
-
-    fn set_hanging(&mut self, is_hanging: bool) {
-        self.parts.metrics.wall.hanging(&self.parts.node, is_hanging);
-        if self.is_hanging != is_hanging {
-            self.is_hanging = is_hanging;
-            self.parts.tell.hanging(is_hanging);
         }
     }
 }

@@ -81,6 +81,12 @@ pub const REASON_WALL_OFF: &str = "WallOff";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: a version before the wall prepared the share.
 pub const REASON_NO_GUARD: &str = "NoGuard";
 
+/// Reason of [`CONDITION_ENFORCED`] with status `Unknown`, and of an event: the guard holds the containers, and what
+/// goes round it would not be seen.
+pub const REASON_NOT_WATCHED: &str = "NotWatched";
+/// Reason of an event: what goes round the guard is seen again.
+pub const REASON_WATCHED: &str = "Watched";
+
 /// Pod label: name of the `PodGroup` in the pod's namespace that it is in.
 pub const POD_GROUP: &str = "octavo.dev/pod-group";
 /// Pod label: name of the pod's subgroup, where its `PodGroup` has several.

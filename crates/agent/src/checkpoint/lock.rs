@@ -14,9 +14,15 @@ use super::StorageError;
 /// A held lock. It comes free when the value goes, and with the process however that ends. Handed to another
 /// process as a file descriptor it has a new holder and was never free in between: the kernel keeps it as long
 /// as any descriptor of this opening of the file is open.
+///
+/// A child that this process starts has such a descriptor from its fork until it is executed, so closing is not
+/// enough: the value gives the lock up by name when it goes, for all descriptors at once. Of a process that is killed
+/// just then the lock comes free a moment later.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: OwnedFd,
+    /// Whether another process has it now.
+    is_given: bool,
 }
 
 impl Lock {
@@ -34,7 +40,7 @@ impl Lock {
             }
             // Somebody may have removed the file since it was opened: a lock without a name keeps nobody out.
             if is_at(&file, &path) {
-                return Ok(Some(Self { file }));
+                return Ok(Some(Self { file, is_given: false }));
             }
         }
     }
@@ -49,7 +55,21 @@ impl Lock {
         // For whoever holds it already this changes nothing; for anybody else it fails.
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refused("what was handed over does not hold the lock"))?;
-        Ok(Self { file })
+        Ok(Self { file, is_given: false })
+    }
+
+    /// Lets go of a lock that another process has by a descriptor that was sent to it.
+    pub(crate) fn given(mut self) {
+        self.is_given = true;
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if !self.is_given {
+            // It cannot fail for a file that is open.
+            let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
+        }
     }
 }
 

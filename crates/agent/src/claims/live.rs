@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
-use octavo_api::names::CONDITION_OVERFLOW;
+use octavo_api::names::{CONDITION_ENFORCED, CONDITION_OVERFLOW, REASON_WATCHED};
 use tokio::sync::watch;
 
 use super::holds::Hold;
@@ -53,7 +53,40 @@ pub struct ShareNews {
     /// A sentence for people.
     pub message: String,
     /// Type and status of the condition that it changes on the claim's device, if any.
-    pub condition: Option<(&'static str, bool)>,
+    pub condition: Option<(&'static str, Status)>,
+}
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It is so.
+    True,
+    /// It is not.
+    False,
+    /// Nobody can tell.
+    Unknown,
+}
+
+impl ShareNews {
+    /// Whether all is well again.
+    pub(crate) fn is_good(&self) -> bool {
+        let is_good = |condition| {
+            condition == (CONDITION_OVERFLOW, Status::False)
+                || condition == (CONDITION_ENFORCED, Status::True)
+        };
+        self.condition.is_some_and(is_good) || self.reason == REASON_WATCHED
+    }
+}
+
+impl Status {
+    /// As the API has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// News with their time, in seconds since 1970.
@@ -81,10 +114,11 @@ impl Claims {
         self.inner.live.shares.subscribe()
     }
 
-    /// Tells people what was found of a share: an event of its claim, and where it changes a condition, that.
-    /// Never waits. What is no share of any claim is not told of.
-    pub fn tell_of_share(&self, uid: &str, share_id: &str, news: ShareNews) {
-        self.inner.tell_of_share(uid, share_id, news);
+    /// Tells people what was found of a share: an event of its claim, unless `has_event` says that there were
+    /// enough of them, and where it changes a condition, that. Never waits. What is no share of any claim is
+    /// not told of.
+    pub fn tell_of_share(&self, uid: &str, share_id: &str, news: ShareNews, has_event: bool) {
+        self.inner.tell_of_share(uid, share_id, news, has_event);
     }
 }
 
@@ -131,7 +165,7 @@ impl Inner {
         shares.collect()
     }
 
-    fn tell_of_share(&self, uid: &str, share_id: &str, news: ShareNews) {
+    fn tell_of_share(&self, uid: &str, share_id: &str, news: ShareNews, has_event: bool) {
         let Some(hold) = self.holds().get(uid).filter(Hold::is_prepared) else { return };
         let mut shares = hold.record.shares();
         if !shares.any(|(held, _)| held.share_id.as_deref() == Some(share_id)) {
@@ -139,7 +173,7 @@ impl Inner {
         }
         drop(shares);
         // That all is well again is no warning; the condition says it.
-        if news.condition != Some((CONDITION_OVERFLOW, false)) {
+        if has_event && !news.is_good() {
             self.reporter.found(&hold.record.claim, news.reason, &news.message);
         }
         if let Some((kind, _)) = news.condition {
@@ -175,6 +209,18 @@ impl Live {
         let now = super::work::now();
         let mut all = self.news();
         let found = all.entry(share).or_default();
+        let is_known = |status| {
+            found.iter().any(|(known, _)| known.condition == Some((CONDITION_ENFORCED, status)))
+        };
+        // Books that were changed stay so, whoever looks.
+        if kind == CONDITION_ENFORCED && is_known(Status::False) {
+            return;
+        }
+        if news.condition == Some((CONDITION_ENFORCED, Status::True)) {
+            // What holds the share says so itself.
+            found.retain(|(known, _)| known.condition.is_none_or(|(known, _)| known != kind));
+            return;
+        }
         let is_same = |(known, _): &&mut Dated| known.condition == news.condition;
         if let Some(known) = found.iter_mut().find(is_same) {
             // A condition keeps the time of its last change.

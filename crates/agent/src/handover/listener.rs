@@ -33,7 +33,13 @@ impl Asker {
     pub(crate) async fn give(self, lock: Lock) -> Result<(), (Lock, io::Error)> {
         let give = self.stream.async_io(Interest::WRITABLE, || send(&self.stream, &lock));
         let given = timeout(ANSWER, give).await.unwrap_or_else(|late| Err(late.into()));
-        given.map_err(|error| (lock, error))
+        match given {
+            Ok(()) => {
+                lock.given();
+                Ok(())
+            }
+            Err(error) => Err((lock, error)),
+        }
     }
 }
 

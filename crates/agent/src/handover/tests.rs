@@ -159,3 +159,17 @@ async fn a_newer_agent_is_answered_in_the_form_that_is_known_here() {
     }
     assert!(stage.folder.path().exists());
 }
+
+#[tokio::test]
+async fn a_lock_that_is_let_go_is_free_whatever_a_child_has_of_it_until_it_is_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let lock = Lock::take(folder.path()).unwrap().unwrap();
+    let flags = rustix::io::fcntl_getfd(&lock).unwrap();
+    assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "no program has it");
+    // What a forked child has: another descriptor of the same opening.
+    let of_child = rustix::io::fcntl_dupfd_cloexec(&lock, 0).unwrap();
+    assert!(Lock::take(folder.path()).unwrap().is_none());
+    drop(lock);
+    assert!(Lock::take(folder.path()).unwrap().is_some());
+    drop(of_child);
+}

@@ -1,5 +1,8 @@
 //! Metrics of shares and their walls. A share's go when it does, so that there are no more than shares.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -41,6 +44,13 @@ struct GpuLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BlindLabels {
+    node: String,
+    gpu: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NodeLabels {
     node: String,
 }
@@ -79,6 +89,9 @@ pub(crate) struct WallMetrics {
     overflows: Family<OverflowLabels, Counter>,
     foreign: Family<GpuLabels, Gauge>,
     hanging: Family<NodeLabels, Gauge>,
+    blind: Family<BlindLabels, Gauge>,
+    /// Why each GPU is blind, by node and GPU: a reason that is over takes its line away.
+    reasons: Mutex<BTreeMap<(String, String), &'static str>>,
 }
 
 /// Everything that is done about overflows.
@@ -150,6 +163,11 @@ impl WallMetrics {
             "Whether the driver does not answer which processes are on the GPUs",
             metrics.hanging.clone(),
         );
+        registry.register(
+            "octavo_agent_watch_blind",
+            "1 for each GPU with shares on which what goes round their walls is not seen, with the reason",
+            metrics.blind.clone(),
+        );
         metrics
     }
 
@@ -213,6 +231,20 @@ impl WallMetrics {
             None => {
                 self.foreign.remove(&labels);
             }
+        }
+    }
+
+    /// Sets why what goes round the walls on a GPU is not seen; `None` where it is, or the GPU has no shares.
+    pub(crate) fn blind(&self, node: &str, gpu: &str, reason: Option<&'static str>) {
+        let labels = |reason| BlindLabels { node: node.to_owned(), gpu: gpu.to_owned(), reason };
+        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (node.to_owned(), gpu.to_owned());
+        if let Some(old) = reasons.remove(&key) {
+            self.blind.remove(&labels(old));
+        }
+        if let Some(reason) = reason {
+            self.blind.get_or_create(&labels(reason)).set(1);
+            reasons.insert(key, reason);
         }
     }
 

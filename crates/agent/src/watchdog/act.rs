@@ -10,7 +10,7 @@ use super::proc::Proc;
 use super::share::Watched;
 use super::tell::Tell;
 use super::words::words;
-use crate::claims::ShareNews;
+use crate::claims::{ShareNews, Status};
 use crate::crash;
 use crate::metrics::Metrics;
 
@@ -106,11 +106,11 @@ impl Doer<'_> {
                 // What is left of a stop that failed is the gate.
                 let response = if has_failed { Response::Held } else { response };
                 self.metrics.wall.overflow(&watched.labels, response.word());
-                ("MemoryOverflow", Some((CONDITION_OVERFLOW, true)))
+                ("MemoryOverflow", Some((CONDITION_OVERFLOW, Status::True)))
             }
-            News::Within => ("MemoryWithinLimit", Some((CONDITION_OVERFLOW, false))),
+            News::Within => ("MemoryWithinLimit", Some((CONDITION_OVERFLOW, Status::False))),
             News::Tampered(_) | News::StillFenced => {
-                ("StateTampered", Some((CONDITION_ENFORCED, false)))
+                ("StateTampered", Some((CONDITION_ENFORCED, Status::False)))
             }
         };
         let message = words(&news, &watched.share);

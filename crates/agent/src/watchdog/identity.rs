@@ -56,6 +56,8 @@ pub(super) struct Owned {
     pub(super) shares: Vec<String>,
     /// Whether it is being found out if it is of any share.
     pub(super) is_asked: bool,
+    /// Whether nothing that would tell whose it is may be read.
+    pub(super) is_unreadable: bool,
     /// As its own pid namespace knows it.
     pub(super) inside: Option<Inside>,
 }
@@ -77,6 +79,8 @@ struct Known {
     mounts: Vec<Mount>,
     cgroups: Cgroups,
     pod: Option<String>,
+    /// Whether its mounts may not be read.
+    is_unreadable: bool,
     inside: Option<Inside>,
 }
 
@@ -132,7 +136,9 @@ impl Identities {
                 }
             }
         }
-        Ok(Owned { process, shares, is_asked, inside: known.inside })
+        // Its pod may tell all the same.
+        let is_unreadable = known.is_unreadable && shares.is_empty() && !is_asked;
+        Ok(Owned { process, shares, is_asked, is_unreadable, inside: known.inside })
     }
 
     /// The cgroups of a process that was looked at.
@@ -162,13 +168,16 @@ impl Identities {
 
     fn learn(&self, process: Process) -> Known {
         let Process { pid, start_time } = process;
-        let mounts = self.proc.mounts(pid, FOLDER).unwrap_or_else(|error| {
+        let mounts = self.proc.mounts(pid, FOLDER);
+        if let Err(error) = &mounts {
             tracing::debug!(pid, %error, "the mounts of a process cannot be read");
-            Vec::new()
-        });
+        }
+        let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        let is_unreadable = mounts.as_ref().is_err_and(is_denied);
+        let mounts = mounts.unwrap_or_default();
         let cgroups = self.proc.cgroups(&pid.to_string()).unwrap_or_default();
         let pod = cgroups.pod();
-        Known { start_time, mounts, cgroups, pod, inside: self.proc.inside(pid) }
+        Known { start_time, mounts, cgroups, pod, is_unreadable, inside: self.proc.inside(pid) }
     }
 
     /// Cgroups that tell one container from others.

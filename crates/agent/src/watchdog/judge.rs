@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_gpu::GpuProcess;
-use tokio::sync::Semaphore;
 
 use super::act::Doer;
 use super::consumers::Consumers;
@@ -17,18 +16,15 @@ use super::files::Copy;
 use super::freezer::Freezer;
 use super::identity::{Candidate, Identities};
 use super::proc::Proc;
+use super::room::Room;
 use super::share::{Found, Watched};
+use super::sight::{Blindness, Look, Sight};
 use super::split::Split;
 use super::tell::Tell;
-use super::truth::Lists;
-use super::words::unknown;
+use super::truth::Answer;
+use super::words::{blind, unknown};
 use crate::claims::LiveShare;
 use crate::metrics::Metrics;
-
-/// Connections that the shares of a node may have together, for they are the agent's descriptors.
-const MOST_CONNECTIONS: usize = 4096;
-/// Of descriptors that the agent may have, this part at most is the guards'.
-const DESCRIPTORS_PART: u64 = 4;
 
 /// The shares of a node, and what is remembered of them.
 pub(super) struct Judge {
@@ -38,7 +34,7 @@ pub(super) struct Judge {
     freezer: Freezer,
     copy: Copy,
     contexts: Contexts,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     metrics: Arc<Metrics>,
     tell: Arc<dyn Tell>,
     consumers: Arc<Consumers>,
@@ -46,9 +42,10 @@ pub(super) struct Judge {
     shares: BTreeMap<String, Watched>,
     /// Processes of no share, by GPU, that people were told of.
     foreign: BTreeMap<String, BTreeSet<Process>>,
-    has_seen: bool,
-    /// GPUs of which it was said that the driver does not tell all.
-    unknown_told: BTreeSet<String>,
+    /// Whether what goes round the wall would be seen, by GPU.
+    sights: BTreeMap<String, Sight>,
+    /// Processes that the driver listed when it answered last, by GPU.
+    listed: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl Judge {
@@ -71,14 +68,14 @@ impl Judge {
             freezer,
             copy: Copy::default(),
             contexts: Contexts::default(),
-            room: Arc::new(Semaphore::new(room())),
+            room: Room::of_process(),
             metrics,
             tell,
             consumers,
             shares: BTreeMap::new(),
             foreign: BTreeMap::new(),
-            has_seen: false,
-            unknown_told: BTreeSet::new(),
+            sights: BTreeMap::new(),
+            listed: BTreeMap::new(),
         }
     }
 
@@ -111,6 +108,10 @@ impl Judge {
             self.metrics.wall.foreign(&self.node, gpu, None);
         }
         self.foreign.retain(|gpu, _| gpus.contains(gpu));
+        self.listed.retain(|gpu, _| gpus.contains(gpu));
+        for (gpu, _) in self.sights.extract_if(.., |gpu, _| !gpus.contains(gpu)) {
+            self.metrics.wall.blind(&self.node, &gpu, None);
+        }
         let names = names.iter().map(String::as_str).collect();
         let pids = self.identities.pids();
         self.identities.keep(&pids, &names);
@@ -131,37 +132,54 @@ impl Judge {
         }
     }
 
-    /// Looks at all shares. `lists` is `None` where the driver did not answer.
-    pub(super) fn look(&mut self, at: Duration, lists: Option<&Lists>) {
+    /// Looks at all shares, with what the driver said.
+    pub(super) fn look(&mut self, at: Duration, answer: &Answer) {
         for share in self.shares.values_mut().filter(|share| share.has_wall()) {
             share.keep(at, &self.proc, &self.room);
         }
-        let mut seen_pids = BTreeSet::new();
         for gpu in self.gpus() {
-            let list = match lists.and_then(|lists| lists.get(&gpu)) {
-                Some(Ok(list)) => Some(list),
-                Some(Err(error)) => {
-                    tracing::debug!(node = %self.node, gpu, %error, "the driver does not tell the processes of a GPU");
-                    None
-                }
-                None => None,
+            let (look, found) = match answer {
+                Answer::Closed => (Look::Blind(Blindness::Closed), None),
+                Answer::Told { lists, hanging } => match lists.get(&gpu) {
+                    Some(Ok(list)) => {
+                        let (look, found) = self.sort(&gpu, list);
+                        (look, Some(found))
+                    }
+                    Some(Err(error)) => {
+                        tracing::debug!(node = %self.node, gpu, %error, "the driver does not tell the processes of a GPU");
+                        (Look::Blind(Blindness::Refuses), None)
+                    }
+                    None if hanging.contains(&gpu) => (Look::Blind(Blindness::Hangs), None),
+                    None => (Look::Waits, None),
+                },
             };
-            let found = list.map(|list| self.sort(&gpu, list, &mut seen_pids));
+            self.note(&gpu, look, answer);
             self.judge(at, &gpu, found.as_ref());
         }
-        if lists.is_some() {
-            let names = self.shares.keys().map(String::as_str).collect();
-            self.identities.keep(&seen_pids, &names);
+        // Of a GPU for which the driver does not answer the processes are those that it was told of.
+        let pids: BTreeSet<_> = self.listed.values().flatten().copied().collect();
+        let names = self.shares.keys().map(String::as_str).collect();
+        self.identities.keep(&pids, &names);
+    }
+
+    /// Takes what a look showed of a GPU; people are told of what changes.
+    fn note(&mut self, gpu: &str, look: Look, answer: &Answer) {
+        let sight = self.sights.entry(gpu.to_owned()).or_default();
+        let before = sight.blindness();
+        if sight.take(look) {
+            let now = sight.blindness();
+            self.metrics.wall.blind(&self.node, gpu, now.map(Blindness::word));
+            self.tell.sight(gpu, before, now);
+            if let Answer::Told { lists, .. } = answer
+                && let Some(Err(error)) = lists.get(gpu)
+            {
+                tracing::warn!(node = %self.node, gpu, %error, "the driver does not tell the processes of a GPU");
+            }
         }
     }
 
-    /// Gives each process of a GPU to its share; those of none are told of.
-    fn sort(
-        &mut self,
-        gpu: &str,
-        list: &[GpuProcess],
-        seen_pids: &mut BTreeSet<u32>,
-    ) -> BTreeMap<String, Vec<Found>> {
+    /// Gives each process of a GPU to its share; those of none are told of. Says whether all was seen.
+    fn sort(&mut self, gpu: &str, list: &[GpuProcess]) -> (Look, BTreeMap<String, Vec<Found>>) {
         let candidates: Vec<_> = self
             .shares
             .iter()
@@ -174,23 +192,19 @@ impl Judge {
             })
             .collect();
         let mut found: BTreeMap<String, Vec<Found>> = BTreeMap::new();
-        let (mut foreign, mut of_many, mut unseen) = (BTreeSet::new(), Vec::new(), 0);
+        let (mut foreign, mut of_many) = (BTreeSet::new(), Vec::new());
+        let (mut pids, mut blindness) = (BTreeSet::new(), None);
         for listed in list {
-            let Ok(owned) = self.identities.of(listed.pid, gpu, &candidates) else {
-                unseen += 1;
-                continue;
-            };
-            self.has_seen = true;
-            seen_pids.insert(listed.pid);
-            if listed.used_bytes.is_none() && self.unknown_told.insert(gpu.to_owned()) {
-                tracing::warn!(
-                    node = %self.node, gpu,
-                    "the driver does not tell how much memory processes have on this GPU: shares are held by \
-                     the guard alone, and what goes round it is not seen"
-                );
+            let Ok(owned) = self.identities.of(listed.pid, gpu, &candidates) else { continue };
+            pids.insert(listed.pid);
+            if listed.used_bytes.is_none() {
+                blindness = Some(Blindness::NoBytes);
+            } else if owned.is_unreadable {
+                blindness = blindness.or(Some(Blindness::Unreadable));
             }
             match owned.shares.as_slice() {
-                [] if owned.is_asked => {}
+                // Whose they are is not known, so nobody is blamed.
+                [] if owned.is_asked || owned.is_unreadable => {}
                 [] => {
                     foreign.insert(owned.process);
                 }
@@ -204,17 +218,16 @@ impl Judge {
         if !of_many.is_empty() {
             self.split(of_many, &mut found);
         }
-        if unseen > 0 && !self.has_seen {
-            // Once: then it is seen, or there is nothing that more words would change.
-            self.has_seen = true;
-            tracing::error!(
-                node = %self.node, gpu, processes = unseen,
-                "none of the processes that the driver lists is seen here: the agent must run in the host's pid \
-                 namespace (hostPID: true), or nothing that goes round the guard is caught"
-            );
-        }
+        let look = match blindness {
+            _ if list.is_empty() => Look::Empty,
+            // Some end while they are looked at, and not all at every look.
+            _ if pids.is_empty() => Look::Blind(Blindness::Hidden),
+            Some(kind) => Look::Blind(kind),
+            None => Look::Sees,
+        };
+        self.listed.insert(gpu.to_owned(), pids);
         self.tell_foreign(gpu, foreign);
-        found
+        (look, found)
     }
 
     /// Gives what processes with several shares of a GPU have to each of these, by what their ledgers say.
@@ -247,6 +260,7 @@ impl Judge {
     }
 
     fn judge(&mut self, at: Duration, gpu: &str, found: Option<&BTreeMap<String, Vec<Found>>>) {
+        let blindness = self.sights.get(gpu).and_then(|sight| sight.blindness());
         for (name, watched) in &mut self.shares {
             if !watched.has_wall() || watched.share.gpu_uuid != gpu {
                 continue;
@@ -261,6 +275,11 @@ impl Judge {
             wall.count(&watched.labels, seen.report.refused, seen.report.unknown);
             if let Some(figures) = seen.figures {
                 wall.set(&watched.labels, figures);
+            }
+            // Also of a share that came while nothing is seen.
+            if watched.blindness != blindness {
+                watched.blindness = blindness;
+                self.tell.share(&watched.share, blind(&watched.share, blindness));
             }
             if !seen.names.is_empty() {
                 self.tell.share(&watched.share, unknown(&watched.share, &seen.names));
@@ -294,13 +313,6 @@ impl Judge {
 /// Name of a share's folder.
 fn name(share: &LiveShare) -> String {
     share.folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// How many connections of guards there may be.
-fn room() -> usize {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let part = limit.map_or(u64::MAX, |limit| limit / DESCRIPTORS_PART);
-    usize::try_from(part).unwrap_or(MOST_CONNECTIONS).min(MOST_CONNECTIONS)
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use octavo_guard_abi::LIMITS_FILE;
 use octavo_guard_abi::state::SlotCopy;
-use tokio::sync::Semaphore;
 
 use super::decision::{Action, Course, Harm, News, Process, ProcessUse, Sample};
 use super::files::{self, Copy, StateFile};
@@ -19,6 +18,8 @@ use super::freezer::Freezer;
 use super::heard::{Heard, Report};
 use super::identity::Owned;
 use super::proc::{Inside, Proc};
+use super::room::Room;
+use super::sight::Blindness;
 use super::socket::Door;
 use crate::claims::{CONTEXT_BYTES, LiveShare};
 use crate::metrics::{ShareFigures, ShareLabels};
@@ -58,6 +59,8 @@ pub(super) struct Watched {
     failures: u32,
     names: BTreeMap<String, bool>,
     names_told: Option<Duration>,
+    /// Why what goes round its wall is not seen, as people were told.
+    pub(super) blindness: Option<Blindness>,
     /// What froze its containers, and has not let them go on.
     pub(super) frozen: BTreeSet<PathBuf>,
     peak: u64,
@@ -140,6 +143,7 @@ impl Watched {
             gone_looks: 0,
             names: BTreeMap::new(),
             names_told: None,
+            blindness: None,
             frozen: BTreeSet::new(),
             peak: 0,
             before: 0,
@@ -155,7 +159,7 @@ impl Watched {
     }
 
     /// Sees to it that the share's socket is there, and that its files are those that are open.
-    pub(super) fn keep(&mut self, at: Duration, proc: &Proc, room: &Arc<Semaphore>) {
+    pub(super) fn keep(&mut self, at: Duration, proc: &Proc, room: &Arc<Room>) {
         let interval = if self.door.is_some() { CHECK_INTERVAL } else { RETRY_INTERVAL };
         if self.checked.is_some_and(|checked| at < checked + interval) {
             return;
@@ -167,8 +171,9 @@ impl Watched {
         if self.door.as_ref().is_some_and(Door::is_in_place) {
             return;
         }
-        let (heard, room) = (Arc::clone(&self.heard), Arc::clone(room));
-        match Door::open(&self.share.folder, heard, proc.clone(), room) {
+        let (heard, folder) = (Arc::clone(&self.heard), &self.share.folder);
+        let part = room.part(&folder.file_name().unwrap_or_default().to_string_lossy());
+        match Door::open(folder, heard, proc.clone(), part) {
             Ok(door) => {
                 (self.door, self.failures) = (Some(door), 0);
                 crate::crash::point("watchdog.listening");

@@ -21,18 +21,16 @@ use octavo_guard_abi::message::{Frame, Kind, SIZE};
 use rustix::fs::{Mode, OFlags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::decision::Process;
 use super::heard::Heard;
 use super::proc::Proc;
+use super::room::{Part, Place};
 
 /// The name under which a socket is made.
 const NEW: &str = ".agent.sock.new";
-/// Connections that a share may have: one for each of its processes, in reason.
-const MOST_OF_SHARE: usize = 512;
 /// Pause after a connection that was turned away: whoever knocks on costs little.
 const TURNED_AWAY: Duration = Duration::from_millis(20);
 /// How soon whoever connects must say who it is.
@@ -51,17 +49,17 @@ pub(super) struct Door {
 }
 
 impl Door {
-    /// Listens in the folder of a share. `room` is what all shares have together. Needs a runtime.
+    /// Listens in the folder of a share. `part` is what it has of the room of all. Needs a runtime.
     pub(super) fn open(
         folder: &Path,
         heard: Arc<Heard>,
         proc: Proc,
-        room: Arc<Semaphore>,
+        part: Arc<Part>,
     ) -> io::Result<Self> {
         let listener = UnixListener::from_std(listen(folder)?)?;
         let path = folder.join(SOCKET_FILE);
         let file = identity(&path)?;
-        let host = Host { heard, proc, room, pace: Arc::new(Pace::default()) };
+        let host = Host { heard, proc, part, pace: Arc::new(Pace::default()) };
         let task = tokio::spawn(host.serve(listener)).abort_handle();
         Ok(Self { path, file, task })
     }
@@ -106,7 +104,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 struct Host {
     heard: Arc<Heard>,
     proc: Proc,
-    room: Arc<Semaphore>,
+    part: Arc<Part>,
     pace: Arc<Pace>,
 }
 
@@ -117,15 +115,13 @@ impl Host {
         loop {
             let accepted = listener.accept().await;
             while connections.try_join_next().is_some() {}
-            let has_room = connections.len() < MOST_OF_SHARE;
             match accepted {
-                Ok((stream, _)) if has_room => {
+                Ok((stream, _)) => {
                     if let Some(guest) = self.admit(&stream) {
                         connections.spawn(guest.listen(stream));
                         continue;
                     }
                 }
-                Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "a guard's connection was not accepted"),
             }
             sleep(TURNED_AWAY).await;
@@ -135,12 +131,12 @@ impl Host {
     /// Whoever connected, unless it has too many connections or there is no room for more. A process that is
     /// gone already has nothing to say that counts.
     fn admit(&self, stream: &UnixStream) -> Option<Guest> {
-        let permit = Arc::clone(&self.room).try_acquire_owned().ok()?;
+        let place = self.part.place()?;
         let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok().filter(|pid| *pid != 0)?;
         let start_time = self.proc.stat(pid).ok()?.start_time;
         let process = Process { pid, start_time };
         let is_welcome = self.heard.connect(process);
-        is_welcome.then(|| Guest { host: self.clone(), process, _permit: permit })
+        is_welcome.then(|| Guest { host: self.clone(), process, _place: place })
     }
 }
 
@@ -148,7 +144,7 @@ impl Host {
 struct Guest {
     host: Host,
     process: Process,
-    _permit: tokio::sync::OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Guest {

@@ -2,16 +2,19 @@
 //! use the claim, and of the node. Never in the way of a look: events go to a worker, and what it has no room
 //! for is lost, as events are.
 
-use std::sync::Arc;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use octavo_kube_io::events::{self, Events, Tone};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use super::brake::Brake;
 use super::consumers::reserved_for;
+use super::sight::Blindness;
 use crate::claims::{Claims, LiveShare, ShareNews};
 use crate::node::ClaimRef;
 
@@ -30,14 +33,15 @@ pub(super) trait Tell: Send + Sync {
     fn share(&self, share: &LiveShare, news: ShareNews);
     /// Processes are on a GPU with shares and of no share.
     fn foreign(&self, gpu: &str, pids: &[u32]);
-    /// The driver does not answer, or answers again.
-    fn hanging(&self, is_hanging: bool);
+    /// Why what goes round the walls on a GPU is not seen has changed; `None`: it is seen.
+    fn sight(&self, gpu: &str, before: Option<Blindness>, now: Option<Blindness>);
 }
 
 /// Tells the API server, through a [`Worker`].
 pub(super) struct Teller {
     claims: Claims,
     queue: mpsc::Sender<Message>,
+    brake: Mutex<Brake>,
 }
 
 /// Sends what a [`Teller`] was given; ends with it.
@@ -62,7 +66,7 @@ impl Teller {
         events: Events,
     ) -> (Arc<Self>, Worker) {
         let (sender, queue) = mpsc::channel(QUEUE);
-        let teller = Self { claims, queue: sender };
+        let teller = Self { claims, queue: sender, brake: Mutex::default() };
         (Arc::new(teller), Worker { client, node, events, queue })
     }
 
@@ -74,17 +78,25 @@ impl Teller {
 }
 
 impl Tell for Teller {
-    fn share(&self, share: &LiveShare, news: ShareNews) {
-        let is_good = news.condition == Some((octavo_api::names::CONDITION_OVERFLOW, false));
-        let tone = if is_good { Tone::Normal } else { Tone::Warning };
-        let (claim, reason, note) = (share.claim.clone(), news.reason, news.message.clone());
-        if is_good {
-            tracing::info!(%claim, share = %share.share_id, reason, "{note}");
-        } else {
-            tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
+    fn share(&self, share: &LiveShare, mut news: ShareNews) {
+        let is_good = news.is_good();
+        let kind = (share.claim.uid.clone(), share.share_id.clone(), news.reason);
+        let passed = lock(&self.brake).pass(kind, Instant::now());
+        if let Some(missed) = passed {
+            if missed > 0 {
+                let _ = write!(news.message, " ({missed} times more since this was told last)");
+            }
+            let (claim, reason, note) = (share.claim.clone(), news.reason, news.message.clone());
+            if is_good {
+                tracing::info!(%claim, share = %share.share_id, reason, "{note}");
+            } else {
+                tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
+            }
+            let tone = if is_good { Tone::Normal } else { Tone::Warning };
+            self.send(Message::Pods { claim, reason, tone, note });
         }
-        self.send(Message::Pods { claim, reason, tone, note });
-        self.claims.tell_of_share(&share.claim.uid, &share.share_id, news);
+        // The condition says how it stands, also where no event is made of it.
+        self.claims.tell_of_share(&share.claim.uid, &share.share_id, news, passed.is_some());
     }
 
     fn foreign(&self, gpu: &str, pids: &[u32]) {
@@ -99,21 +111,27 @@ impl Tell for Teller {
         self.send(Message::Node { reason: "ForeignProcess", tone: Tone::Warning, note });
     }
 
-    fn hanging(&self, is_hanging: bool) {
-        let (reason, tone, note) = if is_hanging {
-            let note = "the driver does not answer which processes are on the GPUs: what goes round the guard is \
-                        not seen meanwhile; see the kernel's log (dmesg) for what the GPU does";
-            ("GpuDriverHangs", Tone::Warning, note)
+    fn sight(&self, gpu: &str, before: Option<Blindness>, now: Option<Blindness>) {
+        let (reason, tone, note) = if let Some(kind) = now {
+            let hangs = kind == Blindness::Hangs;
+            let reason = if hangs { "GpuDriverHangs" } else { "GpuNotWatched" };
+            let words = kind.words();
+            let note = format!("what goes round the walls of shares on {gpu} is not seen: {words}");
+            (reason, Tone::Warning, note)
         } else {
-            (
-                "GpuDriverAnswers",
-                Tone::Normal,
-                "the driver answers again which processes are on the GPUs",
-            )
+            let hung = before == Some(Blindness::Hangs);
+            let reason = if hung { "GpuDriverAnswers" } else { "GpuWatched" };
+            let note = format!("what goes round the walls of shares on {gpu} is seen, again");
+            (reason, Tone::Normal, note)
         };
         tracing::warn!("{note}");
-        self.send(Message::Node { reason, tone, note: note.to_owned() });
+        self.send(Message::Node { reason, tone, note });
     }
+}
+
+/// Whole between statements.
+fn lock(brake: &Mutex<Brake>) -> MutexGuard<'_, Brake> {
+    brake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Worker {

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::consumers::Consumers;
+use super::sight::Blindness;
 use super::{Parts, Tell, Watch};
 use crate::claims::{LiveShare, ShareNews};
 use crate::metrics::Metrics;
@@ -65,7 +66,7 @@ impl Tell for Silent {
 
     fn foreign(&self, _: &str, _: &[u32]) {}
 
-    fn hanging(&self, _: bool) {}
+    fn sight(&self, _: &str, _: Option<Blindness>, _: Option<Blindness>) {}
 }
 
 /// A watch that runs, with what it watches.

@@ -1,69 +1,85 @@
-//! What the driver says of the processes on GPUs. Its calls block for as long as the hardware pleases, so they
-//! are made on a thread that may wait, one at a time: while one hangs no other is begun.
+//! What the driver says of the processes on GPUs. Its calls block for as long as the hardware pleases, so each GPU is
+//! asked on a thread that may wait, one call at a time: while one hangs no other is begun for its GPU, and the
+//! other GPUs are asked as before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use octavo_gpu::{DriverError, GpuProcess};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use crate::monitor::OpenDriver;
 
 /// How long a look waits for the driver's answer; a call that takes longer goes on, and a later look has it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_millis(400);
 /// From when on a call is said to hang.
 const HANGS: Duration = Duration::from_secs(10);
 
-/// What the driver says of each GPU, by UUID.
+/// What the driver says of each GPU, by UUID; nothing of those that it did not answer for yet.
 pub(super) type Lists = BTreeMap<String, Result<Vec<GpuProcess>, DriverError>>;
 
 /// What came of asking the driver.
 #[derive(Debug)]
 pub(super) enum Answer {
     /// It told.
-    Told(Lists),
+    Told {
+        /// Of these GPUs.
+        lists: Lists,
+        /// And of these it has not for so long that people should know.
+        hanging: BTreeSet<String>,
+    },
     /// It is closed at the moment: it could not be opened, or is opened anew.
     Closed,
-    /// It has not answered yet.
-    Waiting {
-        /// Whether for so long that people should know.
-        is_hanging: bool,
-    },
 }
 
 /// Asks the driver.
 #[derive(Debug, Default)]
 pub(super) struct Truth {
-    running: Option<(JoinHandle<Lists>, Instant)>,
+    /// Calls that have not ended, by GPU.
+    running: BTreeMap<String, (Call, Instant)>,
 }
+
+type Call = JoinHandle<Result<Vec<GpuProcess>, DriverError>>;
 
 impl Truth {
     /// Asks which processes are on these GPUs, or waits on for what was asked before.
-    pub(super) async fn ask(&mut self, driver: &OpenDriver, gpus: Vec<String>) -> Answer {
-        if self.running.is_none() {
+    pub(super) async fn ask(&mut self, driver: &OpenDriver, gpus: &[String]) -> Answer {
+        let new = gpus.iter().filter(|gpu| !self.running.contains_key(*gpu)).collect::<Vec<_>>();
+        if !new.is_empty() {
             let Some(driver) = driver.get() else { return Answer::Closed };
-            let ask = move || {
-                let told = gpus.into_iter().map(|gpu| {
-                    let processes = driver.processes(&gpu);
-                    (gpu, processes)
-                });
-                told.collect()
-            };
-            self.running = Some((tokio::task::spawn_blocking(ask), Instant::now()));
-        }
-        let Some((task, since)) = &mut self.running else { return Answer::Closed };
-        let Ok(told) = timeout(PATIENCE, task).await else {
-            return Answer::Waiting { is_hanging: since.elapsed() >= HANGS };
-        };
-        self.running = None;
-        match told {
-            Ok(lists) => Answer::Told(lists),
-            Err(error) => {
-                tracing::error!(%error, "asking the driver for processes was cut short");
-                Answer::Closed
+            for gpu in new {
+                let (driver, uuid) = (driver.clone(), gpu.clone());
+                let call = tokio::task::spawn_blocking(move || driver.processes(&uuid));
+                self.running.insert(gpu.clone(), (call, Instant::now()));
             }
         }
+        let (mut lists, mut hanging) = (Lists::new(), BTreeSet::new());
+        let mut ended = Vec::new();
+        for (gpu, (call, since)) in &mut self.running {
+            // What has kept a look waiting once keeps none waiting again.
+            match timeout_at(*since + PATIENCE, call).await {
+                Ok(Ok(list)) => {
+                    lists.insert(gpu.clone(), list);
+                    ended.push(gpu.clone());
+                }
+                Ok(Err(error)) => {
+                    tracing::error!(gpu, %error, "asking the driver for processes was cut short");
+                    ended.push(gpu.clone());
+                }
+                Err(_) if since.elapsed() >= HANGS => {
+                    hanging.insert(gpu.clone());
+                }
+                Err(_) => {}
+            }
+        }
+        for gpu in ended {
+            self.running.remove(&gpu);
+        }
+        // A GPU that lost its last share since it was asked is nobody's matter.
+        lists.retain(|gpu, _| gpus.contains(gpu));
+        hanging.retain(|gpu| gpus.contains(gpu));
+        Answer::Told { lists, hanging }
     }
 }
 

@@ -4,8 +4,12 @@ use std::collections::BTreeMap;
 
 use octavo_guard_abi::state::Damage;
 
+use octavo_api::names::{CONDITION_ENFORCED, REASON_NOT_WATCHED, REASON_WATCHED};
+
 use super::decision::{Harm, News, Response};
-use crate::claims::{LiveShare, ShareNews};
+use super::sight::Blindness;
+use crate::claims::{LiveShare, ShareNews, Status};
+use crate::wall::WallKind;
 
 /// Words about what happened to a share.
 pub(super) fn words(news: &News, share: &LiveShare) -> String {
@@ -58,6 +62,30 @@ pub(super) fn words(news: &News, share: &LiveShare) -> String {
 
 fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
+}
+
+/// News of whether what goes round a share's wall is seen.
+pub(super) fn blind(share: &LiveShare, blindness: Option<Blindness>) -> ShareNews {
+    let of = format!("share {} of {}", share.share_id, share.device);
+    // The driver's own limit holds whoever looks.
+    let is_held = share.wall == Some(WallKind::Driver);
+    let condition = |status| (!is_held).then_some((CONDITION_ENFORCED, status));
+    match blindness {
+        Some(kind) => ShareNews {
+            reason: REASON_NOT_WATCHED,
+            message: format!(
+                "what goes round the wall of {of} is not seen on {}: {}",
+                share.gpu_uuid,
+                kind.words()
+            ),
+            condition: condition(Status::Unknown),
+        },
+        None => ShareNews {
+            reason: REASON_WATCHED,
+            message: format!("what goes round the wall of {of} is seen, again"),
+            condition: condition(Status::True),
+        },
+    }
 }
 
 /// News of functions that the guards of a share do not know.

@@ -17,6 +17,12 @@ use crate::wall::WallKind;
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const SLOWEST_RETRY: Duration = Duration::from_mins(5);
 
+/// The least time between two writings of one claim's status: it doubles while they follow one another, up to the
+/// longest, and what was quiet for a while is told at once again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const QUIET: Duration = Duration::from_mins(5);
+
 /// What a claim got of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
@@ -69,6 +75,8 @@ pub(super) struct Pending {
 #[derive(Debug, Default)]
 struct State {
     by_claim: BTreeMap<String, Waiting>,
+    /// When claims were told last, and how long the next one waits.
+    sent: BTreeMap<String, (Instant, Duration)>,
     turns: u64,
 }
 
@@ -116,14 +124,19 @@ impl Pending {
         state.turns += 1;
         let (uid, turn) = (report.claim.uid.clone(), state.turns);
         let retry = Backoff::new(FIRST_RETRY, SLOWEST_RETRY);
-        state.by_claim.insert(uid, Waiting { report, turn, due: Instant::now(), retry });
+        let now = Instant::now();
+        state.sent.retain(|_, (sent, _)| now.saturating_duration_since(*sent) < QUIET);
+        let due = state.sent.get(&uid).map_or(now, |(sent, pause)| now.max(*sent + *pause));
+        state.by_claim.insert(uid, Waiting { report, turn, due, retry });
         drop(state);
         self.is_new.notify_one();
     }
 
     /// Forgets a claim's report.
     pub(super) fn remove(&self, uid: &str) {
-        self.state().by_claim.remove(uid);
+        let mut state = self.state();
+        state.by_claim.remove(uid);
+        state.sent.remove(uid);
     }
 
     /// A report whose time has come, and its turn.
@@ -137,6 +150,10 @@ impl Pending {
     /// Takes the answer to a report: forgets it, or sets the time of the next attempt.
     pub(super) fn answered(&self, uid: &str, turn: u64, is_done: bool) {
         let mut state = self.state();
+        if is_done {
+            let pause = state.sent.get(uid).map(|(_, pause)| LONGEST_PAUSE.min(*pause * 2));
+            state.sent.insert(uid.to_owned(), (Instant::now(), pause.unwrap_or(FIRST_PAUSE)));
+        }
         let Some(waiting) = state.by_claim.get_mut(uid).filter(|w| w.turn == turn) else { return };
         if is_done {
             state.by_claim.remove(uid);

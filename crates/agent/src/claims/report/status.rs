@@ -7,7 +7,7 @@ use octavo_api::names;
 use serde_json::{Value, json};
 
 use super::{Fact, Report, ReportedDevice};
-use crate::claims::ShareNews;
+use crate::claims::{ShareNews, Status};
 use crate::node::ClaimRef;
 use crate::wall::WallKind;
 
@@ -28,7 +28,7 @@ pub(super) fn status_of(report: &Report, now: jiff::Timestamp) -> Value {
     }
     let entries = devices.into_iter().filter_map(|device| match (&report.refusal, &device.fact) {
         (Some((reason, message)), _) => {
-            let no = condition(names::CONDITION_READY, false, reason, message, now);
+            let no = condition(names::CONDITION_READY, Status::False, reason, message, now);
             Some(entry(device, &[no], None))
         }
         (None, Some(fact)) => Some(entry(device, &fact.conditions(now), fact.data())),
@@ -45,14 +45,14 @@ pub(super) fn status_of(report: &Report, now: jiff::Timestamp) -> Value {
 /// A condition of a device.
 fn condition(
     kind: &str,
-    is_true: bool,
+    status: Status,
     reason: &str,
     message: &str,
     since: jiff::Timestamp,
 ) -> Value {
     json!({
         "type": kind,
-        "status": if is_true { "True" } else { "False" },
+        "status": status.word(),
         "reason": reason,
         "message": message,
         "lastTransitionTime": since.strftime("%FT%TZ").to_string(),
@@ -83,9 +83,9 @@ impl Fact {
         vec![match self {
             Self::Share { prepared_at, wall, news } => {
                 let changed = |(news, at): &(ShareNews, i64)| {
-                    let (kind, is_true) = news.condition?;
+                    let (kind, status) = news.condition?;
                     let at = since(&Some(*at));
-                    Some((kind, condition(kind, is_true, news.reason, &news.message, at)))
+                    Some((kind, condition(kind, status, news.reason, &news.message, at)))
                 };
                 let found: Vec<_> = news.iter().filter_map(changed).collect();
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
@@ -95,14 +95,14 @@ impl Fact {
             }
             Self::Mig { prepared_at, instance } => condition(
                 names::CONDITION_READY,
-                true,
+                Status::True,
                 "Prepared",
                 &format!("MIG instance {} is ready for the claim's containers", instance.uuid),
                 since(prepared_at),
             ),
             Self::MigGone { instance } => condition(
                 names::CONDITION_READY,
-                false,
+                Status::False,
                 "MigInstanceGone",
                 &format!(
                     "MIG instance {} is gone, as after a reset of its GPU; delete the pod so that another \
@@ -129,31 +129,31 @@ impl Fact {
 
 /// Whether something holds a share's containers.
 fn enforced(wall: Option<WallKind>, since: jiff::Timestamp) -> Value {
-    let (is_true, reason, message) = match wall {
+    let (status, reason, message) = match wall {
         Some(WallKind::Guard) => (
-            true,
+            Status::True,
             names::REASON_GUARD,
             "the guard in the containers refuses memory beyond the share, and the agent watches what the \
              driver counts",
         ),
         Some(WallKind::Driver) => (
-            true,
+            Status::True,
             names::REASON_DRIVER,
             "the driver refuses the containers memory beyond the share, and the agent watches what it counts",
         ),
         Some(WallKind::Off) => (
-            false,
+            Status::False,
             names::REASON_WALL_OFF,
             "the node's agent was told to hold nobody (`wall: off`): the containers can use more of the GPU",
         ),
         None => (
-            false,
+            Status::False,
             names::REASON_NO_GUARD,
             "a version of Octavo without a guard prepared the share: the containers can use more of the GPU; \
              delete the pods to have it prepared anew",
         ),
     };
-    condition(names::CONDITION_ENFORCED, is_true, reason, message, since)
+    condition(names::CONDITION_ENFORCED, status, reason, message, since)
 }
 
 /// A warning about a claim.

@@ -15,7 +15,7 @@ use super::{
     Fact, KubeReporter, MigFact, REPEAT_AFTER, Report, ReportedDevice, Reporter, Told, event_of,
     status_of,
 };
-use crate::claims::ShareNews;
+use crate::claims::{ShareNews, Status};
 use crate::node::ClaimRef;
 use crate::wall::WallKind;
 
@@ -234,14 +234,16 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
     assert_eq!(told(Some(WallKind::Driver), vec![]), ["Enforced=True Driver"]);
     assert_eq!(told(Some(WallKind::Off), vec![]), ["Enforced=False WallOff"]);
     assert_eq!(told(None, vec![]), ["Enforced=False NoGuard"]);
-    let news = |kind, is_true| {
+    let news = |kind, status| {
         let (reason, message) = ("Killed", "has too much".to_owned());
-        (ShareNews { reason, message, condition: Some((kind, is_true)) }, 5)
+        (ShareNews { reason, message, condition: Some((kind, status)) }, 5)
     };
-    let overflow = news("MemoryOverflow", true);
+    let overflow = news("MemoryOverflow", Status::True);
     let expected = ["Enforced=True Guard", "MemoryOverflow=True Killed"];
     assert_eq!(told(Some(WallKind::Guard), vec![overflow.clone()]), expected);
-    let lost = news("Enforced", false);
+    let blind = news("Enforced", Status::Unknown);
+    assert_eq!(told(Some(WallKind::Guard), vec![blind]), ["Enforced=Unknown Killed"]);
+    let lost = news("Enforced", Status::False);
     let expected = ["MemoryOverflow=True Killed", "Enforced=False Killed"];
     assert_eq!(told(Some(WallKind::Guard), vec![overflow, lost]), expected);
 }

@@ -7,7 +7,7 @@ use octavo_gpu::DriverError;
 use serde_json::json;
 
 use super::fixture::{Node, cut, known_mig, share_id};
-use crate::claims::{Claims, Cut, Fact, ShareNews};
+use crate::claims::{Claims, Cut, Fact, ShareNews, Status};
 use crate::node::ClaimRef;
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
@@ -138,9 +138,9 @@ async fn who_hears_of_instances_that_are_gone_hears_also_what_was_found_of_share
     let fenced = ShareNews {
         reason: "StateTampered",
         message: "is fenced".to_owned(),
-        condition: Some((CONDITION_ENFORCED, false)),
+        condition: Some((CONDITION_ENFORCED, Status::False)),
     };
-    claims.tell_of_share(&claim.uid, &share_id("a", 1), fenced.clone());
+    claims.tell_of_share(&claim.uid, &share_id("a", 1), fenced.clone(), true);
     node.give_driver(&claims).await;
     claims.set_cut(cut(&["GPU-0", "GPU-1"]));
     claims.set_devices("580.95.05", known_mig()).await;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::fixture::{Node, known, share_id};
 use crate::checkpoint::{decode, encode};
-use crate::claims::{Claims, Fact, ShareNews};
+use crate::claims::{Claims, Fact, ShareNews, Status};
 use crate::config::WallSetting;
 use crate::node::ClaimRef;
 use crate::wall::WallKind;
@@ -342,22 +342,33 @@ async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
     assert!(!live.has_changed().expect("is open"), "nothing came");
 
     let news = |reason, condition| ShareNews { reason, message: "has 21Gi".to_owned(), condition };
-    claims.tell_of_share(uid, "other", news("MemoryOverflow", None));
-    claims.tell_of_share("other", id, news("MemoryOverflow", None));
+    claims.tell_of_share(uid, "other", news("MemoryOverflow", None), true);
+    claims.tell_of_share("other", id, news("MemoryOverflow", None), true);
     assert_eq!(node.found(), []);
-    let overflow = |is_true| Some((names::CONDITION_OVERFLOW, is_true));
-    claims.tell_of_share(uid, id, news("Killed", overflow(true)));
+    let overflow = |status| Some((names::CONDITION_OVERFLOW, status));
+    let enforced = |status| Some((names::CONDITION_ENFORCED, status));
+    claims.tell_of_share(uid, id, news("Killed", overflow(Status::True)), true);
     assert_eq!(node.found(), [("a".to_owned(), "Killed")]);
     let told = || {
         let facts = node.facts(&claim);
         let [Fact::Share { news, .. }] = facts.as_slice() else { panic!("{facts:?}") };
         news.iter().map(|(news, _)| (news.reason, news.condition)).collect::<Vec<_>>()
     };
-    assert_eq!(told(), [("Killed", overflow(true))]);
-    claims.tell_of_share(uid, id, news("Below", overflow(false)));
-    claims.tell_of_share(uid, id, news("Tampered", Some((names::CONDITION_ENFORCED, false))));
-    let enforced = ("Tampered", Some((names::CONDITION_ENFORCED, false)));
-    assert_eq!(told(), [("Below", overflow(false)), enforced]);
+    assert_eq!(told(), [("Killed", overflow(Status::True))]);
+    claims.tell_of_share(uid, id, news("Killed", overflow(Status::True)), false);
+    assert_eq!(node.found().len(), 1, "there were enough events");
+    let within = ("Below", overflow(Status::False));
+    claims.tell_of_share(uid, id, news(within.0, within.1), true);
+    let blind = ("NotWatched", enforced(Status::Unknown));
+    claims.tell_of_share(uid, id, news(blind.0, blind.1), true);
+    assert_eq!(told(), [within, blind]);
+    claims.tell_of_share(uid, id, news("Watched", enforced(Status::True)), true);
+    assert_eq!(told(), [within], "what holds it says so");
+    let tampered = ("Tampered", enforced(Status::False));
+    for news_of in [tampered, blind, ("Watched", enforced(Status::True))] {
+        claims.tell_of_share(uid, id, news(news_of.0, news_of.1), true);
+    }
+    assert_eq!(told(), [within, tampered], "books that were changed stay so");
 
     claims.unprepare(&claim).await.expect("unprepares");
     live.changed().await.expect("is told");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::{self, FileType, StatVfsMountFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
@@ -27,6 +27,15 @@ pub(super) fn cover(root: &Rootfs, file: &Path, paths: &[PathBuf]) -> anyhow::Re
         if identity(&target)? == own {
             continue;
         }
+        let is_shared = is_shared(&target)
+            .with_context(|| format!("finding out how {} is mounted", path.display()))?;
+        ensure!(
+            !is_shared,
+            "{} of the container lies in a volume that is mounted with mountPropagation: Bidirectional, and the guard \
+             would be laid over the host's file, too: mount the volume with HostToContainer or None, or without the \
+             driver's libraries",
+            path.display()
+        );
         mount(&source, &target).with_context(|| format!("mounting over {}", path.display()))?;
         let now = root.place(path).with_context(|| format!("opening {}", path.display()))?;
         ensure!(identity(&now)? == own, "{} is still the driver's own", path.display());
@@ -43,6 +52,23 @@ fn mount(source: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     let copy: OwnedFd = open_tree(source, "", flags)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(copy, "", target, "", flags)
+}
+
+/// Whether what is mounted on a file would be mounted elsewhere, too: on the host.
+fn is_shared(target: &OwnedFd) -> anyhow::Result<bool> {
+    // Of this thread, which may be in a mount namespace of its own.
+    let info = format!("/proc/thread-self/fdinfo/{}", target.as_raw_fd());
+    let info = std::fs::read_to_string(&info).with_context(|| format!("reading {info}"))?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
+    let id = id.context("the kernel does not tell which mount a file is of")?;
+    let mounts = "/proc/thread-self/mountinfo";
+    let mounts = std::fs::read_to_string(mounts).with_context(|| format!("reading {mounts}"))?;
+    // proc(5): the optional fields stand between the sixth and a dash.
+    let own = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let own = own.into_iter().find(|fields| fields.first() == Some(&id));
+    let own = own.with_context(|| format!("mount {id} is not among those of this namespace"))?;
+    let optional = own.iter().skip(6).take_while(|field| **field != "-");
+    Ok(optional.into_iter().any(|field| field.starts_with("shared:")))
 }
 
 /// Device and inode of a file.

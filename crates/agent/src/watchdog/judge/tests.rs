@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use octavo_api::config::OverflowPolicy;
+use octavo_gpu::{DriverError, GpuProcess};
 use octavo_guard_abi::limits::Gate;
 use octavo_guard_abi::message::Kind;
 use octavo_guard_abi::{SOCKET_FILE, STATE_FILE};
@@ -406,4 +407,67 @@ async fn a_share_whose_files_come_later_is_watched_from_then_on() {
     assert_eq!(stage.metric("memory_limit_bytes", &share), Some(LIMIT * MIB));
     assert!(share.folder.join(SOCKET_FILE).exists());
     assert_eq!(stage.told(), [""; 0]);
+}
+
+#[tokio::test]
+async fn that_nothing_is_seen_is_said_of_each_share_once_and_taken_back() {
+    let mut stage = Stage::new();
+    let share = stage.share("a", LIMIT, OverflowPolicy::Kill);
+    let program = stage.program(&share, "/pods/a");
+    Stage::slot(&share, 0, &program, 10);
+    stage.adopt();
+    let listed = |pid, used_bytes| Ok(vec![GpuProcess { pid, used_bytes }]);
+    let lost = Err(DriverError::NotSupported { call: "nvmlDeviceGetComputeRunningProcesses_v3" });
+    for (said, word) in [
+        (lost, "driver-refuses"),
+        (listed(program.pid(), None), "no-bytes"),
+        (listed(Stage::gone().pid(), Some(1)), "no-host-pid"),
+    ] {
+        let before = stage.told().len();
+        stage.told_so(9, &said);
+        assert_eq!(stage.told().len(), before, "it may pass");
+        stage.told_so(30, &said);
+        let told = stage.told().split_off(before);
+        let [of_gpu, of_share] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!(*of_gpu, format!("sight GPU-1: {word}"));
+        assert!(of_share.starts_with("a NotWatched Enforced=unknown: "), "{of_share}");
+        let line =
+            format!("octavo_agent_watch_blind{{node=\"node\",gpu=\"GPU-1\",reason=\"{word}\"}} 1");
+        let metrics = stage.metrics();
+        assert!(metrics.contains(&line), "{metrics}");
+        assert_eq!(metrics.matches("octavo_agent_watch_blind{").count(), 1);
+    }
+    // A share that comes meanwhile hears it, too.
+    let late = stage.share("late", LIMIT, OverflowPolicy::Kill);
+    stage.adopt();
+    stage.told_so(1, &listed(Stage::gone().pid(), Some(1)));
+    assert!(stage.told().last().unwrap().starts_with("late NotWatched Enforced=unknown"));
+    let before = stage.told().len();
+    for _ in 0..30 {
+        stage.look(&[(&program, 10)]);
+    }
+    let told = stage.told().split_off(before);
+    assert_eq!(told[0], "sight GPU-1: sees");
+    assert!(told[1].starts_with("a Watched Enforced=true") && told[2].starts_with("late Watched"));
+    assert_eq!(told.len(), 3, "{told:?}");
+    assert!(!stage.metrics().contains("octavo_agent_watch_blind{"));
+    stage.give_back(&share);
+    stage.give_back(&late);
+}
+
+#[tokio::test]
+async fn processes_whose_mounts_may_not_be_read_are_nobody_s_fault_and_told() {
+    let mut stage = Stage::new();
+    let share = stage.share("a", LIMIT, OverflowPolicy::Kill);
+    let stranger = stage.stranger("/elsewhere");
+    stage.adopt();
+    stage.hide_mounts(&stranger);
+    for _ in 0..20 {
+        stage.look(&[(&stranger, 500)]);
+    }
+    let told = stage.told();
+    assert_eq!(told[0], "sight GPU-1: unreadable-proc");
+    assert!(told[1].contains("SYS_PTRACE"), "{told:?}");
+    assert_eq!(told.len(), 2, "it is not called a stranger: {told:?}");
+    stage.give_back(&share);
 }

@@ -35,6 +35,7 @@ fn slots_of_a_process_are_added_without_wrapping() {
         process: Process { pid: 1, start_time: 5 },
         shares: Vec::new(),
         is_asked: false,
+        is_unreadable: false,
         inside: Some(Inside { pid: 7, namespace: None }),
     };
     let found = [Found { owned, driver_bytes: Some(3) }];

@@ -28,6 +28,7 @@ fn found(pid: u32, driver_bytes: Option<u64>) -> Found {
         process: Process { pid, start_time: START },
         shares: vec!["a".to_owned(), "b".to_owned()],
         is_asked: false,
+        is_unreadable: false,
         inside: Some(Inside { pid: u64::from(pid), namespace: Some(1) }),
     };
     Found { owned, driver_bytes }

@@ -1,16 +1,22 @@
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use octavo_gpu::{
     Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess, UnreadableGpu,
 };
 
-use super::{Answer, HANGS, Truth};
+use tokio::sync::oneshot;
+
+use super::{Answer, HANGS, Lists, Truth};
 use crate::monitor::OpenDriver;
 
-/// A driver whose lists come when the test says so.
+type Slow = Arc<Mutex<Receiver<Vec<GpuProcess>>>>;
+
+/// A driver whose lists come when the test says so; those of GPUs that it has no channel for are empty.
 struct SlowDriver {
-    lists: Mutex<Receiver<Vec<GpuProcess>>>,
+    lists: Mutex<BTreeMap<String, Slow>>,
     asked: Sender<String>,
 }
 
@@ -33,37 +39,98 @@ impl Driver for SlowDriver {
 
     fn processes(&self, uuid: &str) -> Result<Vec<GpuProcess>, DriverError> {
         self.asked.send(uuid.to_owned()).unwrap();
-        Ok(self.lists.lock().unwrap().recv().unwrap())
+        let Some(list) = self.lists.lock().unwrap().get(uuid).cloned() else {
+            return Ok(Vec::new());
+        };
+        Ok(list.lock().unwrap().recv().unwrap())
     }
+}
+
+/// A driver that is slow on one GPU; what answers for it, and what it was asked.
+fn slow(gpu: &str) -> (Arc<dyn Driver>, Sender<Vec<GpuProcess>>, Receiver<String>) {
+    let (answer, list) = channel();
+    let (asked, calls) = channel();
+    let lists = [(gpu.to_owned(), Arc::new(Mutex::new(list)))];
+    (Arc::new(SlowDriver { lists: Mutex::new(lists.into()), asked }), answer, calls)
+}
+
+fn gpus(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+async fn ask(truth: &mut Truth, open: &OpenDriver, names: &[&str]) -> (Lists, Vec<String>) {
+    let Answer::Told { lists, hanging } = truth.ask(open, &gpus(names)).await else {
+        panic!("the driver is open")
+    };
+    (lists, hanging.into_iter().collect())
 }
 
 #[tokio::test]
 async fn a_call_that_hangs_is_waited_for_and_no_other_is_begun() {
-    let (answer, lists) = channel();
-    let (asked, calls) = channel();
-    let driver: Arc<dyn Driver> = Arc::new(SlowDriver { lists: Mutex::new(lists), asked });
+    let (driver, answer, calls) = slow("GPU-1");
     let open = OpenDriver::of(&driver);
     let mut truth = Truth::default();
-    let gpus = || vec!["GPU-1".to_owned()];
-    assert!(matches!(truth.ask(&open, gpus()).await, Answer::Waiting { is_hanging: false }));
-    if let Some((_, since)) = &mut truth.running {
-        *since -= HANGS;
-    }
-    assert!(matches!(truth.ask(&open, gpus()).await, Answer::Waiting { is_hanging: true }));
+    assert_eq!(ask(&mut truth, &open, &["GPU-1"]).await, (Lists::new(), gpus(&[])));
+    truth.running.get_mut("GPU-1").unwrap().1 -= HANGS;
+    assert_eq!(ask(&mut truth, &open, &["GPU-1"]).await, (Lists::new(), gpus(&["GPU-1"])));
     assert_eq!(calls.try_iter().count(), 1);
     let process = GpuProcess { pid: 5, used_bytes: Some(6) };
     answer.send(vec![process]).unwrap();
-    let Answer::Told(told) = truth.ask(&open, gpus()).await else { panic!("no answer") };
+    // It is not waited for any more, so it may be seen at a later look.
+    let told = loop {
+        let (lists, _) = ask(&mut truth, &open, &["GPU-1"]).await;
+        if !lists.is_empty() {
+            break lists;
+        }
+        tokio::task::yield_now().await;
+    };
     assert_eq!(told["GPU-1"], Ok(vec![process]));
     // The next look asks anew.
     answer.send(Vec::new()).unwrap();
-    assert!(matches!(truth.ask(&open, gpus()).await, Answer::Told(_)));
+    assert_eq!(ask(&mut truth, &open, &["GPU-1"]).await.0["GPU-1"], Ok(Vec::new()));
     assert_eq!(calls.try_iter().count(), 1);
+}
+
+/// Ends after half a minute, whatever the runtime's clock says.
+fn in_vain() -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(30));
+        drop(sender);
+    });
+    receiver
+}
+
+#[tokio::test]
+async fn a_gpu_that_hangs_keeps_no_look_at_others_waiting() {
+    let (driver, answer, calls) = slow("GPU-1");
+    let open = OpenDriver::of(&driver);
+    let mut truth = Truth::default();
+    let names = ["GPU-0", "GPU-1", "GPU-2"];
+    let (lists, _) = ask(&mut truth, &open, &names).await;
+    assert!(!lists.contains_key("GPU-1"));
+    truth.running.get_mut("GPU-1").unwrap().1 -= HANGS;
+    // With the clock standing still whoever waits for time waits for ever.
+    tokio::time::pause();
+    for _ in 0..3 {
+        let asked = async { ask(&mut truth, &open, &names).await };
+        let (lists, hanging) = tokio::select! {
+            told = asked => told,
+            _ = in_vain() => panic!("GPU-1 is waited for"),
+        };
+        assert_eq!(lists.keys().collect::<Vec<_>>(), ["GPU-0", "GPU-2"]);
+        assert_eq!(hanging, ["GPU-1"]);
+    }
+    tokio::time::resume();
+    assert_eq!(calls.try_iter().filter(|gpu| gpu == "GPU-1").count(), 1);
+    // One that lost its last share is nobody's matter.
+    assert_eq!(ask(&mut truth, &open, &["GPU-0"]).await.1, [""; 0]);
+    answer.send(Vec::new()).unwrap();
 }
 
 #[tokio::test]
 async fn a_driver_that_is_closed_is_not_asked() {
     let mut truth = Truth::default();
-    let answer = truth.ask(&OpenDriver::default(), vec!["GPU-1".to_owned()]).await;
+    let answer = truth.ask(&OpenDriver::default(), &gpus(&["GPU-1"])).await;
     assert!(matches!(answer, Answer::Closed));
 }

@@ -1,10 +1,11 @@
 //! A node with shares and real processes, of which a test says what the driver counts.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
-use octavo_gpu::GpuProcess;
+use octavo_gpu::{DriverError, GpuProcess};
 use octavo_guard_abi::limits::Terms;
 use octavo_guard_abi::message::{Frame, Kind};
 use octavo_guard_abi::state::{Slot, State};
 use octavo_guard_abi::{SHARES, STATE_FILE};
 use prometheus_client::registry::Registry;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
@@ -30,8 +32,9 @@ use crate::wall::WallKind;
 use crate::watchdog::consumers::Consumers;
 use crate::watchdog::judge::Judge;
 use crate::watchdog::proc::Proc;
+use crate::watchdog::sight::Blindness;
 use crate::watchdog::tell::Tell;
-use crate::watchdog::truth::Lists;
+use crate::watchdog::truth::Answer;
 
 pub(super) const MIB: u64 = 1 << 20;
 const GPU: &str = "GPU-1";
@@ -46,8 +49,8 @@ pub(super) struct Recorder(Mutex<Vec<String>>);
 impl Tell for Recorder {
     fn share(&self, share: &LiveShare, news: ShareNews) {
         let mut text = format!("{} {}", share.claim.name, news.reason);
-        if let Some((kind, is_true)) = news.condition {
-            write!(text, " {kind}={is_true}").unwrap();
+        if let Some((kind, status)) = news.condition {
+            write!(text, " {kind}={}", status.word().to_lowercase()).unwrap();
         }
         write!(text, ": {}", news.message).unwrap();
         self.0.lock().unwrap().push(text);
@@ -58,8 +61,9 @@ impl Tell for Recorder {
         self.0.lock().unwrap().push(format!("foreign {gpu}: {}", pids.join(" ")));
     }
 
-    fn hanging(&self, is_hanging: bool) {
-        self.0.lock().unwrap().push(format!("hanging {is_hanging}"));
+    fn sight(&self, gpu: &str, _: Option<Blindness>, now: Option<Blindness>) {
+        let word = now.map_or("sees", Blindness::word);
+        self.0.lock().unwrap().push(format!("sight {gpu}: {word}"));
     }
 }
 
@@ -221,6 +225,15 @@ impl Stage {
         self.start(cgroup, "")
     }
 
+    /// Lets nobody read which mounts a process sees, not even root for the rest of this thread's life.
+    pub(super) fn hide_mounts(&self, program: &Program) {
+        let path = self.path(&format!("proc/{}/mountinfo", program.pid));
+        fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
+        let mut sets = capabilities(None).unwrap();
+        sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+        set_capabilities(None, sets).unwrap();
+    }
+
     /// A pid that nobody has.
     pub(super) fn gone() -> Program {
         Program::of(u32::MAX - 1)
@@ -320,17 +333,31 @@ impl Stage {
             pid: program.pid,
             used_bytes: Some(mebibytes * MIB),
         });
-        let lists: Lists = [(GPU.to_owned(), Ok(processes.collect()))].into();
+        let list = processes.collect();
+        self.answer(&Answer::Told {
+            lists: [(GPU.to_owned(), Ok(list))].into(),
+            hanging: BTreeSet::new(),
+        });
+    }
+
+    /// A look with what the driver said of the GPU.
+    pub(super) fn answer(&mut self, answer: &Answer) {
         self.at += INTERVAL;
         let at = self.at;
-        self.judge().look(at, Some(&lists));
+        self.judge().look(at, answer);
     }
 
     /// A look at which the driver does not answer.
     pub(super) fn look_blind(&mut self) {
-        self.at += INTERVAL;
-        let at = self.at;
-        self.judge().look(at, None);
+        self.answer(&Answer::Told { lists: BTreeMap::new(), hanging: BTreeSet::new() });
+    }
+
+    /// Looks at which the driver says this of a GPU.
+    pub(super) fn told_so(&mut self, times: u32, said: &Result<Vec<GpuProcess>, DriverError>) {
+        for _ in 0..times {
+            let lists = [(GPU.to_owned(), said.clone())].into();
+            self.answer(&Answer::Told { lists, hanging: BTreeSet::new() });
+        }
     }
 
     /// Looks until something is so.
