@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admin;
 pub mod bind;
 pub mod core;
 pub mod devices;
