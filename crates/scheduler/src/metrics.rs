@@ -85,7 +85,7 @@ pub struct Metrics {
     preemptions: Family<SubjectLabels, Counter>,
     watch_age: Family<WatchLabels, Gauge>,
     leader: Gauge,
-    reports: Family<StateLabels, Gauge>,
+    reports: Family<KindLabels, Gauge>,
     dropped: Family<KindLabels, Counter>,
 }
 
@@ -261,10 +261,8 @@ impl Metrics {
 
     /// Reports that wait: conditions of pods, statuses of other objects, events.
     pub(crate) fn reports(&self, conditions: usize, statuses: usize, events: usize) {
-        for (state, count) in
-            [("conditions", conditions), ("statuses", statuses), ("events", events)]
-        {
-            self.reports.get_or_create(&StateLabels { state }).set(whole(count));
+        for (kind, count) in [("condition", conditions), ("status", statuses), ("event", events)] {
+            self.reports.get_or_create(&KindLabels { kind }).set(whole(count));
         }
     }
 

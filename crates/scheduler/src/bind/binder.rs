@@ -98,13 +98,14 @@ impl Binder {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        let (orders, waiting) = mpsc::channel(options.queue.max(1));
+        let BinderOptions { most_in_flight, queue, timeout, patience, farewell } = options;
+        let (orders, waiting) = mpsc::channel(queue.max(1));
         let (ended, outcomes) = mpsc::unbounded_channel();
         let load = Load::default();
         let shared = Arc::new(Shared {
-            api: Api { client, leadership, metrics, timeout: options.timeout },
-            window: Window::new(options.most_in_flight),
-            patience: options.patience,
+            api: Api { client, leadership, metrics, timeout },
+            window: Window::new(most_in_flight),
+            patience,
         });
         let run = Run {
             shared,
@@ -114,7 +115,7 @@ impl Binder {
             ended,
             load: load.clone(),
         };
-        let task = tokio::spawn(run.run(waiting, options.farewell, stop));
+        let task = tokio::spawn(run.run(waiting, farewell, stop));
         Self { orders, outcomes, load, task }
     }
 }

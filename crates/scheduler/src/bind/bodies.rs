@@ -212,7 +212,8 @@ pub(super) fn nominate(pod: &PodRef, node: Option<&str>) -> Write {
 }
 
 fn pod_status(pod: &PodRef, status_body: Value) -> Write {
-    let body = json!({"metadata": {"uid": *pod.uid}, "status": status_body});
+    let mut body = json!({"metadata": {"uid": *pod.uid}});
+    body["status"] = status_body;
     Write::patch(status(pod_path(&pod.name)), POD_STATUS, body)
 }
 

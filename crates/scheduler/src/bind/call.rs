@@ -152,7 +152,7 @@ impl Api {
     pub(crate) async fn write_once(&self, write: &Write) -> Result<Vec<u8>, Fault> {
         let lease = self.leadership.remaining().filter(|lease| *lease >= LEAST_LEASE);
         let Some(lease) = lease else { return Err(Fault::NotLeader) };
-        let limit = self.timeout.min(lease - MARGIN);
+        let limit = self.timeout.min(lease.saturating_sub(MARGIN));
         let uri = format!("{}?timeout={}ms", write.path, limit.as_millis());
         let request = Request::builder()
             .method(write.method.clone())

@@ -208,8 +208,7 @@ impl Held {
     /// A fault after which another look may help; others end the order.
     fn usable(&self, stage: &'static str, fault: Fault) -> Result<Fault, Stop> {
         match &fault {
-            Fault::Unknown { .. } => Ok(fault),
-            Fault::Refused(Refusal { code: 409 | 422, .. }) => Ok(fault),
+            Fault::Unknown { .. } | Fault::Refused(Refusal { code: 409 | 422, .. }) => Ok(fault),
             Fault::Refused(Refusal { code: 404, .. }) => {
                 let message = format!("claim {} is gone", self.name);
                 Err(Stop::new(stage, FailureKind::Conflict, message))

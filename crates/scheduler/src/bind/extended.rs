@@ -45,7 +45,7 @@ pub(super) async fn create(
     for number in 0..NAMES {
         let name = name(pod, number);
         match create_named(call, pod, extended, &name, held).await? {
-            Made::Here(view) => return Ok(view),
+            Made::Here(view) => return Ok(*view),
             Made::Taken => last = Some(name),
         }
     }
@@ -55,7 +55,7 @@ pub(super) async fn create(
 }
 
 enum Made {
-    Here(ClaimView),
+    Here(Box<ClaimView>),
     /// The name is somebody else's, or one's own of an earlier attempt that asked for something else.
     Taken,
 }
@@ -75,7 +75,7 @@ async fn create_named(
         let fault = match call.write_object::<ClaimView>(&write).await {
             Ok(view) => {
                 held.push(Held::made(full, &view.metadata.uid));
-                return Ok(Made::Here(view));
+                return Ok(Made::Here(Box::new(view)));
             }
             Err(fault) => fault,
         };
@@ -104,7 +104,7 @@ async fn create_named(
                 let made = Held::made(full.clone(), &view.metadata.uid);
                 if !view.metadata.is_deleted() && asks_the_same(&view, extended) {
                     held.push(made);
-                    return Ok(Made::Here(view));
+                    return Ok(Made::Here(Box::new(view)));
                 }
                 // Of an attempt on another node. Two claims of one pod would be one too many.
                 if let Err(fault) = made.release(call, pod).await {
@@ -181,10 +181,7 @@ pub(super) async fn tell(
 pub(super) async fn untell(call: Call<'_>, pod: &PodRef) -> Result<(), Fault> {
     let mut backoff = Call::backoff();
     loop {
-        let fault = match call.write(&bodies::untell_extended(pod)).await {
-            Ok(_) => return Ok(()),
-            Err(fault) => fault,
-        };
+        let Err(fault) = call.write(&bodies::untell_extended(pod)).await else { return Ok(()) };
         match &fault {
             // Gone, or another pod: nothing was told to it.
             Fault::Refused(refusal) if matches!(refusal.code, 404 | 422) => return Ok(()),

@@ -121,9 +121,8 @@ async fn post(
             Err(fault) => last = fault,
         }
         match &last {
-            Fault::NotLeader => break,
+            Fault::NotLeader | Fault::Refused(_) => break,
             Fault::Unknown { settled: until, .. } => settled = Some(*until),
-            Fault::Refused(_) => break,
         }
         if is_bound(call, pod, node).await == Some(true) {
             return Ok(());

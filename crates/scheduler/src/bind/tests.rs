@@ -21,7 +21,6 @@ const NODE: &str = "node-1";
 
 /// A binder at a fake server.
 struct Bench {
-    api: FakeApi,
     binder: Binder,
     metrics: Metrics,
     stop: CancellationToken,
@@ -39,7 +38,7 @@ impl Bench {
         let leadership = Leadership::new(move || lease.lease());
         let client: Client = api.client();
         let binder = Binder::start(client, options, leadership, metrics.clone(), stop.clone());
-        Self { api: api.clone(), binder, metrics, stop }
+        Self { binder, metrics, stop }
     }
 
     async fn send(&self, id: u64, task: Task) {

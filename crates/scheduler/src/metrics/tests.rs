@@ -23,3 +23,11 @@ fn requests_are_counted_by_what_was_done() {
     metrics.request("pods/binding", &Method::POST, 0);
     assert_eq!(metrics.requests("pods/binding", "create"), 1);
 }
+
+#[test]
+fn the_page_in_the_repository_is_the_one_of_these_metrics() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/scheduler-metrics.md");
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    let page = reference();
+    assert!(found == page, "{path} is not what the metrics are; it should be:\n{page}");
+}

@@ -1,7 +1,7 @@
 //! What waits to be told: the newest of each object, in the order of the first word, never more than so
 //! much.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub(super) struct Pending {
     /// When a gang's status may be written next.
     rests: HashMap<Arc<str>, Instant>,
     /// Events of late, in two generations: the older is forgotten at once.
-    known_events: [HashMap<(Arc<str>, &'static str), ()>; 2],
+    known_events: [HashSet<(Arc<str>, &'static str)>; 2],
     forgets_at: Instant,
 }
 
@@ -81,7 +81,7 @@ impl Pending {
             policies: Queue::new(MOST_STATUSES),
             events: Queue::new(MOST_EVENTS),
             rests: HashMap::new(),
-            known_events: [HashMap::new(), HashMap::new()],
+            known_events: [HashSet::new(), HashSet::new()],
             forgets_at: Instant::now() + EVENT_MEMORY,
         }
     }
@@ -160,7 +160,7 @@ impl Pending {
 
     fn event(&mut self, event: EventJob) {
         let key = (Arc::clone(&event.uid), event.about);
-        if self.known_events.iter().any(|known| known.contains_key(&key)) {
+        if self.known_events.iter().any(|known| known.contains(&key)) {
             return;
         }
         let now = Instant::now();
@@ -168,7 +168,7 @@ impl Pending {
             self.known_events[1] = std::mem::take(&mut self.known_events[0]);
             self.forgets_at = now + EVENT_MEMORY;
         }
-        self.known_events[0].insert(key.clone(), ());
+        self.known_events[0].insert(key.clone());
         if !self.events.put(key, event) {
             self.metrics.dropped("event");
         }

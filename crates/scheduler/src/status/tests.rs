@@ -77,9 +77,9 @@ fn waits(reason: &'static str, message: &str, seen: Option<ScheduledCondition>) 
     Report::PodWaits { pod: pod(), statement, seen }
 }
 
-fn seen(reason: &str, message: &str) -> Option<ScheduledCondition> {
+fn seen(reason: &str, message: &str) -> ScheduledCondition {
     let (reason, message) = (reason.to_owned(), message.to_owned());
-    Some(ScheduledCondition { is_true: false, reason, message })
+    ScheduledCondition { is_true: false, reason, message }
 }
 
 fn group(api_version: &str, phase: GroupPhase, bound: u32) -> Report {
@@ -111,7 +111,7 @@ async fn a_pod_that_waits_is_told_why_once() {
     bench.send(waits(
         "Unschedulable",
         "no node has 8 GPUs",
-        seen("Unschedulable", "no node has 8 GPUs"),
+        Some(seen("Unschedulable", "no node has 8 GPUs")),
     ));
     bench.settle().await;
     assert_eq!(bench.writes_to(POD), 1);
@@ -119,7 +119,7 @@ async fn a_pod_that_waits_is_told_why_once() {
     bench.send(waits(
         "Unschedulable",
         "no node is up",
-        seen("Unschedulable", "no node has 8 GPUs"),
+        Some(seen("Unschedulable", "no node has 8 GPUs")),
     ));
     bench.settle().await;
     assert_eq!(bench.writes_to(POD), 2);
@@ -274,7 +274,7 @@ async fn an_overloaded_server_gets_it_later_and_a_lost_lease_never() {
     assert_eq!(bench.condition(POD)["message"], "first");
     let writes = bench.api.writes().len();
     bench.api.trouble_from(0, Trouble::NotLeader);
-    bench.send(waits("Unschedulable", "second", seen("Unschedulable", "first")));
+    bench.send(waits("Unschedulable", "second", Some(seen("Unschedulable", "first"))));
     bench.settle().await;
     bench.api.calm();
     bench.settle().await;

@@ -181,6 +181,12 @@ async fn a_binding_of_which_nobody_can_be_asked_is_not_undone() {
         scene.api.trouble(STEPS - 1, trouble);
         scene.api.trouble_from(STEPS, Trouble::LostBefore);
         let mut bench = Bench::new(&scene.api);
+        // The server is back while an undo would still be trying.
+        let back = scene.api.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            back.calm();
+        });
         let failure = bench.carry_out(Task::Bind(scene.order.clone())).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Unreachable);
         assert_eq!(failure.left.len(), 3, "{failure:?}");

@@ -227,7 +227,7 @@ async fn a_claim_of_an_attempt_elsewhere_makes_room_for_the_new_one() {
     );
     let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
     assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
-    assert_eq!(made(&api), [name.clone()]);
+    assert_eq!(made(&api), std::slice::from_ref(&name));
     assert_ne!(api.object(&claim_path(&name)).unwrap()["metadata"]["uid"], "old");
     // A name that somebody else's claim has is left alone.
     let other = put_pod(&api, "q");
@@ -278,7 +278,7 @@ async fn at_the_end_what_flies_lands_and_what_waits_is_refused() {
         results.insert(outcome.id.0, outcome.result.map_err(|failure| failure.kind));
     }
     let refused = Err(FailureKind::NotLeader);
-    let expected = [Ok(()), Ok(()), refused.clone(), refused.clone(), refused];
+    let expected = [Ok(()), Ok(()), refused, refused, refused];
     assert_eq!(results.into_values().collect::<Vec<_>>(), expected);
     assert_eq!(api.writes().len(), 2);
     bench.binder.task.await.unwrap();

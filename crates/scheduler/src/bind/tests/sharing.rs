@@ -31,6 +31,28 @@ enum Second {
     WantsOthers,
 }
 
+#[tokio::test(start_paused = true)]
+async fn pods_that_share_a_claim_wait_for_the_one_that_allocates_it() {
+    let api = FakeApi::default();
+    let (claim, own) = (put_claim(&api, "shared"), put_claim(&api, "own"));
+    // The first is slow at its own claim, and the others are at the shared one long before it.
+    api.interleave(vec![(100, 100), (100, 100)]);
+    let mut bench = Bench::new(&api);
+    let first = put_pod(&api, "p0");
+    let claims = vec![write(&own, &["gpu-1"]), write(&claim, &["gpu-0"])];
+    bench.send(0, Task::Bind(bind(&first, claims))).await;
+    for number in 1..10 {
+        let pod = put_pod(&api, &format!("p{number}"));
+        bench.send(number, Task::Bind(bind(&pod, vec![reserve_only(&claim)]))).await;
+    }
+    for _ in 0..10 {
+        assert_eq!(bench.outcome().await.result, Ok(()));
+    }
+    assert_eq!(api.count(), 5 + 9 * 2, "no request was in vain");
+    let object = api.object(&claim_path("shared")).unwrap();
+    assert_eq!(list(&object["status"]["reservedFor"]).len(), 10);
+}
+
 proptest! {
     #[test]
     fn every_pod_is_bound_with_its_claim_or_leaves_nothing(
