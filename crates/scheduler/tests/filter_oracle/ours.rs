@@ -44,7 +44,8 @@ pub(crate) fn decide(case: &Case) -> Ours {
         let usage = usages.remove(&*node.meta.name.name).unwrap_or_default();
         let room = check_room(&footprint, &Capacity::of(node), &usage, &volumes, |_| false);
         reasons.extend(room.err().into_iter().flatten());
-        reasons.extend(away.check(node).err());
+        assert_eq!(away.check(node).err(), away.reasons(node).next());
+        reasons.extend(away.reasons(node));
         ours.insert(node.meta.name.name.to_string(), reasons);
     }
     ours
