@@ -38,6 +38,7 @@ use octavo_kube_io::objects::{Node, Pod};
 
 pub use amounts::Amounts;
 pub use footprint::{Disk, Footprint};
+pub use labels::selects;
 pub use neighbours::{Away, Neighbours};
 pub use room::check_room;
 pub use static_key::StaticKey;

@@ -145,6 +145,12 @@ pub(super) fn requirements(selector: &LabelSelector) -> Option<Vec<Requirement>>
     labels.chain(expressions).collect()
 }
 
+/// Whether a label selector is for these labels. One that makes no sense is for none, an empty one for
+/// all.
+pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+    requirements(selector).is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+}
+
 /// Whether a text can be the key of a label: a name, after a domain and a slash or alone.
 fn is_label_key(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
