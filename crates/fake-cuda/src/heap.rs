@@ -210,6 +210,13 @@ pub(crate) fn free_pinned(start: u64) -> Answer {
     Ok(())
 }
 
+/// Has all that would end with a context end with another one; 0: with none.
+pub(crate) fn move_to(from: Handle, to: Handle) {
+    for range in heap().ranges.values_mut().filter(|range| range.context == from) {
+        range.context = to;
+    }
+}
+
 /// Frees all that ends with a context.
 pub(crate) fn free_of(context: Handle) {
     let mut heap = heap();

@@ -57,7 +57,7 @@ mod paths;
 mod physical;
 mod pools;
 #[cfg_attr(
-    not(feature = "library"),
+    not(feature = "preload"),
     allow(dead_code, reason = "called by what only the shared object exports")
 )]
 mod preload;
@@ -75,7 +75,7 @@ mod table;
 mod unknown;
 
 /// Names of the functions of `libcuda.so.1` that the guard stands in for. The shared object exports each as
-/// `octavo_hook_<name>` and under its own name.
+/// `octavo_hook_<name>`, and the one that is to be preloaded under its own name, too.
 pub const CUDA_HOOKS: &[&str] = &hooks::CUDA_NAMES;
 
 /// Names of the functions of `libnvidia-ml.so.1` that the guard stands in for, exported alike.

@@ -90,7 +90,18 @@ impl AdminServer {
         registry: Arc<Registry>,
         stop: CancellationToken,
     ) {
-        let routes = routes(readiness, registry);
+        self.serve_with(readiness, registry, Router::new(), stop).await;
+    }
+
+    /// Serves until `stop`, with `more` beside what every program has.
+    pub async fn serve_with(
+        self,
+        readiness: Arc<Readiness>,
+        registry: Arc<Registry>,
+        more: Router,
+        stop: CancellationToken,
+    ) {
+        let routes = routes(readiness, registry).merge(more);
         let server = axum::serve(self.listener, routes)
             .with_graceful_shutdown(stop.clone().cancelled_owned())
             .into_future();

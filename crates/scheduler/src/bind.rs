@@ -178,4 +178,4 @@ pub enum FailureKind {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

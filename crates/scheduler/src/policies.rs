@@ -119,7 +119,9 @@ impl Policies {
             Delta::All(kind, objects) if is_policy(&kind.api_version, &kind.kind) => {
                 let there = |name: &Arc<str>| objects.iter().any(|one| one.meta.name.name == *name);
                 self.list.retain(|name, _| there(name));
-                objects.iter().for_each(|object| self.set(object));
+                for object in objects {
+                    self.set(object);
+                }
             }
             _ => return Vec::new(),
         }

@@ -1,12 +1,19 @@
 //! What people are told: conditions of pods and pod groups, and events. All of it is written beside the
 //! bindings and after them, aggregated, and never waited for.
 
+mod pace;
+mod pending;
+mod write;
+mod writer;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
 
 use crate::bind::PodRef;
+
+pub use writer::{Reports, StatusOptions, StatusWriter};
 
 /// One reason value, as people and programs see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,3 +118,6 @@ impl GroupPhase {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

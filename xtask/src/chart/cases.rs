@@ -18,11 +18,13 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 16] = [
+pub(super) const REFUSED: [Refused; 18] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("agent.privileged=maybe", "'/agent/privileged': got string, want boolean"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
+    set("rbac.viewer.subjects[0].kind=Team", "'/rbac/viewer/subjects/0/kind': value must be one of"),
+    set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
     set("image.digest=sha256:12", "'/image/digest': 'sha256:12' does not match"),
     set("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
     set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
@@ -201,6 +203,9 @@ fn default_facts() -> Vec<Fact> {
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
+        // Nobody gets rights who was not named.
+        fact("Role", "", Value::Null),
+        fact("RoleBinding", "", Value::Null),
     ]
 }
 
@@ -247,6 +252,10 @@ fn every_value_facts() -> Vec<Fact> {
         // The policy judges whoever the agent is.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
+        fact("Role", "/rules/0/resources", json!(["pods/proxy"])),
+        fact("Role", "/rules/0/verbs", json!(["get"])),
+        fact("Role", "/metadata/namespace", json!("octavo-system")),
+        fact("RoleBinding", "/subjects/0/name", json!("gpu-users")),
     ]
 }
 

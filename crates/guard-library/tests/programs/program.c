@@ -316,6 +316,11 @@ static int answer(char *line) {
     } else if (!strcmp(word, "next")) {
         // What an interposer finds behind itself.
         printf("0 %s\n", dlsym(RTLD_NEXT, "cuMemAlloc_v2") ? "found" : "nothing");
+    } else if (!strcmp(word, "has")) {
+        // has <name>: whether it is found by the driver's handle, and by the C library's default.
+        char name[64] = "";
+        sscanf(line, "%*s %63s", name);
+        printf("%d %d\n", dlsym(library, name) != 0, dlsym(RTLD_DEFAULT, name) != 0);
     } else if (!strcmp(word, "reload")) {
         printf("%d\n", dlclose(library));
         library = dlopen("libcuda.so.1", RTLD_NOW);

@@ -12,8 +12,10 @@ use octavo_guard_library::CUDA_HOOKS;
 /// Files that all tests use and none changes.
 #[derive(Debug)]
 pub(crate) struct Built {
-    /// The guard.
+    /// The guard that proxies lead to.
     pub(crate) guard: PathBuf,
+    /// The guard that is preloaded.
+    pub(crate) preload: PathBuf,
     /// A folder with the driver under its usual name.
     pub(crate) bare: PathBuf,
     /// A folder with a proxy under that name.
@@ -44,6 +46,7 @@ fn build() -> Built {
         }
         let built = Built {
             guard: root.join("octavo/guard/liboctavo_guard.so"),
+            preload: root.join("octavo/guard/liboctavo_guard_preload.so"),
             bare: root.join("bare"),
             proxied: root.join("proxied"),
             program: root.join("program"),
@@ -80,7 +83,8 @@ fn build() -> Built {
         cc(&["-shared", "-fPIC", &source("plugin.c"), "-o", &text(&built.plugin), &bare]);
         let constructor = source("constructor.c");
         cc(&["-shared", "-fPIC", &constructor, "-o", &text(&built.constructor), "-lpthread"]);
-        fs::copy(guard(), &built.guard).expect("copied");
+        fs::copy(guard("library"), &built.guard).expect("copied");
+        fs::copy(guard("preload"), &built.preload).expect("copied");
         built
     }
 }
@@ -100,12 +104,12 @@ fn fresh() -> PathBuf {
 }
 
 /// The guard with paths for tests.
-fn guard() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guard");
+fn guard(feature: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guard").join(feature);
     let mut cargo = Command::new(env::var_os("CARGO").expect("tests are run by cargo"));
     cargo
         .args(["rustc", "--quiet", "--package", "octavo-guard", "--profile", "guard"])
-        .args(["--crate-type", "cdylib", "--features", "library,test-paths"])
+        .args(["--crate-type", "cdylib", "--features", &format!("{feature},test-paths")])
         .args(["--offline", "--locked", "--target-dir"])
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

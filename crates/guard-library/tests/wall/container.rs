@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Proxy,
     /// By being preloaded.
     Preload,
-    /// By both, from one file.
+    /// By both.
     Both,
     /// By being preloaded from two files.
     Twice,
@@ -171,13 +171,13 @@ impl Container {
         }
         match way {
             Way::Preload | Way::Both => {
-                command.env("LD_PRELOAD", &built.guard);
+                command.env("LD_PRELOAD", &built.preload);
             }
             Way::Twice => {
                 let second = self.path().join("another_guard.so");
-                fs::copy(&built.guard, &second).expect("copied");
+                fs::copy(&built.preload, &second).expect("copied");
                 command
-                    .env("LD_PRELOAD", format!("{}:{}", built.guard.display(), second.display()));
+                    .env("LD_PRELOAD", format!("{}:{}", built.preload.display(), second.display()));
             }
             Way::Proxy | Way::Simulated | Way::None => {}
         }

@@ -73,7 +73,7 @@ impl Load {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set(&self, orders: usize) {
+    pub(crate) fn set(&self, orders: usize) {
         self.0.store(orders, Ordering::Relaxed);
     }
 }

@@ -122,7 +122,8 @@ struct Cause {
 const TOO_MANY: u16 = 429;
 
 impl Write {
-    pub(super) fn post(path: String, resource: &'static str, body: serde_json::Value) -> Self {
+    /// A create.
+    pub(crate) fn post(path: String, resource: &'static str, body: serde_json::Value) -> Self {
         Self { method: Method::POST, path, resource, form: Form::Object, body }
     }
 
@@ -168,7 +169,7 @@ impl Api {
     }
 
     /// Sends a read once; `None`: there is no such object.
-    async fn read_once<T: DeserializeOwned>(
+    pub(crate) async fn read_once<T: DeserializeOwned>(
         &self,
         path: &str,
         resource: &'static str,

@@ -325,7 +325,10 @@ impl Inner {
             }
             return self.delete(pod, &body["deleteOptions"]);
         }
-        let path = format!("{path}/{}", body["metadata"]["name"].as_str().unwrap());
+        let name = body["metadata"]["name"].as_str().map(str::to_owned);
+        let generated = body["metadata"]["generateName"].as_str().unwrap_or_default();
+        let name = name.unwrap_or_else(|| format!("{generated}{}", self.version));
+        let path = format!("{path}/{name}");
         if self.objects.contains_key(&path) {
             return Err((409, "it exists already".to_owned()));
         }

@@ -16,26 +16,39 @@ struct Example {
     pods: Vec<Pod>,
 }
 
-fn documents(name: &str) -> Vec<Value> {
+pub(super) fn documents(name: &str) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scheduler");
     let text = std::fs::read_to_string(folder.join(format!("{name}.yaml"))).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()
 }
 
-/// The example as a watch sees it: objects first.
+/// Examples with workloads.
+pub(super) const EXAMPLES: [&str; 8] = [
+    "job",
+    "jobset",
+    "leaderworkerset",
+    "mpijob",
+    "podgroup",
+    "pytorchjob",
+    "raycluster",
+    "topology",
+];
+
+/// A manifest as a watch shows it.
+pub(super) fn watched(document: &Value) -> WatchedObject {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let name = text(&document["metadata"]["name"]);
+    let (version, kind) = (text(&document["apiVersion"]), text(&document["kind"]));
+    let mut object = object(&version, &kind, &name, document["spec"].clone());
+    let marks = document["metadata"]["annotations"].as_object().into_iter().flatten();
+    object.meta.annotations.extend(marks.map(|(key, value)| (key.clone(), text(value))));
+    object
+}
+
 fn example(name: &str) -> Example {
     let documents = documents(name);
-    let watched = |document: &Value| {
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let name = text(&document["metadata"]["name"]);
-        let (version, kind) = (text(&document["apiVersion"]), text(&document["kind"]));
-        let mut object = object(&version, &kind, &name, document["spec"].clone());
-        let marks = document["metadata"]["annotations"].as_object().into_iter().flatten();
-        object.meta.annotations.extend(marks.map(|(key, value)| (key.clone(), text(value))));
-        object
-    };
-    let objects: Vec<WatchedObject> = documents.iter().map(watched).collect();
-    Example { groups: knowing(objects), pods: documents.iter().flat_map(pods).collect() }
+    let groups = knowing(documents.iter().map(watched));
+    Example { groups, pods: documents.iter().flat_map(pods).collect() }
 }
 
 impl Example {
@@ -80,17 +93,9 @@ fn every_example_is_read_by_a_test() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    let expected = [
-        "job.yaml",
-        "jobset.yaml",
-        "leaderworkerset.yaml",
-        "mpijob.yaml",
-        "podgroup.yaml",
-        "policy.yaml",
-        "pytorchjob.yaml",
-        "raycluster.yaml",
-        "topology.yaml",
-    ];
+    let read = EXAMPLES.iter().chain(&["policy"]);
+    let mut expected: Vec<_> = read.map(|name| format!("{name}.yaml")).collect();
+    expected.sort();
     assert_eq!(names, expected);
 }
 
@@ -117,8 +122,7 @@ fn pods_by_hand_are_in_the_pod_group_they_name() {
 #[test]
 fn a_job_set_is_one_gang_with_a_subgroup_for_each_replicated_job() {
     let example = example("jobset");
-    let expected =
-        ["JobSet ml/pretrain: min 9", "  workers 8..8: 8", "  driver 1..1, late: 1"];
+    let expected = ["JobSet ml/pretrain: min 9", "  workers 8..8: 8", "  driver 1..1, late: 1"];
     assert_eq!(example.lines(), expected);
     let members = example.members();
     let ranks: Vec<_> = members.iter().map(|member| member.rank).collect();
