@@ -105,6 +105,8 @@ func newFilterOracle(ctx context.Context) (*filterOracle, error) {
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
 		return nil, fmt.Errorf("turn feature gates on: %w", err)
 	}
+	// What plugins log of odd objects is theirs to log, and nobody's to read here.
+	klog.SetLogger(klog.Logger{})
 	metrics.Register()
 	defaults, err := latest.Default()
 	if err != nil {

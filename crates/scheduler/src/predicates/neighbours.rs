@@ -211,19 +211,21 @@ impl Away {
         self.claim.is_none() && self.domains.is_empty()
     }
 
-    /// Whether the newcomer may come to a node.
+    /// Whether the newcomer may come to a node, or the first reason against it.
     pub fn check(&self, node: &Node) -> Result<(), Unfit> {
-        if let Some(claim) = &self.claim {
-            return Err(Unfit::ClaimInUse { claim: claim.clone() });
-        }
-        for (topology_key, values) in &self.domains {
-            if let Some(value) = node.meta.labels.get(topology_key).filter(|v| values.contains(*v))
-            {
-                let (topology_key, value) = (topology_key.clone(), value.clone());
-                return Err(Unfit::KeptAway { topology_key, value });
-            }
-        }
-        Ok(())
+        self.reasons(node).next().map_or(Ok(()), Err)
+    }
+
+    /// All that keeps the newcomer away from a node.
+    pub fn reasons<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Unfit> + 'a {
+        let in_use = self.claim.iter().map(|claim| Unfit::ClaimInUse { claim: claim.clone() });
+        let kept = self.domains.iter().filter_map(|(topology_key, values)| {
+            let value =
+                node.meta.labels.get(topology_key).filter(|value| values.contains(*value))?;
+            let (topology_key, value) = (topology_key.clone(), value.clone());
+            Some(Unfit::KeptAway { topology_key, value })
+        });
+        in_use.chain(kept)
     }
 }
 

@@ -15,10 +15,11 @@ use crate::case::Case;
 use crate::rng::Rng;
 
 /// What a case may be about.
-const TOPICS: [fn(&mut Rng, &mut Draft); 13] = [
+const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [
     amounts::requests,
     amounts::requests,
     amounts::pods,
+    amounts::ports,
     amounts::ports,
     places::taints,
     places::cordons,
@@ -26,7 +27,10 @@ const TOPICS: [fn(&mut Rng, &mut Draft); 13] = [
     places::affinity,
     places::names,
     volumes::disks,
+    volumes::disks,
     volumes::claims,
+    volumes::claims,
+    volumes::limits,
     volumes::limits,
     neighbours::apart,
 ];

@@ -9,7 +9,7 @@ use octavo_kube_io::objects::{Container, Pod, PodSpec, TaintEffect, VolumeSource
 use crate::case::Case;
 
 /// A fault with its name.
-type Mutation = (&'static str, fn(&mut Case));
+pub(crate) type Mutation = (&'static str, fn(&mut Case));
 
 /// The faults.
 pub(crate) const MUTATIONS: [Mutation; 53] = [

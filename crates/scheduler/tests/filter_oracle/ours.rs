@@ -29,12 +29,20 @@ pub(crate) fn decide(case: &Case) -> Ours {
     assert!(neighbours.apply(&Change::Namespace(all(&case.namespaces))));
     assert!(neighbours.apply(&Change::Node(all(&case.nodes))));
     let mut usages: BTreeMap<&str, Usage> = BTreeMap::new();
+    let newcomer = Footprint::of(&case.pod);
     for pod in &case.placed {
         let node = pod.node.as_deref().unwrap();
+        // Decided otherwise at first, and beside somebody who did not stay: no trace of it is left.
+        neighbours.add(pod, &case.nodes[0].meta.name.name);
+        neighbours.add(&case.pod, node);
         neighbours.add(pod, node);
-        usages.entry(node).or_default().add(&Footprint::of(pod));
+        let usage = usages.entry(node).or_default();
+        usage.add(&newcomer);
+        usage.add(&Footprint::of(pod));
+        usage.remove(&newcomer);
     }
-    let (key, footprint) = (StaticKey::of(&case.pod, &volumes), Footprint::of(&case.pod));
+    neighbours.remove(&case.pod.meta.uid);
+    let key = StaticKey::of(&case.pod, &volumes);
     let away = neighbours.away(&case.pod, &volumes);
     let mut ours = Ours::new();
     for node in &case.nodes {
@@ -42,9 +50,10 @@ pub(crate) fn decide(case: &Case) -> Ours {
         let first = reasons.first().cloned().map_or(Ok(()), Err);
         assert_eq!(check_static(&case.pod, node, &volumes), first);
         let usage = usages.remove(&*node.meta.name.name).unwrap_or_default();
-        let room = check_room(&footprint, &Capacity::of(node), &usage, &volumes, |_| false);
+        let room = check_room(&newcomer, &Capacity::of(node), &usage, &volumes, |_| false);
         reasons.extend(room.err().into_iter().flatten());
-        reasons.extend(away.check(node).err());
+        assert_eq!(away.check(node).err(), away.reasons(node).next());
+        reasons.extend(away.reasons(node));
         ours.insert(node.meta.name.name.to_string(), reasons);
     }
     ours

@@ -9,7 +9,7 @@ use super::{Draft, container};
 use crate::rng::Rng;
 
 /// Resources, what containers ask for of them, and what nodes have.
-const RESOURCES: [(&str, &[&str], &[&str]); 7] = [
+const RESOURCES: [(&str, &[&str], &[&str]); 9] = [
     (
         "cpu",
         &["100m", "250m", "500m", "1", "1500m", "2", "333333u", "0"],
@@ -21,6 +21,9 @@ const RESOURCES: [(&str, &[&str], &[&str]); 7] = [
     ("nvidia.com/gpu", &["1", "2", "0"], &["0", "1", "2", "4"]),
     ("kubernetes.io/batteries", &["1"], &["1", "2"]),
     ("unknown", &["1"], &["0"]),
+    // Where it matters when fractions are rounded, and which way.
+    ("cpu", &["333333u", "333334u", "500001u"], &["667m", "1", "1001m", "1334m"]),
+    ("memory", &["400m", "500m", "1500m"], &["1", "2", "3"]),
 ];
 
 /// Amounts by name.

@@ -7,31 +7,38 @@ use super::{Draft, some};
 use crate::rng::Rng;
 
 const CORDON: &str = "node.kubernetes.io/unschedulable";
-const NUMBERS: [&str; 6] = ["5", "7", "12", "-3", "007", "many"];
+const NUMBERS: [&str; 7] = ["5", "7", "7", "12", "-3", "007", "many"];
 
 /// Taints and tolerations.
 pub(super) fn taints(rng: &mut Rng, draft: &mut Draft) {
+    // Numbers are compared seldom enough where all is left to chance.
+    let is_of_numbers = rng.chance(25);
     for node in &mut draft.case.nodes {
-        for _ in 0..rng.below(3) {
+        for _ in 0..*rng.pick(&[0, 1, 1, 2]) {
             let effect = *rng.pick(&[
                 TaintEffect::NoSchedule,
                 TaintEffect::NoExecute,
                 TaintEffect::PreferNoSchedule,
             ]);
-            let key = rng.word(&["team", "size"]);
+            let key = if is_of_numbers { "size" } else { rng.word(&["team", "size"]) };
             let value =
                 if key == "size" { rng.word(&NUMBERS) } else { rng.word(&["red", "blue", ""]) };
             node.taints.push(NodeTaint { key: key.to_owned(), value: value.to_owned(), effect });
         }
     }
     for _ in 0..rng.below(4) {
-        let toleration = toleration(rng);
+        let mut toleration = toleration(rng);
+        if is_of_numbers {
+            "size".clone_into(&mut toleration.key);
+            rng.word(&["Lt", "Gt"]).clone_into(&mut toleration.operator);
+            rng.word(&NUMBERS).clone_into(&mut toleration.value);
+        }
         draft.spec.tolerations.push(toleration);
     }
 }
 
 fn toleration(rng: &mut Rng) -> Toleration {
-    let key = rng.word(&["team", "team", "size", "size", "", CORDON]);
+    let key = rng.word(&["team", "team", "size", "size", "size", "", CORDON]);
     let operator = match key {
         "size" => rng.word(&["Lt", "Gt", "Exists", "Equal"]),
         "" => rng.word(&["Exists", "Exists", "Equal"]),

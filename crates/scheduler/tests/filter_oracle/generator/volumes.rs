@@ -62,7 +62,7 @@ pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
 pub(super) fn limits(rng: &mut Rng, draft: &mut Draft) {
     use_claims(rng, draft, 99);
     for node in &draft.case.nodes {
-        if rng.chance(90) && !draft.case.csi_nodes.iter().any(|one| one.meta.name == node.meta.name)
+        if rng.chance(95) && !draft.case.csi_nodes.iter().any(|one| one.meta.name == node.meta.name)
         {
             let drivers = ["csi.example", "csi.example", "csi.other", "csi.unused"];
             let drivers = drivers.iter().filter(|_| rng.chance(60)).copied().collect::<Vec<_>>();
@@ -93,7 +93,11 @@ fn use_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
                 spec.volumes.push(volume);
                 let name = format!("{}-own", pod.meta.name.name);
                 let bound = rng.word(&["volume-0", "volume-1", "volume-2"]);
-                let uid = if rng.chance(percent_sound) { &*pod.meta.uid } else { "another" };
+                // Of those that run only what could be admitted: a claim that is not its pod's own
+                // makes kube-scheduler give up on whoever comes.
+                let is_newcomer = *pod.meta.name.name == *"newcomer";
+                let is_own = !is_newcomer || rng.chance(percent_sound);
+                let uid = if is_own { &*pod.meta.uid } else { "another" };
                 let mut claim = claim(&pod.meta.name.namespace, &name, bound);
                 claim.meta.owner = Some(Owner { uid: Arc::from(uid), ..Owner::default() });
                 case.claims.push(claim);
