@@ -29,6 +29,7 @@ import (
 var components = map[string]func() *cobra.Command{
 	"dra-oracle":              newDRAOracleCommand,
 	"etcd":                    newEtcdCommand,
+	"filter-oracle":           newFilterOracleCommand,
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },

@@ -4,6 +4,7 @@
 //! so that a review sees what changes. `--check` writes nothing and fails if a file is not what
 //! would be written.
 
+mod crds;
 mod protobuf;
 mod reference;
 
@@ -32,6 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = root()?;
     let mut stale = Vec::new();
     let mut files = protobuf::generate(root)?;
+    files.push(crds::generate()?);
     files.push(reference::generate(root)?);
     for file in files {
         let path = root.join(&file.path);

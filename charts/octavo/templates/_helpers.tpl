@@ -63,6 +63,9 @@ sysRoot: /sys
 kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}
 cdiRoot: {{ .Values.agent.cdiRoot | quote }}
 dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
+{{- with .Values.agent.owner }}
+owner: {{ . | quote }}
+{{- end }}
 cgroupRoot: /host/sys/fs/cgroup
 wall: {{ .Values.agent.wall | quote }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}

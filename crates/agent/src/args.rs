@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_kube_io::admin::AdminAddress;
 
-use crate::config::{DynamicMig, HostMount, NodeFile, WallSetting, WatchInterval};
+use crate::config::{DynamicMig, HostMount, NodeFile, Owner, WallSetting, WatchInterval};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -118,6 +118,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "GPUS")]
     dynamic_mig: Option<DynamicMig>,
 
+    /// The scheduler that alone gives this node's devices, by its name in spec.schedulerName; the node's
+    /// label octavo.dev/scheduler goes before it [default: any scheduler may]
+    #[arg(long, value_name = "SCHEDULER")]
+    owner: Option<Owner>,
+
     /// The hierarchy of cgroups [default: fs/cgroup of the sys file system]
     #[arg(long, value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
@@ -183,6 +188,7 @@ impl NodeArgs {
             hook_path,
             driver_library,
             dynamic_mig,
+            owner,
             cgroup_root,
             wall,
             mounts,
@@ -204,6 +210,7 @@ impl NodeArgs {
             hook_path,
             driver_library,
             dynamic_mig,
+            owner,
             cgroup_root,
             wall,
             mounts: (!mounts.is_empty()).then_some(mounts),
@@ -242,6 +249,8 @@ mod tests {
         let cut = parse(&["--dynamic-mig", "0,3"]).unwrap().run.node.settings().dynamic_mig;
         assert_eq!(cut, Some(DynamicMig::Minors([0, 3].into())));
         assert!(parse(&["--dynamic-mig", "some"]).is_err());
+        let owned = parse(&["--owner", "octavo"]).unwrap().run.node.settings().owner;
+        assert_eq!(owned.unwrap().scheduler(), Some("octavo"));
         let inventory = parse(&["inventory", "-o", "yaml", "--sys-root", "/s"]).unwrap();
         assert!(matches!(
             inventory.command,

@@ -5,6 +5,7 @@
 
 mod dynamic_mig;
 mod mounts;
+mod owner;
 mod wall;
 mod watch_interval;
 
@@ -18,6 +19,7 @@ use crate::checkpoint::is_plain_name;
 
 pub use dynamic_mig::{DynamicMig, DynamicMigError};
 pub use mounts::{HostMount, HostMountError};
+pub use owner::{Owner, OwnerError};
 pub use wall::{WallSetting, WallSettingError};
 pub use watch_interval::{WatchInterval, WatchIntervalError};
 
@@ -61,6 +63,9 @@ pub struct NodeFile {
     /// Which GPUs are cut by MIG as claims ask for it. Default: none. A label of the node goes
     /// before it.
     pub dynamic_mig: Option<DynamicMig>,
+    /// The scheduler that alone gives this node's devices. Default: any may. A label of the node goes
+    /// before it.
+    pub owner: Option<Owner>,
     /// The hierarchy of cgroups. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
     /// What holds containers to their shares. Default `auto`.
@@ -86,6 +91,8 @@ pub struct NodeConfig {
     pub driver_library: Option<PathBuf>,
     /// Which GPUs are cut by MIG as claims ask for it, unless the node's label says otherwise.
     pub dynamic_mig: DynamicMig,
+    /// The scheduler that alone gives this node's devices, unless the node's label says otherwise.
+    pub owner: Owner,
     /// What holds containers to the shares that are prepared from now on.
     pub wall: WallSetting,
     /// How often shares are looked at while there are any.
@@ -176,6 +183,7 @@ impl NodeFile {
             hook_path: self.hook_path.or(other.hook_path),
             driver_library: self.driver_library.or(other.driver_library),
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
+            owner: self.owner.or(other.owner),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
@@ -214,6 +222,7 @@ impl NodeFile {
             kubeconfig: self.kubeconfig,
             driver_library: self.driver_library,
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
+            owner: self.owner.unwrap_or_default(),
             wall: self.wall.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
             paths: NodePaths {

@@ -26,7 +26,7 @@ use octavo_dra::{CounterSet, Device, DeviceTaint};
 use octavo_gpu::mig::MigProfile;
 use octavo_gpu::{Gpu, Inventory};
 
-use crate::config::DynamicMig;
+use crate::config::{DynamicMig, Owner};
 use crate::health::Health;
 
 pub use names::{MigName, counter_set_name, device_name, mig_name, parse_mig_name};
@@ -58,6 +58,19 @@ pub struct Offered {
     pub devices: Vec<Device>,
     /// The devices where the API server keeps no counters: no two have a part of a GPU in common.
     pub plain: Vec<Device>,
+}
+
+impl Offered {
+    /// The same on a node of this owner: what one scheduler owns no other gives.
+    #[must_use]
+    pub fn owned_by(mut self, owner: &Owner) -> Self {
+        if let Some(scheduler) = owner.scheduler() {
+            for device in self.devices.iter_mut().chain(&mut self.plain) {
+                device.taints.push(taints::owned_by(scheduler));
+            }
+        }
+        self
+    }
 }
 
 /// Where a device stands in the list: see [`order`].

@@ -1,4 +1,5 @@
-//! What users and other controllers see: opaque configs, names of labels, taints, conditions and reasons.
+//! What users and other controllers see: custom resources, opaque configs, names of labels, taints,
+//! conditions and reasons.
 //!
 //! ```text
 //! claim.status.allocation.devices.config[]  --decode-->  OpaqueConfig  --for_request-->  what a request gets
@@ -9,9 +10,16 @@
 
 #![forbid(unsafe_code)]
 
+mod condition;
 pub mod config;
+pub mod crds;
 pub mod names;
+pub mod placement_policy;
+pub mod pod_group;
 pub mod refusal;
 
+pub use condition::Condition;
 pub use config::{ConfigEntry, ConfigError, ConfigSource, DecodedConfig, OpaqueConfig};
+pub use placement_policy::{PlacementPolicy, PlacementPolicySpec, PlacementPolicyStatus};
+pub use pod_group::{PodGroup, PodGroupSpec, PodGroupStatus};
 pub use refusal::Refusal;

@@ -40,6 +40,9 @@ pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
 /// other gives the same device a second time.
 pub const TAINT_OWNER: &str = "octavo.dev/scheduler";
 
+/// Value of [`LABEL_OWNER`] and [`TAINT_OWNER`]: Octavo's scheduler owns the node.
+pub const OWNER_OCTAVO: &str = "octavo";
+
 /// Capacity of a GPU: its memory in bytes.
 pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim that takes none has a fair part of what is idle.
@@ -77,6 +80,29 @@ pub const REASON_DRIVER: &str = "Driver";
 pub const REASON_WALL_OFF: &str = "WallOff";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: a version before the wall prepared the share.
 pub const REASON_NO_GUARD: &str = "NoGuard";
+
+/// Pod label: name of the `PodGroup` in the pod's namespace that it is in.
+pub const POD_GROUP: &str = "octavo.dev/pod-group";
+/// Pod label: name of the pod's subgroup, where its `PodGroup` has several.
+pub const POD_SUBGROUP: &str = "octavo.dev/pod-subgroup";
+/// Label or annotation of a Job's pod template: whether its pods start together. A number: so many
+/// at least. `true`: as many as the Job runs at a time; the Job itself needs the label too.
+/// `false`, on the pods of any workload: each of them by itself.
+pub const GANG: &str = "octavo.dev/gang";
+/// Annotation or label of a workload or pod template: topology level (or key of its node label) in
+/// one domain of which the pods must lie.
+pub const TOPOLOGY_REQUIRED: &str = "octavo.dev/topology-required";
+/// Annotation or label of a workload or pod template: topology level in one domain of which the pods
+/// had better lie.
+pub const TOPOLOGY_PREFERRED: &str = "octavo.dev/topology-preferred";
+/// Annotation or label of a workload, pod template or pod: name of its `PlacementPolicy`.
+pub const PLACEMENT_POLICY: &str = "octavo.dev/placement-policy";
+/// Annotation or label of a workload, pod template or pod: whether its pods may be restarted
+/// elsewhere to make room, `true` or `false`.
+pub const MOVABLE: &str = "octavo.dev/movable";
+/// Annotation or label of a workload, pod template or pod: seconds of work of all members that are
+/// lost when one is disturbed.
+pub const SECONDS_AT_RISK: &str = "octavo.dev/seconds-at-risk";
 
 /// Who reports events and owns fields in server-side apply.
 pub const AGENT: &str = "octavo-agent";

@@ -30,6 +30,7 @@ use crate::features::Features;
 use crate::node::Node;
 use crate::pools::Inventory;
 use crate::slice::Slice;
+pub use capacity::taken;
 use counters::Supply;
 pub use explain::{Clash, DeviceVerdict, Explanation, Placed, RequestExplanation};
 use holdings::Holdings;
@@ -116,7 +117,19 @@ impl<'a> Allocator<'a> {
         claims: &[&Claim],
         share_ids: &mut dyn FnMut() -> String,
     ) -> Result<Vec<Allocation>, Refusal> {
-        let scene = Scene::new(self, node)?;
+        self.allocate_among(node, claims, &|_, _, _| true, share_ids)
+    }
+
+    /// As [`Allocator::allocate`], of those devices only of which `is_meant` says so by driver, pool and
+    /// name. Requests for all devices get all that are meant.
+    pub fn allocate_among(
+        &self,
+        node: &Node,
+        claims: &[&Claim],
+        is_meant: &dyn Fn(&str, &str, &str) -> bool,
+        share_ids: &mut dyn FnMut() -> String,
+    ) -> Result<Vec<Allocation>, Refusal> {
+        let scene = Scene::new(self, node)?.narrowed(is_meant);
         let claims = plan::plan(&scene, claims)?;
         let mut search = Search::new(&scene, &claims);
         search.run()?;

@@ -68,7 +68,7 @@ pub enum Count {
     All,
 }
 
-/// A toleration of device taints. Tolerating `NoExecute` for a time is not an allocator's matter.
+/// A toleration of device taints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Toleration {
     /// Key; `None` matches every key.
@@ -77,6 +77,9 @@ pub struct Toleration {
     pub value: Option<String>,
     /// Effect; `None` matches every effect.
     pub effect: Option<TaintEffect>,
+    /// For how many seconds `NoExecute` is tolerated; `None`: for good. It is no allocator's matter, and
+    /// the allocation carries it on to who evicts.
+    pub seconds: Option<i64>,
 }
 
 /// What must hold between the devices of requests.

@@ -139,6 +139,30 @@ pub enum Misfit {
     },
 }
 
+impl Default for Cluster {
+    /// Without nodes and without models.
+    fn default() -> Self {
+        Self {
+            models: Vec::new(),
+            classes: Vec::new(),
+            class_ids: BTreeMap::new(),
+            names: Vec::new(),
+            ids: BTreeMap::new(),
+            node_classes: Vec::new(),
+            is_open: Vec::new(),
+            free: Vec::new(),
+            gpus: Vec::new(),
+            gpu_starts: vec![0],
+            idle_gpus: Vec::new(),
+            closed_gpus: Vec::new(),
+            node_states: Vec::new(),
+            states: States::default(),
+            log: Log::default(),
+            totals: Totals::default(),
+        }
+    }
+}
+
 impl Cluster {
     /// A cluster of these nodes. They get their ids in the order of their names, so that the order
     /// in which they were found has no influence on any decision.
@@ -155,24 +179,7 @@ impl Cluster {
                 return Err(Misfit::Profile { model: model.name.clone(), profile, defect });
             }
         }
-        let mut cluster = Self {
-            models,
-            classes: Vec::new(),
-            class_ids: BTreeMap::new(),
-            names: Vec::new(),
-            ids: BTreeMap::new(),
-            node_classes: Vec::new(),
-            is_open: Vec::new(),
-            free: Vec::new(),
-            gpus: Vec::new(),
-            gpu_starts: vec![0],
-            idle_gpus: Vec::new(),
-            closed_gpus: Vec::new(),
-            node_states: Vec::new(),
-            states: States::default(),
-            log: Log::default(),
-            totals: Totals::default(),
-        };
+        let mut cluster = Self { models, ..Self::default() };
         let mut nodes = nodes;
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         for node in nodes {

@@ -50,6 +50,23 @@ pub struct PublishedGpu {
     pub is_shareable: bool,
 }
 
+/// What a published device is to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role<'a> {
+    /// A whole GPU.
+    Gpu {
+        /// Its index.
+        gpu: u16,
+    },
+    /// A place for a MIG instance.
+    Place {
+        /// Index of its GPU.
+        gpu: u16,
+        /// The profile.
+        profile: &'a str,
+    },
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {
     gpu: u16,
@@ -154,6 +171,15 @@ impl NodeDevices {
             _ => WHOLE,
         };
         Some(GpuPart { gpu, milli, slices: Slices::NONE, memory_mib })
+    }
+
+    /// What a device is to the engine; `None` for one that it does not know.
+    pub fn role(&self, device: &str) -> Option<Role<'_>> {
+        if let Some(place) = self.places.get(device) {
+            return Some(Role::Place { gpu: place.gpu, profile: &place.profile });
+        }
+        let index = self.gpus.iter().position(|gpu| gpu.device == device)?;
+        u16::try_from(index).ok().map(|gpu| Role::Gpu { gpu })
     }
 
     /// Name of the device to allocate for a part: the GPU, or the MIG place of that profile.

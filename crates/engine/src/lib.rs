@@ -16,6 +16,7 @@
 pub mod bounds;
 pub mod cluster;
 pub mod decide;
+pub mod decider;
 pub mod decision;
 pub mod devices;
 pub mod disturb;

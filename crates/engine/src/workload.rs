@@ -201,6 +201,17 @@ impl Workloads {
         old
     }
 
+    /// Changes what a workload says of itself, but for its name. Nothing happens if there is no such
+    /// workload or the name is another.
+    pub fn describe(&mut self, id: WorkloadId, profile: Profile, min_members: u32, bonds: Bonds) {
+        if let Some(workload) = self.list.get_mut(&id)
+            && workload.profile.name == profile.name
+        {
+            (workload.profile, workload.min_members, workload.bonds) =
+                (profile, min_members, bonds);
+        }
+    }
+
     /// A workload.
     pub fn workload(&self, id: WorkloadId) -> Option<&Workload> {
         self.list.get(&id)

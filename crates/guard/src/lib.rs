@@ -7,7 +7,7 @@
 //! ```text
 //! hooks      the functions that it stands in for; one file a subject
 //!   account, allocation, table, context     what is counted, and until when
-//!   physical, pools, graph_memory           memory that is more than a pointer
+//!   physical, pools, graph_memory, freed    memory that is more than a pointer
 //!   streams, nvml                           what hooks must know of those
 //!   gate                                    whether the share may go on
 //!   resolve, unknown, preload               how programs come by functions
@@ -45,6 +45,7 @@ mod devices;
 mod driver;
 mod elf;
 mod ffi;
+mod freed;
 mod gate;
 mod graph_memory;
 mod hooks;

@@ -33,7 +33,7 @@ impl Backoff {
 
 /// A number from 0 to 1. The standard library seeds every `RandomState` differently, which is as
 /// much chance as spreading retries needs.
-fn random_fraction() -> f64 {
+pub(crate) fn random_fraction() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 32;
     f64::from(u32::try_from(bits).unwrap_or_default()) / f64::from(u32::MAX)
 }

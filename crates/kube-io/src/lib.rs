@@ -1,5 +1,5 @@
-//! Kubernetes plumbing that the programs share: the API client, a node's slices, events, and the
-//! admin server.
+//! Kubernetes plumbing that the programs share: the API client, watches into values, a node's
+//! slices, events, and the admin server.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,11 @@ mod backoff;
 pub mod claims;
 pub mod client;
 pub mod events;
+#[cfg(test)]
+mod fake;
+pub mod lease;
 pub mod objects;
 pub mod slices;
+pub mod watch;
 
 pub use backoff::Backoff;

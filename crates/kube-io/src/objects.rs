@@ -4,6 +4,7 @@
 //! behind at the edge. Nothing here does I/O; `convert` makes them of the client's types.
 
 mod change;
+mod convert;
 mod meta;
 mod node;
 mod pod;
@@ -11,13 +12,16 @@ mod resource;
 mod storage;
 
 pub use change::{Change, Delta, Kind};
+pub use convert::{Fault, ReadError};
+pub(crate) use convert::{Kept, Reader, WireObject};
 pub use meta::{Meta, ObjectName, Owner};
 pub use node::{Node, NodeTaint, TaintEffect};
 pub use pod::{
     AffinityTerm, Container, ExtendedClaimStatus, HostPort, LabelRequirement, LabelSelector, Phase,
-    Pod, PodClaim, PodSpec, PodVolume, ScheduledCondition, Spread, Toleration, VolumeSource,
+    Pod, PodClaim, PodSpec, PodVolume, Requests, ScheduledCondition, Spread, Stage, Toleration,
+    VolumeSource,
 };
-pub use resource::{Claim, ClaimConfig, Consumer, DeviceClass, ResourceSlice};
+pub use resource::{Claim, ClaimConfig, Consumer, DeviceClass, DeviceConditions, ResourceSlice};
 pub use storage::{
     BindingMode, Budget, CsiNode, PersistentVolume, StorageClass, VolumeClaim, WatchedObject,
 };

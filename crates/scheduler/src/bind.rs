@@ -9,10 +9,26 @@
 //!
 //! What fails is undone in reverse, so that another pod can have it.
 
+mod answers;
+mod binder;
+mod bodies;
+mod call;
+mod claims;
+mod evict;
+mod extended;
+mod leadership;
+mod pod;
+mod turns;
+mod window;
+
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, ExtendedClaim};
 use octavo_kube_io::objects::{Claim, ObjectName};
+
+pub use binder::{Binder, BinderOptions, Load};
+pub(crate) use call::{Api, Fault, Form, Write};
+pub use leadership::Leadership;
 
 /// Number of an order; not used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,3 +176,6 @@ pub enum FailureKind {
     /// This scheduler is no longer the leader: nothing was written.
     NotLeader,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,245 @@
 //! What decides: changes in, orders out. One thread, no I/O, no clock.
+//!
+//! ```text
+//!  changes --> records of pods and nodes --> picture (the engine's world) --.
+//!          --> queue: what waits, by priority and age                        \
+//!                                 next that is ready --> decide: engine --> devices of each node (grant)
+//!                                                                |                    |
+//!        refused: a reason, until something changes <------------'                    v
+//!        promised: victims leave first                          orders, and what they do is assumed
+//!  outcomes --> carried out: kept until the API says it; failed: forgotten and decided anew
+//! ```
+//!
+//! Whatever is decided holds at once for the next decision. What the API says later puts it right:
+//! a pod's place is recomputed from what is known whenever anything about it changes.
+
+mod change;
+pub mod config;
+mod decide;
+mod gang;
+mod grant;
+mod marks;
+mod node;
+mod nodes;
+mod outcome;
+mod picture;
+mod pod;
+mod pods;
+mod promise;
+mod questions;
+mod queue;
+mod recover;
+mod repair;
+mod shape;
+mod single;
+mod statement;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_engine::decider::Decider;
+use octavo_kube_io::objects::{Budget, ObjectName};
+use rustc_hash::FxHashMap;
+
+use crate::bind::{Order, OrderId, Task};
+use crate::devices::Devices;
+use crate::groups::{GroupName, Groups};
+use crate::policies::Policies;
+use crate::predicates::{Footprint, Neighbours, Volumes};
+use crate::status::Report;
+pub use config::{CoreConfig, LevelConfig};
+use marks::Marks;
+use node::NodeRecord;
+use picture::Picture;
+use pod::PodRecord;
+use promise::Promise;
+use questions::Decisions;
+use queue::{Queue, Unit};
+use statement::Waiting;
+
+/// The scheduler's mind.
+#[derive(Debug)]
+pub struct Core {
+    config: CoreConfig,
+    /// Milliseconds, as [`Core::time_is`] was told.
+    now: u64,
+    /// Number of changes after which a refusal may no longer hold.
+    changes: u64,
+
+    pods: BTreeMap<Arc<str>, PodRecord>,
+    by_name: FxHashMap<ObjectName, Arc<str>>,
+    on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    members: BTreeMap<GroupName, BTreeSet<Arc<str>>>,
+    nodes: BTreeMap<Arc<str>, NodeRecord>,
+    budgets: BTreeMap<ObjectName, Arc<Budget>>,
+    footprints: FxHashMap<Arc<Footprint>, ()>,
+
+    devices: Devices,
+    volumes: Volumes,
+    neighbours: Neighbours,
+    groups: Groups,
+    policies: Policies,
+
+    marks: Marks,
+    picture: Picture,
+    /// Whether the picture must be made anew: nodes came, went, or have other GPUs.
+    is_picture_old: bool,
+    /// Claims that no placed pod owns and that hold GPUs, by node.
+    claim_holders: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+
+    queue: Queue,
+    /// Orders on their way, and whose they are.
+    flying: BTreeMap<OrderId, Flight>,
+    next_order: u64,
+    promises: BTreeMap<Unit, Promise>,
+    holds: Vec<repair::HeldPlace>,
+    lost: BTreeMap<Arc<str>, u64>,
+    waiting: FxHashMap<Unit, Waiting>,
+    refused: single::Refused,
+    decisions: Decisions,
+
+    orders: Vec<Order>,
+    reports: Vec<Report>,
+}
+
+/// An order on its way.
+#[derive(Clone, Debug)]
+struct Flight {
+    pod: Arc<str>,
+    kind: FlightKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlightKind {
+    Bind,
+    Evict,
+    Other,
+}
+
+/// How much is where, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Units that wait: pods by themselves, and gangs.
+    pub waiting: usize,
+    /// Of those, which can be decided on now.
+    pub ready: usize,
+    /// Orders on their way.
+    pub in_flight: usize,
+    /// Units to which places were promised.
+    pub promised: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods that are known.
+    pub pods: usize,
+    /// Claims and pods whose devices others have as well.
+    pub clashes: usize,
+}
+
+impl Core {
+    /// A mind that knows nothing yet.
+    pub fn new(config: CoreConfig) -> Self {
+        let decisions = Decisions::new(config.explanations, config.records);
+        Self {
+            config,
+            now: 0,
+            changes: 0,
+            pods: BTreeMap::new(),
+            by_name: FxHashMap::default(),
+            on_node: BTreeMap::new(),
+            members: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            footprints: FxHashMap::default(),
+            devices: Devices::default(),
+            volumes: Volumes::default(),
+            neighbours: Neighbours::default(),
+            groups: Groups::default(),
+            policies: Policies::default(),
+            marks: Marks::default(),
+            picture: Picture::empty(Decider::default()),
+            is_picture_old: true,
+            claim_holders: BTreeMap::new(),
+            queue: Queue::default(),
+            flying: BTreeMap::new(),
+            next_order: 0,
+            promises: BTreeMap::new(),
+            holds: Vec::new(),
+            lost: BTreeMap::new(),
+            waiting: FxHashMap::default(),
+            refused: single::Refused::default(),
+            decisions,
+            orders: Vec::new(),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Tells the time: milliseconds since some moment, never less than before. Says when it wants to
+    /// be told again at the latest.
+    pub fn time_is(&mut self, now: u64) -> Option<u64> {
+        self.now = self.now.max(now);
+        self.try_promises();
+        let retry = self.queue.time_is(self.now);
+        let repair = self.repair_lost_nodes();
+        let hold = self.drop_old_holds();
+        [retry, repair, hold].into_iter().flatten().min()
+    }
+
+    /// Decides on what is ready, until there is nothing more, or enough for one look. Says whether
+    /// there may be more at once.
+    pub fn decide(&mut self) -> bool {
+        self.bring_picture_up_to_date();
+        let mut after = None;
+        for _ in 0..self.config.batch {
+            if self.flying.len() >= self.config.in_flight {
+                // Outcomes make room.
+                return false;
+            }
+            let Some(rank) = self.queue.next(after.as_ref()) else { return false };
+            match &rank.unit {
+                Unit::Pod(uid) => self.decide_pod(&Arc::clone(uid)),
+                Unit::Group(group) => self.decide_group(&group.clone()),
+            }
+            after = Some(rank);
+        }
+        true
+    }
+
+    /// Orders since the last call, to be carried out in this order as far as they are of one pod.
+    pub fn take_orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.orders)
+    }
+
+    /// What is to be told, since the last call.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// How much is where.
+    pub fn counts(&self) -> Counts {
+        let (waiting, ready) = self.queue.len();
+        Counts {
+            waiting,
+            ready,
+            in_flight: self.flying.len(),
+            promised: self.promises.len(),
+            nodes: self.nodes.len(),
+            pods: self.pods.len(),
+            clashes: self.picture.clashes.len(),
+        }
+    }
+
+    /// Gives an order.
+    fn order(&mut self, pod: &Arc<str>, kind: FlightKind, task: Task) -> OrderId {
+        let id = OrderId(self.next_order);
+        self.next_order += 1;
+        self.flying.insert(id, Flight { pod: Arc::clone(pod), kind });
+        self.orders.push(Order { id, task });
+        id
+    }
+
+    /// Something has changed that may turn a refusal into a place.
+    fn something_changed(&mut self) {
+        self.changes += 1;
+        self.queue.something_changed(self.changes);
+    }
+}

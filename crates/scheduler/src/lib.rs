@@ -20,5 +20,7 @@ pub mod bind;
 pub mod core;
 pub mod devices;
 pub mod groups;
+pub mod metrics;
+pub mod policies;
 pub mod predicates;
 pub mod status;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Kind, ObjectName};
+use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
 
 use crate::bind::PodRef;
 
@@ -27,6 +27,8 @@ pub enum Report {
         pod: PodRef,
         /// Why.
         statement: Statement,
+        /// The condition as it was seen: what it says already is not written again.
+        seen: Option<ScheduledCondition>,
     },
     /// A pod was bound.
     PodBound {
@@ -65,6 +67,8 @@ pub struct GroupReport {
     pub name: ObjectName,
     /// Its UID.
     pub uid: Arc<str>,
+    /// `metadata.generation` of it that was read.
+    pub generation: i64,
     /// What it is doing.
     pub phase: GroupPhase,
     /// Why.
@@ -92,4 +96,18 @@ pub enum GroupPhase {
     Scheduled,
     /// A member lost its node and gets another.
     Repairing,
+}
+
+impl GroupPhase {
+    /// Its name, as statuses and metrics have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gathering => "Gathering",
+            Self::Waiting => "Waiting",
+            Self::Preempting => "Preempting",
+            Self::Binding => "Binding",
+            Self::Scheduled => "Scheduled",
+            Self::Repairing => "Repairing",
+        }
+    }
 }

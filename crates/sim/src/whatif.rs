@@ -53,6 +53,10 @@ pub struct Question {
     /// Whether workloads of lower priority may be evicted.
     #[serde(default)]
     pub evictions: bool,
+    /// Whether single pods go where the packing policy puts them, as on a live cluster, with what
+    /// the document says that it has learned; otherwise they are searched for like gangs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub packing: bool,
 }
 
 /// What was found.

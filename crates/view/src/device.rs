@@ -1,6 +1,6 @@
 //! Reading a published device: attributes by their short names, and what its taints mean.
 
-use octavo_api::names::CAPACITY_MEMORY;
+use octavo_api::names::{CAPACITY_MEMORY, TAINT_OWNER};
 use octavo_dra::Quantity;
 use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
 
@@ -36,10 +36,17 @@ pub(crate) fn capacity<'a>(device: &'a Device, name: &str) -> Option<&'a Capacit
     device.capacity.get(name).or_else(|| device.capacity.get(&format!("{DRIVER}/{name}")))
 }
 
-/// Taints that keep new pods away.
+/// The scheduler that alone gives the device: all others keep away.
+pub(crate) fn scheduler(device: &Device) -> Option<&str> {
+    let owned = device.taints.iter().find(|taint| taint.key == TAINT_OWNER)?;
+    Some(&owned.value)
+}
+
+/// Taints that keep new pods away, whichever scheduler they have.
 pub(crate) fn blocking_taints(device: &Device) -> Vec<String> {
     let blocks = |taint: &&DeviceTaint| {
         matches!(taint.effect, TaintEffect::NoSchedule | TaintEffect::NoExecute)
+            && taint.key != TAINT_OWNER
     };
     device.taints.iter().filter(blocks).map(taint_text).collect()
 }

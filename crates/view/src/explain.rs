@@ -142,7 +142,7 @@ pub fn explain_pod(
     if stage == Stage::Unscheduled
         && let Some(input) = &snapshot.allocator
     {
-        explanation.devices = devices_for(input, &name.namespace, &explanation.claims);
+        explanation.devices = devices_for(input, &explanation);
     }
     if explanation.waits {
         explanation.advice = advice::of(snapshot, pod, &explanation);
@@ -151,11 +151,8 @@ pub fn explain_pod(
 }
 
 /// What an allocator makes of the pod's open claims; `None` while one of them is not made.
-fn devices_for(
-    input: &AllocatorInput,
-    namespace: &str,
-    claims: &[ClaimView],
-) -> Option<DeviceReport> {
+fn devices_for(input: &AllocatorInput, explanation: &PodExplanation) -> Option<DeviceReport> {
+    let PodExplanation { namespace, scheduler, claims, .. } = explanation;
     let (allocated, open): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| claim.allocated);
     // The scheduler makes the claim for extended resources as it places the pod.
     let is_to_be = |claim: &&ClaimView| {
@@ -165,7 +162,8 @@ fn devices_for(
     let name = |claim: &'_ ClaimView| claim.claim.clone();
     let open: Vec<String> = open.into_iter().map(name).collect::<Option<_>>()?;
     let allocated: Vec<String> = allocated.into_iter().filter_map(name).collect();
-    let pod = PodClaims { namespace, open, allocated, has_extended: !to_be.is_empty() };
+    let has_extended = !to_be.is_empty();
+    let pod = PodClaims { namespace, scheduler, open, allocated, has_extended };
     devices::report(input, &pod)
 }
 

@@ -242,7 +242,7 @@ fn pod(snapshot: &mut ClusterSnapshot, rest: &str) {
     let mut pod = Pod {
         phase: take("phase").unwrap(),
         node: take("node"),
-        scheduler: "default-scheduler".to_owned(),
+        scheduler: take("scheduler").unwrap_or_else(|| "default-scheduler".to_owned()),
         created: take("created").map(|at| at.parse().unwrap()),
         gates: take("gate").into_iter().collect(),
         extended_claim: take("extendedclaim"),

@@ -29,6 +29,9 @@ pub struct GpuUse {
     /// Taints that keep new pods away, as `key=value:Effect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
+    /// The scheduler that alone gives it; absent where any may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<String>,
     /// Who holds it, or parts of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
@@ -68,6 +71,11 @@ pub enum GpuState {
 }
 
 impl GpuUse {
+    /// Whether pods of a scheduler may get it.
+    pub(crate) fn is_for(&self, scheduler: &str) -> bool {
+        self.scheduler.as_ref().is_none_or(|owner| owner == scheduler)
+    }
+
     /// Its shares with their holders.
     pub(crate) fn shares(&self) -> impl Iterator<Item = (&Holder, &Share)> {
         self.holders.iter().filter_map(|holder| Some((holder, holder.share.as_ref()?)))
@@ -129,6 +137,7 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
                 memory: device::memory(published),
                 state,
                 taints,
+                scheduler: device::scheduler(published).map(str::to_owned),
                 left: (state == GpuState::Shared).then(|| left(published, held_by)).flatten(),
                 holders: held_by.to_vec(),
                 whole,

@@ -108,6 +108,7 @@ const fn fact(kind: &'static str, pointer: &'static str, expected: Value) -> Fac
 const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
 const CAPABILITIES: &str = "/spec/template/spec/containers/0/securityContext/capabilities";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
+const KEPT: &str = "/metadata/annotations/helm.sh~1resource-policy";
 const SCHEDULER: &str = "octavo-scheduler";
 const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 
@@ -122,6 +123,7 @@ sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
+owner: \"octavo\"
 cgroupRoot: /host/sys/fs/cgroup
 wall: \"off\"
 watchInterval: \"1s\"
@@ -194,6 +196,8 @@ fn default_facts() -> Vec<Fact> {
         fact("PodDisruptionBudget", "/spec/maxUnavailable", json!(1)),
         fact("Role", "/rules/1/resourceNames", json!([SCHEDULER])),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
+        fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
+        fact("CustomResourceDefinition", KEPT, json!("keep")),
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
@@ -238,6 +242,7 @@ fn every_value_facts() -> Vec<Fact> {
         fact("RoleBinding", "/subjects/0/name", json!("gpu-scheduler")),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
+        fact("CustomResourceDefinition", KEPT, Value::Null),
         fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),
         // The policy judges whoever the agent is.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
@@ -254,6 +259,7 @@ fn unavailable_facts() -> Vec<Fact> {
 fn lab_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", "", Value::Null),
+        fact("CustomResourceDefinition", "/spec/group", json!("octavo.dev")),
         fact("ConfigMap", "/data/scheduler.yaml", json!(SCHEDULER_CONFIG)),
         fact("RoleBinding", "/subjects/0/name", json!(SCHEDULER)),
         fact("ServiceAccount", "/metadata/name", json!("octavo-agent")),

@@ -40,8 +40,10 @@ const ALLOWED: [(&str, &[&str]); 20] = [
 /// Programs that may use every room.
 const WIRING: [&str; 3] = ["octavo", "xtask", "octavo-bench"];
 
-/// Rooms that may name the Kubernetes client.
-const NAME_KUBE: [&str; 7] = [
+/// Rooms that may name the Kubernetes client; `api` its derive of custom resources alone, without the
+/// client ([`check_api`]).
+const NAME_KUBE: [&str; 8] = [
+    API,
     "octavo-kube-io",
     "octavo-agent",
     "octavo-scheduler",
@@ -61,6 +63,9 @@ const UNSAFE: [&str; 6] = [
     "octavo-probe",
 ];
 
+/// The room of custom resources.
+const API: &str = "octavo-api";
+
 #[derive(Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
@@ -79,6 +84,8 @@ struct Dependency {
     name: String,
     kind: Option<String>,
     path: Option<String>,
+    features: Vec<String>,
+    uses_default_features: bool,
 }
 
 #[derive(Deserialize)]
@@ -129,9 +136,20 @@ fn check_edges(package: &Package, findings: &mut Vec<Finding>) {
         if dependency.path.is_some() && in_product && !wiring && !uses.contains(&dependency.name) {
             complain(format!("may not use {}: see the table in ARCHITECTURE.md", dependency.name));
         }
+        if dependency.name == "kube" && package.name == API {
+            check_api(dependency, &mut complain);
+        }
         if dependency.name == "kube" && !NAME_KUBE.contains(&package.name.as_str()) {
             complain("may not name kube: convert at the edge, in kube-io or a program".into());
         }
+    }
+}
+
+/// `api` does no I/O: it takes of kube what types of custom resources need, and no client.
+fn check_api(kube: &Dependency, complain: &mut impl FnMut(String)) {
+    if kube.uses_default_features || kube.features != ["derive"] {
+        let features = kube.features.join(", ");
+        complain(format!("may have kube's feature derive alone, not the default ones: {features}"));
     }
 }
 

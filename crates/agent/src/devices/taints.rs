@@ -1,7 +1,8 @@
 //! Taints that keep claims from devices.
 
 use octavo_api::names::{
-    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN,
+    TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 
@@ -33,6 +34,11 @@ pub(super) fn foreign() -> DeviceTaint {
 /// The device goes when its claim does.
 pub(super) fn withdrawn() -> DeviceTaint {
     taint(TAINT_WITHDRAWN, String::new())
+}
+
+/// A scheduler owns the device's node. All but that one keep away, whatever the device's health.
+pub(super) fn owned_by(scheduler: &str) -> DeviceTaint {
+    taint(TAINT_OWNER, scheduler.to_owned())
 }
 
 fn taint(key: &str, value: String) -> DeviceTaint {

@@ -114,7 +114,7 @@ impl Follower {
         let snapshot = self.snapshots.borrow_and_update().clone();
         self.claims.set_driver(snapshot.driver.get().as_ref()).await;
         let setting = self.setting.borrow_and_update().clone();
-        let Some(Setting { dynamic, problem, is_read }) = setting else { return true };
+        let Some(Setting { dynamic, owner, problems, is_read }) = setting else { return true };
         let Some(state) = self.offering.state(&self.claims, &snapshot, dynamic).await else {
             return true;
         };
@@ -128,9 +128,9 @@ impl Follower {
             self.told = Some(told);
         }
         if is_read {
-            set(&self.outlets.pool, Some(Arc::new(pool::pool(&self.name, &node))));
+            set(&self.outlets.pool, Some(Arc::new(pool::pool(&self.name, &node, &owner))));
         }
-        set(&self.outlets.notes, notes(&node).into_iter().chain(problem).collect());
+        set(&self.outlets.notes, notes(&node).into_iter().chain(problems).collect());
         true
     }
 }

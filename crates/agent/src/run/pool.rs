@@ -8,12 +8,13 @@ use octavo_kube_io::events::{Events, Tone, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
 use crate::claims::{Cut, DeviceKind, KnownDevice};
+use crate::config::Owner;
 use crate::devices::{self, Note, Offer, device_name, mig_name, needs_reset, offered};
 use crate::monitor::Snapshot;
 
 /// The pool that a node should publish.
-pub(super) fn pool(name: &str, node: &devices::Node<'_>) -> Pool {
-    let devices::Offered { counters, devices, plain } = offered(node);
+pub(super) fn pool(name: &str, node: &devices::Node<'_>, owner: &Owner) -> Pool {
+    let devices::Offered { counters, devices, plain } = offered(node).owned_by(owner);
     Pool { name: name.to_owned(), counters, devices, plain }
 }
 

@@ -1,4 +1,5 @@
-//! Which GPUs of the node are cut by MIG: its label, or else the agent's own setting.
+//! What the node's labels say of it, or else the agent's own setting: which GPUs are cut by MIG, and which scheduler
+//! owns the node.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use octavo_api::names::LABEL_DYNAMIC_MIG;
+use octavo_api::names::{LABEL_DYNAMIC_MIG, LABEL_OWNER};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::node::retry_delays;
-use crate::config::{DynamicMig, NodeConfig};
+use crate::config::{DynamicMig, NodeConfig, Owner};
 use crate::devices::Note;
 
 /// What holds for the node.
@@ -23,29 +24,55 @@ use crate::devices::Note;
 pub(super) struct Setting {
     /// The GPUs that are cut.
     pub(super) dynamic: DynamicMig,
-    /// What is wrong with the label.
-    pub(super) problem: Option<Note>,
-    /// Whether the label was read. Without it claims are served as the agent's own setting says, and
+    /// The scheduler that owns the node.
+    pub(super) owner: Owner,
+    /// What is wrong with the labels.
+    pub(super) problems: Vec<Note>,
+    /// Whether the labels were read. Without it claims are served as the agent's own setting says, and
     /// nothing is published.
     pub(super) is_read: bool,
 }
 
 impl Setting {
-    /// What follows from the agent's own setting and the node's label, if it has one.
-    fn of(own: &DynamicMig, label: Option<&str>) -> Self {
-        match label.map(DynamicMig::from_label) {
-            None => Self { dynamic: own.clone(), problem: None, is_read: true },
-            Some(Ok(dynamic)) => Self { dynamic, problem: None, is_read: true },
-            Some(Err(error)) => {
-                let text = format!("the node's label {LABEL_DYNAMIC_MIG} is not heeded: {error}");
-                let problem = Some(Note { reason: "DynamicMigLabelInvalid", text });
-                Self { dynamic: own.clone(), problem, is_read: true }
-            }
+    /// What follows from the agent's own settings and the node's labels.
+    fn of(config: &NodeConfig, node: &ObjectMeta) -> Self {
+        let own = Self::unread(config);
+        let (dynamic, not_cut) = heeded(node, LABEL_DYNAMIC_MIG, own.dynamic, |label| {
+            DynamicMig::from_label(label)
+                .map_err(|error| ("DynamicMigLabelInvalid", error.to_string()))
+        });
+        let (owner, not_owned) = heeded(node, LABEL_OWNER, own.owner, |label| {
+            label.parse::<Owner>().map_err(|error| ("SchedulerLabelInvalid", error.to_string()))
+        });
+        let problems = not_cut.into_iter().chain(not_owned).collect();
+        Self { dynamic, owner, problems, is_read: true }
+    }
+
+    /// The agent's own settings, where the node's labels cannot be read.
+    fn unread(config: &NodeConfig) -> Self {
+        let (dynamic, owner) = (config.dynamic_mig.clone(), config.owner.clone());
+        Self { dynamic, owner, problems: Vec::new(), is_read: false }
+    }
+}
+
+/// What a label says, or else the agent's own setting, and why the label is not heeded.
+fn heeded<T>(
+    node: &ObjectMeta,
+    key: &str,
+    own: T,
+    read: impl FnOnce(&str) -> Result<T, (&'static str, String)>,
+) -> (T, Option<Note>) {
+    match node.labels.as_ref().and_then(|labels| labels.get(key)).map(|label| read(label)) {
+        None => (own, None),
+        Some(Ok(said)) => (said, None),
+        Some(Err((reason, error))) => {
+            let text = format!("the node's label {key} is not heeded: {error}");
+            (own, Some(Note { reason, text }))
         }
     }
 }
 
-/// Follows the label of the node, for ever; tells `None` until it was asked for once.
+/// Follows the labels of the node, for ever; tells `None` until it was asked for once.
 pub(super) async fn follow(
     client: Client,
     config: Arc<NodeConfig>,
@@ -62,29 +89,21 @@ pub(super) async fn follow(
         match event {
             Ok(Event::InitApply(node) | Event::Apply(node)) => {
                 backoff.reset();
-                tell(&setting, read(&config, &node.metadata));
+                tell(&setting, Setting::of(&config, &node.metadata));
             }
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(node = %name, %error, "cannot watch the node's labels");
                 // An installation that grants no watch may grant this.
                 match nodes.get(name).await {
-                    Ok(node) => tell(&setting, read(&config, &node.metadata)),
+                    Ok(node) => tell(&setting, Setting::of(&config, &node.metadata)),
                     Err(_) if setting.borrow().is_some() => {}
-                    Err(_) => {
-                        let dynamic = config.dynamic_mig.clone();
-                        tell(&setting, Setting { dynamic, problem: None, is_read: false });
-                    }
+                    Err(_) => tell(&setting, Setting::unread(&config)),
                 }
                 sleep(backoff.next_delay()).await;
             }
         }
     }
-}
-
-fn read(config: &NodeConfig, node: &ObjectMeta) -> Setting {
-    let label = node.labels.as_ref().and_then(|labels| labels.get(LABEL_DYNAMIC_MIG));
-    Setting::of(&config.dynamic_mig, label.map(String::as_str))
 }
 
 fn tell(setting: &watch::Sender<Option<Setting>>, new: Setting) {

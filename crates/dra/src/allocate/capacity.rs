@@ -41,6 +41,15 @@ pub(super) fn check<'s>(
     Ok(())
 }
 
+/// What a request for these parts of capacities takes of each capacity of a device that nobody has
+/// anything of; `None` where it could not have the device at all.
+pub fn taken<'s>(
+    device: &'s Device,
+    asked: &'s BTreeMap<String, Quantity>,
+) -> Option<BTreeMap<&'s str, Quantity>> {
+    check(device, asked, |_| 0).ok().map(|()| amounts(device, asked))
+}
+
 /// What a request takes of each capacity.
 pub(super) fn amounts<'s>(
     device: &'s Device,

@@ -56,6 +56,23 @@ impl<'s, 'a> Scene<'s, 'a> {
         Ok(scene)
     }
 
+    /// The same with fewer devices: those that are meant, by driver, pool and name.
+    pub(super) fn narrowed(mut self, is_meant: &dyn Fn(&str, &str, &str) -> bool) -> Self {
+        let inventory = &self.allocator.base.inventory;
+        let mut candidates = Vec::with_capacity(self.candidates.len());
+        for range in &mut self.of_pool {
+            let first = candidates.len();
+            candidates.extend(self.candidates[range.clone()].iter().copied().filter(|candidate| {
+                let published = inventory.devices[candidate.device];
+                let slice = inventory.slices[published.slice];
+                is_meant(&slice.driver, &slice.pool, &published.device.name)
+            }));
+            *range = first..candidates.len();
+        }
+        self.candidates = candidates;
+        self
+    }
+
     /// What is published of a device.
     pub(super) fn published(&self, device: usize) -> Published<'a> {
         self.allocator.base.inventory.devices[device]

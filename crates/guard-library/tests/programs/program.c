@@ -16,10 +16,12 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -125,6 +127,11 @@ static int open_files(int from, int to) {
     return count;
 }
 static int low_files, high_files;
+
+static void *close_all(void *nothing) {
+    for (;;) for (int i = 3; i < 1100; i++) close(i);
+    return nothing;
+}
 
 static long storm(unsigned seed, long rounds, size_t limit) {
     // Random allocations and frees; gives how many were granted.
@@ -252,6 +259,11 @@ static int answer(char *line) {
         pid_t child = fork();
         if (!child) { close(0); close(1); close(2); sleep(30); _exit(0); }
         printf("0 %d\n", child);
+    } else if (!strcmp(word, "clone")) {
+        // As above, made behind the C library's back.
+        long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (!child) { close(0); close(1); close(2); sleep(30); _exit(0); }
+        printf("0 %ld\n", child);
     } else if (!strcmp(word, "storm")) printf("0 %ld\n", storm((unsigned)a, (long)b, (size_t)8 << 30));
     else if (!strcmp(word, "threads")) {
         pthread_t threads[16];
@@ -263,6 +275,10 @@ static int answer(char *line) {
         // As daemons do.
         for (int i = 3; i < 4096; i++) close(i);
         printf("0\n");
+    } else if (!strcmp(word, "closing")) {
+        // A thread that does nothing else.
+        pthread_t thread;
+        printf("%d\n", pthread_create(&thread, 0, close_all, 0));
     } else if (!strcmp(word, "write")) {
         // write <share's state file>: a tenant that does not like what it says.
         char path[512];

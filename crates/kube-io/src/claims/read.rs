@@ -155,7 +155,7 @@ fn toleration_from_api(toleration: &api::DeviceToleration) -> Option<Toleration>
         _ => return None,
     };
     let key = toleration.key.clone().filter(|key| !key.is_empty());
-    Some(Toleration { key, value, effect })
+    Some(Toleration { key, value, effect, seconds: toleration.toleration_seconds })
 }
 
 fn constraint_from_api(

@@ -72,8 +72,13 @@ fn a_claim_is_read_with_everything_it_says() {
     assert_eq!(
         all.tolerations,
         [
-            Toleration { key: some("k"), value: some("v"), effect: Some(TaintEffect::NoSchedule) },
-            Toleration { key: None, value: None, effect: None },
+            Toleration {
+                key: some("k"),
+                value: some("v"),
+                effect: Some(TaintEffect::NoSchedule),
+                seconds: None,
+            },
+            Toleration { key: None, value: None, effect: None, seconds: None },
         ]
     );
     let Ask::FirstAvailable(alternatives) = &read.requests[1].ask else { panic!("{read:?}") };

@@ -68,7 +68,7 @@ fn toleration_to_api(toleration: &Toleration) -> api::DeviceToleration {
         effect: effect.map(str::to_owned),
         key: toleration.key.clone(),
         operator: Some(operator.to_owned()),
-        toleration_seconds: None,
+        toleration_seconds: toleration.seconds,
         value: toleration.value.clone().filter(|value| !value.is_empty()),
     }
 }

@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_dra::{NodeSelector, NodeSelectorTerm, Quantity, RequestMapping, Stage};
+use octavo_dra::{NodeSelector, NodeSelectorTerm, Quantity, RequestMapping};
+
+pub use octavo_dra::Stage;
 
 use super::Meta;
+
+/// Amounts by resource.
+pub type Requests = BTreeMap<String, Quantity>;
 
 /// A pod (`core/v1` `Pod`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +32,10 @@ pub struct Pod {
     pub claims: BTreeMap<String, Option<String>>,
     /// `status.extendedResourceClaimStatus`.
     pub extended_claim: Option<ExtendedClaimStatus>,
+    /// What containers have beyond what they ask for, by container: the whole amounts, of the resources
+    /// that a resize in place has not given back yet (`status.containerStatuses[].resources` and
+    /// `.allocatedResources`, KEP-1287). As a rule empty.
+    pub held: BTreeMap<String, Requests>,
 }
 
 /// What a pod asks for, trimmed. Pods of one template are equal in it but for names of volumes' claims.

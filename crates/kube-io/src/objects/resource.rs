@@ -1,5 +1,6 @@
 //! Claims, classes and slices of dynamic resource allocation.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Meta;
@@ -11,13 +12,41 @@ pub struct Claim {
     pub meta: Meta,
     /// What allocators look at.
     pub claim: octavo_dra::Claim,
+    /// Why this version cannot allocate it: it asks for something unknown. Its requests are empty
+    /// then; what it has been allocated is still told.
+    pub fault: Option<String>,
     /// Configs of the claim's own (`spec.devices.config`).
     pub config: Vec<ClaimConfig>,
+    /// Tolerations as they stand in the API, by request (`request` or `request/alternative`); results
+    /// of an allocation carry them on.
+    pub tolerations: BTreeMap<String, Vec<serde_json::Value>>,
+    /// Allocated devices with binding conditions, and how these stand.
+    pub conditions: Vec<DeviceConditions>,
+    /// `status.allocation.allocationTimestamp`, seconds since 1970.
+    pub allocated: Option<i64>,
     /// Who may use it (`status.reservedFor`).
     pub reserved_for: Vec<Consumer>,
     /// Whether a scheduler made it for extended resources
     /// (annotation `resource.kubernetes.io/extended-resource-claim: "true"`).
     pub is_extended: bool,
+}
+
+/// An allocated device that a pod must wait for before it is bound (KEP-5007).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceConditions {
+    /// Driver.
+    pub driver: String,
+    /// Pool.
+    pub pool: String,
+    /// Device.
+    pub device: String,
+    /// Types of conditions that must all hold.
+    pub awaited: Vec<String>,
+    /// Types of conditions of which none may hold.
+    pub failures: Vec<String>,
+    /// Conditions of the device in the claim's status that hold (`status.devices[].conditions` with
+    /// status `True`): type and message.
+    pub holding: BTreeMap<String, String>,
 }
 
 /// An opaque config as it is written.

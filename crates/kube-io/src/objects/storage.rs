@@ -81,6 +81,8 @@ pub struct WatchedObject {
     pub kind: String,
     /// Metadata.
     pub meta: Meta,
+    /// `metadata.generation`.
+    pub generation: i64,
     /// `spec`.
     pub spec: serde_json::Value,
     /// `status`.

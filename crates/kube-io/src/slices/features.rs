@@ -53,7 +53,9 @@ impl Feature {
         match self {
             Self::Counters => "GPUs that are opted into dynamic MIG are offered whole only",
             Self::Shares => "GPUs are offered whole only, without shares",
-            Self::Taints => "devices that are not well are left out instead of tainted",
+            Self::Taints => {
+                "devices are left out instead of tainted: those that are not well, and all of a node that a scheduler owns"
+            }
         }
     }
 

@@ -85,7 +85,7 @@ const CONTAINERD_FILES: [(&str, &str); 2] = [
     ("go.sum", include_str!("../../../../lab/containerd/go.sum")),
 ];
 
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("main.go", include_str!("../../../../lab/control-plane/main.go")),
     ("dra_oracle.go", include_str!("../../../../lab/control-plane/dra_oracle.go")),
     ("dra_oracle_admit.go", include_str!("../../../../lab/control-plane/dra_oracle_admit.go")),
@@ -95,6 +95,7 @@ const FILES: [(&str, &str); 8] = [
         include_str!("../../../../lab/control-plane/dra_oracle_extended.go"),
     ),
     ("etcd.go", include_str!("../../../../lab/control-plane/etcd.go")),
+    ("filter_oracle.go", include_str!("../../../../lab/control-plane/filter_oracle.go")),
     ("go.mod", include_str!("../../../../lab/control-plane/go.mod")),
     ("go.sum", include_str!("../../../../lab/control-plane/go.sum")),
 ];

@@ -53,6 +53,10 @@ pub struct WhatifArgs {
     /// Workloads of lower priority may be evicted for it
     #[arg(long)]
     pub allow_evictions: bool,
+    /// Put single pods where the packing policy does, as a live scheduler, with what the document says
+    /// that it has learned; otherwise they are searched for like gangs
+    #[arg(long)]
+    pub packing: bool,
     /// Nodes that fail first. Without a gang: where do the members go that are lost?
     #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
     pub fail: Vec<String>,
@@ -329,6 +333,7 @@ fn question(
         fail: args.fail.clone(),
         moves: args.allow_moves,
         evictions: args.allow_evictions,
+        packing: args.packing,
     })
 }
 

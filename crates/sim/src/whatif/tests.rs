@@ -299,6 +299,7 @@ fn the_command_asks_repeats_and_records() {
         policy: None,
         allow_moves: 0,
         allow_evictions: false,
+        packing: false,
         fail: Vec::new(),
         format: AnswerFormat::Text,
         out_plan: Some(file("plan.yaml")),

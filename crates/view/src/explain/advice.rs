@@ -72,6 +72,15 @@ pub enum WaitReason {
     },
     /// No node publishes GPUs.
     NothingPublished,
+    /// Nodes have an owner that is not the pod's scheduler, which leaves their GPUs alone.
+    OwnedByScheduler {
+        /// The nodes.
+        nodes: Vec<String>,
+        /// The scheduler that owns them.
+        owner: String,
+        /// The pod's.
+        scheduler: String,
+    },
     /// Slices of some pools are missing, so that the counts are not the whole truth.
     PoolsIncomplete {
         /// The pools, with how many of their slices are there.

@@ -6,10 +6,13 @@ mod tests;
 mod text;
 mod verdict;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use octavo_api::names::TAINT_OWNER;
 use octavo_dra::{
-    Allocator, Claim, Classes, Explanation, ExtendedClaim, Feature, Features, Node, Refusal, Slice,
+    Allocator, Claim, Classes, DeviceTaint, Explanation, ExtendedClaim, Feature, Features, Node,
+    Refusal, Slice,
 };
 use serde::Serialize;
 
@@ -70,6 +73,8 @@ pub struct DeviceReport {
 pub(super) struct PodClaims<'a> {
     /// Their namespace.
     pub(super) namespace: &'a str,
+    /// The pod's scheduler, which may own nodes.
+    pub(super) scheduler: &'a str,
     /// Those that have no devices yet.
     pub(super) open: Vec<String>,
     /// Those that have: they say on which nodes the pod can be.
@@ -98,8 +103,8 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
         allocated.filter_map(|claim| claim.allocation.as_ref()?.nodes.as_ref()).collect();
     // What kube-scheduler will do is told, also where it is at fault.
     let features = Features::default().with(Feature::KubernetesFaults);
-    let allocator =
-        Allocator::new(&classes, &input.slices, &input.claims, features).with_steps(STEPS);
+    let slices = slices_for(pod.scheduler, &input.slices);
+    let allocator = Allocator::new(&classes, &*slices, &input.claims, features).with_steps(STEPS);
     let mut report = DeviceReport::default();
     for (node, allocatable) in &input.nodes {
         if !ties.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
@@ -131,6 +136,21 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
     report.fits.sort_by_cached_key(|node| natural(node));
     report.undecided.sort_by_cached_key(|node| natural(node));
     Some(report)
+}
+
+/// The slices as a scheduler takes them: it ignores the taint of what it owns.
+fn slices_for<'a>(scheduler: &str, slices: &'a [Slice]) -> Cow<'a, [Slice]> {
+    let is_own = |taint: &DeviceTaint| taint.key == TAINT_OWNER && taint.value == scheduler;
+    let has_own =
+        |slice: &Slice| slice.devices.iter().any(|device| device.taints.iter().any(is_own));
+    if !slices.iter().any(has_own) {
+        return Cow::Borrowed(slices);
+    }
+    let mut slices = slices.to_vec();
+    for device in slices.iter_mut().flat_map(|slice| &mut slice.devices) {
+        device.taints.retain(|taint| !is_own(taint));
+    }
+    Cow::Owned(slices)
 }
 
 impl DeviceReport {

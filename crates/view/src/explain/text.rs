@@ -216,16 +216,18 @@ fn events(explanation: &PodExplanation, options: TextOptions) -> String {
 }
 
 fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
+    let scheduler = &explanation.scheduler;
+    let is_free = |gpu: &GpuUse| gpu.state == GpuState::Free && gpu.is_for(scheduler);
     if options.wide {
         let mut grid = Grid::new(&["  NODE", "GPU", "STATE", "MEMORY", "PRODUCT", "HELD BY"]);
         for gpu in &explanation.candidates {
-            let tone = if gpu.state == GpuState::Free { Tone::Good } else { Tone::Plain };
+            let tone = if is_free(gpu) { Tone::Good } else { Tone::Plain };
             grid.row(
                 tone,
                 vec![
                     format!("  {}", gpu.node),
                     gpu.device.clone(),
-                    [gpu.state.word(), &gpu.taints.join(", ")].join(" ").trim().to_owned(),
+                    state(gpu, &explanation.scheduler),
                     gpu.memory.clone().unwrap_or_default(),
                     gpu.product.clone().unwrap_or_default(),
                     holder_names(&gpu.holders),
@@ -239,7 +241,7 @@ fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
     let mut grid = Grid::new(&["  NODE", "PRODUCT", "MEMORY", "GPUS", "FREE", "HELD", "OTHER"]);
     for node in gpus.chunk_by(|one, other| one.node == other.node) {
         let Some(first) = node.first() else { continue };
-        let free = node.iter().filter(|gpu| gpu.state == GpuState::Free).count();
+        let free = node.iter().filter(|gpu| is_free(gpu)).count();
         let held = node.iter().filter(|gpu| gpu.state.is_held()).count();
         let tone = if free > 0 { Tone::Good } else { Tone::Plain };
         let mut cells = vec![
@@ -248,14 +250,14 @@ fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
             first.memory.clone().unwrap_or_default(),
         ];
         cells.extend([node.len(), free, held].map(|count| count.to_string()));
-        cells.push(others(node));
+        cells.push(others(node, scheduler));
         grid.row(tone, cells);
     }
     grid.draw(options.headers, options.colour)
 }
 
 /// What keeps GPUs that nobody holds from being free.
-fn others(node: &[&GpuUse]) -> String {
+fn others(node: &[&GpuUse], scheduler: &str) -> String {
     let mut words = Vec::new();
     for state in [GpuState::Tainted, GpuState::NodeUnavailable] {
         let count = node.iter().filter(|gpu| gpu.state == state).count();
@@ -263,7 +265,22 @@ fn others(node: &[&GpuUse]) -> String {
             words.push(format!("{count} {}", state.word()));
         }
     }
+    let not_ours = |gpu: &&&GpuUse| gpu.state == GpuState::Free && !gpu.is_for(scheduler);
+    let count = node.iter().filter(not_ours).count();
+    if let Some(owner) = node.iter().find(not_ours).and_then(|gpu| gpu.scheduler.as_ref()) {
+        words.push(format!("{count} for scheduler {owner}"));
+    }
     words.join(", ")
+}
+
+/// What a GPU is to pods of a scheduler.
+fn state(gpu: &GpuUse, scheduler: &str) -> String {
+    match &gpu.scheduler {
+        Some(owner) if gpu.state == GpuState::Free && !gpu.is_for(scheduler) => {
+            format!("free, for scheduler {owner}")
+        }
+        _ => [gpu.state.word(), &gpu.taints.join(", ")].join(" ").trim().to_owned(),
+    }
 }
 
 fn section(heading: &str, body: impl AsRef<str>) -> String {

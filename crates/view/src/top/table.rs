@@ -124,9 +124,9 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
             vec![
                 gpu.node.clone(),
                 gpu.device.clone(),
-                match &gpu.left {
-                    Some(_) => state(gpu),
-                    None => gpu.state.word().to_owned(),
+                match (&gpu.left, gpu.state) {
+                    (Some(_), _) | (None, GpuState::Free) => state(gpu),
+                    (None, other) => other.word().to_owned(),
                 },
                 gpu.memory.clone().unwrap_or_default(),
                 holder_names(&gpu.holders),
@@ -178,9 +178,10 @@ fn alike(one: &GpuUse, other: &GpuUse) -> bool {
         && one.memory == other.memory
         && one.product == other.product
         && one.taints == other.taints
+        && one.scheduler == other.scheduler
 }
 
-/// A held device that is sick says both, a shared one what is left of it.
+/// A held device that is sick says both, a shared one what is left of it, a free one who may give it.
 fn state(gpu: &GpuUse) -> String {
     let mut words = match (&gpu.left, gpu.state) {
         (_, GpuState::Tainted) => return format!("tainted {}", gpu.taints.join(", ")),
@@ -189,6 +190,9 @@ fn state(gpu: &GpuUse) -> String {
         }
         (None, state) => state.word().to_owned(),
     };
+    if let (GpuState::Free, Some(scheduler)) = (gpu.state, &gpu.scheduler) {
+        words = format!("{words}, by scheduler {scheduler}");
+    }
     if gpu.state.is_held() && !gpu.taints.is_empty() {
         words = format!("{words}, {}", gpu.taints.join(", "));
     }

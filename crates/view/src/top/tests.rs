@@ -52,6 +52,31 @@ fn nodes_and_holders_are_listed_and_free_neighbours_share_a_line() {
 }
 
 #[test]
+fn a_gpu_that_one_scheduler_owns_is_well_and_free_and_says_whose() {
+    let owned = "
+        node  l4-0 gpus=3 product=NVIDIA_L4 memory=23034Mi
+        taint l4-0/gpu-0 octavo.dev/scheduler=octavo:NoSchedule
+        taint l4-0/gpu-1 octavo.dev/scheduler=octavo:NoSchedule
+        taint l4-0/gpu-2 octavo.dev/scheduler=octavo:NoSchedule
+        taint l4-0/gpu-2 gpu.nvidia.com/xid=79:NoSchedule
+        claim a/serve class=gpu.nvidia.com on=l4-0/gpu-1 for=serve at=2026-01-05T11:00:00Z
+    ";
+    assert_snapshot!(table(owned, false), @r"
+    NODE  STATUS  PRODUCT    GPUS  USED  SPLIT  FREE  TAINTED
+    l4-0  Ready   NVIDIA L4  3     1     0      1     1
+
+    NODE  GPU    STATE                                     MEMORY   HELD BY  SINCE
+    l4-0  gpu-0  free, by scheduler octavo                 23034Mi
+    l4-0  gpu-1  used                                      23034Mi  a/serve  1h
+    l4-0  gpu-2  tainted gpu.nvidia.com/xid=79:NoSchedule  23034Mi
+    ");
+    assert!(table(owned, true).contains("free, by scheduler octavo"));
+    let gpus = top(&snapshot(owned)).gpus;
+    assert!(gpus.iter().all(|gpu| gpu.scheduler.as_deref() == Some("octavo")));
+    assert_eq!(gpus.iter().filter(|gpu| gpu.taints.is_empty()).count(), 2);
+}
+
+#[test]
 fn the_wide_form_has_a_line_for_each_gpu() {
     let one_node = "
         node  l4-0 gpus=2 product=NVIDIA_L4 memory=23034Mi

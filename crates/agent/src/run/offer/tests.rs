@@ -111,7 +111,11 @@ impl Stage {
     }
 
     async fn say(&mut self, dynamic: DynamicMig) {
-        self.setting.send_replace(Some(Setting { dynamic, problem: None, is_read: true }));
+        self.hear(Setting { dynamic, is_read: true, ..Setting::default() }).await;
+    }
+
+    async fn hear(&mut self, setting: Setting) {
+        self.setting.send_replace(Some(setting));
         assert!(self.follower.step().await);
     }
 
@@ -149,6 +153,27 @@ async fn nothing_is_published_before_the_node_s_label_was_read() {
     assert_eq!(stage.names().len(), 26);
     stage.say(DynamicMig::None).await;
     assert_eq!(stage.names(), ["gpu-0"]);
+}
+
+#[tokio::test]
+async fn every_device_of_a_node_says_which_scheduler_owns_it_for_as_long_as_one_does() {
+    let mut stage = Stage::new(mig::gpu(0, false), mig::gpu(0, false));
+    let dynamic = DynamicMig::All;
+    let owner = "octavo".parse().unwrap();
+    stage.hear(Setting { dynamic, owner, is_read: true, ..Setting::default() }).await;
+    let pool = stage.pool.borrow().clone().unwrap();
+    let devices = pool.devices.iter().chain(&pool.plain);
+    let taints: Vec<_> = devices.map(|device| device.taints.clone()).collect();
+    let owned = octavo_dra::DeviceTaint {
+        key: "octavo.dev/scheduler".to_owned(),
+        value: "octavo".to_owned(),
+        effect: octavo_dra::TaintEffect::NoSchedule,
+    };
+    assert_eq!(taints, vec![vec![owned]; 26 + 1]);
+    stage.say(DynamicMig::All).await;
+    let pool = stage.pool.borrow().clone().unwrap();
+    let mut devices = pool.devices.iter().chain(&pool.plain);
+    assert!(devices.all(|device| device.taints.is_empty()));
 }
 
 #[tokio::test]
@@ -210,7 +235,7 @@ async fn without_a_driver_the_devices_are_those_that_were_read() {
     let stage = Stage::new(cut(), mig::gpu(0, true));
     let Stage { driver, cards, mut follower, setting, pool, .. } = stage;
     drop((driver, cards));
-    let said = Setting { dynamic: DynamicMig::All, problem: None, is_read: true };
+    let said = Setting { dynamic: DynamicMig::All, is_read: true, ..Setting::default() };
     setting.send_replace(Some(said));
     assert!(follower.step().await);
     assert_eq!(pool.borrow().as_ref().unwrap().devices.len(), 26);
@@ -223,7 +248,11 @@ async fn a_beginning_that_is_cut_short_by_a_slow_driver_is_made_up_for() {
     let (begun, has_begun) = oneshot::channel();
     let (word, slow) = mpsc::channel();
     *cards.slow.lock().unwrap() = Some((begun, slow));
-    setting.send_replace(Some(Setting { dynamic: DynamicMig::All, problem: None, is_read: true }));
+    setting.send_replace(Some(Setting {
+        dynamic: DynamicMig::All,
+        is_read: true,
+        ..Setting::default()
+    }));
     tokio::select! {
         () = follower.begin() => panic!("the driver has not answered"),
         begun = has_begun => begun.unwrap(),

@@ -82,7 +82,12 @@ pub(super) fn build_claim(name: &str, (requests, rule): &ClaimSpec) -> Claim {
             built.capacity.insert("memory".to_owned(), Quantity::decimal(memory));
         }
         if is_tolerant {
-            built.tolerations.push(Toleration { key: None, value: None, effect: None });
+            built.tolerations.push(Toleration {
+                key: None,
+                value: None,
+                effect: None,
+                seconds: None,
+            });
         }
         built.admin_access = is_admin;
         built

@@ -17,6 +17,7 @@ fn tolerating(tolerations: &[(Option<&str>, Option<&str>, Option<TaintEffect>)])
         key: key.map(str::to_owned),
         value: value.map(str::to_owned),
         effect,
+        seconds: None,
     };
     let tolerations = tolerations.iter().map(toleration).collect();
     one("c1", DeviceRequest { tolerations, ..ask(1) })

@@ -4,7 +4,7 @@
 //! node. Only requests for the class of whole GPUs are counted, each by its least alternative, so
 //! that "too few" is certain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_api::names::CLASS_GPU;
 
@@ -54,7 +54,13 @@ pub(super) fn judge(
         return;
     }
     let asks = || open.iter().flat_map(|request| &request.alternatives);
-    let nodes = count(explanation, fixed.as_deref(), asks().any(|ask| ask.tolerates));
+    let tolerates = asks().any(|ask| ask.tolerates);
+    let nodes = count(explanation, fixed.as_deref(), tolerates);
+    // Which taints are tolerated is for the scheduler to say; the owner's may be among them.
+    let others =
+        if tolerates { Vec::new() } else { owned_by_others(explanation, fixed.as_deref()) };
+    let is_complete = is_complete && others.is_empty();
+    reasons.extend(others);
     // Of equals, `max_by_key` takes the last: reversed, the first by name.
     let Some(largest) = nodes.iter().rev().max_by_key(|node| node.gpus) else { return };
     if largest.gpus < asked && fixed.is_none() {
@@ -96,6 +102,29 @@ pub(super) fn judge(
     }
 }
 
+/// Schedulers that own nodes which the pod's scheduler therefore leaves alone.
+fn owned_by_others(explanation: &PodExplanation, fixed: Option<&str>) -> Vec<WaitReason> {
+    let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for gpu in explanation.candidates.iter().filter(|gpu| is_wanted(gpu, fixed)) {
+        let Some(owner) = &gpu.scheduler else { continue };
+        let owned = nodes.entry(owner).or_default();
+        if !gpu.is_for(&explanation.scheduler) && owned.last() != Some(&gpu.node) {
+            owned.push(gpu.node.clone());
+        }
+    }
+    nodes.retain(|_, owned| !owned.is_empty());
+    let reason = |(owner, nodes): (&str, _)| WaitReason::OwnedByScheduler {
+        nodes,
+        owner: owner.to_owned(),
+        scheduler: explanation.scheduler.clone(),
+    };
+    nodes.into_iter().map(reason).collect()
+}
+
+fn is_wanted(gpu: &GpuUse, fixed: Option<&str>) -> bool {
+    gpu.whole && fixed.is_none_or(|node| node == gpu.node)
+}
+
 /// The node that a claim of the pod already sits on.
 fn fixed_node(explanation: &PodExplanation, reasons: &mut Vec<WaitReason>) -> Option<String> {
     for claim in &explanation.claims {
@@ -126,7 +155,8 @@ fn count<'a>(
     tolerates: bool,
 ) -> Vec<NodeCount<'a>> {
     let mut nodes: Vec<NodeCount<'a>> = Vec::new();
-    let wanted = |gpu: &&GpuUse| gpu.whole && fixed.is_none_or(|node| node == gpu.node);
+    let scheduler = &explanation.scheduler;
+    let wanted = |gpu: &&GpuUse| is_wanted(gpu, fixed) && (tolerates || gpu.is_for(scheduler));
     for gpu in explanation.candidates.iter().filter(wanted) {
         if nodes.last().is_none_or(|node| node.node != gpu.node) {
             nodes.push(NodeCount {

@@ -90,3 +90,53 @@ fn where_a_device_plugin_serves_the_pod_no_lack_is_concluded() {
     );
     assert_eq!(found, []);
 }
+
+/// The cluster in which each GPU of a node is a scheduler's.
+fn owned(node: &str, gpus: usize) -> String {
+    let taint = |gpu| format!("taint {node}/gpu-{gpu} octavo.dev/scheduler=octavo:NoSchedule\n");
+    (0..gpus).map(taint).collect()
+}
+
+#[test]
+fn a_pod_of_another_scheduler_is_told_whose_the_free_gpus_are() {
+    let found = explain(&format!("{ONE}{}", owned("l4-0", 2)));
+    let reason = &found.advice[0];
+    let expected = WaitReason::OwnedByScheduler {
+        nodes: vec!["l4-0".to_owned()],
+        owner: "octavo".to_owned(),
+        scheduler: "default-scheduler".to_owned(),
+    };
+    assert_eq!(reason.reason, expected);
+    assert!(reason.message.contains("spec.schedulerName"), "{}", reason.message);
+    assert!(reason.message.contains("octavo.dev/scheduler"), "{}", reason.message);
+    let Some(WaitReason::NotEnoughFree { node, .. }) = found.advice.get(1).map(|a| &a.reason)
+    else {
+        panic!("{:?}", found.advice)
+    };
+    assert_eq!(node, "dgx-0", "what is another's is not counted");
+    let report = found.devices.unwrap();
+    assert_eq!(report.fits, [""; 0]);
+    let devices = report.nodes.iter().flat_map(|node| &node.requests[0].devices);
+    let words: Vec<_> = devices.filter_map(|device| device.ruled_out.as_deref()).collect();
+    assert!(words.contains(&"tainted octavo.dev/scheduler=octavo:NoSchedule"), "{words:?}");
+}
+
+#[test]
+fn a_cluster_whose_nodes_are_all_another_scheduler_s_has_that_one_reason() {
+    let found = reasons(&format!("{ONE}{}{}", owned("l4-0", 2), owned("dgx-0", 2)));
+    let Some(WaitReason::OwnedByScheduler { nodes, .. }) = found.first() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(nodes, &["dgx-0", "l4-0"]);
+    let by_count = |reason: &WaitReason| {
+        matches!(reason, WaitReason::NotEnoughFree { .. } | WaitReason::LargerThanAnyNode { .. })
+    };
+    assert!(!found.iter().any(by_count), "{found:?}");
+}
+
+#[test]
+fn a_pod_of_the_owner_may_have_what_the_owner_gives() {
+    let ours = ONE.replace("phase=Pending", "phase=Pending scheduler=octavo");
+    let found = reasons(&format!("{ours}{}", owned("l4-0", 2)));
+    assert_eq!(found, [WaitReason::DevicesFit { nodes: vec!["l4-0".to_owned()] }]);
+}

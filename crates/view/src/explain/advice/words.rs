@@ -61,6 +61,14 @@ impl fmt::Display for WaitReason {
                 "No node publishes GPUs of driver {}. Check that the agent runs on the GPU nodes.",
                 crate::usage::driver()
             ),
+            Self::OwnedByScheduler { nodes, owner, scheduler } => write!(
+                out,
+                "The scheduler {owner:?} alone gives the GPUs of {}, and the pod is for {scheduler:?}. \
+                 To use them, set the pod's spec.schedulerName to {owner:?}; a node is given free by \
+                 taking its label {} away.",
+                listed(nodes),
+                octavo_api::names::LABEL_OWNER
+            ),
             Self::PoolsIncomplete { pools } => write!(
                 out,
                 "Slices are missing in {}: nothing is given from there until all have been \

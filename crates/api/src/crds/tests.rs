@@ -1,0 +1,106 @@
+use serde_json::json;
+
+use super::*;
+use crate::placement_policy::UNITS;
+
+fn schema(kind: &str) -> Value {
+    let crds = crds().unwrap();
+    let crd = crds.iter().find(|crd| crd["spec"]["names"]["kind"] == kind).unwrap();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+fn property(kind: &str, path: &str) -> Value {
+    let mut found = schema(kind);
+    for key in path.split('.') {
+        found = match key {
+            "[]" => found["items"].take(),
+            _ => found["properties"][key].take(),
+        };
+    }
+    found
+}
+
+/// All places of a schema, with their paths.
+fn places(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    found.push((path.to_owned(), value.clone()));
+    for (key, value) in value["properties"].as_object().into_iter().flatten() {
+        places(value, &format!("{path}.{key}"), found);
+    }
+    if value.get("items").is_some() {
+        places(&value["items"], &format!("{path}[]"), found);
+    }
+}
+
+#[test]
+fn definitions_are_structural_and_every_field_says_what_it_is() {
+    for kind in ["PodGroup", "PlacementPolicy"] {
+        let mut all = Vec::new();
+        places(&schema(kind), kind, &mut all);
+        assert!(all.len() > 20, "{kind} has only {} places", all.len());
+        for (path, place) in all {
+            let has_type = place.get("type").is_some()
+                || place.get("x-kubernetes-int-or-string") == Some(&json!(true));
+            assert!(has_type, "{path} has no type: {place}");
+            for key in ["anyOf", "oneOf", "allOf", "$ref", "nullable"] {
+                assert!(place.get(key).is_none(), "{path} has {key}: {place}");
+            }
+            let is_entry = path.ends_with("[]") || path.ends_with(".metadata");
+            if !is_entry && path.contains('.') {
+                let text = place["description"].as_str().unwrap_or_default();
+                assert!(text.ends_with('.'), "{path} is described as {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_have_bounds() {
+    let min = property("PodGroup", "spec.minMember");
+    assert_eq!((&min["minimum"], &min["maximum"]), (&json!(1), &json!(100_000)));
+    let size = property("PodGroup", "spec.subGroups.[].segment.size");
+    assert_eq!(size["minimum"], 1);
+    let watts = property("PlacementPolicy", "spec.constraints.maxWatts");
+    assert_eq!(watts["minimum"], 1);
+}
+
+#[test]
+fn lists_of_named_things_merge_by_their_names() {
+    for (path, key) in
+        [("spec.subGroups", "name"), ("status.conditions", "type"), ("status.subGroups", "name")]
+    {
+        let list = property("PodGroup", path);
+        assert_eq!(list["x-kubernetes-list-type"], "map", "{path}: {list}");
+        assert_eq!(list["x-kubernetes-list-map-keys"], json!([key]), "{path}");
+    }
+}
+
+#[test]
+fn a_group_that_contradicts_itself_is_refused_by_rules() {
+    let rules = property("PodGroup", "spec")["x-kubernetes-validations"].to_string();
+    assert!(rules.contains("minMember must be the sum"), "{rules}");
+    let rules = property("PodGroup", "spec.subGroups.[]")["x-kubernetes-validations"].to_string();
+    assert!(rules.contains("must divide"), "{rules}");
+    let rules =
+        property("PlacementPolicy", "spec.order.[]")["x-kubernetes-validations"].to_string();
+    assert!(rules.contains("either a unit or a sum"), "{rules}");
+}
+
+#[test]
+fn units_and_weights_are_bounded_by_the_schema() {
+    let unit = property("PlacementPolicy", "spec.order.[].unit");
+    assert_eq!(unit["enum"], json!(UNITS));
+    let weight = property("PlacementPolicy", "spec.order.[].sum.[].weight");
+    assert_eq!(weight["x-kubernetes-int-or-string"], true);
+}
+
+#[test]
+fn both_have_a_status_and_columns_and_only_groups_have_a_namespace() {
+    for crd in crds().unwrap() {
+        let version = &crd["spec"]["versions"][0];
+        assert_eq!(version["subresources"]["status"], json!({}));
+        assert!(version["additionalPrinterColumns"].as_array().unwrap().len() >= 4);
+        let is_group = crd["spec"]["names"]["kind"] == "PodGroup";
+        let scope = if is_group { "Namespaced" } else { "Cluster" };
+        assert_eq!(crd["spec"]["scope"], scope);
+    }
+}

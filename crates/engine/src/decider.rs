@@ -1,0 +1,257 @@
+//! One decision, with all that it is decided by: the same for a live cluster, a question and a replay.
+//!
+//! A single pod that is free to go anywhere goes by the packing policy; everything else by the gang
+//! search, judged by the placement policy. What is kept between decisions (bounds, costs, figures)
+//! makes them fast and changes none of them, but for what the packing policy has learned, which goes
+//! with a snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::World;
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::decide::{self, Memo};
+use crate::decision::{Answer, Reason, Refusal, Remedy};
+use crate::disturb::{self, Allowance};
+use crate::fragmentation::{Left, Typical};
+use crate::gang::Gang;
+use crate::objective::cost::{Measured, Meter, NoFigures, PolicyJudge};
+use crate::objective::fairness::FairShares;
+use crate::objective::policy::{PlacementPolicy, PolicyError};
+use crate::packing::Packing;
+use crate::packing::price::Price;
+use crate::placement::Placement;
+use crate::repair::{self, Means};
+use crate::shape::{GpuDemand, Shape};
+use crate::snapshot::{PackingForm, SnapshotError};
+use crate::solve::{NodeSet, Options, Pinned, Request, Solver};
+
+/// What is to be decided.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    /// Who wants places, with the members that are pinned.
+    pub gang: &'a Gang,
+    /// Members that have their places.
+    pub pinned: &'a [Pinned],
+    /// Nodes on which nobody is placed.
+    pub forbidden: &'a NodeSet,
+    /// Whom the decision may disturb.
+    pub allowance: &'a Allowance,
+    /// How places are compared. It must make sense in this world ([`PlacementPolicy::check`]).
+    pub policy: &'a PlacementPolicy,
+    /// Others that wait: they count for what is typical and for fair shares.
+    pub waiting: &'a [Gang],
+    /// Weights of tenants; 1 where none is named.
+    pub weights: &'a BTreeMap<Arc<str>, u32>,
+}
+
+/// Decides, and keeps what makes the next decision fast. One for each world.
+#[derive(Clone, Debug)]
+pub struct Decider {
+    /// None: single pods are searched for like gangs, and judged in every unit.
+    packing: Option<Price>,
+    memo: Memo,
+    solver: Solver,
+    meter: Meter,
+}
+
+impl Default for Decider {
+    fn default() -> Self {
+        Self::with(Price::learned())
+    }
+}
+
+impl Decider {
+    /// A decider that goes on with what a packing policy has learned.
+    pub fn with(packing: Price) -> Self {
+        Self { packing: Some(packing), ..Self::searching() }
+    }
+
+    /// A decider that searches a place for a single pod as for a gang, without a packing policy.
+    pub fn searching() -> Self {
+        let solver = Solver::new(Options::default());
+        Self { packing: None, memo: Memo::default(), solver, meter: Meter::default() }
+    }
+
+    /// A decider that goes on from what a snapshot holds of the packing policy.
+    pub fn restored(form: &PackingForm, cluster: &Cluster) -> Result<Self, SnapshotError> {
+        Ok(Self::with(Price::restored(form, cluster)?))
+    }
+
+    /// What the packing policy has learned, for a snapshot; `None` without one.
+    pub fn saved(&self, cluster: &Cluster) -> Option<PackingForm> {
+        self.packing.as_ref().map(|packing| packing.saved(cluster))
+    }
+
+    /// A pod of this shape has come. Told once for each pod, before it is decided on.
+    pub fn arrived(&mut self, shape: &Arc<Shape>) {
+        if let Some(packing) = &mut self.packing {
+            packing.arrived(shape);
+        }
+    }
+
+    /// A pod has left its place.
+    pub fn released(&mut self, shape: &Arc<Shape>, placement: &Placement) {
+        if let Some(packing) = &mut self.packing {
+            packing.released(shape, placement);
+        }
+    }
+
+    /// Decides. The world is as before afterwards: what is decided is the caller's to carry out.
+    /// An error: the policy names a level that the world has not.
+    pub fn decide(&mut self, world: &mut World, case: &Case<'_>) -> Result<Answer, PolicyError> {
+        match self.alone(world, case)? {
+            Some(Err(refusal)) if !is_undisturbed(case) => {
+                self.disturbing(world, case, Some(refusal))
+            }
+            Some(answer) => Ok(answer),
+            None => self.disturbing(world, case, None),
+        }
+    }
+
+    /// Places by the packing policy, where that is all there is to decide: a pod that may go anywhere.
+    fn alone(&mut self, world: &World, case: &Case<'_>) -> Result<Option<Answer>, PolicyError> {
+        let ([group], Some(packing)) = (&case.gang.groups[..], &mut self.packing) else {
+            return Ok(None);
+        };
+        let is_free = group.count == 1
+            && case.pinned.is_empty()
+            && case.forbidden.is_empty()
+            && case.gang.profile.topology.required.is_none()
+            && group.topology.required.is_none()
+            && case.policy.is_packing_alone();
+        if !is_free {
+            return Ok(None);
+        }
+        let shares = FairShares::default();
+        let judge = PolicyJudge::new(world, case.policy, &NoFigures, &shares, &self.meter)?;
+        let (memo, profile) = (&mut self.memo, &case.gang.profile);
+        Ok(Some(decide::pod(world, &judge, packing, memo, profile, &group.shape)))
+    }
+
+    /// The gang search, and who may be disturbed. `refused` is what the packing policy said already.
+    fn disturbing(
+        &mut self,
+        world: &mut World,
+        case: &Case<'_>,
+        refused: Option<Refusal>,
+    ) -> Result<Answer, PolicyError> {
+        let typical = typical(world, case);
+        let shares = fair_shares(world, case);
+        self.meter.read(world);
+        let price = |cluster: &Cluster, before: &NodeState, after: &NodeState| {
+            // What is stranded, in millionths: the packing policy's own price is of single pods.
+            stranded(&typical, cluster, before, after).saturating_mul(1000)
+        };
+        let figures = Measured { typical: &typical, price };
+        let judge = PolicyJudge::new(world, case.policy, &figures, &shares, &self.meter)?;
+        let Case { gang, pinned, forbidden, .. } = *case;
+        let request = Request { gang, pinned, forbidden, within: None };
+        let found = match refused {
+            // Nobody is to be disturbed where there is room, and there is none.
+            Some(refusal) => {
+                disturb::plan(world, &request, case.allowance, &judge).map_err(|other| Refusal {
+                    reason: if matches!(other.reason, Reason::Steps { .. }) {
+                        refusal.reason
+                    } else {
+                        other.reason
+                    },
+                    remedy: refusal.remedy.or(other.remedy),
+                    steps: refusal.steps.saturating_add(other.steps),
+                })
+            }
+            None => {
+                let mut means = Means { solver: &mut self.solver, judge: &judge };
+                repair::admit(world, &mut means, &request, case.allowance)
+            }
+        };
+        Ok(found.map_err(|refusal| {
+            let remedy = raised(&refusal.reason).or(refusal.remedy);
+            Refusal { remedy, ..refusal }
+        }))
+    }
+
+    /// The cheapest moves or evictions with which there would be a plan, for people: nothing is
+    /// decided.
+    /// An error: as for [`Self::decide`].
+    pub fn cheapest_disturbance(
+        &mut self,
+        world: &mut World,
+        case: &Case<'_>,
+    ) -> Result<Option<Remedy>, PolicyError> {
+        let typical = typical(world, case);
+        let shares = fair_shares(world, case);
+        self.meter.read(world);
+        let price = |cluster: &Cluster, before: &NodeState, after: &NodeState| {
+            stranded(&typical, cluster, before, after).saturating_mul(1000)
+        };
+        let figures = Measured { typical: &typical, price };
+        let judge = PolicyJudge::new(world, case.policy, &figures, &shares, &self.meter)?;
+        let Case { gang, pinned, forbidden, .. } = *case;
+        let request = Request { gang, pinned, forbidden, within: None };
+        Ok(disturb::cheapest_remedy(world, &request, Allowance::STEPS, &judge))
+    }
+}
+
+fn is_undisturbed(case: &Case<'_>) -> bool {
+    case.allowance.moves == 0 && case.allowance.evictions.is_none()
+}
+
+/// What a limit of the policy would have to be.
+fn raised(reason: &Reason) -> Option<Remedy> {
+    match reason {
+        Reason::Constraint { unit, found, .. } => Some(Remedy::Constraint { unit, to: *found }),
+        Reason::Spares { found, .. } => {
+            Some(Remedy::Constraint { unit: "spare nodes", to: *found })
+        }
+        _ => None,
+    }
+}
+
+/// Typical pods: those that run and those that want to.
+fn typical(world: &World, case: &Case<'_>) -> Typical {
+    let members = world.workloads.iter().flat_map(|(_, workload)| &workload.members);
+    let running = members.flatten().map(|member| (&*member.shape, 1));
+    let gangs = std::iter::once(case.gang).chain(case.waiting);
+    let groups = gangs.flat_map(|gang| &gang.groups);
+    let wanted = groups.map(|group| (&*group.shape, u64::from(group.count)));
+    Typical::new(world.cluster.models(), running.chain(wanted))
+}
+
+fn stranded(typical: &Typical, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
+    let amounts = |state| typical.amounts(&Left::of_state(cluster, state));
+    amounts(after).minus(&amounts(before)).rounded_fragment()
+}
+
+/// Who has, wants and deserves what.
+fn fair_shares(world: &World, case: &Case<'_>) -> FairShares {
+    let Case { gang, pinned, .. } = *case;
+    let mut waiting: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    let waits = case.waiting.iter().filter(|other| {
+        other.profile.name != gang.profile.name
+            && world.workloads.named(&other.profile.name).is_none()
+    });
+    let parts = pinned.iter().flat_map(|pin| &pin.placement.gpus);
+    let held: i64 = parts.map(|part| i64::from(part.milli)).sum();
+    for (one, held) in waits.map(|other| (other, 0)).chain([(gang, held)]) {
+        let milli = milli(world, one).saturating_sub(held);
+        let of_tenant = waiting.entry(Arc::clone(&one.profile.tenant)).or_default();
+        *of_tenant = of_tenant.saturating_add(milli.max(0));
+    }
+    FairShares::of(world.cluster.totals().gpu_milli, &world.workloads, case.weights, &waiting)
+}
+
+/// Compute that a gang asks for; of a MIG profile what it is on the first model that has it.
+fn milli(world: &World, gang: &Gang) -> i64 {
+    let of_shape = |shape: &Shape| match &shape.gpus {
+        GpuDemand::Mig { count, profile } => {
+            let profiles = world.cluster.models().iter().find_map(|model| model.profile(profile));
+            profiles.map_or(0, |profile| i64::from(profile.milli)) * i64::from(*count)
+        }
+        gpus => gpus.total_milli(),
+    };
+    let groups = gang.groups.iter();
+    let of_group = groups.map(|group| of_shape(&group.shape).saturating_mul(group.count.into()));
+    of_group.fold(0, i64::saturating_add)
+}

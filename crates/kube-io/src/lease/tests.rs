@@ -1,0 +1,335 @@
+//! Elections on a server in memory. The clock stands still while anything is to be done.
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::fake::FakeServer;
+
+const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+
+/// One that takes part.
+struct Candidate {
+    told: watch::Receiver<Leadership>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Candidate {
+    fn new(server: &FakeServer, identity: &str) -> Self {
+        let options = LeaseOptions::new("system", "octavo", identity);
+        let (elector, told) = Elector::new(&server.client(), options).unwrap();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(elector.run(stop.clone()));
+        Self { told, stop, task }
+    }
+
+    fn leads(&self) -> bool {
+        self.told.borrow().is_leading()
+    }
+
+    async fn until(&self, is_leading: bool) {
+        let so = async {
+            while self.leads() != is_leading {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_mins(10), so).await.expect("it should become so");
+    }
+
+    /// Dies without a word.
+    fn die(self) {
+        self.task.abort();
+    }
+}
+
+fn lease(server: &FakeServer) -> Value {
+    server.object(LEASES, "system", "octavo").unwrap()
+}
+
+fn edit(server: &FakeServer, edit: impl Fn(&mut Value)) {
+    let mut lease = lease(server);
+    edit(&mut lease);
+    server.put(LEASES, lease);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_leads_and_the_second_knows_who_does() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let second = Candidate::new(&server, "b");
+    sleep(Duration::from_mins(5)).await;
+    assert!(first.leads() && !second.leads());
+    let holder = Some("a".to_owned());
+    assert_eq!(*second.told.borrow(), Leadership::Following { holder });
+    let lease = lease(&server);
+    assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
+    assert_eq!(lease["spec"]["leaseTransitions"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_ends_before_the_lease_does() {
+    let server = FakeServer::default();
+    let begun = Instant::now();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let Leadership::Leading(term) = first.told.borrow().clone() else { panic!("it leads") };
+    assert_eq!(term.until.at - begun, Duration::from_secs(10));
+    assert_eq!(term.ends.at - begun, Duration::from_secs(15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_taken_over_only_when_it_has_not_changed_for_as_long_as_was_promised() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let second = Candidate::new(&server, "b");
+    sleep(Duration::from_mins(1)).await;
+    let Leadership::Leading(last) = first.told.borrow().clone() else { panic!("it leads") };
+    first.die();
+    second.until(true).await;
+    assert!(Instant::now() >= last.ends.at, "nobody leads before the lease ends");
+    assert!(Instant::now() < last.ends.at + Duration::from_secs(10), "and it is taken soon");
+    assert_eq!(lease(&server)["spec"]["leaseTransitions"], 1);
+    assert_eq!(lease(&server)["spec"]["holderIdentity"], "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_given_back_is_taken_at_once() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let second = Candidate::new(&server, "b");
+    sleep(Duration::from_secs(20)).await;
+    first.stop.cancel();
+    first.task.await.unwrap();
+    assert!(!first.told.borrow().is_leading());
+    assert_eq!(lease(&server)["spec"]["holderIdentity"], "");
+    let given = Instant::now();
+    second.until(true).await;
+    assert!(given.elapsed() < Duration::from_secs(5), "{:?}", given.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_lead_gives_nothing_back() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let second = Candidate::new(&server, "b");
+    sleep(Duration::from_secs(20)).await;
+    second.stop.cancel();
+    second.task.await.unwrap();
+    assert_eq!(lease(&server)["spec"]["holderIdentity"], "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_back_under_its_name_leads_at_once() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    first.die();
+    let begun = Instant::now();
+    let again = Candidate::new(&server, "a");
+    again.until(true).await;
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(lease(&server)["spec"]["leaseTransitions"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
+    for is_done in [false, true] {
+        let server = FakeServer::default();
+        let first = Candidate::new(&server, "a");
+        first.until(true).await;
+        sleep(Duration::from_secs(30)).await;
+        let Leadership::Leading(term) = first.told.borrow().clone() else { panic!("it leads") };
+        if is_done {
+            // Its renewals land, and it does not hear of it.
+            server.mute(true);
+        } else {
+            server.kill(true);
+        }
+        first.until(false).await;
+        assert!(Instant::now() <= term.ends.at);
+        let mut told = first.told.clone();
+        let follows = |now: &Leadership| matches!(now, Leadership::Following { .. });
+        timeout(Duration::from_secs(5), told.wait_for(follows)).await.unwrap().unwrap();
+        server.mute(false);
+        server.kill(false);
+        first.until(true).await;
+        assert_eq!(lease(&server)["spec"]["leaseTransitions"], 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_lease_somebody_took_stops_at_the_next_renewal() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    edit(&server, |lease| {
+        lease["spec"]["holderIdentity"] = "thief".into();
+        lease["spec"]["leaseTransitions"] = 1.into();
+    });
+    let begun = Instant::now();
+    first.until(false).await;
+    assert!(begun.elapsed() < Duration::from_secs(3));
+    // It is the thief's for as long as it promised, and then not.
+    first.until(true).await;
+    assert!(begun.elapsed() >= Duration::from_secs(15));
+    assert_eq!(lease(&server)["spec"]["leaseTransitions"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn edits_that_leave_the_holder_change_nothing_and_are_kept() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let mut told = first.told.clone();
+    for number in 0..20 {
+        edit(&server, |lease| lease["metadata"]["labels"] = json!({"n": number.to_string()}));
+        sleep(Duration::from_secs(1)).await;
+        assert!(told.borrow_and_update().is_leading());
+    }
+    assert_eq!(lease(&server)["metadata"]["labels"]["n"], "19");
+    assert_eq!(lease(&server)["spec"]["leaseTransitions"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edit_does_not_make_a_dead_leader_look_alive() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let second = Candidate::new(&server, "b");
+    sleep(Duration::from_secs(10)).await;
+    first.die();
+    let begun = Instant::now();
+    for number in 0..6 {
+        edit(&server, |lease| lease["metadata"]["labels"] = json!({"n": number.to_string()}));
+        sleep(Duration::from_secs(3)).await;
+    }
+    second.until(true).await;
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_without_holder_or_a_lease_that_is_gone_is_taken() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    edit(&server, |lease| lease["spec"] = Value::Null);
+    sleep(Duration::from_secs(3)).await;
+    assert!(first.leads());
+    assert_eq!(lease(&server)["spec"]["holderIdentity"], "a");
+    server.delete(LEASES, "system", "octavo");
+    sleep(Duration::from_secs(3)).await;
+    assert!(first.leads());
+    assert_eq!(lease(&server)["spec"]["holderIdentity"], "a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_other_clocks_say_does_not_matter() {
+    for time in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
+        let server = FakeServer::default();
+        let spec = json!({"holderIdentity": "skewed", "leaseDurationSeconds": 20,
+            "acquireTime": time, "renewTime": time, "leaseTransitions": 4});
+        let name = json!({"namespace": "system", "name": "octavo"});
+        server.put(LEASES, json!({"metadata": name, "spec": spec}));
+        let begun = Instant::now();
+        let first = Candidate::new(&server, "a");
+        first.until(true).await;
+        let took = begun.elapsed();
+        assert!(took >= Duration::from_secs(20), "not before what its holder promised: {took:?}");
+        assert!(took < Duration::from_secs(26), "and soon after: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_are_no_end() {
+    let server = FakeServer::default();
+    server.fail(&Method::GET, &[403, 500]);
+    server.fail(&Method::POST, &[403, 409]);
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    server.fail(&Method::PUT, &[500, 409]);
+    sleep(Duration::from_secs(8)).await;
+    assert!(first.leads());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_three_with_bad_connections_never_two_lead() {
+    let store = FakeServer::default();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 33) % most
+    };
+    let links: Vec<_> = (0..3).map(|_| store.link()).collect();
+    let names = ["a", "b", "c"];
+    let candidates: Vec<_> =
+        links.iter().zip(names).map(|(link, name)| Candidate::new(link, name)).collect();
+    let mut led = [false; 3];
+    for _ in 0..4000 {
+        let link = &links[usize::try_from(next(3)).unwrap()];
+        match next(12) {
+            0 => link.kill(true),
+            1 => link.mute(true),
+            2 => link.fail(&Method::PUT, &[500, 409]),
+            3..=5 => {
+                link.kill(false);
+                link.mute(false);
+            }
+            _ => {}
+        }
+        sleep(Duration::from_millis(500 + next(1000))).await;
+        let leading: Vec<_> = candidates.iter().map(Candidate::leads).collect();
+        assert!(leading.iter().filter(|leads| **leads).count() <= 1, "{leading:?}");
+        for (led, leads) in led.iter_mut().zip(leading) {
+            *led |= leads;
+        }
+    }
+    assert_eq!(led, [true; 3], "each had its turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_slept_does_not_believe_what_it_held() {
+    let now = Deadline::now();
+    let term = Term {
+        until: Deadline::after(now, Duration::from_secs(10)),
+        ends: Deadline::after(now, Duration::from_secs(15)),
+        number: 1,
+    };
+    let held = Leadership::Leading(term);
+    let later = |seconds| Duration::from_secs(seconds);
+    assert!(held.is_leading_at(now.at + later(9), now.wall + later(9)));
+    assert!(!held.is_leading_at(now.at + later(10), now.wall + later(10)));
+    // The clock that is never set stands still while a machine sleeps.
+    assert!(!held.is_leading_at(now.at, now.wall + later(60)));
+    // A wall's clock that was set back does not lengthen a term.
+    assert!(!held.is_leading_at(now.at + later(11), now.wall - later(3600)));
+}
+
+#[test]
+fn times_that_do_not_fit_are_refused() {
+    let options = LeaseOptions::new("system", "octavo", "a");
+    assert_eq!(options.check(), Ok(()));
+    let with = |edit: fn(&mut LeaseOptions)| {
+        let mut options = options.clone();
+        edit(&mut options);
+        options.check()
+    };
+    assert_eq!(with(|options| options.identity.clear()), Err(LeaseError::Nameless));
+    for edit in [
+        (|options| options.duration = Duration::from_secs(10)) as fn(&mut LeaseOptions),
+        |options| options.duration = Duration::from_millis(15_500),
+        |options| options.retry = Duration::from_secs(5),
+        |options| options.retry = Duration::ZERO,
+    ] {
+        let error = with(edit).unwrap_err().to_string();
+        assert!(error.contains("whole seconds"), "{error}");
+    }
+}

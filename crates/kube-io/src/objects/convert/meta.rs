@@ -1,0 +1,95 @@
+//! Metadata; and namespaces, of which nothing else is kept.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Kept, Reader, seconds};
+use crate::objects::{Meta, ObjectName, Owner};
+
+/// A copy of the whole object, which `kubectl apply` leaves behind.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct WireMeta {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+    pub(super) generation: Option<i64>,
+    labels: Option<BTreeMap<String, Option<String>>>,
+    annotations: Option<BTreeMap<String, Option<String>>>,
+    owner_references: Option<Vec<WireOwner>>,
+    creation_timestamp: Option<String>,
+    deletion_timestamp: Option<String>,
+    finalizers: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireOwner {
+    api_version: Option<String>,
+    kind: Option<String>,
+    name: Option<String>,
+    uid: Option<String>,
+    controller: Option<bool>,
+}
+
+/// An object of which the metadata is all that is kept.
+#[derive(Debug, Deserialize)]
+pub(crate) struct WireObject {
+    #[serde(default)]
+    pub(super) metadata: WireMeta,
+}
+
+impl WireMeta {
+    pub(crate) fn read(self, reader: &mut Reader) -> Meta {
+        let owner = self.owner_references.into_iter().flatten();
+        let owner = owner.into_iter().find(|owner| owner.controller == Some(true));
+        let mut annotations = texts(self.annotations);
+        annotations.remove(LAST_APPLIED);
+        Meta {
+            name: ObjectName {
+                namespace: reader.shared(self.namespace.as_deref().unwrap_or_default()),
+                name: self.name.unwrap_or_default().into(),
+            },
+            uid: self.uid.unwrap_or_default().into(),
+            version: self.resource_version.unwrap_or_default().into(),
+            labels: texts(self.labels),
+            annotations,
+            owner: owner.map(|owner| Owner {
+                api_version: owner.api_version.unwrap_or_default(),
+                kind: owner.kind.unwrap_or_default(),
+                name: owner.name.unwrap_or_default(),
+                uid: reader.shared(owner.uid.as_deref().unwrap_or_default()),
+            }),
+            created: self.creation_timestamp.and_then(|at| seconds(&at, reader)).unwrap_or(0),
+            // That it goes must not be missed, whatever the time says.
+            deleted: self.deletion_timestamp.map(|at| seconds(&at, reader).unwrap_or(0)),
+            finalizers: self.finalizers.unwrap_or_default(),
+        }
+    }
+}
+
+/// A map of texts; the API takes `null` for an empty one.
+fn texts(map: Option<BTreeMap<String, Option<String>>>) -> BTreeMap<String, String> {
+    let map = map.into_iter().flatten();
+    map.map(|(key, value)| (key, value.unwrap_or_default())).collect()
+}
+
+impl Kept for Meta {
+    type Wire = WireObject;
+
+    fn read(wire: WireObject, reader: &mut Reader) -> Option<Self> {
+        Some(wire.metadata.read(reader))
+    }
+
+    fn bare(meta: Meta) -> Self {
+        meta
+    }
+
+    fn meta(&self) -> &Meta {
+        self
+    }
+}

@@ -1,0 +1,136 @@
+//! What a pod's status says.
+
+use octavo_dra::RequestMapping;
+use serde::Deserialize;
+
+use super::super::{Amounts, Reader, filled};
+use crate::objects::{ExtendedClaimStatus, Phase, Pod, Requests, ScheduledCondition};
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WireStatus {
+    phase: Option<String>,
+    nominated_node_name: Option<String>,
+    conditions: Option<Vec<WireCondition>>,
+    resource_claim_statuses: Option<Vec<WireClaimStatus>>,
+    extended_resource_claim_status: Option<WireExtended>,
+    init_container_statuses: Option<Vec<WireContainerStatus>>,
+    container_statuses: Option<Vec<WireContainerStatus>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireCondition {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    status: String,
+    reason: Option<String>,
+    message: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireClaimStatus {
+    #[serde(default)]
+    name: String,
+    resource_claim_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireExtended {
+    #[serde(default)]
+    resource_claim_name: String,
+    request_mappings: Option<Vec<WireMapping>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireMapping {
+    #[serde(default, rename = "containerName")]
+    container: String,
+    #[serde(default, rename = "resourceName")]
+    resource: String,
+    #[serde(default, rename = "requestName")]
+    request: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireContainerStatus {
+    #[serde(default)]
+    name: String,
+    allocated_resources: Option<Amounts>,
+    resources: Option<WireHeld>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireHeld {
+    requests: Option<Amounts>,
+}
+
+impl WireStatus {
+    pub(super) fn read(self, pod: &mut Pod, reader: &mut Reader) {
+        pod.phase = match self.phase.as_deref() {
+            None | Some("" | "Pending") => Phase::Pending,
+            Some("Running") => Phase::Running,
+            Some("Succeeded") => Phase::Succeeded,
+            Some("Failed") => Phase::Failed,
+            Some("Unknown") => Phase::Unknown,
+            Some(other) => {
+                reader.fault(format!("the phase {other:?} is unknown; taken for Unknown"));
+                Phase::Unknown
+            }
+        };
+        pod.nominated_node = filled(self.nominated_node_name).map(|node| reader.shared(&node));
+        let mut conditions = self.conditions.into_iter().flatten();
+        let scheduled = conditions.find(|condition| condition.kind == "PodScheduled");
+        pod.scheduled = scheduled.map(|condition| ScheduledCondition {
+            is_true: condition.status == "True",
+            reason: condition.reason.unwrap_or_default(),
+            message: condition.message.unwrap_or_default(),
+        });
+        let claims = self.resource_claim_statuses.into_iter().flatten();
+        pod.claims = claims.map(|claim| (claim.name, filled(claim.resource_claim_name))).collect();
+        pod.extended_claim = self.extended_resource_claim_status.map(WireExtended::read);
+        let init = self.init_container_statuses.into_iter().flatten();
+        for status in init.chain(self.container_statuses.into_iter().flatten()) {
+            status.note_held(pod, reader);
+        }
+    }
+}
+
+impl WireExtended {
+    fn read(self) -> ExtendedClaimStatus {
+        let mappings = self.request_mappings.into_iter().flatten();
+        let mapping = |mapping: WireMapping| RequestMapping {
+            container: mapping.container,
+            resource: mapping.resource,
+            request: mapping.request,
+        };
+        ExtendedClaimStatus {
+            claim: self.resource_claim_name,
+            mappings: mappings.map(mapping).collect(),
+        }
+    }
+}
+
+impl WireContainerStatus {
+    /// Notes what the container has beyond its requests. As a rule that is nothing, and nothing is
+    /// kept.
+    fn note_held(self, pod: &mut Pod, reader: &mut Reader) {
+        let requests = self.resources.and_then(|resources| resources.requests);
+        let mut held = Requests::new();
+        for amounts in [requests, self.allocated_resources] {
+            for (name, amount) in reader.offered("status of a container", amounts) {
+                let most = held.entry(name).or_insert(amount);
+                *most = (*most).max(amount);
+            }
+        }
+        let asked = pod.spec.containers.iter().find(|container| container.name == self.name);
+        let Some(asked) = asked else { return };
+        held.retain(|name, amount| asked.requests.get(name).is_none_or(|asked| *amount > *asked));
+        if !held.is_empty() {
+            pod.held.insert(self.name, held);
+        }
+    }
+}

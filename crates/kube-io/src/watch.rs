@@ -1,0 +1,147 @@
+//! All that a scheduler watches, as one bounded stream of [`Change`]s.
+//!
+//! Each kind has a task of its own: a list in pages, then a watch from where the list ended, for as
+//! long as anybody receives. Ends of watches, bookmarks and versions that have expired (410) are
+//! routine and said to nobody; what went while a watch was interrupted is told by the next list
+//! ([`Delta::All`](crate::objects::Delta::All)). The order of changes of one object is that of the
+//! server; **between kinds there is no order**: a pod may be told before the claim that it names, or a
+//! binding before its node.
+//!
+//! Who receives too slowly holds up the reading, in the end the server ends the watch, and the list
+//! that follows tells what was missed: memory stays bounded, and nothing is lost but steps in between.
+//!
+//! This does not stand on `kube::runtime::watcher`, for three reasons: there one object that cannot be
+//! read keeps the whole list from being had; bookmarks cannot be seen, without which a quiet watch
+//! looks like a dead one; and each object would be read into types that keep what nobody needs.
+
+mod discovery;
+mod follow;
+mod health;
+mod read;
+mod resource;
+mod sink;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::mpsc;
+
+use crate::objects::{Change, Kept, Kind};
+use follow::{Source, keep_following};
+pub use health::{KindHealth, WatchHealth};
+use resource::Resource;
+use sink::{FirstLists, Sink};
+
+/// What is watched and how.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// Kinds that may or may not be served: pod groups, workloads, policies. Of several versions of a
+    /// kind the newest that is served is watched; it is looked at anew when it can no longer be had.
+    pub kinds: Vec<Kind>,
+    /// How many news may wait before the reading stops. 1024 by default.
+    pub capacity: usize,
+    /// How many objects a page of a list has at most. 500 by default.
+    pub page: u32,
+    /// How often a kind that is not served is looked for. 30 s by default.
+    pub rediscovery: Duration,
+}
+
+/// What the watches tell.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// Something has changed.
+    Change(Change),
+    /// Every kind has had its first list, and all of it was told before: told once. A kind that is not
+    /// served has an empty list; so has one of [`WatchOptions::kinds`] that may not be read.
+    Synced,
+}
+
+impl Default for WatchOptions {
+    fn default() -> Self {
+        Self { kinds: Vec::new(), capacity: 1024, page: 500, rediscovery: Duration::from_secs(30) }
+    }
+}
+
+/// Begins to watch. It ends when the receiver is dropped.
+///
+/// Nothing that the server answers ends it: what cannot be had is asked for again, ever less often,
+/// and [`WatchHealth`] and the log say what stands in the way. Must be called in a tokio runtime.
+pub fn watch(client: &Client, options: WatchOptions) -> (mpsc::Receiver<News>, WatchHealth) {
+    let (sender, receiver) = mpsc::channel(options.capacity.max(1));
+    let wanted = wanted(&options.kinds);
+    let first = Arc::new(FirstLists::new(resource::FIXED + wanted.len()));
+    let starter =
+        Starter { client: client.clone(), sender, health: WatchHealth::default(), first, options };
+    starter.start("", "v1", "Pod", "pods", Change::Pod);
+    starter.start("", "v1", "Node", "nodes", Change::Node);
+    starter.start("", "v1", "Namespace", "namespaces", Change::Namespace);
+    starter.start("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", Change::VolumeClaim);
+    starter.start("", "v1", "PersistentVolume", "persistentvolumes", Change::Volume);
+    let dra = "resource.k8s.io";
+    starter.start(dra, "v1", "ResourceSlice", "resourceslices", Change::Slice);
+    starter.start(dra, "v1", "ResourceClaim", "resourceclaims", Change::Claim);
+    starter.start(dra, "v1", "DeviceClass", "deviceclasses", Change::Class);
+    let storage = "storage.k8s.io";
+    starter.start(storage, "v1", "StorageClass", "storageclasses", Change::StorageClass);
+    starter.start(storage, "v1", "CSINode", "csinodes", Change::CsiNode);
+    starter.start("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Change::Budget);
+    for ((group, kind), versions) in wanted {
+        let source = Source::Wanted { group, kind, versions };
+        starter.spawn(source, Change::Object);
+    }
+    (receiver, starter.health)
+}
+
+/// The versions wanted of each kind, newest first.
+fn wanted(kinds: &[Kind]) -> BTreeMap<(String, String), Vec<String>> {
+    let mut wanted: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for Kind { api_version, kind } in kinds {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let versions = wanted.entry((group.to_owned(), kind.clone())).or_default();
+        if !versions.iter().any(|known| known == version) {
+            versions.push(version.to_owned());
+        }
+    }
+    for versions in wanted.values_mut() {
+        discovery::newest_first(versions);
+    }
+    wanted
+}
+
+struct Starter {
+    client: Client,
+    sender: mpsc::Sender<News>,
+    health: WatchHealth,
+    first: Arc<FirstLists>,
+    options: WatchOptions,
+}
+
+impl Starter {
+    fn start<T: Kept>(
+        &self,
+        group: &str,
+        version: &str,
+        kind: &str,
+        plural: &str,
+        wrap: fn(crate::objects::Delta<T>) -> Change,
+    ) {
+        self.spawn(Source::Fixed(Resource::new(group, version, kind, plural)), wrap);
+    }
+
+    fn spawn<T: Kept>(&self, source: Source, wrap: fn(crate::objects::Delta<T>) -> Change) {
+        let health = self.health.of(&source.kind());
+        let sink = Sink::new(self.sender.clone(), wrap, health, Arc::clone(&self.first));
+        let (client, options) = (self.client.clone(), self.options.clone());
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = sender.closed() => {}
+                () = keep_following(client, source, sink, options) => {}
+            }
+        });
+    }
+}

@@ -1,0 +1,59 @@
+//! Which version of a kind is served.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
+use kube::core::Version;
+use kube::{Client, Error};
+
+use super::resource::Resource;
+
+/// Orders versions: stable before beta before alpha, and the higher number first.
+pub(super) fn newest_first(versions: &mut [String]) {
+    versions.sort_by_key(|version| std::cmp::Reverse(Version::parse(version).priority()));
+}
+
+/// The first of `versions` that is served and can be watched.
+pub(super) async fn served(
+    client: &Client,
+    group: &str,
+    kind: &str,
+    versions: &[String],
+) -> Result<Option<Resource>, Error> {
+    let there = if group.is_empty() {
+        versions.to_vec()
+    } else {
+        let Some(found) = optional::<APIGroup>(client, &format!("/apis/{group}")).await? else {
+            return Ok(None);
+        };
+        found.versions.into_iter().map(|version| version.version).collect()
+    };
+    for version in versions.iter().filter(|version| there.contains(version)) {
+        let path = match group {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        let Some(list) = optional::<APIResourceList>(client, &path).await? else { continue };
+        let found = list.resources.into_iter().find(|found| {
+            let can = |verb: &str| found.verbs.iter().any(|known| known == verb);
+            found.kind == kind && !found.name.contains('/') && can("list") && can("watch")
+        });
+        if let Some(found) = found {
+            return Ok(Some(Resource::new(group, version, kind, &found.name)));
+        }
+    }
+    Ok(None)
+}
+
+/// What is at a path; `None` if there is nothing.
+async fn optional<T: serde::de::DeserializeOwned>(
+    client: &Client,
+    path: &str,
+) -> Result<Option<T>, Error> {
+    let request = http::Request::get(path).body(Vec::new());
+    let request = request
+        .map_err(|error| Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+    match client.request(request).await {
+        Ok(found) => Ok(Some(found)),
+        Err(Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,286 @@
+pub(crate) mod fake_api;
+mod faults;
+mod others;
+mod sharing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use octavo_dra::{Allocation, AllocationResult, Count, DeviceRequest, Request, RequestMapping};
+use octavo_kube_io::objects::{Consumer, Meta};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::metrics::Metrics;
+use fake_api::{FakeApi, has_finalizer, list};
+
+const NODE: &str = "node-1";
+
+/// A binder at a fake server.
+struct Bench {
+    api: FakeApi,
+    binder: Binder,
+    metrics: Metrics,
+    stop: CancellationToken,
+}
+
+impl Bench {
+    fn new(api: &FakeApi) -> Self {
+        Self::with(api, BinderOptions::default())
+    }
+
+    fn with(api: &FakeApi, options: BinderOptions) -> Self {
+        let metrics = Metrics::new(&mut Registry::default());
+        let stop = CancellationToken::new();
+        let lease = api.clone();
+        let leadership = Leadership::new(move || lease.lease());
+        let client: Client = api.client();
+        let binder = Binder::start(client, options, leadership, metrics.clone(), stop.clone());
+        Self { api: api.clone(), binder, metrics, stop }
+    }
+
+    async fn send(&self, id: u64, task: Task) {
+        self.binder.orders.send(Order { id: OrderId(id), task }).await.unwrap();
+    }
+
+    async fn outcome(&mut self) -> Outcome {
+        // Time is paused and moves when nothing else does: this ends at once or not at all.
+        let ended = tokio::time::timeout(Duration::from_hours(1), self.binder.outcomes.recv());
+        ended.await.expect("an outcome").expect("a binder")
+    }
+
+    async fn carry_out(&mut self, task: Task) -> Result<(), Failure> {
+        self.send(1, task).await;
+        self.outcome().await.result
+    }
+}
+
+fn pod_ref(name: &str) -> PodRef {
+    PodRef { name: ObjectName::new("team", name), uid: format!("uid-{name}").into() }
+}
+
+fn pod_path(name: &str) -> String {
+    format!("/api/v1/namespaces/team/pods/{name}")
+}
+
+fn claim_path(name: &str) -> String {
+    format!("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/{name}")
+}
+
+fn put_pod(api: &FakeApi, name: &str) -> PodRef {
+    let pod = pod_ref(name);
+    api.put(&pod_path(name), json!({"metadata": {"name": name, "uid": *pod.uid}, "spec": {}}));
+    pod
+}
+
+/// A claim, at the server and as a watch has it.
+fn put_claim(api: &FakeApi, name: &str) -> Arc<Claim> {
+    let uid = format!("uid-{name}");
+    api.put(&claim_path(name), json!({"metadata": {"name": name, "uid": uid}, "spec": {}}));
+    seen(api, name)
+}
+
+/// The claim as a watch would have it now.
+fn seen(api: &FakeApi, name: &str) -> Arc<Claim> {
+    let object = api.object(&claim_path(name)).unwrap();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let owner = object["metadata"]["ownerReferences"][0].clone();
+    let results = list(&object["status"]["allocation"]["devices"]["results"]);
+    let result = |result: &Value| device(&text(&result["request"]), &text(&result["device"]));
+    let allocation = object["status"]["allocation"]
+        .is_object()
+        .then(|| Allocation { results: results.iter().map(result).collect(), nodes: None });
+    let consumer = |consumer: &Value| Consumer {
+        api_group: String::new(),
+        resource: "pods".to_owned(),
+        name: text(&consumer["name"]),
+        uid: text(&consumer["uid"]).into(),
+    };
+    Arc::new(Claim {
+        meta: Meta {
+            name: ObjectName::new("team", name),
+            uid: text(&object["metadata"]["uid"]).into(),
+            version: text(&object["metadata"]["resourceVersion"]).into(),
+            finalizers: list(&object["metadata"]["finalizers"]).iter().map(text).collect(),
+            owner: owner.is_object().then(|| octavo_kube_io::objects::Owner {
+                uid: text(&owner["uid"]).into(),
+                ..Default::default()
+            }),
+            ..Meta::default()
+        },
+        claim: octavo_dra::Claim { allocation, ..Default::default() },
+        reserved_for: list(&object["status"]["reservedFor"]).iter().map(consumer).collect(),
+        is_extended: object["metadata"]["annotations"].is_object(),
+        ..Claim::default()
+    })
+}
+
+fn device(request: &str, device: &str) -> AllocationResult {
+    AllocationResult {
+        request: request.to_owned(),
+        driver: "gpu.nvidia.com".to_owned(),
+        pool: NODE.to_owned(),
+        device: device.to_owned(),
+        ..AllocationResult::default()
+    }
+}
+
+fn allocation(devices: &[&str]) -> WrittenAllocation {
+    let results = devices.iter().map(|name| device("gpu", name)).collect();
+    let allocation = Allocation { results, nodes: None };
+    WrittenAllocation { allocation, config: Vec::new(), extras: Vec::new() }
+}
+
+fn write(claim: &Arc<Claim>, devices: &[&str]) -> ClaimWrite {
+    ClaimWrite { claim: Arc::clone(claim), allocation: Some(allocation(devices)) }
+}
+
+fn reserve_only(claim: &Arc<Claim>) -> ClaimWrite {
+    ClaimWrite { claim: Arc::clone(claim), allocation: None }
+}
+
+fn bind(pod: &PodRef, claims: Vec<ClaimWrite>) -> Bind {
+    Bind { pod: pod.clone(), node: NODE.into(), claims, extended: None }
+}
+
+fn extended(devices: &[&str]) -> ExtendedWrite {
+    let request = "container-0-request-0";
+    let asked = DeviceRequest {
+        class: "gpu.nvidia.com".to_owned(),
+        count: Count::Exactly(1),
+        ..DeviceRequest::default()
+    };
+    let ask = octavo_dra::Ask::Exactly(asked);
+    let mapping = RequestMapping {
+        container: "main".to_owned(),
+        resource: "nvidia.com/gpu".to_owned(),
+        request: request.to_owned(),
+    };
+    let claim = ExtendedClaim {
+        requests: vec![Request { name: request.to_owned(), ask }],
+        mappings: vec![mapping],
+    };
+    ExtendedWrite { claim, allocation: allocation(devices) }
+}
+
+fn bound_to(api: &FakeApi, pod: &str) -> Option<String> {
+    let object = api.object(&pod_path(pod))?;
+    object["spec"]["nodeName"].as_str().map(str::to_owned)
+}
+
+fn is_taken(api: &FakeApi, claim: &str, pod: &PodRef) -> bool {
+    let object = api.object(&claim_path(claim)).unwrap();
+    let consumers = list(&object["status"]["reservedFor"]);
+    has_finalizer(&object)
+        && object["status"]["allocation"].is_object()
+        && consumers.iter().any(|consumer| consumer["uid"] == *pod.uid)
+}
+
+/// Whether nothing of any order is on the claim.
+fn is_clean(api: &FakeApi, claim: &str) -> bool {
+    let Some(object) = api.object(&claim_path(claim)) else { return true };
+    !has_finalizer(&object)
+        && object["status"]["allocation"].is_null()
+        && list(&object["status"]["reservedFor"]).is_empty()
+}
+
+/// Claims made for extended resources.
+fn made(api: &FakeApi) -> Vec<String> {
+    let paths = api.paths().into_iter().filter(|path| path.contains("-extended-resources-"));
+    paths.map(|path| path.rsplit('/').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_pod_costs_one_write() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    let mut bench = Bench::new(&api);
+    assert_eq!(bench.carry_out(Task::Bind(bind(&pod, Vec::new()))).await, Ok(()));
+    assert_eq!(bound_to(&api, "p").as_deref(), Some(NODE));
+    assert_eq!(api.writes(), ["POST /api/v1/namespaces/team/pods/p/binding"]);
+    assert_eq!(api.count(), 1, "no reads either");
+    assert_eq!(bench.metrics.requests("pods/binding", "create"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_with_a_claim_costs_three_writes() {
+    let api = FakeApi::default();
+    let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+    let mut bench = Bench::new(&api);
+    let mut taken = write(&claim, &["gpu-0"]);
+    let given = taken.allocation.as_mut().unwrap();
+    given.config = vec![json!({"source": "FromClass", "opaque": {"driver": "d"}})];
+    given.extras = vec![json!({"tolerations": [{"operator": "Exists"}]})];
+    assert_eq!(bench.carry_out(Task::Bind(bind(&pod, vec![taken]))).await, Ok(()));
+    assert!(is_taken(&api, "c", &pod));
+    let claim = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/c";
+    let writes = [
+        format!("PATCH {claim}"),
+        format!("PATCH {claim}/status"),
+        "POST /api/v1/namespaces/team/pods/p/binding".to_owned(),
+    ];
+    assert_eq!(api.writes(), writes);
+    assert_eq!(api.count(), 3, "no reads either");
+    let allocation = &api.object(&claim_path("c")).unwrap()["status"]["allocation"];
+    let expected = json!({"devices": {
+        "results": [{"request": "gpu", "driver": "gpu.nvidia.com", "pool": NODE, "device": "gpu-0",
+            "tolerations": [{"operator": "Exists"}]}],
+        "config": [{"source": "FromClass", "opaque": {"driver": "d"}}],
+    }});
+    assert_eq!(*allocation, expected);
+    let bytes: Vec<usize> = api.seen().iter().map(|seen| seen.body.len()).collect();
+    assert!(bytes[0] < 120 && bytes[1] < 450 && bytes[2] < 200, "{bytes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn extended_resources_cost_four_writes() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    let mut bench = Bench::new(&api);
+    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(api.writes().len(), 4, "{:?}", api.writes());
+    assert_eq!(api.count(), 4, "no reads either");
+    let name = made(&api).pop().unwrap();
+    assert!(name.starts_with("p-extended-resources-") && name.len() == 26, "{name}");
+    assert!(is_taken(&api, &name, &pod));
+    let claim = api.object(&claim_path(&name)).unwrap();
+    assert_eq!(claim["metadata"]["annotations"][answers::EXTENDED], "true");
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], *pod.uid);
+    assert_eq!(claim["metadata"]["ownerReferences"][0]["controller"], true);
+    let told = &api.object(&pod_path("p")).unwrap()["status"]["extendedResourceClaimStatus"];
+    let mapping = json!({"containerName": "main", "resourceName": "nvidia.com/gpu",
+        "requestName": "container-0-request-0"});
+    assert_eq!(*told, json!({"resourceClaimName": name, "requestMappings": [mapping]}));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_already_is_not_written_again() {
+    let api = FakeApi::default();
+    let (first, second) = (put_pod(&api, "p"), put_pod(&api, "q"));
+    let claim = put_claim(&api, "c");
+    api.edit(&claim_path("c"), |claim| {
+        claim["metadata"]["finalizers"] = json!([answers::FINALIZER]);
+    });
+    let claim_now = seen(&api, "c");
+    assert_ne!(claim.meta.version, claim_now.meta.version);
+    let mut bench = Bench::new(&api);
+    let order = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(api.writes().len(), 2, "the finalizer was there");
+    // A pod that joins writes its reservation alone; one that has it, nothing.
+    let order = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(api.writes().len(), 4);
+    assert!(is_taken(&api, "c", &first) && is_taken(&api, "c", &second));
+    let third = put_pod(&api, "r");
+    api.edit(&claim_path("c"), |claim| {
+        claim["status"]["reservedFor"] = json!([{"resource": "pods", "name": "r", "uid": "uid-r"}]);
+    });
+    let order = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(api.writes().len(), 5, "the binding alone");
+}

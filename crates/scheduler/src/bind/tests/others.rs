@@ -1,0 +1,325 @@
+//! Evictions, nominations, leftovers, and the binder as a whole.
+
+use super::fake_api::Trouble;
+use super::*;
+
+fn evict(pod: &PodRef, is_bound_by_budgets: bool) -> Task {
+    Task::Evict(Evict {
+        pod: pod.clone(),
+        message: "its place is for gang train".to_owned(),
+        reason: "PreemptionByScheduler",
+        is_bound_by_budgets,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_victim_is_told_why_and_leaves_with_its_own_grace() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    let mut bench = Bench::new(&api);
+    assert_eq!(bench.carry_out(evict(&pod, false)).await, Ok(()));
+    let object = api.object(&pod_path("p")).unwrap();
+    assert!(object["metadata"]["deletionTimestamp"].is_string());
+    let condition = &object["status"]["conditions"][0];
+    assert_eq!(condition["type"], "DisruptionTarget");
+    assert_eq!(condition["reason"], "PreemptionByScheduler");
+    let since = condition["lastTransitionTime"].as_str().unwrap();
+    assert!(since.parse::<jiff::Timestamp>().is_ok(), "{since}");
+    let delete = api.seen().pop().unwrap();
+    assert!(delete.body.contains("uid-p") && !delete.body.contains("grace"), "{}", delete.body);
+    // Once more: it is leaving already, so nothing but the mark is written.
+    assert_eq!(bench.carry_out(evict(&pod, false)).await, Ok(()));
+    assert_eq!(api.writes().iter().filter(|write| write.starts_with("DELETE")).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_victim_that_left_or_was_replaced_is_no_failure_and_its_successor_stays() {
+    let api = FakeApi::default();
+    let mut bench = Bench::new(&api);
+    put_pod(&api, "p");
+    let earlier = PodRef { uid: "uid-earlier".into(), ..pod_ref("p") };
+    for is_bound_by_budgets in [false, true] {
+        assert_eq!(bench.carry_out(evict(&pod_ref("gone"), is_bound_by_budgets)).await, Ok(()));
+        assert_eq!(bench.carry_out(evict(&earlier, is_bound_by_budgets)).await, Ok(()));
+    }
+    assert!(api.object(&pod_path("p")).unwrap()["metadata"]["deletionTimestamp"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_forbids_an_eviction_is_told_from_a_server_with_too_much_to_do() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    let mut bench = Bench::new(&api);
+    api.trouble(0, Trouble::Answer(429));
+    assert_eq!(bench.carry_out(evict(&pod, true)).await, Ok(()));
+    assert_eq!(api.count(), 2, "asked again");
+    let other = put_pod(&api, "q");
+    api.forbid_evictions("The disruption budget web needs 3 healthy pods and has 3 currently");
+    let failure = bench.carry_out(evict(&other, true)).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Budget);
+    assert!(failure.message.contains("budget web"), "{failure}");
+    assert_eq!(api.count(), 3, "not asked again");
+    assert!(api.object(&pod_path("q")).unwrap()["metadata"]["deletionTimestamp"].is_null());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_eviction_whose_answer_was_lost_is_done_once_more() {
+    for trouble in [Trouble::LostAfter, Trouble::LostBefore, Trouble::Answer(500)] {
+        for (is_bound_by_budgets, steps) in [(true, 1), (false, 2)] {
+            for step in 0..steps {
+                let api = FakeApi::default();
+                let pod = put_pod(&api, "p");
+                api.trouble(step, trouble);
+                let mut bench = Bench::new(&api);
+                assert_eq!(bench.carry_out(evict(&pod, is_bound_by_budgets)).await, Ok(()));
+                let object = api.object(&pod_path("p")).unwrap();
+                assert!(object["metadata"]["deletionTimestamp"].is_string(), "{trouble:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nomination_is_written_and_taken_back() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    let mut bench = Bench::new(&api);
+    let nominate =
+        |node: Option<&str>| Task::Nominate { pod: pod.clone(), node: node.map(Into::into) };
+    assert_eq!(bench.carry_out(nominate(Some(NODE))).await, Ok(()));
+    let nominated = || api.object(&pod_path("p")).unwrap()["status"]["nominatedNodeName"].clone();
+    assert_eq!(nominated(), NODE);
+    assert_eq!(bench.carry_out(nominate(None)).await, Ok(()));
+    assert_eq!(nominated(), Value::Null);
+    let gone = Task::Nominate { pod: pod_ref("gone"), node: None };
+    assert_eq!(bench.carry_out(gone).await.unwrap_err().kind, FailureKind::PodGone);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_the_same_name_is_not_bound() {
+    let api = FakeApi::default();
+    put_pod(&api, "p");
+    let claim = put_claim(&api, "c");
+    let earlier = PodRef { uid: "uid-earlier".into(), ..pod_ref("p") };
+    let mut bench = Bench::new(&api);
+    let order = bind(&earlier, vec![write(&claim, &["gpu-0"])]);
+    let failure = bench.carry_out(Task::Bind(order)).await.unwrap_err();
+    assert_eq!((failure.kind, failure.left), (FailureKind::PodGone, Vec::new()));
+    assert_eq!(bound_to(&api, "p"), None);
+    assert!(is_clean(&api, "c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_somebody_bound_elsewhere_keeps_its_node_and_frees_the_devices() {
+    let api = FakeApi::default();
+    let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+    api.edit(&pod_path("p"), |pod| pod["spec"]["nodeName"] = "elsewhere".into());
+    let mut bench = Bench::new(&api);
+    let order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+    let failure = bench.carry_out(Task::Bind(order)).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::BoundAlready);
+    assert!(failure.message.contains("elsewhere"), "{failure}");
+    assert!(is_clean(&api, "c"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_changed_harmlessly_is_allocated_all_the_same() {
+    let api = FakeApi::default();
+    let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+    api.edit(&claim_path("c"), |claim| {
+        claim["metadata"]["finalizers"] = json!([answers::FINALIZER]);
+    });
+    let order = bind(&pod, vec![write(&seen(&api, "c"), &["gpu-0"])]);
+    api.edit(&claim_path("c"), |claim| claim["metadata"]["labels"] = json!({"a": "b"}));
+    drop(claim);
+    let mut bench = Bench::new(&api);
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert!(is_taken(&api, "c", &pod));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_went_to_others_is_left_to_them() {
+    let theirs = json!({
+        "allocation": {"devices": {"results": [{"request": "gpu", "driver": "gpu.nvidia.com",
+            "pool": "far", "device": "gpu-5"}]}},
+        "reservedFor": [{"resource": "pods", "name": "other", "uid": "uid-other"}],
+    });
+    for had_allocation in [false, true] {
+        let api = FakeApi::default();
+        let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+        let mut order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+        if had_allocation {
+            // Seen with devices of this node; then freed, and given on another.
+            let mut claim = (*claim).clone();
+            claim.claim.allocation = Some(allocation(&["gpu-0"]).allocation);
+            order.claims = vec![reserve_only(&Arc::new(claim))];
+        }
+        api.edit(&claim_path("c"), |claim| {
+            claim["metadata"]["finalizers"] = json!([answers::FINALIZER]);
+            claim["status"] = theirs.clone();
+        });
+        let mut bench = Bench::new(&api);
+        let failure = bench.carry_out(Task::Bind(order)).await.unwrap_err();
+        assert_eq!((failure.kind, failure.left), (FailureKind::Conflict, Vec::new()));
+        assert_eq!(bound_to(&api, "p"), None);
+        let object = api.object(&claim_path("c")).unwrap();
+        assert_eq!(object["status"], theirs, "{had_allocation}");
+        assert!(has_finalizer(&object));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_gone_going_or_another_is_a_conflict() {
+    let spoil: [fn(&FakeApi); 3] = [
+        |api| api.remove(&claim_path("c")),
+        |api| api.edit(&claim_path("c"), |claim| claim["metadata"]["uid"] = "another".into()),
+        |api| {
+            api.edit(&claim_path("c"), |claim| {
+                claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+                claim["metadata"]["finalizers"] = json!(["somebody/else"]);
+            });
+        },
+    ];
+    for (number, spoil) in spoil.iter().enumerate() {
+        let api = FakeApi::default();
+        let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+        spoil(&api);
+        let before = api.object(&claim_path("c"));
+        let mut bench = Bench::new(&api);
+        let order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+        let failure = bench.carry_out(Task::Bind(order)).await.unwrap_err();
+        let expected = (FailureKind::Conflict, Vec::new());
+        assert_eq!((failure.kind, failure.left), expected, "{number}");
+        assert_eq!(api.object(&claim_path("c")), before, "{number}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_without_extended_resources_is_named_as_the_reason() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    api.drop_extended_status();
+    let mut bench = Bench::new(&api);
+    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    let failure = bench.carry_out(Task::Bind(order)).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Refused);
+    assert!(failure.message.contains("DRAExtendedResource"), "{failure}");
+    assert_eq!(made(&api), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_of_an_attempt_elsewhere_makes_room_for_the_new_one() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    let mut bench = Bench::new(&api);
+    let name = super::super::extended::name(&pod, 0);
+    // It asks for another class: what a node of another kind would have needed.
+    api.put(
+        &claim_path(&name),
+        json!({
+            "metadata": {"name": name, "uid": "old", "finalizers": [answers::FINALIZER],
+                "annotations": {answers::EXTENDED: "true"},
+                "ownerReferences": [{"uid": *pod.uid, "controller": true}]},
+            "spec": {"devices": {"requests": [{"name": "container-0-request-0",
+                "exactly": {"deviceClassName": "other", "count": 1}}]}},
+            "status": {"allocation": {"devices": {"results": []}}},
+        }),
+    );
+    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(made(&api), [name.clone()]);
+    assert_ne!(api.object(&claim_path(&name)).unwrap()["metadata"]["uid"], "old");
+    // A name that somebody else's claim has is left alone.
+    let other = put_pod(&api, "q");
+    let taken = super::super::extended::name(&other, 0);
+    api.put(&claim_path(&taken), json!({"metadata": {"name": taken, "uid": "theirs"}}));
+    let order = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&other, Vec::new()) };
+    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(api.object(&claim_path(&taken)).unwrap()["metadata"]["uid"], "theirs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_orders_fly_at_once_and_fewer_while_the_server_is_overloaded() {
+    let api = FakeApi::default();
+    let options = BinderOptions { most_in_flight: 8, ..BinderOptions::default() };
+    api.interleave(vec![(20, 0); 200]);
+    for number in 8..12 {
+        api.trouble(number, Trouble::Answer(429));
+    }
+    let mut bench = Bench::with(&api, options);
+    for number in 0..100 {
+        let pod = put_pod(&api, &format!("p{number}"));
+        bench.send(number, Task::Bind(bind(&pod, Vec::new()))).await;
+    }
+    for _ in 0..100 {
+        assert_eq!(bench.outcome().await.result, Ok(()));
+    }
+    assert_eq!(api.most_flying(), 8);
+    assert_eq!(bench.binder.load.orders(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_the_end_what_flies_lands_and_what_waits_is_refused() {
+    let api = FakeApi::default();
+    api.interleave(vec![(50, 0); 2]);
+    let options = BinderOptions { most_in_flight: 2, ..BinderOptions::default() };
+    let mut bench = Bench::with(&api, options);
+    for number in 0..5 {
+        let pod = put_pod(&api, &format!("p{number}"));
+        bench.send(number, Task::Bind(bind(&pod, Vec::new()))).await;
+    }
+    while api.count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    bench.stop.cancel();
+    let mut results = std::collections::BTreeMap::new();
+    for _ in 0..5 {
+        let outcome = bench.outcome().await;
+        results.insert(outcome.id.0, outcome.result.map_err(|failure| failure.kind));
+    }
+    let refused = Err(FailureKind::NotLeader);
+    let expected = [Ok(()), Ok(()), refused.clone(), refused.clone(), refused];
+    assert_eq!(results.into_values().collect::<Vec<_>>(), expected);
+    assert_eq!(api.writes().len(), 2);
+    bench.binder.task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_outlasts_the_farewell_says_what_it_may_have_left() {
+    let api = FakeApi::default();
+    let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+    api.trouble(1, Trouble::SilentAfter);
+    let mut bench = Bench::new(&api);
+    bench.send(1, Task::Bind(bind(&pod, vec![write(&claim, &["gpu-0"])]))).await;
+    while api.count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    bench.stop.cancel();
+    let failure = bench.outcome().await.result.unwrap_err();
+    assert_eq!(failure.left, [ObjectName::new("team", "c")]);
+    bench.binder.task.await.unwrap();
+    assert!(is_taken(&api, "c", &pod), "the write was done, as said");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_request_outlives_the_lease() {
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    api.trouble(0, Trouble::SilentBefore);
+    let begun = tokio::time::Instant::now();
+    let end = begun + Duration::from_secs(3);
+    let lease = move || end.checked_duration_since(tokio::time::Instant::now());
+    let metrics = Metrics::new(&mut Registry::default());
+    let (options, stop) = (BinderOptions::default(), CancellationToken::new());
+    let leadership = Leadership::new(lease);
+    let mut binder = Binder::start(api.client(), options, leadership, metrics, stop);
+    let order = Order { id: OrderId(1), task: Task::Bind(bind(&pod, Vec::new())) };
+    binder.orders.send(order).await.unwrap();
+    while api.count() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let failure = binder.outcomes.recv().await.unwrap().result.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::NotLeader);
+    assert_eq!(api.count(), 3, "the binding, and two looks at what became of it");
+    assert_eq!(bound_to(&api, "p"), None);
+}

@@ -1,0 +1,104 @@
+//! Two pods share a claim, and everything happens in any order.
+
+use proptest::prelude::*;
+
+use super::fake_api::Trouble;
+use super::*;
+
+fn any_trouble() -> impl Strategy<Value = Option<(usize, Trouble)>> {
+    let trouble = prop_oneof![
+        Just(Trouble::Answer(403)),
+        Just(Trouble::Answer(409)),
+        Just(Trouble::Answer(422)),
+        Just(Trouble::Answer(429)),
+        Just(Trouble::Answer(500)),
+        Just(Trouble::LostBefore),
+        Just(Trouble::LostAfter),
+        Just(Trouble::SilentBefore),
+        Just(Trouble::SilentAfter),
+    ];
+    proptest::option::of((0..12_usize, trouble))
+}
+
+/// How the second pod is told of the claim.
+#[derive(Clone, Copy, Debug)]
+enum Second {
+    /// It waits for the first's allocation.
+    Waits,
+    /// Both carry the same allocation.
+    AllocatesToo,
+    /// It wants other devices: one of the two must lose.
+    WantsOthers,
+}
+
+proptest! {
+    #[test]
+    fn every_pod_is_bound_with_its_claim_or_leaves_nothing(
+        yields in proptest::collection::vec((0..6_u8, 0..6_u8), 40),
+        first in any_trouble(),
+        second in any_trouble(),
+        third in any_trouble(),
+        kind in prop_oneof![
+            Just(Second::Waits), Just(Second::AllocatesToo), Just(Second::WantsOthers)
+        ],
+        has_own in any::<bool>(),
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async move {
+            let api = FakeApi::default();
+            let (one, two) = (put_pod(&api, "one"), put_pod(&api, "two"));
+            let (claim, own) = (put_claim(&api, "shared"), put_claim(&api, "own"));
+            api.interleave(yields);
+            for (number, trouble) in [first, second, third].into_iter().flatten() {
+                api.trouble(number, trouble);
+            }
+            let mut first_claims = vec![write(&claim, &["gpu-0"])];
+            if has_own {
+                first_claims.insert(0, write(&own, &["gpu-1"]));
+            }
+            let second_claim = match kind {
+                Second::Waits => reserve_only(&claim),
+                Second::AllocatesToo => write(&claim, &["gpu-0"]),
+                Second::WantsOthers => write(&claim, &["gpu-2"]),
+            };
+            let patience = Duration::from_mins(2);
+            let options = BinderOptions { patience, ..BinderOptions::default() };
+            let mut bench = Bench::with(&api, options);
+            bench.send(1, Task::Bind(bind(&one, first_claims))).await;
+            bench.send(2, Task::Bind(bind(&two, vec![second_claim]))).await;
+            let mut results = [bench.outcome().await, bench.outcome().await];
+            results.sort_by_key(|outcome| outcome.id);
+            let refusals = [Trouble::Answer(403), Trouble::Answer(422)];
+            let troubles = [first, second, third].into_iter().flatten();
+            let may_leave = troubles.map(|(_, trouble)| trouble).any(|t| refusals.contains(&t));
+            api.calm();
+            for (pod, outcome) in [(&one, &results[0]), (&two, &results[1])] {
+                let name = &pod.name.name;
+                let is_bound = bound_to(&api, name).is_some();
+                assert_eq!(is_bound, outcome.result.is_ok(), "{name}: {outcome:?}");
+                let left = outcome.result.clone().err().map_or(Vec::new(), |failure| failure.left);
+                assert!(left.is_empty() || may_leave, "{name}: {outcome:?}");
+                // What an undo was refused, the next one takes back.
+                for claim in left {
+                    let claim = seen(&api, &claim.name);
+                    let undo = Task::Undo { pod: pod.clone(), claim };
+                    assert_eq!(bench.carry_out(undo).await, Ok(()));
+                }
+            }
+            let users = [&one, &two].map(|pod| {
+                let is_bound = bound_to(&api, &pod.name.name).is_some();
+                assert_eq!(is_bound, is_taken(&api, "shared", pod), "{pod:?}: {results:?}");
+                usize::from(is_bound)
+            });
+            let users: usize = users.iter().sum();
+            assert!(users > 0 || is_clean(&api, "shared"), "{:?}", api.object(&claim_path("shared")));
+            let is_first_bound = results[0].result.is_ok();
+            assert_eq!(has_own && is_first_bound, is_taken(&api, "own", &one));
+            assert!(is_first_bound || is_clean(&api, "own"), "{results:?}");
+            if matches!(kind, Second::WantsOthers) {
+                assert!(users < 2, "one device for two");
+            }
+        });
+    }
+}

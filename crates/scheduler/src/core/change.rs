@@ -1,0 +1,169 @@
+//! Changes of the cluster, taken in.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Budget, Change, Delta, Node, ObjectName, Pod};
+
+use super::Core;
+use crate::devices::Touched;
+
+impl Core {
+    /// Takes in a change.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Pod(delta) => self.apply_pods(delta),
+            Change::Node(delta) => self.apply_nodes(delta),
+            Change::Slice(delta) => {
+                let touched = self.devices.apply_slices(delta);
+                self.devices_touched(&touched);
+            }
+            Change::Claim(delta) => {
+                let touched = self.devices.apply_claims(delta);
+                self.devices_touched(&touched);
+            }
+            Change::Class(delta) => {
+                let touched = self.devices.apply_classes(delta);
+                self.devices_touched(&touched);
+            }
+            Change::VolumeClaim(_)
+            | Change::Volume(_)
+            | Change::StorageClass(_)
+            | Change::CsiNode(_) => self.apply_storage(change),
+            Change::Namespace(_) => {
+                if self.neighbours.apply(change) {
+                    self.something_changed();
+                }
+            }
+            Change::Budget(delta) => self.apply_budgets(delta),
+            Change::Object(delta) => {
+                let groups = self.groups.apply(delta);
+                self.groups_changed(&groups);
+                let reports = self.policies.apply(delta);
+                if !reports.is_empty() {
+                    self.reports.extend(reports);
+                    self.something_changed();
+                }
+            }
+        }
+    }
+
+    fn apply_pods(&mut self, delta: &Delta<Pod>) {
+        match delta {
+            Delta::Set(pod) => self.set_pod(pod),
+            Delta::Gone(pod) => self.drop_pod(&pod.meta.uid),
+            Delta::All(_, pods) => {
+                let there: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
+                let gone = self.pods.keys().filter(|uid| !there.contains(uid));
+                for uid in gone.cloned().collect::<Vec<_>>() {
+                    self.drop_pod(&uid);
+                }
+                // In the order in which they came, so that a restart finds them as they were.
+                let mut pods: Vec<_> = pods.iter().collect();
+                pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
+                for pod in pods {
+                    self.set_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn apply_nodes(&mut self, delta: &Delta<Node>) {
+        match delta {
+            Delta::Set(node) => self.set_node(node),
+            Delta::Gone(node) => self.drop_node(&node.meta.name.name),
+            Delta::All(_, nodes) => {
+                let there: BTreeSet<&Arc<str>> =
+                    nodes.iter().map(|node| &node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !there.contains(name));
+                for name in gone.cloned().collect::<Vec<_>>() {
+                    self.drop_node(&name);
+                }
+                for node in nodes {
+                    self.set_node(node);
+                }
+            }
+        }
+    }
+
+    /// Claims of volumes, volumes, classes and limits: what pods ask of nodes may be another now.
+    fn apply_storage(&mut self, change: &Change) {
+        if !self.volumes.apply(change) {
+            return;
+        }
+        let with_volumes = self.pods.values().filter(|record| {
+            crate::predicates::Volumes::concern(&record.pod)
+                && record.waits_for(&self.config.scheduler_name)
+        });
+        let uids: Vec<_> = with_volumes.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        for uid in uids {
+            self.forget_wish(&uid);
+        }
+        self.something_changed();
+    }
+
+    fn apply_budgets(&mut self, delta: &Delta<Budget>) {
+        let mut namespaces: BTreeSet<Arc<str>> = BTreeSet::new();
+        let name = |budget: &Budget| budget.meta.name.clone();
+        match delta {
+            Delta::Set(budget) => {
+                let old = self.budgets.insert(name(budget), Arc::clone(budget));
+                let is_same = old.is_some_and(|old| {
+                    (&old.selector, old.allowed > 0) == (&budget.selector, budget.allowed > 0)
+                });
+                if !is_same {
+                    namespaces.insert(Arc::clone(&budget.meta.name.namespace));
+                }
+            }
+            Delta::Gone(budget) => {
+                self.budgets.remove(&name(budget));
+                namespaces.insert(Arc::clone(&budget.meta.name.namespace));
+            }
+            Delta::All(_, budgets) => {
+                namespaces.extend(self.budgets.keys().map(|name| Arc::clone(&name.namespace)));
+                self.budgets.clear();
+                for budget in budgets {
+                    namespaces.insert(Arc::clone(&budget.meta.name.namespace));
+                    self.budgets.insert(name(budget), Arc::clone(budget));
+                }
+            }
+        }
+        let concerned = self.pods.values().filter(|record| {
+            record.occupies() && namespaces.contains(&record.pod.meta.name.namespace)
+        });
+        let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        for uid in uids {
+            self.forget_profile(&uid);
+            self.refresh(&uid);
+        }
+        self.something_changed();
+    }
+
+    fn devices_touched(&mut self, touched: &Touched) {
+        if touched.is_empty() {
+            return;
+        }
+        if touched.are_models_changed {
+            self.is_picture_old = true;
+        }
+        if touched.are_classes_changed {
+            self.forget_all_wishes();
+        }
+        for node in &touched.hardware {
+            self.look_at_node(node);
+        }
+        for node in &touched.holdings {
+            self.refresh_node(node);
+        }
+        self.claims_touched(&touched.claims);
+        self.try_promises();
+        self.something_changed();
+    }
+
+    /// Pods that wait for claims of these names can be decided on.
+    fn claims_touched(&mut self, claims: &BTreeSet<ObjectName>) {
+        for uid in self.pods_waiting_for(claims) {
+            self.wake(&uid);
+        }
+    }
+}

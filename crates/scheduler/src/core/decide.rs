@@ -1,0 +1,129 @@
+//! What decisions on single pods and on gangs have in common.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_engine::decider::Case;
+use octavo_engine::disturb::Allowance;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::{Answer, Gang};
+
+use super::Core;
+use super::marks::Mark;
+use super::node::is_owned;
+use super::pod;
+use super::statement::Blocked;
+use crate::devices::{Ask, AskedClaim, GpuSource};
+use crate::predicates::{check_room, unsupported};
+
+/// Times that a decision is tried anew because a node had no devices or room after all. After this many
+/// all nodes are asked one by one.
+pub(super) const TRIES: usize = 8;
+
+impl Core {
+    /// What a waiting pod's claims ask for; or why it cannot be decided on.
+    pub(super) fn ask(&mut self, uid: &Arc<str>) -> Result<Ask, Blocked> {
+        let Some(record) = self.pods.get(uid) else { return Err(Blocked::Gone) };
+        if let Some(unsupported) = unsupported(&record.pod, &self.volumes) {
+            return Err(Blocked::Unsupported(unsupported));
+        }
+        if let Some(fault) = &record.group_fault {
+            return Err(Blocked::Group(fault.clone()));
+        }
+        let pod = Arc::clone(&record.pod);
+        self.devices.ask(&pod).map_err(Blocked::Claims)
+    }
+
+    /// Nodes on which a pod cannot be for reasons that the engine does not know. Empty for most pods,
+    /// without looking at any node.
+    pub(super) fn forbidden(&self, uid: &Arc<str>, mark: Mark, ask: &Ask) -> NodeSet {
+        let mut forbidden = NodeSet::new();
+        let Some(record) = self.pods.get(uid) else { return forbidden };
+        let is_gpu =
+            |name: &str| name == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some();
+        let away = self.neighbours.away(&record.pod, &self.volumes);
+        let has_more = pod::has_more(&record.footprint, is_gpu);
+        let is_pinned = ask
+            .claims
+            .iter()
+            .any(|claim| matches!(claim, AskedClaim::Allocated { nodes: Some(_), .. }));
+        if mark != Mark::Scan && !has_more && !is_pinned && away.is_nowhere() && ask.is_exact {
+            return forbidden;
+        }
+        let key = record.mark.as_ref().filter(|_| mark == Mark::Scan);
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        for (name, node) in &self.nodes {
+            let gpus = self.devices.gpus(name);
+            let allows = key
+                .is_none_or(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
+                && away.check(&node.node).is_ok()
+                && self.may_give_devices(ask, name)
+                && self.devices.is_allowed(ask, name)
+                && (!has_more
+                    || check_room(
+                        &record.footprint,
+                        &node.capacity,
+                        &node.usage,
+                        &self.volumes,
+                        serves,
+                    )
+                    .is_ok())
+                && (ask.is_exact || self.devices.allocate(ask, name, None).is_ok());
+            if !allows && let Some(id) = self.picture.node(name) {
+                forbidden.insert(id);
+            }
+        }
+        forbidden
+    }
+
+    /// Whether this scheduler may give what is asked for on a node: nothing, or devices of its own nodes,
+    /// or what a device plugin guards.
+    pub(super) fn may_give_devices(&self, ask: &Ask, node: &str) -> bool {
+        let needs = ask.wanted().next().is_some() || !ask.extended.is_empty();
+        let is_plugin =
+            || self.devices.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
+        let is_ours = || {
+            let record = self.nodes.get(node);
+            record.is_some_and(|one| is_owned(&one.node, &self.config.scheduler_name))
+        };
+        !needs || is_ours() || (!ask.extended.is_empty() && is_plugin())
+    }
+
+    /// Whom a decision for somebody of this priority may disturb.
+    pub(super) fn allowance(
+        &self,
+        priority: i32,
+        may_preempt: bool,
+        policy: &PlacementPolicy,
+    ) -> Allowance {
+        let is_allowed = self.config.preemption && may_preempt && policy.is_preempting();
+        let evictions =
+            if is_allowed { Allowance::evictions_below(priority) } else { Allowance::nothing() };
+        Allowance { moves: self.config.defragmentation_moves, ..evictions }
+    }
+
+    /// Asks the engine.
+    pub(super) fn ask_engine(
+        &mut self,
+        gang: &Gang,
+        pinned: &[Pinned],
+        forbidden: &NodeSet,
+        allowance: &Allowance,
+        policy: &PlacementPolicy,
+    ) -> Result<Answer, Blocked> {
+        let weights = BTreeMap::new();
+        let waiting: [Gang; 0] = [];
+        let case = Case {
+            gang,
+            pinned,
+            forbidden,
+            allowance,
+            policy,
+            waiting: &waiting,
+            weights: &weights,
+        };
+        let picture = &mut self.picture;
+        picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)
+    }
+}

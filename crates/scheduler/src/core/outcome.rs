@@ -1,0 +1,112 @@
+//! What became of orders.
+
+use std::sync::Arc;
+
+use super::grant::Granted;
+use super::queue::{State, Unit};
+use super::statement::Blocked;
+use super::{Core, FlightKind};
+use crate::bind::{Failure, FailureKind, Outcome};
+use crate::status::Report;
+
+/// Most doublings of the wait between tries.
+const MOST_DOUBLINGS: u32 = 4;
+
+impl Core {
+    /// A unit has its places: the orders are given.
+    pub(super) fn placed(&mut self, unit: &Unit, granted: Vec<Granted>) {
+        for one in granted {
+            self.order_grant(one);
+        }
+        self.waiting.remove(unit);
+        match unit {
+            Unit::Pod(_) => self.queue.remove(unit),
+            Unit::Group(group) => {
+                let group = group.clone();
+                self.settle_group(&group);
+                self.report_group(&group);
+            }
+        }
+    }
+
+    /// Takes a gang out of the queue when nobody of it waits; who waits still is above its minimum.
+    pub(super) fn settle_group(&mut self, group: &crate::groups::GroupName) {
+        let unit = Unit::Group(group.clone());
+        let waits = self.present(group).iter().any(|uid| {
+            self.pods.get(uid).is_some_and(|record| record.waits_for(&self.config.scheduler_name))
+        });
+        if waits {
+            self.queue_group(group);
+            self.queue.set(&unit, State::Refused(self.changes));
+        } else {
+            self.queue.remove(&unit);
+        }
+    }
+
+    /// Takes in what became of an order.
+    pub fn outcome(&mut self, outcome: &Outcome) {
+        let Some(flight) = self.flying.remove(&outcome.id) else { return };
+        let uid = flight.pod;
+        match (flight.kind, &outcome.result) {
+            (FlightKind::Bind, Ok(())) => self.bound(&uid),
+            (FlightKind::Bind, Err(failure)) => self.not_bound(&uid, failure),
+            (FlightKind::Evict, Err(failure)) => self.not_evicted(&uid, failure),
+            (FlightKind::Evict | FlightKind::Other, _) => {}
+        }
+    }
+
+    fn bound(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        record.failures = 0;
+        let Some(place) = &record.place else { return };
+        let report = Report::PodBound { pod: record.reference(), node: Arc::clone(&place.node) };
+        let group = record.member.as_ref().map(|member| member.group.clone());
+        self.reports.push(report);
+        if let Some(group) = group {
+            self.report_group(&group);
+        }
+    }
+
+    fn not_bound(&mut self, uid: &Arc<str>, failure: &Failure) {
+        let Some(record) = self.pods.get_mut(uid) else {
+            self.devices.forget(uid);
+            return;
+        };
+        if record.pod.node.is_some() {
+            // The API said meanwhile that it is bound, so it is.
+            return;
+        }
+        if failure.kind == FailureKind::BoundAlready {
+            // The watch will say where; until then its place stays counted.
+            return;
+        }
+        record.failures = record.failures.saturating_add(1);
+        let failures = record.failures;
+        let node = record.place.as_ref().map(|place| Arc::clone(&place.node));
+        self.devices.forget(uid);
+        self.put(uid, None);
+        if let Some(node) = node {
+            self.refresh_claims(&node);
+        }
+        self.place_in_queue(uid);
+        let unit = self.unit_of(uid);
+        if failure.kind != FailureKind::PodGone {
+            let doubled = 1_u64 << failures.saturating_sub(1).min(MOST_DOUBLINGS);
+            let wait = match failure.kind {
+                // The object is looked at anew as soon as the watch has it.
+                FailureKind::Conflict if failures == 1 => 100,
+                _ => self.config.retry_seconds.saturating_mul(1000).saturating_mul(doubled),
+            };
+            self.block(&unit, &Blocked::Failed(failure.to_string()));
+            self.queue.set(&unit, State::NotBefore(self.now.saturating_add(wait)));
+        }
+        self.something_changed();
+    }
+
+    /// The unit that a pod is decided on in.
+    pub(super) fn unit_of(&self, uid: &Arc<str>) -> Unit {
+        let member = self.pods.get(uid).and_then(|record| record.member.as_ref());
+        member
+            .map_or_else(|| Unit::Pod(Arc::clone(uid)), |member| Unit::Group(member.group.clone()))
+    }
+}

@@ -1,0 +1,262 @@
+//! What people ask: why something is where it is or waits, and the whole picture as a document.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use octavo_engine::Gang;
+use octavo_engine::disturb::Allowance;
+use octavo_engine::explain::Explanation;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::snapshot::{GangForm, Snapshot};
+use octavo_kube_io::objects::ObjectName;
+use serde::Serialize;
+
+use super::Core;
+use super::queue::Unit;
+use crate::groups::GroupName;
+use crate::status::{GroupPhase, GroupReport, Report, Statement};
+
+/// Decisions that are kept to be explained, the oldest forgotten first.
+#[derive(Debug)]
+pub(super) struct Decisions {
+    most: usize,
+    by_unit: BTreeMap<Unit, Explanation>,
+    order: VecDeque<Unit>,
+    most_records: usize,
+    records: VecDeque<(Unit, Recorded)>,
+}
+
+/// A decision on a gang, with the whole cluster as it was: what `octavo sim verify` asks again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Recorded {
+    /// The cluster before the decision.
+    pub cluster: Snapshot,
+    /// Who asked.
+    pub gang: GangForm,
+    /// By which policy.
+    pub policy: PlacementPolicy,
+    /// How many running pods might be moved.
+    pub moves: u32,
+    /// Whether workloads of lower priority might be evicted.
+    pub evictions: bool,
+    /// What was decided.
+    pub answer: Explanation,
+}
+
+/// Why a pod or a gang is where it is, or waits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explained {
+    /// What it waits for; `None`: it does not wait.
+    pub waiting: Option<WaitingSaid>,
+    /// The last decision; `None`: there was none since this scheduler started, or it is forgotten.
+    pub decision: Option<Explanation>,
+    /// The gang that it belongs to.
+    pub group: Option<String>,
+    /// Its node, where it is placed.
+    pub node: Option<String>,
+}
+
+/// What something waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingSaid {
+    /// One word.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+}
+
+impl Decisions {
+    pub(super) fn new(most: usize, most_records: usize) -> Self {
+        Self {
+            most,
+            by_unit: BTreeMap::new(),
+            order: VecDeque::new(),
+            most_records,
+            records: VecDeque::new(),
+        }
+    }
+
+    /// Keeps a decision.
+    pub(super) fn note(&mut self, unit: &Unit, explanation: Explanation) {
+        if self.most == 0 {
+            return;
+        }
+        if self.by_unit.insert(unit.clone(), explanation).is_none() {
+            self.order.push_back(unit.clone());
+        }
+        while self.order.len() > self.most {
+            if let Some(oldest) = self.order.pop_front() {
+                self.by_unit.remove(&oldest);
+            }
+        }
+    }
+
+    /// Whether decisions on gangs are recorded.
+    pub(super) fn wants_records(&self) -> bool {
+        self.most_records > 0
+    }
+
+    /// Keeps a decision on the gang that waits in the document of the cluster as it was.
+    pub(super) fn record(
+        &mut self,
+        unit: &Unit,
+        mut cluster: Snapshot,
+        policy: &PlacementPolicy,
+        allowance: &Allowance,
+        answer: &Explanation,
+    ) {
+        let Some(gang) = cluster.waiting.pop() else { return };
+        let recorded = Recorded {
+            cluster,
+            gang,
+            policy: policy.clone(),
+            moves: allowance.moves,
+            evictions: allowance.evictions.is_some(),
+            answer: answer.clone(),
+        };
+        self.records.retain(|(known, _)| known != unit);
+        self.records.push_back((unit.clone(), recorded));
+        while self.records.len() > self.most_records {
+            self.records.pop_front();
+        }
+    }
+}
+
+impl Core {
+    /// Why a pod is where it is, or waits. `None`: there is no such pod.
+    pub fn explain_pod(&self, name: &ObjectName) -> Option<Explained> {
+        let uid = self.by_name.get(name)?;
+        let record = self.pods.get(uid)?;
+        let unit = self.unit_of(uid);
+        let place = record.place.as_ref().map(|place| place.node.to_string());
+        let group = record.member.as_ref().map(|member| member.group.to_string());
+        Some(Explained { group, node: place, ..self.explained(&unit) })
+    }
+
+    /// Why a gang is where it is, or waits: by the name of the object that announced it, or by the group's
+    /// own. `None`: there is no such gang with pods.
+    pub fn explain_group(&self, name: &ObjectName) -> Option<Explained> {
+        let group = self.group_named(name)?;
+        let explained = self.explained(&Unit::Group(group.clone()));
+        Some(Explained { group: Some(group.to_string()), ..explained })
+    }
+
+    fn group_named(&self, name: &ObjectName) -> Option<&GroupName> {
+        self.members.keys().find(|group| group.object == *name)
+    }
+
+    fn explained(&self, unit: &Unit) -> Explained {
+        let waiting = self.waiting.get(unit).map(|waiting| WaitingSaid {
+            reason: waiting.statement.reason.to_owned(),
+            message: waiting.statement.message.clone(),
+        });
+        let decision = self.decisions.by_unit.get(unit).cloned();
+        Explained { waiting, decision, group: None, node: None }
+    }
+
+    /// The last recorded decision on a gang. `None`: there is none; `records` in the config says how many
+    /// are kept.
+    pub fn recorded(&self, name: &ObjectName) -> Option<&Recorded> {
+        let is_it = |unit: &Unit| matches!(unit, Unit::Group(group) if group.object == *name);
+        let records = self.decisions.records.iter().rev();
+        records.filter(|(unit, _)| is_it(unit)).map(|(_, recorded)| recorded).next()
+    }
+
+    /// The cluster as decisions see it, with the gangs that wait and what the packing policy has learned.
+    pub fn snapshot(&mut self) -> Snapshot {
+        self.bring_picture_up_to_date();
+        let groups: Vec<_> = self
+            .queue
+            .units()
+            .filter_map(|(unit, rank, _)| match unit {
+                Unit::Group(group) => Some((rank.clone(), group.clone())),
+                Unit::Pod(_) => None,
+            })
+            .collect();
+        let mut ranked = groups;
+        ranked.sort();
+        let mut waiting = Vec::new();
+        for (_, group) in ranked {
+            let Some(spec) = self.spec_of(&group) else { continue };
+            if let Ok(asked) = self.asked(&group, &spec)
+                && asked.pinned.is_empty()
+            {
+                waiting.push(asked.gang);
+            }
+        }
+        self.snapshot_with(&waiting)
+    }
+
+    /// The cluster as it is now, with these gangs waiting.
+    pub(super) fn snapshot_with(&self, waiting: &[Gang]) -> Snapshot {
+        let world = &self.picture.world;
+        let packing = self.picture.decider.saved(&world.cluster);
+        Snapshot { packing, ..Snapshot::of(world, waiting) }
+    }
+
+    /// Says how a gang stands.
+    pub(super) fn report_group(&mut self, group: &GroupName) {
+        let Some(spec) = self.spec_of(group) else { return };
+        let unit = Unit::Group(group.clone());
+        let (mut present, mut bound) = (BTreeMap::new(), BTreeMap::new());
+        let mut domains: Option<octavo_engine::DomainId> = None;
+        let topology = &self.picture.world.topology;
+        for uid in self.present(group) {
+            let Some(record) = self.pods.get(&uid) else { continue };
+            let Some(member) = &record.member else { continue };
+            *present.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
+            let Some(place) = &record.place else { continue };
+            if place.hold == super::pod::Hold::Promised {
+                continue;
+            }
+            *bound.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
+            let Some(node) = self.picture.node(&place.node) else { continue };
+            let home = topology.home(node);
+            domains = Some(match domains {
+                None => home,
+                Some(other) => {
+                    let mut above = topology.ancestors(home);
+                    let nodes = |id| topology.domain(id).nodes.clone();
+                    let inner = nodes(other);
+                    above
+                        .find(|id| {
+                            let outer = nodes(*id);
+                            outer.start <= inner.start && inner.end <= outer.end
+                        })
+                        .unwrap_or(octavo_engine::Topology::ROOT)
+                }
+            });
+        }
+        let statement = self.waiting.get(&unit).map(|waiting| waiting.statement.clone());
+        let all_bound: u32 = bound.values().sum();
+        let phase = if self.promises.contains_key(&unit) {
+            GroupPhase::Preempting
+        } else {
+            match &statement {
+                Some(one) if one.reason == "Gathering" => GroupPhase::Gathering,
+                Some(_) if all_bound > 0 && all_bound < spec.min => GroupPhase::Repairing,
+                Some(_) if all_bound == 0 => GroupPhase::Waiting,
+                _ if all_bound >= spec.min && all_bound > 0 => GroupPhase::Scheduled,
+                _ => GroupPhase::Binding,
+            }
+        };
+        let statement = statement.unwrap_or_else(|| Statement {
+            reason: "Scheduled",
+            message: format!("{all_bound} pods have places"),
+        });
+        self.reports.push(Report::Group(GroupReport {
+            kind: spec.announcer.kind.clone(),
+            name: spec.announcer.name.clone(),
+            uid: Arc::clone(&spec.announcer.uid),
+            generation: spec.announcer.generation,
+            phase,
+            statement,
+            present,
+            bound,
+            domain: domains.map(|id| topology.path(id)),
+        }));
+    }
+}

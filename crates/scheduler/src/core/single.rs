@@ -1,0 +1,170 @@
+//! Decisions on pods by themselves.
+
+use std::sync::Arc;
+
+use octavo_engine::explain;
+use octavo_engine::gang::Group;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::workload::{Profile, TopologyWish};
+use octavo_engine::{Gang, Plan, Shape};
+use rustc_hash::FxHashMap;
+
+use super::Core;
+use super::decide::TRIES;
+use super::marks::Mark;
+use super::queue::Unit;
+use super::statement::Blocked;
+use crate::devices::Ask;
+
+/// What was refused since the last change, so that equal pods are not searched for again.
+#[derive(Debug, Default)]
+pub(super) struct Refused {
+    changes: u64,
+    by_wish: FxHashMap<(Arc<Shape>, i32, String), Blocked>,
+}
+
+impl Refused {
+    pub(super) fn clear(&mut self) {
+        self.by_wish.clear();
+    }
+}
+
+impl Core {
+    /// Decides on a pod by itself.
+    pub(super) fn decide_pod(&mut self, uid: &Arc<str>) {
+        let unit = Unit::Pod(Arc::clone(uid));
+        if let Err(blocked) = self.try_pod(uid, &unit) {
+            self.block(&unit, &blocked);
+        }
+    }
+
+    fn try_pod(&mut self, uid: &Arc<str>, unit: &Unit) -> Result<(), Blocked> {
+        if let Some(record) = self.pods.get(uid)
+            && let Some((_, rules, _)) = &record.mark
+            && let Some(unfit) = rules.refusal()
+        {
+            return Err(Blocked::Volumes(unfit.clone()));
+        }
+        let ask = self.ask(uid)?;
+        let (shape, mark) = self.shape_of_waiting(uid, &ask).ok_or(Blocked::Gone)?;
+        let record = self.pods.get(uid).ok_or(Blocked::Gone)?;
+        let policy = self.policies.of_pod(&record.pod).map_err(Blocked::NoPolicy)?;
+        let profile = match &record.profile {
+            Some(profile) => Arc::clone(profile),
+            None => Arc::new(self.profile_of(record)),
+        };
+        if let Some(place) = self.kept_place(uid, &shape) {
+            let Some(place) = self.grant(uid, &ask, &place.node, Some(&place.gpus)).ok() else {
+                return self.search_pod(uid, unit, &ask, &shape, mark, &profile, &policy);
+            };
+            self.placed(unit, vec![place]);
+            return Ok(());
+        }
+        self.search_pod(uid, unit, &ask, &shape, mark, &profile, &policy)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what was found out about one pod, used once")]
+    fn search_pod(
+        &mut self,
+        uid: &Arc<str>,
+        unit: &Unit,
+        ask: &Ask,
+        shape: &Arc<Shape>,
+        mark: Mark,
+        profile: &Arc<Profile>,
+        policy: &Arc<PlacementPolicy>,
+    ) -> Result<(), Blocked> {
+        let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
+        let allowance = self.allowance(profile.priority, may_preempt, policy);
+        let gang = gang_of_one(profile, shape);
+        let mut forbidden = self.forbidden(uid, mark, ask);
+        let is_plain = forbidden.is_empty() && mark != Mark::Scan;
+        let wish = (Arc::clone(shape), profile.priority, policy.name().to_owned());
+        if is_plain {
+            if self.refused.changes != self.changes {
+                self.refused.by_wish.clear();
+                self.refused.changes = self.changes;
+            }
+            if let Some(known) = self.refused.by_wish.get(&wish) {
+                return Err(known.clone());
+            }
+        }
+        let mut last = None;
+        for _ in 0..TRIES {
+            let answer = self.ask_engine(&gang, &[], &forbidden, &allowance, policy)?;
+            let world = &self.picture.world;
+            let explanation = explain::answer(world, policy, &gang, &answer);
+            let plan: Plan = match answer {
+                Ok(plan) => plan,
+                Err(_) => {
+                    let blocked = match last {
+                        Some(last) => Blocked::NoDevices { nodes: forbidden.len(), last },
+                        None => Blocked::Refused(Box::new(explanation.clone())),
+                    };
+                    self.decisions.note(unit, explanation);
+                    if is_plain {
+                        self.refused.by_wish.insert(wish, blocked.clone());
+                    }
+                    return Err(blocked);
+                }
+            };
+            let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
+            let Some(placed) = plan.placements.first() else { return Err(Blocked::Gone) };
+            let node: Arc<str> = self.picture.world.cluster.name(placed.placement.node).into();
+            if is_disturbing {
+                self.decisions.note(unit, explanation);
+                return self.promise(unit, &[(Arc::clone(uid), placed.clone())], &plan);
+            }
+            match self.grant(uid, ask, &node, Some(&placed.placement.gpus)) {
+                Ok(granted) => {
+                    self.decisions.note(unit, explanation);
+                    self.placed(unit, vec![granted]);
+                    return Ok(());
+                }
+                Err(unplaced) => {
+                    forbidden.insert(placed.placement.node);
+                    last = Some(format!("{node}: {}", unplaced.words()));
+                }
+            }
+        }
+        // Where the engine's picture is so far off, each node is asked.
+        let names: Vec<_> = self.nodes.keys().cloned().collect();
+        for node in names {
+            let is_forbidden = self.picture.node(&node).is_none_or(|id| forbidden.contains(&id));
+            if !is_forbidden
+                && self.may_be_on(uid, &node)
+                && self.may_give_devices(ask, &node)
+                && let Ok(granted) = self.grant(uid, ask, &node, None)
+            {
+                self.placed(unit, vec![granted]);
+                return Ok(());
+            }
+        }
+        Err(Blocked::NoDevices { nodes: forbidden.len(), last: last.unwrap_or_default() })
+    }
+
+    /// Whether a node's labels and taints suit a waiting pod.
+    fn may_be_on(&self, uid: &Arc<str>, node: &str) -> bool {
+        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return false;
+        };
+        let gpus = self.devices.gpus(&node.node.meta.name.name);
+        record
+            .mark
+            .as_ref()
+            .is_some_and(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
+    }
+}
+
+/// A pod as a gang of one.
+pub(super) fn gang_of_one(profile: &Profile, shape: &Arc<Shape>) -> Gang {
+    let group = Group {
+        name: "pod".into(),
+        shape: Arc::clone(shape),
+        count: 1,
+        min: 1,
+        topology: TopologyWish::default(),
+        segment: None,
+    };
+    Gang { profile: profile.clone(), groups: vec![group] }
+}

@@ -1,0 +1,139 @@
+//! Why something waits: one value, of which conditions, events, metrics and pages are views.
+
+use std::sync::Arc;
+
+use octavo_engine::explain::Explanation;
+use octavo_engine::objective::policy::PolicyError;
+
+use super::Core;
+use super::queue::{State, Unit};
+use crate::devices::AskError;
+use crate::groups::{GroupError, Missing};
+use crate::predicates::{Unfit, Unsupported};
+use crate::status::{Report, Statement};
+
+/// Why a pod or gang cannot be decided on, or was refused.
+#[derive(Clone, Debug)]
+pub(super) enum Blocked {
+    /// It is not there any more.
+    Gone,
+    /// It requires what is not decided here.
+    Unsupported(Unsupported),
+    /// Its group makes no sense, or is not known.
+    Group(GroupError),
+    /// Fewer pods are there than the gang needs.
+    Gathering(Vec<Missing>),
+    /// Its claims.
+    Claims(AskError),
+    /// Its volumes.
+    Volumes(Unfit),
+    /// Its policy is not there or not understood.
+    NoPolicy(String),
+    /// Its policy makes no sense in this cluster.
+    Policy(PolicyError),
+    /// The engine's refusal, in words.
+    Refused(Box<Explanation>),
+    /// The engine had places, but no devices or room were found there.
+    NoDevices { nodes: usize, last: String },
+    /// Others were asked to leave.
+    Promised { pods: usize, nodes: String },
+    /// Its order failed.
+    Failed(String),
+}
+
+/// What a unit waits for, as it was told last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) statement: Statement,
+}
+
+impl Blocked {
+    /// As people see it.
+    pub(super) fn statement(&self) -> Statement {
+        let (reason, message) = match self {
+            Self::Gone => ("Gone", "the pod is gone".to_owned()),
+            Self::Unsupported(what) => (what.reason(), what.to_string()),
+            Self::Group(error) => return error.statement(),
+            Self::Gathering(missing) => ("Gathering", gathering(missing)),
+            Self::Claims(error) => ("WaitingForClaims", error.to_string()),
+            Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
+            Self::NoPolicy(message) => ("NoPlacementPolicy", message.clone()),
+            Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
+            Self::Refused(explanation) => ("Unschedulable", refused(explanation)),
+            Self::NoDevices { nodes, last } => (
+                "Unschedulable",
+                format!(
+                    "{nodes} nodes have room, but none has the devices or what else is asked for; \
+                     the last one: {last}"
+                ),
+            ),
+            Self::Promised { pods, nodes } => (
+                "Unschedulable",
+                format!("a place on {nodes} is promised; waiting for {pods} pods to leave"),
+            ),
+            Self::Failed(message) => ("SchedulerError", message.clone()),
+        };
+        Statement { reason, message }
+    }
+
+    /// How the unit waits then: until something changes, or until what is missing is there.
+    pub(super) fn state(&self, changes: u64) -> State {
+        match self {
+            Self::Gathering(_) | Self::Gone => State::Missing,
+            Self::Claims(error) if error.is_passing() => State::Missing,
+            _ => State::Refused(changes),
+        }
+    }
+}
+
+fn gathering(missing: &[Missing]) -> String {
+    let each = missing.iter().map(|one| format!("{} of {} {}", one.have, one.min, one.sub));
+    format!("fewer pods are there than the gang needs: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+/// A refusal in one sentence, with what would help.
+fn refused(explanation: &Explanation) -> String {
+    let mut lines = explanation.lines().into_iter().map(|line| line.trim().to_owned());
+    let first = lines.next().unwrap_or_default();
+    let rest: Vec<_> = lines.collect();
+    if rest.is_empty() { first } else { format!("{first}; {}", rest.join("; ")) }
+}
+
+impl Core {
+    /// A unit waits, and why. Told only where that is new.
+    pub(super) fn block(&mut self, unit: &Unit, blocked: &Blocked) {
+        let state = blocked.state(self.changes);
+        self.queue.set(unit, state);
+        let statement = blocked.statement();
+        let is_new = self.waiting.get(unit).is_none_or(|known| known.statement != statement);
+        if !is_new {
+            return;
+        }
+        self.waiting.insert(unit.clone(), Waiting { statement: statement.clone() });
+        match unit {
+            Unit::Pod(uid) => self.say_pod_waits(uid, &statement),
+            Unit::Group(group) => {
+                self.report_group(group);
+                // Autoscalers and people look at pods.
+                for uid in self.uids_of(&Unit::Group(group.clone())) {
+                    let waits = self
+                        .pods
+                        .get(&uid)
+                        .is_some_and(|record| record.waits_for(&self.config.scheduler_name));
+                    if waits {
+                        self.say_pod_waits(&uid, &statement);
+                    }
+                }
+            }
+        }
+    }
+
+    fn say_pod_waits(&mut self, uid: &Arc<str>, statement: &Statement) {
+        let Some(record) = self.pods.get(uid) else { return };
+        self.reports.push(Report::PodWaits {
+            pod: record.reference(),
+            statement: statement.clone(),
+            seen: record.pod.scheduled.clone(),
+        });
+    }
+}

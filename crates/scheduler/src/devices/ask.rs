@@ -1,0 +1,452 @@
+//! What the claims and extended resources of a pod ask for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_api::names::EXTENDED_RESOURCE_GPU;
+use octavo_dra::{
+    Count, DeviceRequest, ExtendedClaim, NodeSelector, Quantity, Request, Stage, extended_claim,
+    is_extended_resource,
+};
+use octavo_engine::gpu::ModelSet;
+use octavo_engine::shape::GpuDemand;
+use octavo_kube_io::objects::{Claim, ObjectName, Pod};
+
+use super::Devices;
+use super::claims;
+use super::forms::{Forms, Meaning};
+
+/// What the claims and extended resources of a pod ask for. It holds for the cluster as it is now: ask
+/// anew after classes, claims or hardware changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    /// UID of the pod.
+    pub pod: Arc<str>,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its claims, in its order.
+    pub claims: Vec<AskedClaim>,
+    /// GPUs, in the engine's terms: all that matters, or the least that a node must have. On nodes whose
+    /// device plugin serves the GPUs it is what the plugin is asked for.
+    pub demand: GpuDemand,
+    /// Models that will do. Of no meaning without a demand.
+    pub models: ModelSet,
+    /// Whether demand and models are all that matters, on nodes with GPUs in the engine's picture: the
+    /// allocator has devices for it exactly where the engine has room. Otherwise nodes have to be tried
+    /// with [`Devices::allocate`].
+    pub is_exact: bool,
+    /// Extended resources that classes serve, by name, and so many; not on nodes whose device plugin
+    /// serves them.
+    pub extended: BTreeMap<String, u64>,
+    /// Containers, where extended resources are asked for.
+    containers: Option<Arc<[octavo_dra::Container]>>,
+}
+
+/// A claim of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AskedClaim {
+    /// It is to be allocated.
+    Wanted(Arc<Claim>),
+    /// It is allocated, or will be by an order that is on its way.
+    Allocated {
+        /// The claim.
+        claim: Arc<Claim>,
+        /// The nodes from which its devices can be reached; `None`: all.
+        nodes: Option<NodeSelector>,
+        /// The pod whose order allocates it, if that is not seen yet: without that order this one fails.
+        allocating: Option<Arc<str>>,
+        /// Whether the pod is among its consumers already.
+        is_reserved: bool,
+    },
+}
+
+/// Why it cannot be said what a pod asks for, or why it cannot be had as things stand.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The claim of a template is not made yet.
+    #[error("the claim for {claim:?} is not made from its template yet")]
+    NotGenerated {
+        /// Its name in the pod.
+        claim: String,
+    },
+    /// There is no such claim (yet).
+    #[error("there is no ResourceClaim {claim}")]
+    NoClaim {
+        /// The claim.
+        claim: ObjectName,
+    },
+    /// A claim is being deleted.
+    #[error("ResourceClaim {claim} is being deleted; the pod waits for another of its name")]
+    BeingDeleted {
+        /// The claim.
+        claim: ObjectName,
+    },
+    /// A claim of a template that was made for another pod.
+    #[error("ResourceClaim {claim} was not made for this pod; delete the one or the other")]
+    OfAnother {
+        /// The claim.
+        claim: ObjectName,
+    },
+    /// A claim has as many consumers as it may.
+    #[error(
+        "ResourceClaim {claim} is used by 256 pods, which is the most; the pod waits for one to end"
+    )]
+    Crowded {
+        /// The claim.
+        claim: ObjectName,
+    },
+    /// A claim asks for devices of a class that is not there.
+    #[error("claim {claim}, request {request}: there is no device class {class}")]
+    UnknownClass {
+        /// The claim.
+        claim: ObjectName,
+        /// `<request>` or `<request>/<alternative>`.
+        request: String,
+        /// The class.
+        class: String,
+    },
+    /// All devices that will do want conditions met before a pod is bound.
+    #[error(
+        "claim {claim}, request {request}: the devices that will do have binding conditions, which this \
+         scheduler does not wait for; let kube-scheduler place the pod, or ask for other devices"
+    )]
+    BindingConditions {
+        /// The claim.
+        claim: ObjectName,
+        /// `<request>` or `<request>/<alternative>`.
+        request: String,
+    },
+    /// A claim for the pod's extended resources was left behind by an earlier try.
+    #[error("ResourceClaim {} was left behind by an earlier try and is taken back", .0.meta.name)]
+    LeftBehind(Arc<Claim>),
+}
+
+impl AskError {
+    /// Whether something is on its way that answers it: nobody has to do anything.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, Self::NotGenerated { .. } | Self::BeingDeleted { .. } | Self::LeftBehind(_))
+    }
+}
+
+impl AskedClaim {
+    /// The claim as it was seen.
+    pub fn claim(&self) -> &Arc<Claim> {
+        match self {
+            Self::Wanted(claim) | Self::Allocated { claim, .. } => claim,
+        }
+    }
+}
+
+impl Ask {
+    /// Whether the pod has nothing to do with devices.
+    pub fn is_empty(&self) -> bool {
+        self.claims.is_empty() && self.extended.is_empty() && !self.demand.is_some()
+    }
+
+    /// Pods whose orders must be carried out before this one can be.
+    pub fn waits_for(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.claims.iter().filter_map(|claim| match claim {
+            AskedClaim::Allocated { allocating, .. } => allocating.as_ref(),
+            AskedClaim::Wanted(_) => None,
+        })
+    }
+
+    /// Claims that are to be allocated.
+    pub fn wanted(&self) -> impl Iterator<Item = &Arc<Claim>> {
+        self.claims.iter().filter_map(|claim| match claim {
+            AskedClaim::Wanted(claim) => Some(claim),
+            AskedClaim::Allocated { .. } => None,
+        })
+    }
+
+    /// The claim for extended resources on a node whose device plugins serve `allocatable`.
+    pub(super) fn extended_claim(
+        &self,
+        devices: &Devices,
+        allocatable: &BTreeMap<String, i64>,
+    ) -> Option<ExtendedClaim> {
+        let containers = self.containers.as_deref()?;
+        // What no class serves is a plain amount, which others look at.
+        let served = containers.iter().flat_map(|container| container.requests.keys());
+        let served = served.map(|name| {
+            let own = allocatable.get(name).copied();
+            let is_plain = !self.extended.contains_key(name);
+            (name.clone(), own.unwrap_or(i64::from(is_plain)))
+        });
+        extended_claim(containers, &devices.classes, &served.collect()).ok().flatten()
+    }
+}
+
+impl Devices {
+    /// What a pod's claims and extended resources ask for.
+    pub fn ask(&self, pod: &Pod) -> Result<Ask, AskError> {
+        let mut ask = Ask {
+            pod: Arc::clone(&pod.meta.uid),
+            namespace: Arc::clone(&pod.meta.name.namespace),
+            claims: claims::of(&self.ledger, pod)?,
+            demand: GpuDemand::None,
+            models: ModelSet::ALL,
+            is_exact: true,
+            extended: BTreeMap::new(),
+            containers: None,
+        };
+        let asked = extended_of(pod);
+        if !asked.is_empty() {
+            let by_class = asked.iter().filter(|name| self.classes.for_resource(name).is_some());
+            ask.extended = by_class.map(|name| ((*name).to_owned(), total(pod, name))).collect();
+        }
+        if !ask.extended.is_empty() {
+            if let Some(left) = self.ledger.extended_of(&pod.meta.uid) {
+                return Err(AskError::LeftBehind(Arc::clone(left)));
+            }
+            let containers = pod.spec.containers.iter().map(|one| octavo_dra::Container {
+                name: one.name.clone(),
+                stage: one.stage,
+                requests: one.requests.clone(),
+            });
+            ask.containers = Some(containers.collect());
+        }
+        let mut sum = Sum::default();
+        let mut forms = self.forms();
+        for claim in ask.wanted() {
+            self.check_classes(claim)?;
+            self.add(&claim.meta.name, &claim.claim, &mut forms, &mut sum)?;
+        }
+        let plugin_gpus = if asked.contains(EXTENDED_RESOURCE_GPU) {
+            total(pod, EXTENDED_RESOURCE_GPU)
+        } else {
+            0
+        };
+        let extended = ask.extended_claim(self, &BTreeMap::new());
+        if let Some(extended) = &extended {
+            let claim = extended.claim(&ask.namespace);
+            let name = ObjectName::new(Arc::clone(&ask.namespace), claim.name.as_str());
+            self.add(&name, &claim, &mut forms, &mut sum)?;
+        }
+        drop(forms);
+        let has_claims = ask.wanted().next().is_some();
+        (ask.demand, ask.models, ask.is_exact) = sum.total();
+        if plugin_gpus > 0 {
+            self.add_plugins(&mut ask, plugin_gpus, has_claims, extended.is_some());
+        }
+        Ok(ask)
+    }
+
+    /// Nodes that have something for each request of an ask, whether it is free or not: those that are
+    /// worth a try where it is not exact. `None`: any node will do.
+    pub fn candidates(&self, ask: &Ask) -> Option<Vec<Arc<str>>> {
+        let mut forms = self.forms();
+        let mut all: Option<BTreeSet<Arc<str>>> = None;
+        let extended = ask.extended_claim(self, &BTreeMap::new());
+        let requests = ask.wanted().flat_map(|claim| &claim.claim.requests);
+        let requests = requests.chain(extended.iter().flat_map(|claim| &claim.requests));
+        for request in requests {
+            let mut some = BTreeSet::new();
+            for (_, one) in alternatives(request) {
+                some.extend(forms.nodes(self, one));
+            }
+            match &mut all {
+                None => all = Some(some),
+                Some(all) => all.retain(|node| some.contains(node)),
+            }
+        }
+        if extended.is_some()
+            && let Some(all) = &mut all
+        {
+            // There the resources are plain amounts.
+            all.extend(
+                self.nodes
+                    .iter()
+                    .filter(|(_, view)| {
+                        ask.extended
+                            .keys()
+                            .any(|name| view.allocatable.get(name).is_some_and(|have| *have > 0))
+                    })
+                    .map(|(name, _)| Arc::clone(name)),
+            );
+        }
+        all.map(|all| all.into_iter().filter(|node| self.is_allowed(ask, node)).collect())
+    }
+
+    /// Whether the claims that are allocated already can be reached from a node.
+    pub fn is_allowed(&self, ask: &Ask, node: &str) -> bool {
+        let unknown;
+        let node = match self.nodes.get(node) {
+            Some(view) => &view.node,
+            None => {
+                unknown = octavo_dra::Node { name: node.to_owned(), labels: BTreeMap::new() };
+                &unknown
+            }
+        };
+        ask.claims.iter().all(|claim| match claim {
+            AskedClaim::Allocated { nodes: Some(nodes), .. } => {
+                nodes.matches(node).unwrap_or(false)
+            }
+            AskedClaim::Allocated { nodes: None, .. } | AskedClaim::Wanted(_) => true,
+        })
+    }
+
+    fn check_classes(&self, claim: &Claim) -> Result<(), AskError> {
+        for request in &claim.claim.requests {
+            for (alternative, one) in alternatives(request) {
+                if self.classes.class(&one.class).is_none() {
+                    return Err(AskError::UnknownClass {
+                        claim: claim.meta.name.clone(),
+                        request: full_name(&request.name, alternative),
+                        class: one.class.clone(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what a claim asks for.
+    fn add(
+        &self,
+        name: &ObjectName,
+        claim: &octavo_dra::Claim,
+        forms: &mut Forms,
+        sum: &mut Sum,
+    ) -> Result<(), AskError> {
+        sum.is_exact &= claim.constraints.is_empty();
+        for request in &claim.requests {
+            match &request.ask {
+                octavo_dra::Ask::Exactly(one) => {
+                    let meaning = forms.meaning(self, one);
+                    if meaning.is_conditional {
+                        let (claim, request) = (name.clone(), request.name.clone());
+                        return Err(AskError::BindingConditions { claim, request });
+                    }
+                    sum.add(one, meaning);
+                }
+                octavo_dra::Ask::FirstAvailable(_) => sum.is_exact = false,
+            }
+        }
+        Ok(())
+    }
+
+    /// On nodes of device plugins the GPUs are a plain amount, and other claims are not to be had there.
+    fn add_plugins(&self, ask: &mut Ask, count: u64, has_claims: bool, is_by_class: bool) {
+        let whole = GpuDemand::Whole { count: u16::try_from(count).unwrap_or(u16::MAX) };
+        let plugins = self.models.of_plugins();
+        if !is_by_class {
+            // No class serves them: device plugins alone do.
+            let is_alone = !ask.demand.is_some() && !has_claims;
+            ask.demand = if is_alone { whole } else { GpuDemand::None };
+            ask.models = plugins;
+            ask.is_exact &= is_alone;
+        } else if ask.is_exact && ask.demand == whole && !has_claims {
+            ask.models = ModelSet(ask.models.0 | plugins.0);
+        } else {
+            // What is the least on the one kind of node may be too much for the other.
+            ask.demand = GpuDemand::None;
+            ask.models = ModelSet::ALL;
+            ask.is_exact = false;
+        }
+    }
+}
+
+/// The sum of what requests mean.
+#[derive(Debug)]
+struct Sum {
+    whole: u64,
+    shares: Vec<GpuDemand>,
+    mig: BTreeMap<Arc<str>, u64>,
+    models: ModelSet,
+    is_exact: bool,
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        let (shares, mig) = (Vec::new(), BTreeMap::new());
+        Self { whole: 0, shares, mig, models: ModelSet::ALL, is_exact: true }
+    }
+}
+
+impl Sum {
+    fn add(&mut self, request: &DeviceRequest, meaning: Meaning) {
+        if request.admin_access {
+            self.is_exact = false;
+            return;
+        }
+        self.is_exact &= meaning.is_exact;
+        let count = match request.count {
+            Count::Exactly(count) => count,
+            Count::All => {
+                self.is_exact = false;
+                1
+            }
+        };
+        let Some(demand) = meaning.demand else { return };
+        self.models.0 &= meaning.models.0;
+        match demand {
+            GpuDemand::None => {}
+            GpuDemand::Whole { .. } => self.whole += count,
+            GpuDemand::Share { milli, memory_mib, .. } => {
+                let count = u16::try_from(count).unwrap_or(u16::MAX);
+                self.shares.push(GpuDemand::Share { count, milli, memory_mib });
+            }
+            GpuDemand::Mig { profile, .. } => *self.mig.entry(profile).or_insert(0) += count,
+        }
+    }
+
+    fn total(self) -> (GpuDemand, ModelSet, bool) {
+        let count = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
+        let kinds = usize::from(self.whole > 0) + self.shares.len() + self.mig.len();
+        let is_exact = self.is_exact && kinds <= 1;
+        let demand = if self.whole > 0 {
+            GpuDemand::Whole { count: count(self.whole) }
+        } else if let Some((profile, instances)) = self.mig.into_iter().next() {
+            GpuDemand::Mig { count: count(instances), profile }
+        } else {
+            // Parts of several requests may lie on one GPU: the first is the least that must be there.
+            self.shares.into_iter().next().unwrap_or_default()
+        };
+        let models = if demand.is_some() { self.models } else { ModelSet::ALL };
+        (demand, models, is_exact)
+    }
+}
+
+/// A request's alternatives, with their names.
+pub(super) fn alternatives(request: &Request) -> Vec<(Option<&str>, &DeviceRequest)> {
+    match &request.ask {
+        octavo_dra::Ask::Exactly(one) => vec![(None, one)],
+        octavo_dra::Ask::FirstAvailable(all) => {
+            all.iter().map(|(name, one)| (Some(name.as_str()), one)).collect()
+        }
+    }
+}
+
+/// `<request>` or `<request>/<alternative>`.
+pub(super) fn full_name(request: &str, alternative: Option<&str>) -> String {
+    match alternative {
+        Some(alternative) => format!("{request}/{alternative}"),
+        None => request.to_owned(),
+    }
+}
+
+/// Names of extended resources that a pod asks for any of.
+fn extended_of(pod: &Pod) -> BTreeSet<&str> {
+    let all = pod.spec.containers.iter().flat_map(|container| &container.requests);
+    all.filter(|(name, amount)| **amount != Quantity::ZERO && is_extended_resource(name))
+        .map(|(name, _)| name.as_str())
+        .collect()
+}
+
+/// How many of a resource the pod needs at once: its containers together, or the init container that
+/// needs most beside the sidecars before it.
+fn total(pod: &Pod, resource: &str) -> u64 {
+    let (mut sidecars, mut main, mut init) = (0_u64, 0_u64, 0_u64);
+    for container in &pod.spec.containers {
+        let amount = container.requests.get(resource).map_or(0, |amount| amount.value());
+        let amount = u64::try_from(amount).unwrap_or(0);
+        match container.stage {
+            Stage::Init => init = init.max(amount.saturating_add(sidecars)),
+            Stage::Sidecar => sidecars = sidecars.saturating_add(amount),
+            Stage::Main => main = main.saturating_add(amount),
+        }
+    }
+    init.max(main.saturating_add(sidecars))
+}

@@ -1,0 +1,239 @@
+//! What a request means on one node, in the engine's terms.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_dra::cel::{CelError, DeviceView, Selector};
+use octavo_dra::{Device, DeviceRequest, DeviceTaint, PoolRef, Quantity, TaintEffect, Toleration};
+use octavo_engine::devices::Role;
+use octavo_engine::gpu::WHOLE;
+
+use super::nodes::{GpuSource, NodeGpus, NodeView, is_own_taint};
+use super::pools::Pools;
+
+const MIB: i128 = 1 << 20;
+const TENTH_OF_PERCENT: i128 = 100_000_000;
+
+/// What a request means on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Fit {
+    /// Which devices will do.
+    pub(super) kind: Kind,
+    /// Whether all that are open of the kind will do, so that the engine may choose.
+    pub(super) is_full: bool,
+}
+
+/// Which devices of a node will do for a request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// None of those that are open, and some are.
+    Nothing,
+    /// None is open of the GPUs that there are: nothing can be told of the model.
+    AllClosed,
+    /// Devices that wait for conditions before a pod is bound, which is not done here.
+    Conditional,
+    /// Whole GPUs.
+    Whole,
+    /// Parts of GPUs.
+    Share {
+        /// Thousandths of compute.
+        milli: u16,
+        /// MiB.
+        memory_mib: u32,
+    },
+    /// Places for instances of a profile.
+    Mig(Arc<str>),
+    /// Devices that the engine does not picture, also or alone; or the node has to be asked.
+    Other,
+}
+
+/// A request with its selectors compiled.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// What is asked for; how many is of no meaning here.
+    pub(super) request: DeviceRequest,
+    /// Class's and own. `None`: there is no such class.
+    pub(super) selectors: Option<Vec<Result<Arc<Selector>, CelError>>>,
+}
+
+/// How many devices of a kind will do.
+#[derive(Default)]
+struct Count {
+    /// So many, and they are free to take.
+    open: usize,
+    /// Others of the kind, open as well, will not.
+    left: usize,
+}
+
+impl Form {
+    /// What it means on a node.
+    pub(super) fn fit(&self, node: &NodeView, pools: &Pools) -> Fit {
+        let gpus = node.gpus.as_ref().ok().and_then(Option::as_ref);
+        let mut tally = Tally::default();
+        for name in &node.pools {
+            let Some(pool) = pools.pool(name) else { continue };
+            let newest = pool.slices().map(|slice| slice.generation).max();
+            for slice in pool.slices().filter(|slice| Some(slice.generation) == newest) {
+                for device in &slice.devices {
+                    let role = gpus.and_then(|gpus| role(gpus, name, device));
+                    self.count(device, &slice.driver, role, gpus, &mut tally);
+                }
+            }
+        }
+        tally.fit()
+    }
+
+    fn count(
+        &self,
+        device: &Device,
+        driver: &str,
+        role: Option<Role<'_>>,
+        gpus: Option<&NodeGpus>,
+        tally: &mut Tally,
+    ) {
+        let gpu = role.map(|role| match role {
+            Role::Gpu { gpu } | Role::Place { gpu, .. } => gpu,
+        });
+        let is_closed = gpu.zip(gpus).is_some_and(|(gpu, gpus)| {
+            gpus.devices.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_closed)
+        });
+        if let (Some(Role::Gpu { .. }), false) = (role, is_closed) {
+            tally.open_gpus += 1;
+        }
+        let is_wanted = match self.selects(device, driver) {
+            Ok(is_wanted) => is_wanted,
+            Err(_) => {
+                tally.is_other = true;
+                return;
+            }
+        };
+        let taken = is_wanted.then(|| octavo_dra::taken(device, &self.request.capacity)).flatten();
+        let Some(taken) = taken else {
+            if !is_closed {
+                tally.leave(role);
+            }
+            return;
+        };
+        if !device.binding_conditions.is_empty() {
+            tally.is_conditional = true;
+            return;
+        }
+        let stands = |taint: &&DeviceTaint| {
+            taint.effect != TaintEffect::None
+                && !is_own_taint(taint)
+                && !self.request.tolerations.iter().any(|one| tolerates(one, taint))
+        };
+        let is_kept_away = device.taints.iter().any(|taint| stands(&taint));
+        match role {
+            _ if is_closed => tally.is_other |= !is_kept_away,
+            None => tally.is_other |= !is_kept_away,
+            Some(_) if is_kept_away => tally.leave(role),
+            Some(Role::Gpu { .. }) => tally.take_gpu(device, &taken),
+            Some(Role::Place { profile, .. }) => {
+                tally.places.entry(profile.into()).or_default().open += 1;
+            }
+        }
+    }
+
+    fn selects(&self, device: &Device, driver: &str) -> Result<bool, ()> {
+        // An unknown class is said by name when the claim is looked at.
+        let Some(selectors) = &self.selectors else { return Ok(false) };
+        for selector in selectors {
+            let Ok(selector) = selector else { return Err(()) };
+            match selector.matches(DeviceView { driver, device }) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(_) => return Err(()),
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What is seen of a node's devices.
+#[derive(Default)]
+struct Tally {
+    open_gpus: usize,
+    gpus: Count,
+    /// What a claim takes of a GPU, and whether it takes the same of all.
+    takes: Option<Kind>,
+    takes_differ: bool,
+    places: BTreeMap<Arc<str>, Count>,
+    is_other: bool,
+    is_conditional: bool,
+}
+
+impl Tally {
+    /// A device that is open will not do.
+    fn leave(&mut self, role: Option<Role<'_>>) {
+        match role {
+            Some(Role::Gpu { .. }) => self.gpus.left += 1,
+            Some(Role::Place { profile, .. }) => {
+                self.places.entry(profile.into()).or_default().left += 1;
+            }
+            None => {}
+        }
+    }
+
+    fn take_gpu(&mut self, device: &Device, taken: &BTreeMap<&str, Quantity>) {
+        let takes = takes(device, taken);
+        self.takes_differ |= self.takes.as_ref().is_some_and(|before| *before != takes);
+        self.takes = Some(takes);
+        self.gpus.open += 1;
+    }
+
+    fn fit(self) -> Fit {
+        let mut profiles = self.places.iter().filter(|(_, count)| count.open > 0);
+        let (profile, more) = (profiles.next(), profiles.next());
+        let of = |kind, is_full| Fit { kind, is_full };
+        match (self.takes, profile, more) {
+            _ if self.is_other || self.takes_differ => of(Kind::Other, false),
+            (Some(kind), None, None) => of(kind, self.gpus.left == 0),
+            (None, Some((profile, count)), None) => {
+                of(Kind::Mig(Arc::clone(profile)), count.left == 0)
+            }
+            (None, None, _) if self.is_conditional => of(Kind::Conditional, false),
+            (None, None, _) if self.open_gpus == 0 => of(Kind::AllClosed, true),
+            (None, None, _) => of(Kind::Nothing, true),
+            _ => of(Kind::Other, false),
+        }
+    }
+}
+
+/// What a device is to the engine.
+fn role<'g>(gpus: &'g NodeGpus, pool: &PoolRef, device: &Device) -> Option<Role<'g>> {
+    match &gpus.source {
+        GpuSource::Pool(own) if own == pool => gpus.devices.role(&device.name),
+        _ => None,
+    }
+}
+
+/// What a claim takes of a GPU: all of it, or a part that the engine can count exactly.
+fn takes(device: &Device, taken: &BTreeMap<&str, Quantity>) -> Kind {
+    if !device.allow_multiple {
+        return Kind::Whole;
+    }
+    let all = device.capacity.get("memory").map_or(0, |memory| memory.value.value() / MIB);
+    let Some(memory) = taken.get("memory") else { return Kind::Other };
+    if memory.value() / MIB >= all {
+        return Kind::Whole;
+    }
+    let is_counted = |name: &&&str| matches!(**name, "memory" | "compute");
+    let is_more = taken.keys().filter(is_counted).count() < taken.len();
+    let compute = taken.get("compute").map(|compute| compute.nanos());
+    let (Some(compute), false) = (compute, is_more) else { return Kind::Other };
+    let milli = u16::try_from(compute / TENTH_OF_PERCENT).unwrap_or(u16::MAX);
+    let memory_mib = u32::try_from(memory.value() / MIB).unwrap_or(u32::MAX);
+    let is_even = compute % TENTH_OF_PERCENT == 0
+        && memory.is_whole()
+        && memory.value() % MIB == 0
+        && memory_mib > 0;
+    // All of the compute and not all of the memory is beyond the engine: it lets nobody in beside.
+    if is_even && milli < WHOLE { Kind::Share { milli, memory_mib } } else { Kind::Other }
+}
+
+fn tolerates(toleration: &Toleration, taint: &DeviceTaint) -> bool {
+    toleration.effect.is_none_or(|effect| effect == taint.effect)
+        && toleration.key.as_ref().is_none_or(|key| *key == taint.key)
+        && toleration.value.as_ref().is_none_or(|value| *value == taint.value)
+}

@@ -1,0 +1,260 @@
+//! A node: the pools it reaches, and its GPUs as the engine sees them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_api::names::{DRIVER, EXTENDED_RESOURCE_GPU, OWNER_OCTAVO, TAINT_OWNER};
+use octavo_dra::{
+    AllocationResult, AttributeValue, Capacity, CounterSet, Device, DeviceTaint, NodeScope,
+    PoolRef, Quantity, Slice,
+};
+use octavo_engine::cluster::MOST_GPUS;
+use octavo_engine::devices::{DevicesError, NodeDevices};
+use octavo_engine::gpu::ModelId;
+use octavo_engine::placement::GpuPart;
+use octavo_kube_io::objects::Node;
+
+use super::models::{ModelKey, Models};
+use super::pools::Pools;
+
+/// Label of a node with the product of its GPUs (GPU feature discovery).
+const LABEL_PRODUCT: &str = "nvidia.com/gpu.product";
+/// Label of a node with the memory of one GPU in MiB (GPU feature discovery).
+const LABEL_MEMORY: &str = "nvidia.com/gpu.memory";
+
+/// GPUs of a node as the engine sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeGpus {
+    /// The GPUs. The name of their model is the product's: [`NodeGpus::model`] tells models apart.
+    pub devices: NodeDevices,
+    /// Their model, an index into [`super::Devices::models`].
+    pub model: ModelId,
+    /// Who serves them.
+    pub source: GpuSource,
+    /// Whether something new may be placed here. While the driver rewrites its slices nothing is
+    /// allocated, and what was known before is shown.
+    pub is_settled: bool,
+}
+
+/// Who serves the GPUs of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuSource {
+    /// A driver for dynamic resource allocation: devices of this pool.
+    Pool(PoolRef),
+    /// A device plugin: so many `nvidia.com/gpu`, which pods ask for as a plain amount.
+    Plugin,
+}
+
+/// Why a node's GPUs are not in the engine's picture.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Outside {
+    /// The engine does not understand the devices.
+    #[error("{0}; claims are served there by the allocator alone")]
+    Devices(#[from] DevicesError),
+    /// The driver publishes several pools for the node.
+    #[error(
+        "driver {DRIVER} publishes {0} pools for the node; one is understood, so claims are served \
+         there by the allocator alone"
+    )]
+    SeveralPools(usize),
+    /// A device plugin serves the same GPUs.
+    #[error(
+        "both the device plugin and driver {DRIVER} serve the node's GPUs, so that one GPU could be \
+         given out twice; turn one of them off"
+    )]
+    ServedTwice,
+    /// The table of models is full.
+    #[error("the cluster has more models of GPUs than the engine can tell apart")]
+    TooManyModels,
+}
+
+/// A node.
+#[derive(Debug)]
+pub(super) struct NodeView {
+    /// As allocators see it.
+    pub(super) node: octavo_dra::Node,
+    /// Whether the node object was seen.
+    is_known: bool,
+    /// Whole numbers of what its device plugins serve.
+    pub(super) allocatable: BTreeMap<String, i64>,
+    /// The pools that it reaches.
+    pub(super) pools: Vec<PoolRef>,
+    /// Its GPUs.
+    pub(super) gpus: Result<Option<NodeGpus>, Outside>,
+    key: Option<ModelKey>,
+    /// Number of the last change.
+    pub(super) revision: u64,
+}
+
+impl NodeGpus {
+    /// What a result of an allocation takes of the GPUs; `None` for what the engine does not count.
+    pub fn part(&self, result: &AllocationResult) -> Option<GpuPart> {
+        let GpuSource::Pool(pool) = &self.source else { return None };
+        let is_here = result.driver == pool.driver && result.pool == pool.pool;
+        if is_here { self.devices.part(result) } else { None }
+    }
+}
+
+impl NodeView {
+    /// A node of which nothing else is known.
+    pub(super) fn named(name: &Arc<str>) -> Self {
+        Self {
+            node: octavo_dra::Node { name: name.to_string(), labels: BTreeMap::new() },
+            is_known: false,
+            allocatable: BTreeMap::new(),
+            pools: Vec::new(),
+            gpus: Ok(None),
+            key: None,
+            revision: 0,
+        }
+    }
+
+    /// Takes in the node object; whether that may change anything about devices.
+    pub(super) fn take(&mut self, node: &Node) -> bool {
+        let whole = |(name, amount): (&String, &Quantity)| {
+            let is_extended = octavo_dra::is_extended_resource(name);
+            let amount = i64::try_from(amount.value()).unwrap_or(i64::MAX);
+            is_extended.then(|| (name.clone(), amount))
+        };
+        let allocatable = node.allocatable.iter().filter_map(whole).collect();
+        let is_same = self.is_known
+            && self.allocatable == allocatable
+            && self.node.labels == node.meta.labels;
+        if is_same {
+            return false;
+        }
+        self.is_known = true;
+        self.allocatable = allocatable;
+        self.node.labels.clone_from(&node.meta.labels);
+        true
+    }
+
+    /// The node object is gone; whether it was there.
+    pub(super) fn forget_node(&mut self) -> bool {
+        self.node.labels.clear();
+        self.allocatable.clear();
+        std::mem::take(&mut self.is_known)
+    }
+
+    /// Whether nothing is known of it any more.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.is_known && self.pools.is_empty()
+    }
+
+    /// What makes its model another one.
+    pub(super) fn model_key(&self) -> Option<&ModelKey> {
+        self.key.as_ref()
+    }
+
+    /// Sets the index of the model.
+    pub(super) fn set_model(&mut self, models: &Models) {
+        let id = self.key.as_ref().map(|key| models.id(key));
+        match (&mut self.gpus, id) {
+            (Ok(Some(gpus)), Some(Some(id))) => gpus.model = id,
+            (Ok(Some(_)), _) => self.gpus = Err(Outside::TooManyModels),
+            _ => {}
+        }
+    }
+
+    /// Reads what there is anew.
+    pub(super) fn refresh(&mut self, pools: &Pools) {
+        self.pools = pools.local_to(&self.node.name).cloned().collect();
+        for (name, pool) in pools.shared() {
+            if !self.pools.contains(name) && pool.slices().any(|slice| self.reaches(slice)) {
+                self.pools.push(name.clone());
+            }
+        }
+        self.pools.sort();
+        let before = std::mem::replace(&mut self.gpus, Ok(None));
+        self.gpus = self.read(pools, before.ok().flatten());
+        self.key = self.gpus.as_ref().ok().and_then(Option::as_ref).map(|gpus| ModelKey {
+            product: gpus.devices.model.name.clone(),
+            is_plugin: gpus.source == GpuSource::Plugin,
+            memory_mib: gpus.devices.model.memory_mib,
+            mig: gpus.devices.model.mig.clone(),
+        });
+    }
+
+    /// Whether the node reaches any device of a slice. A selector that is not understood reaches
+    /// nothing here; the allocator says what is wrong with it.
+    fn reaches(&self, slice: &Slice) -> bool {
+        let is_in = |scope: &NodeScope| match scope {
+            NodeScope::Node(name) => *name == self.node.name,
+            // One that is not understood is a reason to be told where it stands in the way.
+            NodeScope::Selector(selector) => selector.matches(&self.node).unwrap_or(true),
+            NodeScope::All => true,
+            NodeScope::PerDevice => false,
+        };
+        match &slice.nodes {
+            NodeScope::PerDevice => {
+                slice.devices.iter().filter_map(|device| device.nodes.as_ref()).any(is_in)
+            }
+            scope => is_in(scope),
+        }
+    }
+
+    fn read(&self, pools: &Pools, before: Option<NodeGpus>) -> Result<Option<NodeGpus>, Outside> {
+        let own: Vec<&PoolRef> =
+            pools.local_to(&self.node.name).filter(|pool| pool.driver == DRIVER).collect();
+        let plugin = self.allocatable.get(EXTENDED_RESOURCE_GPU).copied().unwrap_or(0);
+        let name = match own.as_slice() {
+            [] if plugin > 0 => return self.read_plugin(plugin).map(Some),
+            [] => return Ok(None),
+            [name] => *name,
+            several => return Err(Outside::SeveralPools(several.len())),
+        };
+        let Some(pool) = pools.pool(name) else { return Ok(None) };
+        let newest = pool.slices().map(|slice| slice.generation).max();
+        let slices = || pool.slices().filter(|slice| Some(slice.generation) == newest);
+        let wanted = slices().next().map_or(0, |slice| slice.slice_count);
+        let is_complete = i64::try_from(slices().count()).is_ok_and(|count| count == wanted);
+        if let (false, Some(before)) = (is_complete, before)
+            && before.source == GpuSource::Pool(name.clone())
+        {
+            return Ok(Some(NodeGpus { is_settled: false, ..before }));
+        }
+        let devices = slices().flat_map(|slice| &slice.devices);
+        let counters = slices().flat_map(|slice: &Slice| -> &[CounterSet] { &slice.counters });
+        let devices = NodeDevices::read(devices, counters, is_own_taint)?;
+        if devices.gpus.is_empty() {
+            return Ok(None);
+        }
+        if plugin > 0 {
+            return Err(Outside::ServedTwice);
+        }
+        let source = GpuSource::Pool(name.clone());
+        Ok(Some(NodeGpus { devices, model: ModelId(0), source, is_settled: is_complete }))
+    }
+
+    /// GPUs of a device plugin: as many alike as it serves, whatever it calls them.
+    fn read_plugin(&self, count: i64) -> Result<NodeGpus, Outside> {
+        let label = |name: &str| self.node.labels.get(name);
+        let product = label(LABEL_PRODUCT).map_or("GPU", String::as_str);
+        let memory_mib = label(LABEL_MEMORY).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > usize::from(MOST_GPUS) {
+            return Err(DevicesError::TooMany(count).into());
+        }
+        let text = |value: &str| AttributeValue::String(value.to_owned());
+        let memory = Quantity::binary(i64::from(memory_mib) << 20);
+        let devices: Vec<Device> = (0..count)
+            .map(|index| Device {
+                name: format!("gpu-{index}"),
+                attributes: [("type", "gpu"), ("productName", product)]
+                    .map(|(name, value)| (name.to_owned(), text(value)))
+                    .into(),
+                capacity: [("memory".to_owned(), Capacity::whole(memory))].into(),
+                ..Device::default()
+            })
+            .collect();
+        let devices = NodeDevices::read(&devices, [], is_own_taint)?;
+        let model = ModelId(0);
+        Ok(NodeGpus { devices, model, source: GpuSource::Plugin, is_settled: true })
+    }
+}
+
+/// Whether a taint is the one by which Octavo keeps other schedulers away.
+pub(super) fn is_own_taint(taint: &DeviceTaint) -> bool {
+    taint.key == TAINT_OWNER && taint.value == OWNER_OCTAVO
+}

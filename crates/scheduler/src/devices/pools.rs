@@ -1,0 +1,147 @@
+//! Slices by pool, and pools by node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_dra::{NodeScope, PoolRef, Slice};
+use octavo_kube_io::objects::{Delta, ResourceSlice};
+
+/// Slices by pool, and pools by node.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    /// By name of the object.
+    slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
+    pools: BTreeMap<PoolRef, Pool>,
+    /// Pools with slices of one node, by node.
+    by_node: BTreeMap<Arc<str>, BTreeSet<PoolRef>>,
+    /// Pools with slices that more than one node may reach.
+    shared: BTreeSet<PoolRef>,
+}
+
+/// A pool.
+#[derive(Debug, Default)]
+pub(super) struct Pool {
+    /// Its slices of all generations, by name.
+    pub(super) slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
+    /// The nodes that slices of it name.
+    nodes: BTreeSet<Arc<str>>,
+}
+
+/// What slices' changes touch.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    /// Nodes that slices of the touched pools name.
+    pub(super) nodes: BTreeSet<Arc<str>>,
+    /// Whether a pool changed that any node may reach.
+    pub(super) is_everywhere: bool,
+}
+
+impl Pools {
+    /// Takes in what changed.
+    pub(super) fn apply(&mut self, delta: &Delta<ResourceSlice>) -> Changed {
+        let mut touched = BTreeSet::new();
+        if let Delta::All(_, slices) = delta {
+            let there: BTreeSet<_> = slices.iter().map(|slice| &slice.meta.name.name).collect();
+            let gone: Vec<_> =
+                self.slices.keys().filter(|name| !there.contains(name)).cloned().collect();
+            gone.iter().for_each(|name| self.remove(name, &mut touched));
+        }
+        if let Delta::Gone(slice) = delta {
+            self.remove(&slice.meta.name.name, &mut touched);
+        }
+        for slice in delta.present() {
+            let name = &slice.meta.name.name;
+            if self.slices.get(name).is_some_and(|old| old.slice == slice.slice) {
+                continue;
+            }
+            self.remove(name, &mut touched);
+            let pool = pool_ref(&slice.slice);
+            self.slices.insert(Arc::clone(name), Arc::clone(slice));
+            let of_pool = &mut self.pools.entry(pool.clone()).or_default().slices;
+            of_pool.insert(Arc::clone(name), Arc::clone(slice));
+            touched.insert(pool);
+        }
+        let mut changed = Changed::default();
+        for pool in &touched {
+            self.reach(pool, &mut changed);
+        }
+        changed
+    }
+
+    /// A pool.
+    pub(super) fn pool(&self, pool: &PoolRef) -> Option<&Pool> {
+        self.pools.get(pool)
+    }
+
+    /// Pools that have slices of this node alone.
+    pub(super) fn local_to(&self, node: &str) -> impl Iterator<Item = &PoolRef> {
+        self.by_node.get(node).into_iter().flatten()
+    }
+
+    /// Pools that more than one node may reach.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&PoolRef, &Pool)> {
+        self.shared.iter().filter_map(|pool| Some((pool, self.pools.get(pool)?)))
+    }
+
+    /// Whether more than one node may reach a pool.
+    pub(super) fn is_shared(&self, pool: &PoolRef) -> bool {
+        self.shared.contains(pool)
+    }
+
+    /// The nodes that slices of a pool name.
+    pub(super) fn nodes_of(&self, pool: &PoolRef) -> impl Iterator<Item = &Arc<str>> {
+        self.pools.get(pool).into_iter().flat_map(|pool| &pool.nodes)
+    }
+
+    fn remove(&mut self, name: &Arc<str>, touched: &mut BTreeSet<PoolRef>) {
+        let Some(slice) = self.slices.remove(name) else { return };
+        let pool = pool_ref(&slice.slice);
+        if let Some(of_pool) = self.pools.get_mut(&pool) {
+            of_pool.slices.remove(name);
+        }
+        touched.insert(pool);
+    }
+
+    /// Finds out anew which nodes a pool is for, and says who had it or has it.
+    fn reach(&mut self, name: &PoolRef, changed: &mut Changed) {
+        let Some(pool) = self.pools.get_mut(name) else { return };
+        changed.is_everywhere |= self.shared.remove(name);
+        for node in std::mem::take(&mut pool.nodes) {
+            if let Some(pools) = self.by_node.get_mut(&node) {
+                pools.remove(name);
+                if pools.is_empty() {
+                    self.by_node.remove(&node);
+                }
+            }
+            changed.nodes.insert(node);
+        }
+        for slice in pool.slices.values() {
+            match &slice.slice.nodes {
+                NodeScope::Node(node) => {
+                    let node: Arc<str> = node.as_str().into();
+                    self.by_node.entry(Arc::clone(&node)).or_default().insert(name.clone());
+                    changed.nodes.insert(Arc::clone(&node));
+                    pool.nodes.insert(node);
+                }
+                NodeScope::Selector(_) | NodeScope::All | NodeScope::PerDevice => {
+                    self.shared.insert(name.clone());
+                    changed.is_everywhere = true;
+                }
+            }
+        }
+        if pool.slices.is_empty() {
+            self.pools.remove(name);
+        }
+    }
+}
+
+impl Pool {
+    /// Its slices, by name.
+    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> {
+        self.slices.values().map(|slice| &slice.slice)
+    }
+}
+
+fn pool_ref(slice: &Slice) -> PoolRef {
+    PoolRef { driver: slice.driver.clone(), pool: slice.pool.clone() }
+}

@@ -1,0 +1,188 @@
+//! Why the pods of a group wait although nothing was tried yet.
+
+use octavo_engine::gang::MOST_MEMBERS;
+
+use crate::status::Statement;
+
+/// Why a group, or a pod's part in one, makes no sense or is not known yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The object that announces the group is not there.
+    #[error(
+        "{group} is not there: create it, or take the pod's label or field that names it away; if it \
+         is there, see whether Octavo may watch its kind"
+    )]
+    NoObject {
+        /// The group.
+        group: String,
+    },
+    /// A job asks for a gang of its own size, and is not seen.
+    #[error(
+        "{group} is not known although its pods say {key}: \"true\"; put the label {key}: \"true\" on \
+         the Job itself too, or write the number of pods instead of \"true\"",
+        key = octavo_api::names::GANG
+    )]
+    NoJob {
+        /// The group.
+        group: String,
+    },
+    /// The pod does not say which of several subgroups it is in.
+    #[error("{group} has the subgroups {known}; say which the pod is in with the label {key}")]
+    NoSubgroup {
+        /// The group.
+        group: String,
+        /// The label.
+        key: &'static str,
+        /// Names of its subgroups.
+        known: String,
+    },
+    /// The pod names a subgroup that there is not.
+    #[error("{group} has no subgroup {found:?}, which the pod says it is in; it has: {known}")]
+    UnknownSubgroup {
+        /// The group.
+        group: String,
+        /// The name.
+        found: String,
+        /// Names of its subgroups.
+        known: String,
+    },
+    /// A field that is not what it should be.
+    #[error("{group}: {field} is {found}, but it must be {wanted}; correct it")]
+    Field {
+        /// The group.
+        group: String,
+        /// Path of the field.
+        field: String,
+        /// What it is.
+        found: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// A label or annotation that is not what it should be.
+    #[error("{key}: {found:?} must be {wanted}; correct the label or annotation")]
+    Mark {
+        /// Its key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What it must be.
+        wanted: &'static str,
+    },
+    /// Nobody is in it.
+    #[error("{group} has no members; ask for at least one")]
+    Empty {
+        /// The group.
+        group: String,
+    },
+    /// Too many members.
+    #[error("{group} asks for {count} members; at most {MOST_MEMBERS} are possible")]
+    TooMany {
+        /// The group.
+        group: String,
+        /// Members.
+        count: u64,
+    },
+    /// Two subgroups of one name.
+    #[error("{group} has two subgroups named {sub:?}; name them differently")]
+    DuplicateSubgroup {
+        /// The group.
+        group: String,
+        /// The name.
+        sub: String,
+    },
+    /// The minimum of all and the minimums of subgroups contradict each other.
+    #[error(
+        "{group} wants {min} members at least, but its subgroups want {sum} together; make the \
+         numbers equal, or leave the minimum of the whole group out"
+    )]
+    MinimumsDiffer {
+        /// The group.
+        group: String,
+        /// The minimum of all.
+        min: u64,
+        /// The sum of the subgroups' minimums.
+        sum: u64,
+    },
+    /// More are wanted at least than there will be.
+    #[error(
+        "{group} wants {min} members at least, but there will be only {count}; lower the minimum"
+    )]
+    MinimumAboveCount {
+        /// The group.
+        group: String,
+        /// The minimum.
+        min: u64,
+        /// How many there will be.
+        count: u64,
+    },
+    /// Segments that do not divide a subgroup.
+    #[error(
+        "{group}, subgroup {sub:?}: segments of {size} members do not divide {min} members; choose a \
+         size that does"
+    )]
+    UnevenSegments {
+        /// The group.
+        group: String,
+        /// The subgroup.
+        sub: String,
+        /// Members of a segment.
+        size: u32,
+        /// Members of the subgroup.
+        min: u32,
+    },
+    /// A level that the topology has not.
+    #[error(
+        "{group}: {field} names the topology level {found:?}, which there is not; there are: {known}"
+    )]
+    UnknownLevel {
+        /// The group.
+        group: String,
+        /// What names it.
+        field: String,
+        /// The level.
+        found: String,
+        /// The levels there are.
+        known: String,
+    },
+    /// Something that is asked for and that Octavo does not do.
+    #[error("{group}: {what} is not supported; {hint}")]
+    Unsupported {
+        /// The group.
+        group: String,
+        /// What is asked for.
+        what: String,
+        /// What to do instead.
+        hint: &'static str,
+    },
+    /// A mark that counts pods of a Job, on a pod that is of none.
+    #[error(
+        "{key} is for pods of a Job, and this pod's controller is {owner}; make a PodGroup and name it \
+         with the label {label}",
+        key = octavo_api::names::GANG,
+        label = octavo_api::names::POD_GROUP
+    )]
+    NotOfAJob {
+        /// What controls the pod.
+        owner: String,
+    },
+}
+
+impl GroupError {
+    /// Reason of conditions and events, and label of metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NoObject { .. } | Self::NoJob { .. } => "PodGroupNotFound",
+            Self::NoSubgroup { .. } | Self::UnknownSubgroup { .. } => "SubgroupNotFound",
+            Self::TooMany { .. } => "PodGroupTooLarge",
+            Self::UnknownLevel { .. } => "TopologyLevelNotFound",
+            Self::Unsupported { .. } => "NotSupported",
+            _ => "InvalidPodGroup",
+        }
+    }
+
+    /// As people are told.
+    pub fn statement(&self) -> Statement {
+        Statement { reason: self.reason(), message: self.to_string() }
+    }
+}

@@ -1,0 +1,190 @@
+//! Names of groups, and the kinds of objects that announce them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Kind, ObjectName};
+
+/// What announces a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum GroupKind {
+    /// Octavo's own `PodGroup`.
+    PodGroup,
+    /// Kubernetes' own `PodGroup` (KEP-4671, KEP-5832).
+    NativePodGroup,
+    /// `PodGroup` of the scheduler plugins' coscheduling.
+    CoschedulingPodGroup,
+    /// `JobSet`; a `TrainJob` is one too.
+    JobSet,
+    /// A replica of a `LeaderWorkerSet`.
+    LeaderWorkerSet,
+    /// `PyTorchJob` of the training operator.
+    PyTorchJob,
+    /// `TFJob` of the training operator.
+    TfJob,
+    /// `XGBoostJob` of the training operator.
+    XgBoostJob,
+    /// `PaddleJob` of the training operator.
+    PaddleJob,
+    /// `JAXJob` of the training operator.
+    JaxJob,
+    /// `MPIJob` of the MPI operator or of the training operator.
+    MpiJob,
+    /// `RayCluster`; those of a `RayJob` or a `RayService` are such.
+    RayCluster,
+    /// `SparkApplication`.
+    SparkApplication,
+    /// Volcano's `Job`.
+    VolcanoJob,
+    /// Volcano's `PodGroup`.
+    VolcanoPodGroup,
+    /// A group of pods that Kueue admits together: the pods announce it themselves.
+    KueueGroup,
+    /// A `batch/v1` `Job` that asks for it.
+    Job,
+}
+
+/// A kind of object to watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchedKind {
+    /// What it announces.
+    pub group_kind: GroupKind,
+    /// API group.
+    pub api_group: &'static str,
+    /// Versions that are understood, the best first: one that is served is enough.
+    pub versions: &'static [&'static str],
+    /// Kind.
+    pub kind: &'static str,
+    /// Only objects with this label matter: the watch can ask for them alone.
+    pub label: Option<&'static str>,
+}
+
+/// Name of a group, unique in the cluster and the same for as long as its object has its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupName {
+    /// What announces it.
+    pub kind: GroupKind,
+    /// Name of the object.
+    pub object: ObjectName,
+    /// Which of the object's equal groups: the replica of a `LeaderWorkerSet`. In answers of
+    /// [`super::Groups::apply`] `None` stands for all of them.
+    pub part: Option<u32>,
+}
+
+const fn watched(
+    group_kind: GroupKind,
+    api_group: &'static str,
+    versions: &'static [&'static str],
+    kind: &'static str,
+) -> WatchedKind {
+    WatchedKind { group_kind, api_group, versions, kind, label: None }
+}
+
+/// All kinds that announce groups by objects, most telling first.
+pub(super) const KINDS: [WatchedKind; 16] = [
+    watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup"),
+    watched(
+        GroupKind::NativePodGroup,
+        "scheduling.k8s.io",
+        &["v1beta1", "v1alpha3", "v1alpha2"],
+        "PodGroup",
+    ),
+    watched(GroupKind::CoschedulingPodGroup, "scheduling.x-k8s.io", &["v1alpha1"], "PodGroup"),
+    watched(GroupKind::JobSet, "jobset.x-k8s.io", &["v1alpha2"], "JobSet"),
+    watched(GroupKind::LeaderWorkerSet, "leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet"),
+    watched(GroupKind::PyTorchJob, "kubeflow.org", &["v1"], "PyTorchJob"),
+    watched(GroupKind::TfJob, "kubeflow.org", &["v1"], "TFJob"),
+    watched(GroupKind::XgBoostJob, "kubeflow.org", &["v1"], "XGBoostJob"),
+    watched(GroupKind::PaddleJob, "kubeflow.org", &["v1"], "PaddleJob"),
+    watched(GroupKind::JaxJob, "kubeflow.org", &["v1"], "JAXJob"),
+    watched(GroupKind::MpiJob, "kubeflow.org", &["v2beta1", "v1"], "MPIJob"),
+    watched(GroupKind::RayCluster, "ray.io", &["v1"], "RayCluster"),
+    watched(GroupKind::SparkApplication, "sparkoperator.k8s.io", &["v1beta2"], "SparkApplication"),
+    watched(GroupKind::VolcanoJob, "batch.volcano.sh", &["v1alpha1"], "Job"),
+    watched(GroupKind::VolcanoPodGroup, "scheduling.volcano.sh", &["v1beta1"], "PodGroup"),
+    WatchedKind {
+        group_kind: GroupKind::Job,
+        api_group: "batch",
+        versions: &["v1"],
+        kind: "Job",
+        label: Some(octavo_api::names::GANG),
+    },
+];
+
+impl WatchedKind {
+    /// `apiVersion` and kind of its best version.
+    pub fn newest(&self) -> Kind {
+        let version = self.versions.first().copied().unwrap_or_default();
+        Kind::new(&format!("{}/{version}", self.api_group), self.kind)
+    }
+}
+
+impl GroupKind {
+    /// The kind that objects of this `apiVersion` and kind announce; the version does not matter.
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        KINDS
+            .iter()
+            .find(|watched| watched.api_group == group && watched.kind == kind)
+            .map(|watched| watched.group_kind)
+    }
+
+    /// In words: the kind, with its group where the kind alone says too little.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::PodGroup => "PodGroup",
+            Self::NativePodGroup => "PodGroup.scheduling.k8s.io",
+            Self::CoschedulingPodGroup => "PodGroup.scheduling.x-k8s.io",
+            Self::JobSet => "JobSet",
+            Self::LeaderWorkerSet => "LeaderWorkerSet",
+            Self::PyTorchJob => "PyTorchJob",
+            Self::TfJob => "TFJob",
+            Self::XgBoostJob => "XGBoostJob",
+            Self::PaddleJob => "PaddleJob",
+            Self::JaxJob => "JAXJob",
+            Self::MpiJob => "MPIJob",
+            Self::RayCluster => "RayCluster",
+            Self::SparkApplication => "SparkApplication",
+            Self::VolcanoJob => "Job.batch.volcano.sh",
+            Self::VolcanoPodGroup => "PodGroup.scheduling.volcano.sh",
+            Self::KueueGroup => "pod group of Kueue",
+            Self::Job => "Job",
+        }
+    }
+}
+
+impl GroupName {
+    /// The group that an object announces.
+    pub fn new(kind: GroupKind, object: ObjectName) -> Self {
+        Self { kind, object, part: None }
+    }
+
+    /// The same for all parts.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Self { part: None, ..self.clone() }
+    }
+
+    /// Whether the name is the other, or stands for all parts of which the other is one.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.object == other.object
+            && (self.part.is_none() || self.part == other.part)
+    }
+
+    /// In short, unique in the cluster: the engine's name of the workload.
+    pub fn short(&self) -> Arc<str> {
+        self.to_string().into()
+    }
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.words(), self.object)?;
+        match self.part {
+            Some(part) => write!(f, " replica {part}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What is known of a group.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_engine::gang::{MOST_MEMBERS, Segment};
+use octavo_engine::topology::LevelId;
+use octavo_engine::workload::TopologyWish;
+use octavo_kube_io::objects::{Kind, ObjectName};
+
+use super::error::GroupError;
+use super::marks::Marks;
+use super::name::GroupName;
+
+/// The object that announced a group, for its status and its events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announcer {
+    /// `apiVersion` and kind.
+    pub kind: Kind,
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// UID; empty where pods announce the group themselves.
+    pub uid: Arc<str>,
+    /// `metadata.generation` that was read.
+    pub generation: i64,
+}
+
+/// What is known of a group. Names of topology levels are as people write them: see
+/// [`GroupSpec::wishes`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// Its name, for all parts.
+    pub name: GroupName,
+    /// What announced it.
+    pub announcer: Announcer,
+    /// With fewer members it is not placed: the sum of its subgroups' minimums.
+    pub min: u32,
+    /// Its subgroups in the order of their ranks; at least one.
+    pub subs: Vec<Sub>,
+    /// Level in one domain of which all members must lie: name of a level or key of its node label.
+    pub required: Option<Arc<str>>,
+    /// Level in one domain of which they had better lie.
+    pub preferred: Option<Arc<str>>,
+    /// `PlacementPolicy` that it names.
+    pub policy: Option<Arc<str>>,
+    /// Priority of the group as a whole; `None`: its pods' own.
+    pub priority: Option<i32>,
+    /// Whether it may be evicted for others.
+    pub is_preemptible: bool,
+    /// Whether its members may be restarted elsewhere.
+    pub is_movable: bool,
+    /// Whether it is disrupted whole or not at all, members above the minimum included.
+    pub is_whole: bool,
+    /// Seconds of work of all members that are lost when one is disturbed.
+    pub seconds_at_risk: u32,
+}
+
+/// A subgroup: members of one template.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sub {
+    /// Its name; `members` where a group has but one.
+    pub name: Arc<str>,
+    /// Members wanted at least.
+    pub min: u32,
+    /// How many there will be; `None`: as many as are made.
+    pub count: Option<u32>,
+    /// Whether its pods are made only after others of the group run or have ended: the group starts
+    /// without them, and they come together once one of them is there.
+    pub is_late: bool,
+    /// Level in one domain of which its members must lie.
+    pub required: Option<Arc<str>>,
+    /// Level in one domain of which they had better lie.
+    pub preferred: Option<Arc<str>>,
+    /// Runs of ranks that must lie together.
+    pub segment: Option<SegmentWish>,
+}
+
+/// Runs of ranks that must lie together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentWish {
+    /// Members of a segment.
+    pub size: u32,
+    /// Level in one domain of which each lies.
+    pub level: Arc<str>,
+}
+
+/// Topology wishes in the engine's terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Of the group.
+    pub group: TopologyWish,
+    /// Of its subgroups, in their order.
+    pub subs: Vec<(TopologyWish, Option<Segment>)>,
+}
+
+/// How far a subgroup is from being complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The subgroup.
+    pub sub: Arc<str>,
+    /// Members there are, those that have ended well included.
+    pub have: u32,
+    /// Members wanted at least.
+    pub min: u32,
+}
+
+/// Name of the one subgroup of a group without subgroups.
+pub const MEMBERS: &str = "members";
+
+impl Sub {
+    /// A subgroup of that many members, all of them needed.
+    pub(super) fn fixed(name: &str, count: u32) -> Self {
+        Self { name: name.into(), min: count, count: Some(count), ..Self::default() }
+    }
+
+    /// With what a pod template says.
+    pub(super) fn with(mut self, marks: &Marks) -> Self {
+        self.required.clone_from(&marks.required);
+        self.preferred.clone_from(&marks.preferred);
+        self
+    }
+}
+
+impl GroupSpec {
+    /// A group of default standing with these subgroups. Subgroups without members are left out.
+    pub(super) fn new(name: GroupName, announcer: Announcer, subs: Vec<Sub>) -> Self {
+        let subs: Vec<_> = subs.into_iter().filter(|sub| sub.count != Some(0)).collect();
+        let min = subs.iter().fold(0, |sum: u32, sub| sum.saturating_add(sub.min));
+        Self {
+            name,
+            announcer,
+            min,
+            subs,
+            required: None,
+            preferred: None,
+            policy: None,
+            priority: None,
+            is_preemptible: true,
+            is_movable: true,
+            is_whole: false,
+            seconds_at_risk: 0,
+        }
+    }
+
+    /// With what labels and annotations of an object say; what is said already stays.
+    pub(super) fn with(mut self, marks: &Marks) -> Self {
+        self.required = self.required.or_else(|| marks.required.clone());
+        self.preferred = self.preferred.or_else(|| marks.preferred.clone());
+        self.with_standing(marks)
+    }
+
+    /// The same but for topology, which pod templates say of their subgroup alone.
+    pub(super) fn with_standing(mut self, marks: &Marks) -> Self {
+        self.policy = self.policy.or_else(|| marks.policy.clone());
+        if let Some(is_movable) = marks.is_movable {
+            self.is_movable = is_movable;
+        }
+        if let Some(seconds) = marks.seconds_at_risk {
+            self.seconds_at_risk = seconds;
+        }
+        self
+    }
+
+    /// Whether it makes sense by itself.
+    pub(super) fn checked(self) -> Result<Self, GroupError> {
+        let group = || self.name.to_string();
+        let count: u64 =
+            self.subs.iter().map(|sub| u64::from(sub.count.unwrap_or(sub.min).max(sub.min))).sum();
+        if count > u64::from(MOST_MEMBERS) {
+            return Err(GroupError::TooMany { group: group(), count });
+        }
+        if self.subs.is_empty() {
+            return Err(GroupError::Empty { group: group() });
+        }
+        let mut names = BTreeSet::new();
+        for sub in &self.subs {
+            if !names.insert(&sub.name) {
+                let (group, sub) = (group(), sub.name.to_string());
+                return Err(GroupError::DuplicateSubgroup { group, sub });
+            }
+            if let Some(count) = sub.count.filter(|count| *count < sub.min) {
+                let (min, count) = (sub.min.into(), count.into());
+                return Err(GroupError::MinimumAboveCount { group: group(), min, count });
+            }
+            if let Some(SegmentWish { size, .. }) = sub.segment
+                && (size == 0 || sub.min % size != 0)
+            {
+                let (group, sub, min) = (group(), sub.name.to_string(), sub.min);
+                return Err(GroupError::UnevenSegments { group, sub, size, min });
+            }
+        }
+        Ok(self)
+    }
+
+    /// A subgroup by name.
+    pub fn sub(&self, name: &str) -> Option<&Sub> {
+        self.subs.iter().find(|sub| &*sub.name == name)
+    }
+
+    /// Names of its subgroups, joined.
+    pub(super) fn sub_names(&self) -> String {
+        let names: Vec<_> = self.subs.iter().map(|sub| &*sub.name).collect();
+        names.join(", ")
+    }
+
+    /// What is missing before it can be placed; empty: nothing. `have` says how many members of a
+    /// subgroup there are ([`super::Standing::Present`]) or have ended well
+    /// ([`super::Standing::Done`]). A late subgroup of which nobody is there is not waited for; once
+    /// one is there, its minimum is.
+    pub fn missing(&self, have: impl Fn(&str) -> u32) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        let mut all = 0_u64;
+        for sub in &self.subs {
+            let have = have(&sub.name);
+            all += u64::from(have);
+            if have < sub.min && !(sub.is_late && have == 0) {
+                missing.push(Missing { sub: Arc::clone(&sub.name), have, min: sub.min });
+            }
+        }
+        // Of a group of late subgroups only, or without any minimum, somebody must be there.
+        if all == 0
+            && missing.is_empty()
+            && let Some(sub) = self.subs.first()
+        {
+            missing.push(Missing { sub: Arc::clone(&sub.name), have: 0, min: sub.min.max(1) });
+        }
+        missing
+    }
+
+    /// Its topology wishes in the engine's terms. `find` knows a level by its name or by the key of
+    /// its node label; `known` are the levels in words.
+    pub fn wishes(
+        &self,
+        find: impl Fn(&str) -> Option<LevelId>,
+        known: &str,
+    ) -> Result<Wishes, GroupError> {
+        let level = |name: &Option<Arc<str>>, field: &dyn Fn() -> String| match name {
+            None => Ok(None),
+            Some(name) => find(name).map(Some).ok_or_else(|| GroupError::UnknownLevel {
+                group: self.name.to_string(),
+                field: field(),
+                found: name.to_string(),
+                known: known.to_owned(),
+            }),
+        };
+        let group = TopologyWish {
+            required: level(&self.required, &|| "the required topology".to_owned())?,
+            preferred: level(&self.preferred, &|| "the preferred topology".to_owned())?,
+        };
+        let mut subs = Vec::with_capacity(self.subs.len());
+        for sub in &self.subs {
+            let of = |what: &str| format!("{what} of subgroup {:?}", sub.name);
+            let wish = TopologyWish {
+                required: level(&sub.required, &|| of("the required topology"))?,
+                preferred: level(&sub.preferred, &|| of("the preferred topology"))?,
+            };
+            let segment = match &sub.segment {
+                None => None,
+                Some(segment) => level(&Some(Arc::clone(&segment.level)), &|| of("the segment"))?
+                    .map(|level| Segment { size: segment.size, level }),
+            };
+            subs.push((wish, segment));
+        }
+        Ok(Wishes { group, subs })
+    }
+}
+
+/// Lowers the minimums of subgroups to a minimum of all: of the last ones first, because workers stand
+/// behind those that lead them.
+pub(super) fn lower(subs: &mut [Sub], min: u32) {
+    let sum: u64 = subs.iter().map(|sub| u64::from(sub.min)).sum();
+    let mut over = sum.saturating_sub(min.into());
+    for sub in subs.iter_mut().rev() {
+        let less = u32::try_from(over).unwrap_or(u32::MAX).min(sub.min);
+        sub.min -= less;
+        over -= u64::from(less);
+    }
+}

@@ -1,0 +1,6 @@
+//! Groups as objects and pods announce them.
+
+mod fixtures;
+mod membership;
+
+use super::*;

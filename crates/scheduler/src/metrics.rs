@@ -1,0 +1,313 @@
+//! The scheduler's metrics. The encoder adds `_total` to counters.
+
+mod reference;
+
+use std::time::Duration;
+
+use http::Method;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::bind::{Failure, FailureKind};
+use crate::status::GroupPhase;
+
+pub use reference::reference;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    subject: &'static str,
+    result: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SubjectLabels {
+    subject: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QueueLabels {
+    queue: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchLabels {
+    kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    resource: &'static str,
+    verb: &'static str,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+/// What was decided about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A pod on its own.
+    Pod,
+    /// A gang.
+    Gang,
+}
+
+/// All metrics of the scheduler. Clones count into the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    decisions: Family<DecisionLabels, Counter>,
+    decision_time: Family<SubjectLabels, Histogram, fn() -> Histogram>,
+    queues: Family<QueueLabels, Gauge>,
+    orders: Family<StateLabels, Gauge>,
+    order_limit: Gauge,
+    order_failures: Family<KindLabels, Counter>,
+    requests: Family<RequestLabels, Counter>,
+    binding_time: Histogram,
+    gangs: Family<PhaseLabels, Gauge>,
+    preemptions: Family<SubjectLabels, Counter>,
+    watch_age: Family<WatchLabels, Gauge>,
+    leader: Gauge,
+    reports: Family<StateLabels, Gauge>,
+    dropped: Family<KindLabels, Counter>,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            decisions: Family::default(),
+            // From 10 us, which a plain pod takes, to 10 s, which nothing should.
+            decision_time: Family::new_with_constructor(|| {
+                Histogram::new(exponential_buckets(0.000_01, 2.0, 21))
+            }),
+            queues: Family::default(),
+            orders: Family::default(),
+            order_limit: Gauge::default(),
+            order_failures: Family::default(),
+            requests: Family::default(),
+            binding_time: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
+            gangs: Family::default(),
+            preemptions: Family::default(),
+            watch_age: Family::default(),
+            leader: Gauge::default(),
+            reports: Family::default(),
+            dropped: Family::default(),
+        };
+        metrics.register(registry);
+        metrics
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("octavo_scheduler");
+        registry.register(
+            "decisions",
+            "Decisions about pods and gangs, by result (placed, waits, refused) and reason",
+            self.decisions.clone(),
+        );
+        registry.register_with_unit(
+            "decision",
+            "Time of one decision, without any write",
+            Unit::Seconds,
+            self.decision_time.clone(),
+        );
+        registry.register("queue", "Pods and gangs that wait, by queue", self.queues.clone());
+        registry.register(
+            "orders",
+            "Orders to the API server, in flight and waiting for their turn",
+            self.orders.clone(),
+        );
+        registry.register(
+            "orders_limit",
+            "Orders that may be in flight now; fewer while the API server is overloaded",
+            self.order_limit.clone(),
+        );
+        registry.register(
+            "order_failures",
+            "Orders that were not carried out, by what it means for the next try",
+            self.order_failures.clone(),
+        );
+        registry.register(
+            "api_requests",
+            "Requests to the API server but for watches; code 0: no answer came",
+            self.requests.clone(),
+        );
+        registry.register_with_unit(
+            "pod_binding",
+            "Time from the first sight of a pod to its binding",
+            Unit::Seconds,
+            self.binding_time.clone(),
+        );
+        registry.register("gangs", "Gangs by phase", self.gangs.clone());
+        registry.register(
+            "preemptions",
+            "Pods and gangs that were told to leave for others",
+            self.preemptions.clone(),
+        );
+        registry.register_with_unit(
+            "watch_age",
+            "Time since a watch last brought anything, bookmarks included",
+            Unit::Seconds,
+            self.watch_age.clone(),
+        );
+        registry.register(
+            "leader",
+            "1 while this scheduler holds the lease, otherwise 0",
+            self.leader.clone(),
+        );
+        registry.register(
+            "reports",
+            "Conditions, statuses and events that wait to be written",
+            self.reports.clone(),
+        );
+        registry.register(
+            "reports_dropped",
+            "Conditions, statuses and events that were never written: too many waited",
+            self.dropped.clone(),
+        );
+    }
+
+    /// A decision was made. `result` and `reason` are from fixed sets.
+    pub fn decided(
+        &self,
+        subject: Subject,
+        result: &'static str,
+        reason: &'static str,
+        took: Duration,
+    ) {
+        let subject = subject.name();
+        self.decisions.get_or_create(&DecisionLabels { subject, result, reason }).inc();
+        self.decision_time.get_or_create(&SubjectLabels { subject }).observe(took.as_secs_f64());
+    }
+
+    /// Length of a queue.
+    pub fn queue(&self, queue: &'static str, length: usize) {
+        self.queues.get_or_create(&QueueLabels { queue }).set(whole(length));
+    }
+
+    /// Orders in flight and waiting, and how many may be in flight.
+    pub(crate) fn orders(&self, flying: usize, waiting: usize, limit: u32) {
+        self.orders.get_or_create(&StateLabels { state: "flying" }).set(whole(flying));
+        self.orders.get_or_create(&StateLabels { state: "waiting" }).set(whole(waiting));
+        self.order_limit.set(limit.into());
+    }
+
+    /// An order has ended.
+    pub(crate) fn outcome(&self, result: &Result<(), Failure>) {
+        if let Err(failure) = result {
+            let kind = failure_name(failure.kind);
+            self.order_failures.get_or_create(&KindLabels { kind }).inc();
+        }
+    }
+
+    /// A request was sent; `code` 0: no answer came.
+    pub(crate) fn request(&self, resource: &'static str, method: &Method, code: u16) {
+        let verb = verb(method);
+        self.requests.get_or_create(&RequestLabels { resource, verb, code }).inc();
+    }
+
+    /// Requests so far that were answered with success, by resource and verb. For tests and reports of writes per
+    /// pod.
+    pub fn requests(&self, resource: &'static str, verb: &'static str) -> u64 {
+        let count = |code| {
+            let labels = RequestLabels { resource, verb, code };
+            self.requests.get(&labels).map_or(0, |counter| counter.get())
+        };
+        [200, 201, 202].map(count).iter().sum()
+    }
+
+    /// A pod was bound this long after it was first seen.
+    pub fn bound(&self, after: Duration) {
+        self.binding_time.observe(after.as_secs_f64());
+    }
+
+    /// Gangs that are in a phase.
+    pub fn gangs(&self, phase: GroupPhase, count: usize) {
+        self.gangs.get_or_create(&PhaseLabels { phase: phase.name() }).set(whole(count));
+    }
+
+    /// A pod or gang was told to leave for others.
+    pub fn preempted(&self, subject: Subject) {
+        self.preemptions.get_or_create(&SubjectLabels { subject: subject.name() }).inc();
+    }
+
+    /// Whole seconds since the watch of a kind brought anything.
+    pub fn watch_age(&self, kind: &str, age: Duration) {
+        let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+        self.watch_age.get_or_create(&WatchLabels { kind: kind.to_owned() }).set(age);
+    }
+
+    /// Whether this scheduler leads.
+    pub fn leader(&self, is_leader: bool) {
+        self.leader.set(is_leader.into());
+    }
+
+    /// Reports that wait: conditions of pods, statuses of other objects, events.
+    pub(crate) fn reports(&self, conditions: usize, statuses: usize, events: usize) {
+        for (state, count) in
+            [("conditions", conditions), ("statuses", statuses), ("events", events)]
+        {
+            self.reports.get_or_create(&StateLabels { state }).set(whole(count));
+        }
+    }
+
+    /// A report was dropped.
+    pub(crate) fn dropped(&self, kind: &'static str) {
+        self.dropped.get_or_create(&KindLabels { kind }).inc();
+    }
+}
+
+impl Subject {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Gang => "gang",
+        }
+    }
+}
+
+const fn failure_name(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::PodGone => "PodGone",
+        FailureKind::BoundAlready => "BoundAlready",
+        FailureKind::Conflict => "Conflict",
+        FailureKind::Refused => "Refused",
+        FailureKind::Budget => "Budget",
+        FailureKind::Unreachable => "Unreachable",
+        FailureKind::NotLeader => "NotLeader",
+    }
+}
+
+fn verb(method: &Method) -> &'static str {
+    match *method {
+        Method::POST => "create",
+        Method::PATCH => "patch",
+        Method::PUT => "update",
+        Method::DELETE => "delete",
+        _ => "get",
+    }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

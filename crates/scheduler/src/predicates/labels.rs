@@ -1,0 +1,183 @@
+//! Requirements on labels, made ready to be asked many times.
+
+use std::collections::BTreeMap;
+
+use octavo_dra::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
+use octavo_kube_io::objects::{LabelSelector, Node};
+
+/// Labels of an object.
+pub(super) type Labels = BTreeMap<String, String>;
+
+/// A sound requirement on one label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Requirement {
+    key: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+    Above(i64),
+    Below(i64),
+}
+
+/// A sound term of a node selector.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Term {
+    labels: Vec<Requirement>,
+    fields: Vec<Field>,
+}
+
+/// A requirement on a field: whether it is, or is not, this value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Field {
+    is_name: bool,
+    value: String,
+    is_equal: bool,
+}
+
+impl Requirement {
+    /// `None` where Kubernetes takes it for malformed.
+    pub(super) fn new(key: &str, operator: NodeOperator, values: &[String]) -> Option<Self> {
+        if !is_label_key(key) || !values.iter().all(|value| is_label_value(value)) {
+            return None;
+        }
+        let number = || match values {
+            [value] => value.parse().ok(),
+            _ => None,
+        };
+        let listed = || (!values.is_empty()).then(|| values.to_vec());
+        let test = match operator {
+            NodeOperator::In => Test::In(listed()?),
+            NodeOperator::NotIn => Test::NotIn(listed()?),
+            NodeOperator::Exists if values.is_empty() => Test::Exists,
+            NodeOperator::DoesNotExist if values.is_empty() => Test::DoesNotExist,
+            NodeOperator::Exists | NodeOperator::DoesNotExist => return None,
+            NodeOperator::Gt => Test::Above(number()?),
+            NodeOperator::Lt => Test::Below(number()?),
+        };
+        Some(Self { key: key.to_owned(), test })
+    }
+
+    pub(super) fn holds(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        let number = || value.and_then(|value| value.parse::<i64>().ok());
+        match &self.test {
+            Test::In(values) => value.is_some_and(|value| values.contains(value)),
+            Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            Test::Exists => value.is_some(),
+            Test::DoesNotExist => value.is_none(),
+            Test::Above(bound) => number().is_some_and(|value| value > *bound),
+            Test::Below(bound) => number().is_some_and(|value| value < *bound),
+        }
+    }
+}
+
+impl Term {
+    /// `None` where it matches nothing: it is empty, or Kubernetes takes it for malformed.
+    fn new(term: &NodeSelectorTerm) -> Option<Self> {
+        if term.labels.is_empty() && term.fields.is_empty() {
+            return None;
+        }
+        let label = |one: &NodeRequirement| Requirement::new(&one.key, one.operator, &one.values);
+        Some(Self {
+            labels: term.labels.iter().map(label).collect::<Option<_>>()?,
+            fields: term.fields.iter().map(Field::new).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Whether a node matches by its labels; fields are not looked at.
+    pub(super) fn matches_labels(&self, labels: &Labels) -> bool {
+        self.labels.iter().all(|requirement| requirement.holds(labels))
+    }
+
+    /// Whether a node matches.
+    pub(super) fn matches(&self, node: &Node) -> bool {
+        self.matches_labels(&node.meta.labels)
+            && self.fields.iter().all(|field| field.holds(&node.meta.name.name))
+    }
+}
+
+impl Field {
+    fn new(requirement: &NodeRequirement) -> Option<Self> {
+        let [value] = &requirement.values[..] else { return None };
+        let is_equal = match requirement.operator {
+            NodeOperator::In => true,
+            NodeOperator::NotIn => false,
+            _ => return None,
+        };
+        let is_name = requirement.key == "metadata.name";
+        Some(Self { is_name, value: value.clone(), is_equal })
+    }
+
+    /// Fields other than the name are empty.
+    fn holds(&self, name: &str) -> bool {
+        let value = if self.is_name { name } else { "" };
+        (value == self.value) == self.is_equal
+    }
+}
+
+/// Terms of a selector that can match at all. Kubernetes leaves malformed terms out of account as
+/// long as another matches, so they are nothing but terms that match no node.
+pub(super) fn sound_terms(selector: &NodeSelector) -> Vec<Term> {
+    selector.terms.iter().filter_map(Term::new).collect()
+}
+
+/// Requirements of a label selector; `None` where Kubernetes takes it for malformed.
+pub(super) fn requirements(selector: &LabelSelector) -> Option<Vec<Requirement>> {
+    let labels = selector.labels.iter();
+    let labels = labels
+        .map(|(key, value)| Requirement::new(key, NodeOperator::In, std::slice::from_ref(value)));
+    let expressions = selector.expressions.iter().map(|one| {
+        let operator = match &*one.operator {
+            "In" => NodeOperator::In,
+            "NotIn" => NodeOperator::NotIn,
+            "Exists" => NodeOperator::Exists,
+            "DoesNotExist" => NodeOperator::DoesNotExist,
+            _ => return None,
+        };
+        Requirement::new(&one.key, operator, &one.values)
+    });
+    labels.chain(expressions).collect()
+}
+
+/// Whether a label selector is for these labels. One that makes no sense is for none, an empty one for
+/// all.
+pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+    requirements(selector).is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+}
+
+/// Whether a text can be the key of a label: a name, after a domain and a slash or alone.
+fn is_label_key(key: &str) -> bool {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    !name.is_empty() && is_label_value(name) && domain.is_none_or(is_domain)
+}
+
+/// Whether a text can be the value of a label.
+fn is_label_value(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    value.len() <= 63
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+fn is_domain(text: &str) -> bool {
+    let is_inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    text.len() <= 253
+        && text.split('.').all(|part| {
+            let bytes = part.as_bytes();
+            !part.is_empty()
+                && bytes.iter().all(is_inner)
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+        })
+}

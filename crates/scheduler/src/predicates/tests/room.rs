@@ -1,0 +1,151 @@
+use octavo_dra::Stage;
+use octavo_kube_io::objects::{Pod, PodSpec, PodVolume, VolumeSource};
+
+use super::kit::{amounts, asking, container, csi_claim, limit, node, pod, port, using};
+use crate::predicates::{Capacity, Footprint, Unfit, Usage, Volumes, check_room};
+
+fn cpu(pod: &Pod) -> i128 {
+    Footprint::of(pod).amounts.cpu
+}
+
+fn usage(pods: &[&Pod]) -> Usage {
+    let mut usage = Usage::default();
+    for pod in pods {
+        usage.add(&Footprint::of(pod));
+    }
+    usage
+}
+
+fn capacity(has: &[(&str, &str)]) -> Capacity {
+    Capacity::of(&node("n", &[], has))
+}
+
+fn check(pod: &Pod, capacity: &Capacity, usage: &Usage) -> Result<(), Vec<Unfit>> {
+    check_room(&Footprint::of(pod), capacity, usage, &Volumes::default(), |_| false)
+}
+
+#[test]
+fn an_init_container_runs_beside_the_sidecars_before_it() {
+    let stages =
+        [(Stage::Init, "3"), (Stage::Sidecar, "1"), (Stage::Init, "5"), (Stage::Main, "2")];
+    let containers = stages.map(|(stage, cpu)| container(stage, &[("cpu", cpu)])).to_vec();
+    let spec = PodSpec { containers, ..PodSpec::default() };
+    assert_eq!(cpu(&pod("p", spec.clone())), 6_000);
+    let overhead = amounts(&[("cpu", "250m")]);
+    assert_eq!(cpu(&pod("p", PodSpec { overhead, ..spec.clone() })), 6_250);
+    let pod_requests = amounts(&[("cpu", "4"), ("nvidia.com/gpu", "9")]);
+    let whole = pod("p", PodSpec { pod_requests, ..spec });
+    assert_eq!(cpu(&whole), 4_000);
+    assert_eq!(Footprint::of(&whole).extended().count(), 0);
+}
+
+#[test]
+fn fractions_are_rounded_up_after_they_are_summed() {
+    let containers = vec![container(Stage::Main, &[("cpu", "100u"), ("memory", "100m")]); 3];
+    let footprint = Footprint::of(&pod("p", PodSpec { containers, ..PodSpec::default() }));
+    assert_eq!((footprint.amounts.cpu, footprint.amounts.memory), (1, 1));
+}
+
+#[test]
+fn every_shortage_is_named_with_its_figures() {
+    let capacity =
+        capacity(&[("cpu", "4"), ("memory", "8Gi"), ("pods", "1"), ("nvidia.com/gpu", "2")]);
+    let runs = asking("a", &[("cpu", "3"), ("nvidia.com/gpu", "2")]);
+    let comes = asking("b", &[("cpu", "2"), ("nvidia.com/gpu", "1"), ("memory", "1Gi")]);
+    let reasons = check(&comes, &capacity, &usage(&[&runs])).unwrap_err();
+    let insufficient = |resource: &str, requested, used, capacity| Unfit::Insufficient {
+        resource: resource.into(),
+        requested,
+        used,
+        capacity,
+    };
+    let gpus = insufficient("nvidia.com/gpu", 1, 2, 2);
+    let cpu = insufficient("cpu", 2_000, 3_000, 4_000);
+    assert!(gpus.is_of_neighbours() && cpu.is_of_neighbours());
+    assert_eq!(reasons, [Unfit::Pods { capacity: 1 }, cpu, gpus]);
+    assert!(!insufficient("cpu", 5_000, 0, 4_000).is_of_neighbours());
+}
+
+#[test]
+fn a_class_serves_a_resource_only_where_no_plugin_does() {
+    let comes = asking("b", &[("nvidia.com/gpu", "1")]);
+    let footprint = Footprint::of(&comes);
+    assert_eq!(footprint.extended().collect::<Vec<_>>(), [("nvidia.com/gpu", 1)]);
+    let has_class = |name: &str| name == "nvidia.com/gpu";
+    let room = |capacity: &Capacity, usage: &Usage| {
+        check_room(&footprint, capacity, usage, &Volumes::default(), has_class).is_ok()
+    };
+    let (without, with) =
+        (capacity(&[("pods", "9")]), capacity(&[("pods", "9"), ("nvidia.com/gpu", "1")]));
+    assert!(room(&without, &Usage::default()));
+    assert!(check(&comes, &without, &Usage::default()).is_err());
+    assert!(room(&with, &Usage::default()));
+    assert!(!room(&with, &usage(&[&comes])));
+}
+
+#[test]
+fn a_pod_with_a_taken_port_goes_elsewhere() {
+    let with = |name: &str, ip: &str| {
+        let mut container = container(Stage::Main, &[]);
+        container.ports = vec![port(ip, 80)];
+        pod(name, PodSpec { containers: vec![container], ..PodSpec::default() })
+    };
+    let capacity = capacity(&[("pods", "9")]);
+    let (all, one, other) = (with("a", "0.0.0.0"), with("b", "10.0.0.1"), with("c", "10.0.0.2"));
+    assert!(check(&one, &capacity, &usage(&[&all])).is_err());
+    assert!(check(&all, &capacity, &usage(&[&one])).is_err());
+    assert!(check(&one, &capacity, &usage(&[&other])).is_ok());
+}
+
+#[test]
+fn a_disk_is_shared_by_those_that_read() {
+    let with = |is_read_only: bool| {
+        let source = VolumeSource::Exclusive("gcePersistentDisk".into(), "d".into(), is_read_only);
+        let volumes = vec![PodVolume { name: "v".to_owned(), source }];
+        pod("p", PodSpec { volumes, ..PodSpec::default() })
+    };
+    let capacity = capacity(&[("pods", "9")]);
+    assert!(check(&with(true), &capacity, &usage(&[&with(true)])).is_ok());
+    assert!(check(&with(false), &capacity, &usage(&[&with(true)])).is_err());
+}
+
+#[test]
+fn a_volume_that_is_attached_already_is_not_counted_again() {
+    let mut volumes = Volumes::default();
+    for name in ["one", "two"] {
+        csi_claim(&mut volumes, name, "csi.example");
+    }
+    limit(&mut volumes, "n", "csi.example", 1);
+    let capacity = capacity(&[("pods", "9")]);
+    let check = |claim: &str, usage: &Usage| {
+        check_room(&Footprint::of(&using("p", claim)), &capacity, usage, &volumes, |_| false)
+    };
+    let there = usage(&[&using("q", "one")]);
+    assert_eq!(check("one", &there), Ok(()));
+    let driver = "csi.example".to_owned();
+    assert_eq!(check("two", &there), Err(vec![Unfit::VolumeLimit { driver, limit: 1 }]));
+    assert_eq!(check("two", &Usage::default()), Ok(()));
+}
+
+#[test]
+fn what_comes_and_goes_leaves_nothing() {
+    let mut ported = container(Stage::Main, &[("cpu", "1"), ("nvidia.com/gpu", "2")]);
+    ported.ports = vec![port("0.0.0.0", 80)];
+    let disk = VolumeSource::Exclusive("iscsi".into(), "d".into(), false);
+    let volumes = [VolumeSource::Claim("c".to_owned()), disk, VolumeSource::Ephemeral];
+    let volumes = volumes.map(|source| PodVolume { name: "v".to_owned(), source }).to_vec();
+    let spec = PodSpec { containers: vec![ported], volumes, ..PodSpec::default() };
+    let (one, other) = (pod("one", spec.clone()), pod("other", spec));
+    let (a, b) = (Footprint::of(&one), Footprint::of(&other));
+    assert_eq!(a.claims.iter().map(|claim| &*claim.name).collect::<Vec<_>>(), ["c", "one-v"]);
+    let mut usage = Usage::default();
+    usage.add(&a);
+    let alone = usage.clone();
+    usage.add(&b);
+    usage.remove(&a);
+    usage.add(&a);
+    usage.remove(&b);
+    assert_eq!(usage, alone);
+    usage.remove(&a);
+    assert_eq!(usage, Usage::default());
+}

@@ -1,0 +1,96 @@
+//! What a node has, and what the pods on it take.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{HostPort, Node, ObjectName};
+
+use super::{Amounts, Disk, Footprint};
+
+/// What a node has for pods (`status.allocatable`). Made anew when the node changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// The node's name.
+    pub node: Arc<str>,
+    /// How many pods it takes.
+    pub pods: i128,
+    /// Amounts.
+    pub amounts: Amounts,
+}
+
+impl Capacity {
+    /// What a node has.
+    pub fn of(node: &Node) -> Self {
+        Self {
+            node: Arc::clone(&node.meta.name.name),
+            pods: node.allocatable.get("pods").map_or(0, |pods| pods.value()),
+            amounts: Amounts::of(&node.allocatable),
+        }
+    }
+}
+
+/// What the pods of a node take together. Two with the same pods are equal, in whatever order these came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub(super) pods: u32,
+    pub(super) amounts: Amounts,
+    /// With how many have them, in their order.
+    pub(super) ports: Vec<(HostPort, u32)>,
+    pub(super) disks: Vec<(Disk, u32)>,
+    pub(super) claims: BTreeMap<ObjectName, u32>,
+}
+
+impl Usage {
+    /// A pod comes. Pods that have ended take nothing and are not to be added.
+    pub fn add(&mut self, footprint: &Footprint) {
+        self.pods += 1;
+        self.amounts.add(&footprint.amounts, 1);
+        footprint.ports.iter().for_each(|port| more(&mut self.ports, port));
+        footprint.disks.iter().for_each(|disk| more(&mut self.disks, disk));
+        for claim in &footprint.claims {
+            *self.claims.entry(claim.clone()).or_default() += 1;
+        }
+    }
+
+    /// A pod that was added goes.
+    pub fn remove(&mut self, footprint: &Footprint) {
+        self.pods = self.pods.saturating_sub(1);
+        self.amounts.add(&footprint.amounts, -1);
+        footprint.ports.iter().for_each(|port| fewer(&mut self.ports, port));
+        footprint.disks.iter().for_each(|disk| fewer(&mut self.disks, disk));
+        for claim in &footprint.claims {
+            if let Some(count) = self.claims.get_mut(claim) {
+                *count -= 1;
+                if *count == 0 {
+                    self.claims.remove(claim);
+                }
+            }
+        }
+    }
+
+    /// How many pods there are.
+    pub fn pods(&self) -> u32 {
+        self.pods
+    }
+
+    /// Amounts of all pods.
+    pub fn amounts(&self) -> &Amounts {
+        &self.amounts
+    }
+}
+
+fn more<T: Clone + Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
+    match counted.binary_search_by(|(known, _)| known.cmp(one)) {
+        Ok(at) => counted[at].1 += 1,
+        Err(at) => counted.insert(at, (one.clone(), 1)),
+    }
+}
+
+fn fewer<T: Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
+    if let Ok(at) = counted.binary_search_by(|(known, _)| known.cmp(one)) {
+        counted[at].1 -= 1;
+        if counted[at].1 == 0 {
+            counted.remove(at);
+        }
+    }
+}

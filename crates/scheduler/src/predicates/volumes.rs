@@ -1,0 +1,208 @@
+//! Claims of volumes and what they are bound to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{
+    BindingMode, Change, CsiNode, Delta, ObjectName, PersistentVolume, Pod, PodVolume,
+    StorageClass, VolumeClaim, VolumeSource,
+};
+
+use super::Unfit;
+use super::labels::{Labels, Term, sound_terms};
+
+/// Labels that say in which zone or region something is, older names first, with the newer ones that
+/// nodes may have instead.
+const ZONES: [(&str, &str); 4] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
+];
+
+/// A mirror of volume claims, volumes, storage classes and what nodes can attach.
+#[derive(Clone, Debug, Default)]
+pub struct Volumes {
+    claims: BTreeMap<ObjectName, Arc<VolumeClaim>>,
+    bound: BTreeMap<Arc<str>, Arc<PersistentVolume>>,
+    classes: BTreeMap<Arc<str>, Arc<StorageClass>>,
+    nodes: BTreeMap<Arc<str>, Arc<CsiNode>>,
+}
+
+/// From where a bound volume can be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Reach {
+    volume: Arc<str>,
+    /// Terms of which one must match a node's labels; `None`: all nodes.
+    terms: Option<Vec<Term>>,
+    /// Label, the one that stands in for it, and its values.
+    zones: Vec<(&'static str, &'static str, BTreeSet<String>)>,
+}
+
+/// How it stands with a claim that a pod uses.
+pub(super) enum State<'a> {
+    /// It is bound to this volume.
+    Bound(&'a PersistentVolume),
+    /// It waits for a volume.
+    Unbound(&'a VolumeClaim),
+    /// It cannot be used.
+    Unusable(Unfit),
+}
+
+impl Volumes {
+    /// Takes a change in; whether it was one of the kinds that are mirrored here.
+    pub fn apply(&mut self, change: &Change) -> bool {
+        match change {
+            Change::VolumeClaim(delta) => take(&mut self.claims, delta, |one| &one.meta.name),
+            Change::Volume(delta) => take(&mut self.bound, delta, |one| &one.meta.name.name),
+            Change::StorageClass(delta) => {
+                take(&mut self.classes, delta, |one| &one.meta.name.name);
+            }
+            Change::CsiNode(delta) => take(&mut self.nodes, delta, |one| &one.meta.name.name),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Whether a pod has volumes that this mirror knows more of: what is made of the pod has to be made
+    /// anew when [`Self::apply`] took something in.
+    pub fn concern(pod: &Pod) -> bool {
+        let is_claim = |volume: &PodVolume| {
+            matches!(volume.source, VolumeSource::Claim(_) | VolumeSource::Ephemeral)
+        };
+        pod.spec.volumes.iter().any(is_claim)
+    }
+
+    /// Why a pod's volumes let it run nowhere now.
+    pub(super) fn refusal(&self, pod: &Pod) -> Option<Unfit> {
+        pod.spec.volumes.iter().find_map(|volume| match self.state(pod, volume)? {
+            State::Bound(_) => None,
+            State::Unbound(claim) => Some(Unfit::UnboundClaim { claim: claim.meta.name.clone() }),
+            State::Unusable(unfit) => Some(unfit),
+        })
+    }
+
+    /// From where a pod's bound volumes can be reached; those that say nothing are left out.
+    pub(super) fn reaches(&self, pod: &Pod) -> Vec<Reach> {
+        let reach = |volume: &PodVolume| match self.state(pod, volume)? {
+            State::Bound(bound) => {
+                Some(Reach::of(bound, matches!(volume.source, VolumeSource::Claim(_))))
+            }
+            _ => None,
+        };
+        let all = pod.spec.volumes.iter().filter_map(reach);
+        all.filter(|reach| reach.terms.is_some() || !reach.zones.is_empty()).collect()
+    }
+
+    /// How it stands with a volume of a pod; `None` where it is of no claim.
+    pub(super) fn state(&self, pod: &Pod, volume: &PodVolume) -> Option<State<'_>> {
+        let name = claim_name(pod, volume)?;
+        let Some(claim) = self.claims.get(&name) else {
+            return Some(State::Unusable(Unfit::MissingClaim { claim: name }));
+        };
+        if claim.meta.deleted.is_some() {
+            return Some(State::Unusable(Unfit::DeletedClaim { claim: name }));
+        }
+        let is_own = || claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.meta.uid);
+        if volume.source == VolumeSource::Ephemeral && !is_own() {
+            return Some(State::Unusable(Unfit::ForeignClaim { claim: name }));
+        }
+        let Some(bound) = &claim.volume else { return Some(State::Unbound(claim)) };
+        Some(match self.bound.get(&**bound) {
+            Some(volume) => State::Bound(volume),
+            None => State::Unusable(Unfit::MissingVolume { volume: Arc::from(&**bound) }),
+        })
+    }
+
+    /// The class of a claim whose volumes are bound when a pod is placed; `None` if it has none such.
+    pub(super) fn late_class(&self, claim: &VolumeClaim) -> Option<&StorageClass> {
+        let class = self.classes.get(claim.class.as_deref()?)?;
+        (class.binding == BindingMode::WaitForFirstConsumer).then_some(class)
+    }
+
+    /// Whether no two pods may use a claim at once (`ReadWriteOncePod`).
+    pub(super) fn is_for_one_pod(&self, claim: &ObjectName) -> bool {
+        let claim = self.claims.get(claim);
+        claim.is_some_and(|claim| claim.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"))
+    }
+
+    /// Driver and handle of the CSI volume that a claim is bound to.
+    pub(super) fn attached(&self, claim: &ObjectName) -> Option<(&str, &str)> {
+        let bound = self.claims.get(claim)?.volume.as_deref()?;
+        let (driver, handle) = self.bound.get(bound)?.csi.as_ref()?;
+        (!driver.is_empty() && !handle.is_empty()).then_some((driver, handle))
+    }
+
+    /// How many volumes of each driver a node can have attached; `None` where nothing is said.
+    pub(super) fn limits(&self, node: &str) -> Option<&BTreeMap<String, Option<u32>>> {
+        self.nodes.get(node).map(|node| &node.limits)
+    }
+}
+
+impl Reach {
+    fn of(volume: &PersistentVolume, has_zones: bool) -> Self {
+        let zones = ZONES.iter().filter(|_| has_zones).filter_map(|(label, newer)| {
+            let values = volume.meta.labels.get(*label)?.split("__").map(str::trim);
+            let values: BTreeSet<String> = values.map(str::to_owned).collect();
+            // With an empty name in it a list of zones says nothing.
+            (!values.contains("")).then_some((*label, *newer, values))
+        });
+        Self {
+            volume: Arc::clone(&volume.meta.name.name),
+            terms: volume.node_affinity.as_ref().map(sound_terms),
+            zones: zones.collect(),
+        }
+    }
+
+    /// Why a node with these labels does not reach the volume.
+    pub(super) fn out_of_reach(&self, labels: &Labels) -> Option<Unfit> {
+        let terms = self.terms.as_ref()?;
+        let is_near = terms.iter().any(|term| term.matches_labels(labels));
+        (!is_near).then(|| Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) })
+    }
+
+    /// Why the volume is not in the zone or region of a node with these labels. A node without any of
+    /// the labels of zones is in a cluster of one zone.
+    pub(super) fn out_of_zone(&self, labels: &Labels) -> Option<Unfit> {
+        if self.zones.is_empty() || !ZONES.iter().any(|(label, _)| labels.contains_key(*label)) {
+            return None;
+        }
+        let is_in = |(label, newer, values): &(&str, &str, BTreeSet<String>)| {
+            let value = labels.get(*label).or_else(|| labels.get(*newer));
+            value.is_some_and(|value| values.contains(value))
+        };
+        let is_near = self.zones.iter().all(is_in);
+        (!is_near).then(|| Unfit::VolumeZone { volume: Arc::clone(&self.volume) })
+    }
+}
+
+/// The claim that a volume of a pod is of.
+pub(super) fn claim_name(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
+    let namespace = Arc::clone(&pod.meta.name.namespace);
+    match &volume.source {
+        VolumeSource::Claim(name) => Some(ObjectName { namespace, name: Arc::from(&**name) }),
+        VolumeSource::Ephemeral => {
+            let name = format!("{}-{}", pod.meta.name.name, volume.name);
+            Some(ObjectName { namespace, name: Arc::from(name) })
+        }
+        _ => None,
+    }
+}
+
+fn take<K: Clone + Ord, T>(
+    known: &mut BTreeMap<K, Arc<T>>,
+    delta: &Delta<T>,
+    key: impl Fn(&T) -> &K,
+) {
+    match delta {
+        Delta::Set(one) => {
+            known.insert(key(one).clone(), Arc::clone(one));
+        }
+        Delta::Gone(one) => {
+            known.remove(key(one));
+        }
+        Delta::All(_, all) => {
+            *known = all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
+        }
+    }
+}

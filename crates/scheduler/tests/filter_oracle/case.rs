@@ -1,0 +1,228 @@
+//! A cluster and a pod, as the scheduler keeps them and as the API writes them.
+
+use std::collections::BTreeMap;
+
+use octavo_dra::{NodeRequirement, NodeSelector, Quantity, Stage};
+use octavo_kube_io::objects::{
+    AffinityTerm, BindingMode, Container, CsiNode, LabelSelector, Meta, Node, PersistentVolume,
+    Pod, PodVolume, StorageClass, VolumeClaim, VolumeSource,
+};
+use serde_json::{Map, Value, json};
+
+/// A cluster, and a pod that wants to run on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Case {
+    pub(crate) nodes: Vec<Node>,
+    /// Names and labels of namespaces.
+    pub(crate) namespaces: Vec<Meta>,
+    /// Pods that have a node.
+    pub(crate) placed: Vec<Pod>,
+    pub(crate) claims: Vec<VolumeClaim>,
+    pub(crate) volumes: Vec<PersistentVolume>,
+    pub(crate) classes: Vec<StorageClass>,
+    pub(crate) csi_nodes: Vec<CsiNode>,
+    pub(crate) pod: Pod,
+}
+
+impl Case {
+    /// The question for kube-scheduler.
+    pub(crate) fn question(&self, id: &str) -> Value {
+        json!({
+            "id": id,
+            "nodes": list(&self.nodes, node),
+            "namespaces": list(&self.namespaces, |meta| json!({ "metadata": metadata(meta) })),
+            "pods": list(&self.placed, pod),
+            "volumeClaims": list(&self.claims, claim),
+            "volumes": list(&self.volumes, volume),
+            "storageClasses": list(&self.classes, class),
+            "csiNodes": list(&self.csi_nodes, csi_node),
+            "pod": pod(&self.pod),
+        })
+    }
+}
+
+fn list<T>(all: &[T], write: impl Fn(&T) -> Value) -> Value {
+    all.iter().map(write).collect()
+}
+
+fn metadata(meta: &Meta) -> Value {
+    let owner = meta.owner.as_ref().map(|owner| {
+        json!([{ "apiVersion": "v1", "kind": "Pod", "name": owner.name, "uid": &*owner.uid, "controller": true }])
+    });
+    json!({
+        "namespace": &*meta.name.namespace,
+        "name": &*meta.name.name,
+        "uid": &*meta.uid,
+        "labels": meta.labels,
+        "annotations": meta.annotations,
+        "ownerReferences": owner.unwrap_or_default(),
+        "deletionTimestamp": meta.deleted.map(|_| "2030-01-01T00:00:00Z"),
+    })
+}
+
+fn amounts(list: &BTreeMap<String, Quantity>) -> Value {
+    list.iter().map(|(name, amount)| (name.clone(), Value::from(amount.to_string()))).collect()
+}
+
+fn node(node: &Node) -> Value {
+    let taints = list(
+        &node.taints,
+        |taint| json!({ "key": taint.key, "value": taint.value, "effect": format!("{:?}", taint.effect) }),
+    );
+    json!({
+        "metadata": metadata(&node.meta),
+        "spec": { "unschedulable": node.is_unschedulable, "taints": taints },
+        "status": { "allocatable": amounts(&node.allocatable) },
+    })
+}
+
+fn pod(pod: &Pod) -> Value {
+    let spec = &pod.spec;
+    let of = |is_init: bool| -> Vec<Value> {
+        let all = spec.containers.iter();
+        all.filter(|one| (one.stage != Stage::Main) == is_init).map(container).collect()
+    };
+    let tolerations = list(
+        &spec.tolerations,
+        |one| json!({ "key": one.key, "operator": one.operator, "value": one.value, "effect": one.effect }),
+    );
+    let resources =
+        (!spec.pod_requests.is_empty()).then(|| json!({ "requests": amounts(&spec.pod_requests) }));
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    json!({
+        "metadata": metadata(&pod.meta),
+        "spec": {
+            "nodeName": pod.node.as_deref().unwrap_or_default(),
+            "initContainers": of(true),
+            "containers": of(false),
+            "resources": resources,
+            "overhead": amounts(&spec.overhead),
+            "nodeSelector": spec.node_selector,
+            "tolerations": tolerations,
+            "volumes": list(&spec.volumes, pod_volume),
+            "affinity": {
+                "nodeAffinity": { required: spec.node_affinity.as_ref().map(selector) },
+                "podAffinity": { required: list(&spec.affinity, affinity) },
+                "podAntiAffinity": { required: list(&spec.anti_affinity, affinity) },
+            },
+        },
+    })
+}
+
+fn container(container: &Container) -> Value {
+    let ports = list(&container.ports, |port| {
+        json!({
+            "hostIP": port.ip, "protocol": port.protocol,
+            "hostPort": port.port, "containerPort": 8080,
+        })
+    });
+    let restart = (container.stage == Stage::Sidecar).then_some("Always");
+    json!({
+        "name": container.name,
+        "restartPolicy": restart,
+        "resources": { "requests": amounts(&container.requests) },
+        "ports": ports,
+    })
+}
+
+fn pod_volume(volume: &PodVolume) -> Value {
+    let (kind, source) = match &volume.source {
+        VolumeSource::Claim(name) => ("persistentVolumeClaim", json!({ "claimName": name })),
+        VolumeSource::Ephemeral => ("ephemeral", json!({})),
+        VolumeSource::Csi(driver) => ("csi", json!({ "driver": driver })),
+        VolumeSource::Exclusive(kind, id, is_read_only) => {
+            let source = match &**kind {
+                "gcePersistentDisk" => json!({ "pdName": id, "readOnly": is_read_only }),
+                "awsElasticBlockStore" => json!({ "volumeID": id, "readOnly": true }),
+                "iscsi" => json!({
+                    "iqn": id, "readOnly": is_read_only, "targetPortal": "", "lun": 0,
+                }),
+                _ => json!({
+                    "monitors": ["m"], "pool": "rbd", "image": id, "readOnly": is_read_only,
+                }),
+            };
+            (&**kind, source)
+        }
+    };
+    let mut written = Map::new();
+    written.insert("name".to_owned(), volume.name.clone().into());
+    written.insert(kind.to_owned(), source);
+    written.into()
+}
+
+fn selector(selector: &NodeSelector) -> Value {
+    let requirement = |one: &NodeRequirement| json!({ "key": one.key, "operator": format!("{:?}", one.operator), "values": one.values });
+    let terms = list(&selector.terms, |term| {
+        json!({
+            "matchExpressions": list(&term.labels, requirement),
+            "matchFields": list(&term.fields, requirement),
+        })
+    });
+    json!({ "nodeSelectorTerms": terms })
+}
+
+fn affinity(term: &AffinityTerm) -> Value {
+    json!({
+        "labelSelector": term.selector.as_ref().map(label_selector),
+        "namespaces": term.namespaces,
+        "namespaceSelector": term.namespace_selector.as_ref().map(label_selector),
+        "topologyKey": term.topology_key,
+    })
+}
+
+fn label_selector(selector: &LabelSelector) -> Value {
+    let expressions = list(
+        &selector.expressions,
+        |one| json!({ "key": one.key, "operator": one.operator, "values": one.values }),
+    );
+    json!({ "matchLabels": selector.labels, "matchExpressions": expressions })
+}
+
+fn claim(claim: &VolumeClaim) -> Value {
+    let mut metadata = metadata(&claim.meta);
+    let phase = if claim.volume.is_some() { "Bound" } else { "Pending" };
+    if claim.volume.is_some() {
+        metadata["annotations"]["pv.kubernetes.io/bind-completed"] = "yes".into();
+    }
+    json!({
+        "metadata": metadata,
+        "spec": {
+            "volumeName": claim.volume,
+            "storageClassName": claim.class,
+            "accessModes": claim.access_modes,
+        },
+        "status": { "phase": phase },
+    })
+}
+
+fn volume(volume: &PersistentVolume) -> Value {
+    let csi = volume.csi.as_ref();
+    let csi = csi.map(|(driver, handle)| json!({ "driver": driver, "volumeHandle": handle }));
+    let other = csi.is_none().then(|| json!({ "path": "/data" }));
+    json!({
+        "metadata": metadata(&volume.meta),
+        "spec": {
+            "csi": csi,
+            "hostPath": other,
+            "nodeAffinity": { "required": volume.node_affinity.as_ref().map(selector) },
+        },
+    })
+}
+
+fn class(class: &StorageClass) -> Value {
+    let mode = match class.binding {
+        BindingMode::Immediate => "Immediate",
+        BindingMode::WaitForFirstConsumer => "WaitForFirstConsumer",
+    };
+    json!({
+        "metadata": metadata(&class.meta),
+        "provisioner": "csi.example",
+        "volumeBindingMode": mode,
+    })
+}
+
+fn csi_node(node: &CsiNode) -> Value {
+    let driver = |(name, limit): (&String, &Option<u32>)| json!({ "name": name, "nodeID": "n", "topologyKeys": [], "allocatable": { "count": limit } });
+    let drivers: Vec<Value> = node.limits.iter().map(driver).collect();
+    json!({ "metadata": metadata(&node.meta), "spec": { "drivers": drivers } })
+}

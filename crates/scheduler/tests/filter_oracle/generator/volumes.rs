@@ -1,0 +1,157 @@
+//! Volumes: disks that exclude one another, claims, and how many a node can attach.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{
+    BindingMode, CsiNode, Owner, PersistentVolume, PodVolume, StorageClass, VolumeClaim,
+    VolumeSource,
+};
+
+use super::{Draft, meta, places};
+use crate::rng::Rng;
+
+const ZONES: [&str; 4] = [
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+];
+
+/// Disks of clouds.
+pub(super) fn disks(rng: &mut Rng, draft: &mut Draft) {
+    let kinds = [rng.word(&["gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"]), "iscsi"];
+    for spec in draft.specs() {
+        for index in 0..rng.below(3) {
+            let kind = rng.word(&kinds);
+            // Nobody shares these, whether they write or not.
+            let is_read_only = rng.chance(50) && kind != "awsElasticBlockStore";
+            let id = rng.word(&["one", "two", "three"]).to_owned();
+            let source = VolumeSource::Exclusive(kind.to_owned(), id, is_read_only);
+            spec.volumes.push(PodVolume { name: format!("disk-{index}"), source });
+        }
+    }
+}
+
+/// Claims that are bound to volumes that not every node reaches, or are not ready.
+pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
+    places::label(rng, draft);
+    for node in &mut draft.case.nodes {
+        for zone in ZONES {
+            if rng.chance(30) {
+                node.meta.labels.insert(zone.to_owned(), rng.word(&["a", "b"]).to_owned());
+            }
+        }
+    }
+    // What is wrong is rare: it decides for all nodes at once.
+    use_claims(rng, draft, 92);
+    for volume in &mut draft.case.volumes {
+        if rng.chance(40) {
+            volume.node_affinity = Some(places::node_selector(rng));
+        }
+        for zone in ZONES {
+            if rng.chance(20) {
+                let value = rng.word(&["a", "b", "a__b", " a __ c ", "b__", "c"]);
+                volume.meta.labels.insert(zone.to_owned(), value.to_owned());
+            }
+        }
+    }
+}
+
+/// Limits of drivers.
+pub(super) fn limits(rng: &mut Rng, draft: &mut Draft) {
+    use_claims(rng, draft, 99);
+    for node in &draft.case.nodes {
+        if rng.chance(90) && !draft.case.csi_nodes.iter().any(|one| one.meta.name == node.meta.name)
+        {
+            let drivers = ["csi.example", "csi.example", "csi.other", "csi.unused"];
+            let drivers = drivers.iter().filter(|_| rng.chance(60)).copied().collect::<Vec<_>>();
+            let limit = |rng: &mut Rng| *rng.pick(&[None, Some(0), Some(1), Some(1), Some(2)]);
+            let limits = drivers.iter().map(|driver| ((*driver).to_owned(), limit(rng))).collect();
+            let meta = meta("", &node.meta.name.name);
+            draft.case.csi_nodes.push(CsiNode { meta, limits });
+        }
+    }
+}
+
+/// Makes claims and volumes, once, and lets pods use them.
+fn use_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
+    if draft.case.classes.is_empty() {
+        make_claims(rng, draft, percent_sound);
+    }
+    let case = &mut draft.case;
+    let pods = std::iter::once(&case.pod).chain(&case.placed);
+    let specs = std::iter::once(&mut draft.spec).chain(&mut draft.placed);
+    for (pod, spec) in pods.zip(specs) {
+        let mut names = BTreeSet::new();
+        for index in 0..rng.below(3) {
+            if rng.chance(20) {
+                let volume = PodVolume { name: "own".to_owned(), source: VolumeSource::Ephemeral };
+                if spec.volumes.contains(&volume) {
+                    continue;
+                }
+                spec.volumes.push(volume);
+                let name = format!("{}-own", pod.meta.name.name);
+                let bound = rng.word(&["volume-0", "volume-1", "volume-2"]);
+                let uid = if rng.chance(percent_sound) { &*pod.meta.uid } else { "another" };
+                let mut claim = claim(&pod.meta.name.namespace, &name, bound);
+                claim.meta.owner = Some(Owner { uid: Arc::from(uid), ..Owner::default() });
+                case.claims.push(claim);
+                continue;
+            }
+            let name = if rng.chance(percent_sound) { rng.word(&NAMES) } else { "missing" };
+            if names.insert(name) {
+                let source = VolumeSource::Claim(name.to_owned());
+                spec.volumes.push(PodVolume { name: format!("data-{index}-{name}"), source });
+            }
+        }
+        if rng.chance(10) {
+            let source = VolumeSource::Csi("csi.example".to_owned());
+            spec.volumes.push(PodVolume { name: format!("inline-{}", names.len()), source });
+        }
+    }
+}
+
+const NAMES: [&str; 4] = ["claim-0", "claim-1", "claim-2", "claim-3"];
+
+fn make_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
+    let case = &mut draft.case;
+    case.classes.push(StorageClass { meta: meta("", "now"), binding: BindingMode::Immediate });
+    for index in 0..4 {
+        let driver = rng.word(&["csi.example", "csi.example", "csi.other"]).to_owned();
+        // Some are two volumes of one handle, which is attached once.
+        let handle = rng.word(&["handle-0", "handle-1", "handle-2", "handle-3"]).to_owned();
+        case.volumes.push(PersistentVolume {
+            meta: meta("", &format!("volume-{index}")),
+            node_affinity: None,
+            csi: rng.chance(80).then_some((driver, handle)),
+        });
+    }
+    for namespace in ["team-a", "team-b"] {
+        for name in NAMES {
+            let bound = rng.word(&["volume-0", "volume-1", "volume-2", "volume-3"]);
+            let mut claim = claim(namespace, name, bound);
+            if rng.chance(20) {
+                claim.access_modes = vec!["ReadWriteOncePod".to_owned()];
+            }
+            if !rng.chance(percent_sound) {
+                match rng.below(4) {
+                    0 => claim.volume = None,
+                    1 => (claim.volume, claim.class) = (None, None),
+                    2 => claim.meta.deleted = Some(0),
+                    _ => claim.volume = Some("missing".to_owned()),
+                }
+            }
+            case.claims.push(claim);
+        }
+    }
+}
+
+fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
+    VolumeClaim {
+        meta: meta(namespace, name),
+        volume: Some(volume.to_owned()),
+        class: Some("now".to_owned()),
+        access_modes: vec!["ReadWriteOnce".to_owned()],
+    }
+}

@@ -1,0 +1,151 @@
+//! Our predicates against kube-scheduler's own filters, on clusters that are made at random: for each
+//! node the same filters must refuse, in the same words.
+//!
+//! A case is named by its seed: `OCTAVO_FILTER_SEEDS=77..78 cargo test -p octavo-scheduler --test
+//! filter_oracle` runs the case of seed 77 alone and prints it.
+
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on has failed; its numbers are small"
+)]
+
+mod case;
+mod generator;
+mod mutations;
+mod oracle;
+mod ours;
+mod rng;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use octavo_scheduler::predicates::Unfit;
+
+use crate::generator::generate;
+use crate::mutations::MUTATIONS;
+use crate::oracle::{Answer, Oracle};
+use crate::ours::{Ours, decide, differences};
+
+/// Seeds of the comparison.
+const SEEDS: Range<u64> = 0..6_000;
+
+/// Filters of kube-scheduler, each of which must decide alone on so many nodes at least.
+const FILTERS: [&str; 11] = [
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodeName",
+    "NodePorts",
+    "NodeResourcesFit",
+    "NodeUnschedulable",
+    "NodeVolumeLimits",
+    "TaintToleration",
+    "VolumeBinding",
+    "VolumeRestrictions",
+    "VolumeZone",
+];
+const ALONE: usize = 150;
+
+#[test]
+fn kube_scheduler_says_of_every_node_what_we_say() {
+    let chosen = std::env::var("OCTAVO_FILTER_SEEDS").ok();
+    let seeds = chosen.as_deref().map_or(SEEDS, |range| {
+        let (from, to) = range.split_once("..").unwrap();
+        from.parse().unwrap()..to.parse().unwrap()
+    });
+    let answers = ask(&oracle::program(), seeds.clone());
+    let mut tally = Tally::default();
+    let mut failures = Vec::new();
+    for (seed, theirs) in seeds.zip(&answers) {
+        let case = generate(seed);
+        if chosen.is_some() {
+            println!(
+                "{}",
+                serde_json::to_string_pretty(&case.question(&seed.to_string())).unwrap()
+            );
+        }
+        let ours = decide(&case);
+        tally.count(&ours);
+        let differences = differences(&ours, theirs);
+        if !differences.is_empty() {
+            failures.push(format!("seed {seed}: {}", differences.join("; ")));
+        }
+    }
+    println!("{tally:?}");
+    let shown = failures.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
+    assert!(failures.is_empty(), "{} cases differ, these among them:\n{shown}", failures.len());
+    if chosen.is_none() {
+        tally.assert_cases_are_worth_it();
+        assert_every_mutation_shows(&answers);
+    }
+}
+
+/// What kube-scheduler says, by seed; asked on all cores.
+fn ask(program: &Path, seeds: Range<u64>) -> Vec<Answer> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let each = seeds.clone().count().div_ceil(threads as usize) as u64;
+    std::thread::scope(|scope| {
+        let part = |thread: u64| {
+            let from = (seeds.start + thread * each).min(seeds.end);
+            let part = from..(from + each).min(seeds.end);
+            scope.spawn(move || {
+                let mut oracle = Oracle::start(program);
+                part.map(|seed| oracle.decide(seed, &generate(seed))).collect::<Vec<_>>()
+            })
+        };
+        let started: Vec<_> = (0..threads).map(part).collect();
+        started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Predicates that were wrong in one thing would be found out.
+fn assert_every_mutation_shows(answers: &[Answer]) {
+    for (name, mutate) in MUTATIONS {
+        let shows = |(seed, theirs): (u64, &Answer)| {
+            let mut case = generate(seed);
+            mutate(&mut case);
+            !differences(&decide(&case), theirs).is_empty()
+        };
+        let seed = SEEDS.zip(answers).position(shows);
+        let seed = seed.unwrap_or_else(|| panic!("predicates that {name} would pass"));
+        println!("predicates that {name} fail at seed {seed}");
+    }
+}
+
+/// How often what decided.
+#[derive(Debug, Default)]
+struct Tally {
+    nodes: usize,
+    feasible: usize,
+    /// Nodes that one filter alone refuses, by filter.
+    alone: BTreeMap<&'static str, usize>,
+}
+
+impl Tally {
+    fn count(&mut self, ours: &Ours) {
+        for reasons in ours.values() {
+            self.nodes += 1;
+            let mut filters: Vec<_> = reasons.iter().map(Unfit::filter).collect();
+            filters.dedup();
+            match filters[..] {
+                [] => self.feasible += 1,
+                [filter] => *self.alone.entry(filter).or_default() += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn assert_cases_are_worth_it(&self) {
+        let percent = self.feasible * 100 / self.nodes;
+        assert!((30..=70).contains(&percent), "{percent}% of the nodes are feasible");
+        for filter in FILTERS {
+            let alone = self.alone.get(filter).copied().unwrap_or_default();
+            assert!(alone >= ALONE, "{filter} decides alone on {alone} nodes only");
+        }
+    }
+}
