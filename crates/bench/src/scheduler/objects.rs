@@ -1,5 +1,6 @@
 //! The objects of the benchmark: nodes, slices as agents publish them, pods, claims, gangs.
 
+use octavo_api::names;
 use serde_json::{Value, json};
 
 use super::contender::Contender;
@@ -11,10 +12,8 @@ pub(super) const TEMPLATE: &str = "one-gpu";
 /// Node labels of the topology, the widest first, with how many nodes a domain has.
 pub(super) const LEVELS: [(&str, usize); 2] =
     [("topology.octavo.dev/block", 128), ("topology.octavo.dev/rack", 16)];
-/// Pod label that names a pod's gang.
-pub(super) const GROUP_LABEL: &str = "octavo.dev/pod-group";
 
-/// Memory of a GPU as it is published, and its bytes as an allocation has them.
+/// Memory of a GPU as it is published.
 const GPU_MEMORY: &str = "81559Mi";
 
 /// How a node offers its GPUs.
@@ -59,7 +58,7 @@ pub(super) fn node(number: usize, gpus: Gpus, contender: Contender) -> Value {
         labels[label] = format!("{level}-{}", number / size).into();
     }
     if contender == Contender::Octavo {
-        labels[octavo_api_label()] = "octavo".into();
+        labels[names::LABEL_OWNER] = "octavo".into();
     }
     let mut amounts = json!({
         "cpu": "128", "memory": "2Ti", "ephemeral-storage": "1Ti", "pods": "110",
@@ -78,11 +77,6 @@ pub(super) fn node(number: usize, gpus: Gpus, contender: Contender) -> Value {
             }],
         },
     })
-}
-
-/// The node label that says whose a node is.
-fn octavo_api_label() -> &'static str {
-    "octavo.dev/scheduler"
 }
 
 /// The slice of a node's GPUs, field for field as an agent on eight H100s publishes it.
@@ -135,7 +129,7 @@ fn device(node: usize, gpu: usize, contender: Contender) -> Value {
     });
     if contender == Contender::Octavo {
         device["taints"] =
-            json!([{"key": octavo_api_label(), "value": "octavo", "effect": "NoSchedule"}]);
+            json!([{"key": names::TAINT_OWNER, "value": "octavo", "effect": "NoSchedule"}]);
     }
     device
 }
@@ -207,15 +201,12 @@ pub(super) enum Near {
 }
 
 /// A gang of so many pods.
-pub(super) fn group(name: &str, size: usize, near: Near, priority: Option<&str>) -> Value {
+pub(super) fn group(name: &str, size: usize, near: Near) -> Value {
     let mut spec = json!({"minMember": size});
     match near {
         Near::Anywhere => {}
         Near::Required(level) => spec["topology"] = json!({"required": level}),
         Near::Preferred(level) => spec["topology"] = json!({"preferred": level}),
-    }
-    if let Some(priority) = priority {
-        spec["priorityClassName"] = priority.into();
     }
     json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
@@ -225,7 +216,7 @@ pub(super) fn group(name: &str, size: usize, near: Near, priority: Option<&str>)
 
 /// A pod that belongs to a gang.
 pub(super) fn member(mut pod: Value, group: &str) -> Value {
-    pod["metadata"]["labels"] = json!({GROUP_LABEL: group});
+    pod["metadata"]["labels"] = json!({names::POD_GROUP: group});
     pod
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn run(bed: &Bed, gangs: usize, measured: &mut Measured) -> any
     let player = Player::start(&bed.api, &bed.observer, Some(Controller { set: FILL, make }));
     let gone_before = bed.observer.seen().gone.len();
     for gang in 0..gangs {
-        let group = objects::group(&gang_name(gang), PODS, Near::Anywhere, None);
+        let group = objects::group(&gang_name(gang), PODS, Near::Anywhere);
         bed.api.create(Kind::Groups, &group).await?;
     }
     let began = Instant::now();

@@ -77,7 +77,7 @@ async fn fill(bed: &Bed) -> anyhow::Result<()> {
 /// A gang that cannot be: how long until that is said, in seconds. Nobody may have left for it.
 async fn impossible(bed: &Bed, gang: &'static str, priority: &'static str) -> anyhow::Result<f64> {
     let gone_before = bed.observer.seen().gone.len();
-    let group = objects::group(gang, GANG, Near::Anywhere, Some(priority));
+    let group = objects::group(gang, GANG, Near::Anywhere);
     bed.api.create(Kind::Groups, &group).await?;
     let (api, contender) = (bed.api.clone(), bed.contender);
     work::in_parallel(GANG, move |number| {

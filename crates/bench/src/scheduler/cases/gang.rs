@@ -38,7 +38,7 @@ pub(super) async fn run(bed: &Bed, pods: usize, measured: &mut Measured) -> anyh
     let mut expected = Expected { bound: BTreeMap::new(), gangs: BTreeMap::new() };
     for (turn, (gang, near, what)) in gangs.into_iter().enumerate() {
         if bed.contender == Contender::Octavo {
-            bed.api.create(Kind::Groups, &objects::group(gang, pods, near, None)).await?;
+            bed.api.create(Kind::Groups, &objects::group(gang, pods, near)).await?;
         }
         let last_create = create(bed, gang, pods).await?;
         if bed.contender == Contender::Raw {

@@ -45,15 +45,15 @@ fn why_a_pod_or_a_gang_waits_is_kept_as_it_was_first_said() {
     seen.pod(Change::Set(waiting("Unschedulable")));
     seen.pod(Change::Set(waiting("Other")));
     assert_eq!(seen.pods["a-0"].told.as_ref().unwrap().reason, "Unschedulable");
-    let group = |reason: &str| -> Group {
+    let group = |phase: &str, reason: &str| -> Group {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "g"},
-            "status": {"conditions": [{"type": "Scheduled", "status": "False", "reason": reason}]},
+            "status": {"phase": phase, "conditions": [{"type": "Scheduled", "status": "False", "reason": reason}]},
         }))
         .unwrap()
     };
-    seen.group(Change::Set(group("Gathering")));
+    seen.group(Change::Set(group("Gathering", "PodsMissing")));
     assert!(seen.groups.is_empty());
-    seen.group(Change::Set(group("NoPlace")));
+    seen.group(Change::Set(group("Waiting", "NoPlace")));
     assert_eq!(seen.groups["g"].reason, "NoPlace");
 }

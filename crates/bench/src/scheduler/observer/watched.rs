@@ -112,12 +112,12 @@ impl Pod {
 }
 
 impl Group {
-    /// Why it waits: the first condition that says no, beyond "not all of its pods are there".
+    /// Why it waits, once it is not its own pods that it waits for.
     pub(super) fn told(&self) -> Option<(String, String)> {
-        let conditions = &self.status.conditions;
-        let waits = conditions.iter().filter(|found| found.status == "False");
-        let found = waits.filter(|found| found.reason != "Gathering").next()?;
-        Some((found.reason.clone(), found.message.clone()))
+        if self.status.phase == "Gathering" {
+            return None;
+        }
+        self.status.no("Scheduled")
     }
 }
 
