@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Classes,
     Priorities,
     Groups,
+    /// Stands in for the controller that pods belong to.
+    Owners,
 }
 
 /// A list, with the version at which a watch goes on.
@@ -60,6 +62,7 @@ impl Kind {
             Self::Slices => ("apis/resource.k8s.io/v1", "resourceslices", false),
             Self::Classes => ("apis/resource.k8s.io/v1", "deviceclasses", false),
             Self::Priorities => ("apis/scheduling.k8s.io/v1", "priorityclasses", false),
+            Self::Owners => ("api/v1", "configmaps", true),
             Self::Groups => ("apis/octavo.dev/v1alpha1", "podgroups", true),
         };
         if is_namespaced {

@@ -27,6 +27,8 @@ pub(super) struct World {
     pub(super) gpus: Gpus,
     /// Whether gangs are made in it.
     pub(super) gangs: bool,
+    /// How many pods may move for one gang.
+    pub(super) moves: u32,
 }
 
 /// A lab in which one contender schedules.
@@ -50,7 +52,7 @@ impl Bed {
         let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
         let options = UpOptions {
             scheduler: Some(contender == Contender::Octavo),
-            scheduler_config: Some(scheduler_config()),
+            scheduler_config: Some(scheduler_config(world)),
             more_args: more_args(),
             ..UpOptions::control_plane_only(folder.path().join("lab"), octavo)
         };
@@ -72,7 +74,7 @@ impl Bed {
         world: World,
     ) -> anyhow::Result<(Api, Observer)> {
         for component in [Component::KubeScheduler, Component::OctavoScheduler] {
-            lab.stop(component).await;
+            lab.kill(component).await;
         }
         let api = Api::connect(lab).await?;
         for (name, value) in objects::PRIORITIES {
@@ -102,7 +104,9 @@ impl Bed {
         })
         .await?;
         let gangs = world.gangs && contender == Contender::Octavo;
-        let observer = Observer::start(&api, world.gpus == Gpus::Dra, gangs).await?;
+        // A connection of its own: what writes does not hold up what looks.
+        let watches = Api::connect(lab).await?;
+        let observer = Observer::start(&watches, world.gpus == Gpus::Dra, gangs).await?;
         Ok((api, observer))
     }
 
@@ -171,9 +175,9 @@ impl Bed {
     }
 }
 
-/// Octavo's scheduler may move pods to make room for gangs, which one case asks for.
-fn scheduler_config() -> Value {
-    json!({"defragmentation": {"enabled": true}})
+/// Octavo's scheduler moves nobody unless it is told that it may.
+fn scheduler_config(world: World) -> Value {
+    json!({"defragmentationMoves": world.moves})
 }
 
 /// Nobody renews the leases of played nodes, so nobody may look at them.

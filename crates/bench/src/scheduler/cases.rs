@@ -23,7 +23,8 @@ pub(super) fn world(case: Case, scale: f64) -> World {
         Case::Gang => (512, Gpus::Plain, true),
         Case::Full | Case::Defragmentation => (500, Gpus::Plain, true),
     };
-    World { nodes: scaled(nodes, scale), gpus, gangs }
+    let moves = if case == Case::Defragmentation { defragmentation::MOVES } else { 0 };
+    World { nodes: scaled(nodes, scale), gpus, gangs, moves }
 }
 
 /// Measures one turn.

@@ -1,9 +1,13 @@
 //! Gangs that fit in what is free, but not in what is free of any node: pods have to move.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+
+use octavo_api::names;
+use serde_json::{Value, json};
 
 use crate::figure::Goal;
 use crate::scheduler::api::Kind;
@@ -14,12 +18,14 @@ use crate::scheduler::observer::{Seen, set_of};
 use crate::scheduler::player::{Controller, Player};
 use crate::scheduler::results::Measured;
 use crate::scheduler::validate::{self, Expected};
-use crate::scheduler::work;
+use crate::scheduler::{raw, work};
 
 /// Gangs, their pods, and the GPUs of each pod.
 pub(super) const GANGS: usize = 41;
 const PODS: usize = 10;
 const GPUS_EACH: usize = 6;
+/// Pods that may move for one gang: one on each of its nodes, and some to spare.
+pub(super) const MOVES: u32 = 32;
 /// One-GPU pods that run on each node.
 const TAKEN: usize = 3;
 /// How long all of it may take.
@@ -30,10 +36,12 @@ const FILL: &str = "fill";
 /// Three pods on each node, then all gangs at once.
 pub(super) async fn run(bed: &Bed, gangs: usize, measured: &mut Measured) -> anyhow::Result<()> {
     let pods = bed.world.nodes * TAKEN;
-    fill(bed, pods).await?;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FILL}});
+    let owner: Arc<str> = raw::uid(&bed.api.create(Kind::Owners, &owner).await?)?.into();
+    fill(bed, pods, &owner).await?;
     bed.start().await?;
     let contender = bed.contender;
-    let make = Box::new(move |name: &str| filler(name, contender));
+    let make = Box::new(move |name: &str| filler(name, contender, &owner));
     let player = Player::start(&bed.api, &bed.observer, Some(Controller { set: FILL, make }));
     let gone_before = bed.observer.seen().gone.len();
     for gang in 0..gangs {
@@ -81,13 +89,13 @@ pub(super) async fn run(bed: &Bed, gangs: usize, measured: &mut Measured) -> any
     Ok(())
 }
 
-async fn fill(bed: &Bed, pods: usize) -> anyhow::Result<()> {
-    let (api, contender) = (bed.api.clone(), bed.contender);
+async fn fill(bed: &Bed, pods: usize, owner: &Arc<str>) -> anyhow::Result<()> {
+    let (api, contender, owner) = (bed.api.clone(), bed.contender, Arc::clone(owner));
     work::in_parallel(pods, move |number| {
-        let api = api.clone();
+        let (api, owner) = (api.clone(), Arc::clone(&owner));
         async move {
             let name = format!("{FILL}-{number}");
-            let mut pod = filler(&name, contender);
+            let mut pod = filler(&name, contender, &owner);
             pod["spec"]["nodeName"] = objects::node_name(number / TAKEN).into();
             api.create(Kind::Pods, &pod).await?;
             api.merge(Kind::Pods, &format!("{name}/status"), &objects::running()).await.map(drop)
@@ -97,8 +105,15 @@ async fn fill(bed: &Bed, pods: usize) -> anyhow::Result<()> {
     bed.observer.all_bound(FILL, pods, PATIENCE).await.map(drop)
 }
 
-fn filler(name: &str, contender: Contender) -> serde_json::Value {
-    objects::pod(name, Ask::Gpus(1), contender)
+fn filler(name: &str, contender: Contender, owner: &str) -> Value {
+    let mut pod = objects::pod(name, Ask::Gpus(1), contender);
+    // It can be restarted elsewhere: without this nobody moves it.
+    pod["metadata"]["annotations"] = json!({names::MOVABLE: "true"});
+    // Its successor is known by the owner. A real controller would make pods of its own.
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": FILL, "uid": owner, "controller": true,
+    }]);
+    pod
 }
 
 fn gang_name(gang: usize) -> String {

@@ -7,6 +7,7 @@ use crate::figure::Goal;
 use crate::scheduler::api::Kind;
 use crate::scheduler::bed::Bed;
 use crate::scheduler::contender::Contender;
+use crate::scheduler::cost;
 use crate::scheduler::objects::{self, Ask, GPUS, LEVELS, Near};
 use crate::scheduler::results::{Compared, Measured};
 use crate::scheduler::validate::{self, Expected};
@@ -37,6 +38,7 @@ pub(super) async fn run(bed: &Bed, pods: usize, measured: &mut Measured) -> anyh
     ];
     let mut expected = Expected { bound: BTreeMap::new(), gangs: BTreeMap::new() };
     for (turn, (gang, near, what)) in gangs.into_iter().enumerate() {
+        let before = cost::begin(bed).await?;
         if bed.contender == Contender::Octavo {
             bed.api.create(Kind::Groups, &objects::group(gang, pods, near)).await?;
         }
@@ -51,6 +53,14 @@ pub(super) async fn run(bed: &Bed, pods: usize, measured: &mut Measured) -> anyh
         expected.bound.insert(gang.to_owned(), pods);
         expected.gangs.insert(gang.to_owned(), near);
         bed.quiet().await?;
+        let cost = before.end(bed).await?;
+        // The gang's own object is of its user, as its pods are.
+        let by_user = super::float(pods + usize::from(bed.contender == Contender::Octavo));
+        let writes = (cost.writes.values().sum::<f64>() - by_user) / super::float(pods);
+        measured.add("writes a pod beyond its creation", "writes", writes);
+        if let Some(cpu) = cost.scheduler_cpu {
+            measured.add("processor time of the scheduler", "s", cpu);
+        }
     }
     validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await
 }
