@@ -40,6 +40,7 @@ const SCALE_VARIABLE: &str = "OCTAVO_BENCH_SCALE";
 /// Arguments of this benchmark.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Scheduler")]
+#[group(id = "scheduler_options")]
 pub(crate) struct Options {
     /// How often each contender has its turn in each case.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
