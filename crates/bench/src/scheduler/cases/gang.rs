@@ -45,7 +45,7 @@ pub(super) async fn run(bed: &Bed, pods: usize, measured: &mut Measured) -> anyh
         let last_create = create(bed, gang, pods).await?;
         if bed.contender == Contender::Raw {
             // The second gang behind the first.
-            bind(bed, gang, pods, turn * pods * GPUS_EACH / GPUS).await?;
+            bind(bed, gang, pods, turn * (pods * GPUS_EACH).div_ceil(GPUS)).await?;
         }
         let bound = bed.observer.all_bound(gang, pods, PATIENCE).await?;
         let took = bound.saturating_duration_since(last_create).as_secs_f64();
