@@ -1,5 +1,7 @@
 //! What the API server counted, from its own metrics.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 use kube::Client;
 
@@ -49,6 +51,26 @@ pub(crate) async fn agent_writes(client: &Client) -> anyhow::Result<AgentWrites>
             "resourceclaims" if matches!(verb, "APPLY" | "PATCH") => writes.statuses += value,
             _ => {}
         }
+    }
+    Ok(writes)
+}
+
+/// Counts everybody's writes so far, by verb, resource and subresource: `POST pods/binding`. Leases are
+/// left out: they tell of time that passes and not of work.
+pub(crate) async fn writes(client: &Client) -> anyhow::Result<BTreeMap<String, f64>> {
+    let text = metrics(client).await?;
+    let mut writes = BTreeMap::new();
+    for (labels, value) in samples(&text, "apiserver_request_total") {
+        let (verb, resource) = (label(labels, "verb"), label(labels, "resource"));
+        let is_read = matches!(verb, "GET" | "LIST" | "WATCH" | "CONNECT" | "PROXY");
+        if is_read || resource.is_empty() || resource == "leases" {
+            continue;
+        }
+        let what = match label(labels, "subresource") {
+            "" => format!("{verb} {resource}"),
+            below => format!("{verb} {resource}/{below}"),
+        };
+        *writes.entry(what).or_default() += value;
     }
     Ok(writes)
 }

@@ -78,6 +78,23 @@ impl Figure {
     }
 }
 
+impl Figure {
+    /// A line that says why there is no figure. `met` is `Some(false)` where there should be one.
+    pub(crate) fn absent(what: impl Into<String>, met: Option<bool>) -> Self {
+        let none = f64::NAN;
+        Self {
+            what: what.into(),
+            unit: "",
+            n: 0,
+            median: none,
+            min: none,
+            max: none,
+            goal: None,
+            met,
+        }
+    }
+}
+
 impl Goal {
     fn compare(self, value: f64) -> (Option<String>, Option<bool>) {
         match self {
@@ -125,6 +142,9 @@ impl Report {
 }
 
 fn number(value: f64) -> String {
+    if value.is_nan() {
+        return "-".to_owned();
+    }
     if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 

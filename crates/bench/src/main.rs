@@ -28,6 +28,7 @@ mod pods;
 mod process;
 mod program;
 mod real_share;
+mod scheduler;
 mod slices;
 mod wall;
 
@@ -45,6 +46,8 @@ struct Args {
     octavo: PathBuf,
     #[command(flatten)]
     real_share: real_share::Options,
+    #[command(flatten)]
+    scheduler: scheduler::Options,
 }
 
 /// A benchmark.
@@ -68,6 +71,8 @@ enum Name {
     Engine,
     /// What the wall of a share adds to calls, and whether processes that race get past it.
     Wall,
+    /// Pods, gangs and preemptions on up to 1,000 nodes: Octavo's scheduler, Kubernetes' own, and none, in turn.
+    Scheduler,
     /// A share of this machine's own GPU, prepared by the agent, with a command behind its wall. Needs root
     /// and is not among all.
     RealShare,
@@ -119,6 +124,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Packing, "packing"),
         (Name::Engine, "engine"),
         (Name::Wall, "wall"),
+        (Name::Scheduler, "scheduler"),
         (Name::RealShare, "real-share"),
     ];
     for (name, wanted) in all {
@@ -136,6 +142,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Packing => packing::run()?,
             Name::Engine => engine::run()?,
             Name::Wall => wall::run(&octavo()?)?,
+            Name::Scheduler => Box::pin(scheduler::run(&octavo()?, &args.scheduler)).await?,
             Name::RealShare => Box::pin(real_share::run(&octavo()?, &args.real_share)).await?,
         };
         met &= figures.iter().all(|figure| figure.met != Some(false));

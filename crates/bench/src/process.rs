@@ -28,6 +28,16 @@ pub(crate) fn memory(pid: u32) -> anyhow::Result<Memory> {
     Ok(Memory { resident: mib("VmRSS:")?, anonymous: mib("RssAnon:")? })
 }
 
+/// Most resident memory that process `pid` has had so far, in MiB.
+pub(crate) fn peak_memory(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB"));
+    let kib = line.and_then(|kib| kib.trim().parse::<f64>().ok());
+    Ok(kib.with_context(|| format!("{path} has no VmHWM"))? / 1024.0)
+}
+
 /// Processor time that process `pid` has used so far.
 pub(crate) fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
@@ -52,5 +62,6 @@ mod tests {
     fn this_process_has_memory() {
         let memory = memory(std::process::id()).unwrap();
         assert!(memory.resident > memory.anonymous && memory.anonymous > 0.0);
+        assert!(peak_memory(std::process::id()).unwrap() >= memory.anonymous);
     }
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use octavo_lab::{DynamicMig, Lab, UpOptions};
+use octavo_lab::{DynamicMig, Lab, Owner, Owners, UpOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -43,6 +43,23 @@ impl Bed {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
             dynamic_mig: Some(dynamic_mig),
+            ..UpOptions::new(state, OCTAVO)
+        })
+        .await
+    }
+
+    /// A lab with these nodes, all of them Octavo's scheduler's, which runs; ready.
+    pub(crate) async fn up_octavo(nodes: &str) -> Self {
+        Self::up_octavo_cut(nodes, DynamicMig::None).await
+    }
+
+    /// The same with these GPUs opted in to dynamic MIG.
+    pub(crate) async fn up_octavo_cut(nodes: &str, dynamic_mig: DynamicMig) -> Self {
+        Self::up_with(|state| UpOptions {
+            nodes: Some(nodes.parse().unwrap()),
+            dynamic_mig: Some(dynamic_mig),
+            owners: Some(Owners::All(Owner::Octavo)),
+            scheduler: Some(true),
             ..UpOptions::new(state, OCTAVO)
         })
         .await
@@ -282,7 +299,9 @@ impl Drop for Bed {
             .output();
         if failed {
             let tells = |name: &str| {
-                ["agents.", "kubelets.", "real-"].iter().any(|start| name.starts_with(start))
+                ["agents.", "kubelets.", "octavo-scheduler.", "real-"]
+                    .iter()
+                    .any(|start| name.starts_with(start))
             };
             for log in files(&self.state.join("logs")) {
                 let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();

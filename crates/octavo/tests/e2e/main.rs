@@ -18,6 +18,7 @@ mod mig;
 mod outages;
 mod real_node;
 mod rolling;
+mod scheduler;
 mod shares;
 mod tour;
 mod wall;

@@ -1,0 +1,113 @@
+//! The cases: what each is made of, and how its figures are compared.
+
+use super::Case;
+use super::bed::{Bed, World};
+use super::objects::Gpus;
+use super::results::{Compared, Measured};
+
+mod defragmentation;
+mod full;
+mod gang;
+mod throughput;
+
+/// The quantity that throughput is compared by.
+const ALL_BOUND: &str = "first create to all bound";
+
+/// The cluster of a case.
+pub(super) fn world(case: Case, scale: f64) -> World {
+    let (nodes, gpus, gangs) = match case {
+        Case::Pods => (1_000, Gpus::None, false),
+        Case::Claims => (100, Gpus::Dra, false),
+        Case::Gpus => (500, Gpus::Plain, false),
+        Case::GpusByDevices => (500, Gpus::Dra, false),
+        Case::Gang => (512, Gpus::Plain, true),
+        Case::Full | Case::Defragmentation => (500, Gpus::Plain, true),
+    };
+    let moves = if case == Case::Defragmentation { defragmentation::MOVES } else { 0 };
+    World { nodes: scaled(nodes, scale), gpus, gangs, moves }
+}
+
+/// Measures one turn.
+pub(super) async fn run(
+    bed: &Bed,
+    case: Case,
+    scale: f64,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    match case {
+        Case::Pods | Case::Claims | Case::Gpus | Case::GpusByDevices => {
+            throughput::run(bed, case, measured).await
+        }
+        Case::Gang => gang::run(bed, scaled(gang::PODS, scale), measured).await,
+        Case::Full => full::run(bed, measured).await,
+        Case::Defragmentation => {
+            defragmentation::run(bed, scaled(defragmentation::GANGS, scale), measured).await
+        }
+    }
+}
+
+/// A number of things, smaller where everything is.
+fn scaled(count: usize, scale: f64) -> usize {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "thousands at most, and not negative"
+    )]
+    let scaled = (count as f64 * scale).ceil() as usize;
+    scaled.max(1)
+}
+
+/// A count as a figure.
+fn float(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::MAX, f64::from)
+}
+
+impl Case {
+    /// What the case is, as the report names it.
+    pub(super) fn title(self, scale: f64) -> String {
+        let World { nodes, .. } = world(self, scale);
+        match self {
+            Self::Pods => format!("{} plain pods on {nodes} nodes", throughput::pods(self, nodes)),
+            Self::Claims => {
+                format!("{} template claims on {nodes} x 8 GPUs", throughput::pods(self, nodes))
+            }
+            Self::Gpus => {
+                let pods = throughput::pods(self, nodes);
+                format!("{pods} pods with nvidia.com/gpu: 1 on {nodes} x 8, an amount of the node")
+            }
+            Self::GpusByDevices => {
+                let pods = throughput::pods(self, nodes);
+                format!("{pods} pods with nvidia.com/gpu: 1 on {nodes} x 8, by devices")
+            }
+            Self::Gang => {
+                format!("gang of {} pods of 2 GPUs on {nodes} nodes", scaled(gang::PODS, scale))
+            }
+            Self::Full => format!("{} running pods on {nodes} x 8 GPUs", nodes * 8),
+            Self::Defragmentation => {
+                let gangs = scaled(defragmentation::GANGS, scale);
+                format!("{nodes} x 8 GPUs, 3 of each taken, then {gangs} gangs of 10 x 6 GPUs")
+            }
+        }
+    }
+
+    /// What contenders are compared by.
+    pub(super) fn compared(self) -> &'static [Compared] {
+        const RATE: &[Compared] =
+            &[Compared { what: ALL_BOUND, least_of_raw: Some(80.0), most_of_raw: None }];
+        match self {
+            Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => RATE,
+            Self::Gang => &gang::COMPARED,
+            Self::Full | Self::Defragmentation => &[],
+        }
+    }
+
+    /// Lines that say why somebody has no figures.
+    pub(super) fn notes(self) -> &'static [&'static str] {
+        match self {
+            Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => &[],
+            Self::Gang | Self::Defragmentation => &["kube-scheduler has no gangs"],
+            Self::Full => &["kube-scheduler has no gangs: preemption and restart only"],
+        }
+    }
+}

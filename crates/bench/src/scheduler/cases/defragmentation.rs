@@ -1,0 +1,121 @@
+//! Gangs that fit in what is free, but not in what is free of any node: pods have to move.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use octavo_api::names;
+use serde_json::{Value, json};
+
+use crate::figure::Goal;
+use crate::scheduler::api::Kind;
+use crate::scheduler::bed::Bed;
+use crate::scheduler::contender::Contender;
+use crate::scheduler::objects::{self, Ask, Near};
+use crate::scheduler::observer::{Seen, set_of};
+use crate::scheduler::player::{Controller, Player};
+use crate::scheduler::results::Measured;
+use crate::scheduler::validate::{self, Expected};
+use crate::scheduler::{raw, work};
+
+/// Gangs, their pods, and the GPUs of each pod.
+pub(super) const GANGS: usize = 41;
+const PODS: usize = 10;
+const GPUS_EACH: usize = 6;
+/// Pods that may move for one gang: one on each of its nodes, and some to spare.
+pub(super) const MOVES: u32 = 32;
+/// One-GPU pods that run on each node.
+const TAKEN: usize = 3;
+/// How long all of it may take.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// The pods that run, and are made anew when they go.
+const FILL: &str = "fill";
+
+/// Three pods on each node, then all gangs at once.
+pub(super) async fn run(bed: &Bed, gangs: usize, measured: &mut Measured) -> anyhow::Result<()> {
+    let pods = bed.world.nodes * TAKEN;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FILL}});
+    let owner: Arc<str> = raw::uid(&bed.api.create(Kind::Owners, &owner).await?)?.into();
+    fill(bed, pods, &owner).await?;
+    bed.start().await?;
+    let contender = bed.contender;
+    let make = Box::new(move |name: &str| filler(name, contender, &owner));
+    let player = Player::start(&bed.api, &bed.observer, Some(Controller { set: FILL, make }));
+    let gone_before = bed.observer.seen().gone.len();
+    for gang in 0..gangs {
+        let group = objects::group(&gang_name(gang), PODS, Near::Anywhere);
+        bed.api.create(Kind::Groups, &group).await?;
+    }
+    let began = Instant::now();
+    let api = bed.api.clone();
+    work::in_parallel(gangs * PODS, move |number| {
+        let api = api.clone();
+        async move {
+            let gang = gang_name(number / PODS);
+            let name = format!("{gang}-{}", number % PODS);
+            let pod = objects::pod(&name, Ask::Gpus(GPUS_EACH), contender);
+            api.create(Kind::Pods, &objects::member(pod, &gang)).await.map(drop)
+        }
+    })
+    .await?;
+    let last_create = Instant::now();
+    let are_bound = |seen: &Seen| {
+        let gangs_bound = (0..gangs).all(|gang| seen.bound(&gang_name(gang)) == PODS);
+        (gangs_bound && seen.bound(FILL) == pods).then_some(())
+    };
+    bed.observer.until("all gangs and those that moved are bound", PATIENCE, are_bound).await?;
+    let all = Instant::now();
+    let (first, moved) = {
+        let seen = bed.observer.seen();
+        let gone = seen.gone.get(gone_before..).unwrap_or_default();
+        let moved: Vec<Instant> =
+            gone.iter().filter(|(name, _)| set_of(name) == FILL).map(|gone| gone.1).collect();
+        (moved.first().copied().context("nobody had to move")?, moved.len())
+    };
+    drop(player);
+    let mut expected = Expected { bound: [(FILL.to_owned(), pods)].into(), gangs: BTreeMap::new() };
+    for gang in 0..gangs {
+        expected.bound.insert(gang_name(gang), PODS);
+        expected.gangs.insert(gang_name(gang), Near::Anywhere);
+    }
+    validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await?;
+    let what = "first create to the first pod that moves, as a watch sees it";
+    measured.add_with_goal(what, "s", Goal::Below(5.0), (first - began).as_secs_f64());
+    let what = "last create to all bound, those that moved too";
+    measured.add_with_goal(what, "s", Goal::Below(60.0), (all - last_create).as_secs_f64());
+    measured.add("pods that moved", "pods", super::float(moved));
+    Ok(())
+}
+
+async fn fill(bed: &Bed, pods: usize, owner: &Arc<str>) -> anyhow::Result<()> {
+    let (api, contender, owner) = (bed.api.clone(), bed.contender, Arc::clone(owner));
+    work::in_parallel(pods, move |number| {
+        let (api, owner) = (api.clone(), Arc::clone(&owner));
+        async move {
+            let name = format!("{FILL}-{number}");
+            let mut pod = filler(&name, contender, &owner);
+            pod["spec"]["nodeName"] = objects::node_name(number / TAKEN).into();
+            api.create(Kind::Pods, &pod).await?;
+            api.merge(Kind::Pods, &format!("{name}/status"), &objects::running()).await.map(drop)
+        }
+    })
+    .await?;
+    bed.observer.all_bound(FILL, pods, PATIENCE).await.map(drop)
+}
+
+fn filler(name: &str, contender: Contender, owner: &str) -> Value {
+    let mut pod = objects::pod(name, Ask::Gpus(1), contender);
+    // It can be restarted elsewhere: without this nobody moves it.
+    pod["metadata"]["annotations"] = json!({names::MOVABLE: "true"});
+    // Its successor is known by the owner. A real controller would make pods of its own.
+    pod["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": FILL, "uid": owner, "controller": true,
+    }]);
+    pod
+}
+
+fn gang_name(gang: usize) -> String {
+    format!("team{gang}")
+}

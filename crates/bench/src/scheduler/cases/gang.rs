@@ -1,0 +1,92 @@
+//! One large gang: from its last create to all of it bound.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::figure::Goal;
+use crate::scheduler::api::Kind;
+use crate::scheduler::bed::Bed;
+use crate::scheduler::contender::Contender;
+use crate::scheduler::cost;
+use crate::scheduler::objects::{self, Ask, GPUS, LEVELS, Near};
+use crate::scheduler::results::{Compared, Measured};
+use crate::scheduler::validate::{self, Expected};
+use crate::scheduler::{raw, work};
+
+/// Pods of the gang, and what each asks for.
+pub(super) const PODS: usize = 512;
+const GPUS_EACH: usize = 2;
+/// How long a gang may take.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+const REQUIRED: &str = "last create to all bound, one block required";
+const PREFERRED: &str = "last create to all bound, one rack preferred";
+
+/// Raw's time is that of the bindings alone: all else was there before.
+pub(super) const COMPARED: [Compared; 2] = [
+    Compared { what: REQUIRED, least_of_raw: None, most_of_raw: Some(1.5) },
+    Compared { what: PREFERRED, least_of_raw: None, most_of_raw: Some(1.5) },
+];
+
+/// A gang that must be in one block, then one that had better be in one rack, which has no room for it.
+pub(super) async fn run(bed: &Bed, pods: usize, measured: &mut Measured) -> anyhow::Result<()> {
+    bed.start().await?;
+    let [(block, _), (rack, _)] = LEVELS;
+    let gangs = [
+        ("required", Near::Required(block), REQUIRED),
+        ("preferred", Near::Preferred(rack), PREFERRED),
+    ];
+    let mut expected = Expected { bound: BTreeMap::new(), gangs: BTreeMap::new() };
+    for (turn, (gang, near, what)) in gangs.into_iter().enumerate() {
+        let before = cost::begin(bed).await?;
+        if bed.contender == Contender::Octavo {
+            bed.api.create(Kind::Groups, &objects::group(gang, pods, near)).await?;
+        }
+        let last_create = create(bed, gang, pods).await?;
+        if bed.contender == Contender::Raw {
+            // The second gang behind the first.
+            bind(bed, gang, pods, turn * (pods * GPUS_EACH).div_ceil(GPUS)).await?;
+        }
+        let bound = bed.observer.all_bound(gang, pods, PATIENCE).await?;
+        let took = bound.saturating_duration_since(last_create).as_secs_f64();
+        measured.add_with_goal(what, "s", Goal::Below(2.0), took);
+        expected.bound.insert(gang.to_owned(), pods);
+        expected.gangs.insert(gang.to_owned(), near);
+        bed.quiet().await?;
+        let cost = before.end(bed).await?;
+        // The gang's own object is of its user, as its pods are.
+        let by_user = super::float(pods + usize::from(bed.contender == Contender::Octavo));
+        let writes = (cost.writes.values().sum::<f64>() - by_user) / super::float(pods);
+        measured.add("writes a pod beyond its creation", "writes", writes);
+        if let Some(cpu) = cost.scheduler_cpu {
+            measured.add("processor time of the scheduler", "s", cpu);
+        }
+    }
+    validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await
+}
+
+/// Creates the pods; when the last of them was.
+async fn create(bed: &Bed, gang: &'static str, pods: usize) -> anyhow::Result<Instant> {
+    let (api, contender) = (bed.api.clone(), bed.contender);
+    work::in_parallel(pods, move |number| {
+        let api = api.clone();
+        async move {
+            let pod = objects::pod(&format!("{gang}-{number}"), Ask::Gpus(GPUS_EACH), contender);
+            api.create(Kind::Pods, &objects::member(pod, gang)).await.map(drop)
+        }
+    })
+    .await?;
+    Ok(Instant::now())
+}
+
+async fn bind(bed: &Bed, gang: &'static str, pods: usize, first: usize) -> anyhow::Result<()> {
+    let api = bed.api.clone();
+    work::in_parallel(pods, move |number| {
+        let api = api.clone();
+        async move {
+            let node = first + number * GPUS_EACH / GPUS;
+            raw::bind(&api, &format!("{gang}-{number}"), node).await
+        }
+    })
+    .await
+}

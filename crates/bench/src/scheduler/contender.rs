@@ -1,0 +1,43 @@
+//! Who schedules: nobody, Kubernetes' own scheduler, Octavo's.
+
+use octavo_lab::Component;
+
+/// Who schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Contender {
+    /// Nobody: a client issues the writes that a scheduler would, with nothing to decide.
+    Raw,
+    /// Kubernetes' own scheduler.
+    Kube,
+    /// Octavo's scheduler.
+    Octavo,
+}
+
+impl Contender {
+    /// As the report names it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Kube => "kube-scheduler",
+            Self::Octavo => "octavo",
+        }
+    }
+
+    /// `spec.schedulerName` of its pods.
+    pub(super) fn scheduler_name(self) -> &'static str {
+        match self {
+            Self::Raw => "nobody",
+            Self::Kube => "default-scheduler",
+            Self::Octavo => "octavo",
+        }
+    }
+
+    /// Its process in the lab.
+    pub(super) fn component(self) -> Option<Component> {
+        match self {
+            Self::Raw => None,
+            Self::Kube => Some(Component::KubeScheduler),
+            Self::Octavo => Some(Component::OctavoScheduler),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a case cost: processor time and memory of scheduler and API server, and what was written.
+
+use std::collections::BTreeMap;
+
+use octavo_lab::Component;
+
+use super::bed::Bed;
+use crate::{api_server, process};
+
+/// Processor time and writes so far.
+pub(super) struct Before {
+    apiserver: f64,
+    scheduler: f64,
+    writes: BTreeMap<String, f64>,
+}
+
+/// What was used since.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cost {
+    /// Processor seconds of the API server.
+    pub(super) apiserver_cpu: f64,
+    /// Processor seconds of the scheduler; none without one.
+    pub(super) scheduler_cpu: Option<f64>,
+    /// Most resident memory of the API server so far, MiB.
+    pub(super) apiserver_memory: f64,
+    /// The same of the scheduler.
+    pub(super) scheduler_memory: Option<f64>,
+    /// Writes by verb and resource, those of everybody.
+    pub(super) writes: BTreeMap<String, f64>,
+}
+
+/// Begins to count.
+pub(super) async fn begin(bed: &Bed) -> anyhow::Result<Before> {
+    Ok(Before {
+        apiserver: seconds(bed.pid(Component::KubeApiserver)?)?,
+        scheduler: scheduler(bed)?.map(seconds).transpose()?.unwrap_or_default(),
+        writes: api_server::writes(bed.api.client()).await?,
+    })
+}
+
+impl Before {
+    /// What was used since [`begin`].
+    pub(super) async fn end(self, bed: &Bed) -> anyhow::Result<Cost> {
+        let apiserver = bed.pid(Component::KubeApiserver)?;
+        let scheduler = scheduler(bed)?;
+        let used = scheduler.map(seconds).transpose()?;
+        // Before the metrics, whose text costs the API server, too.
+        let apiserver_cpu = seconds(apiserver)? - self.apiserver;
+        let mut writes = api_server::writes(bed.api.client()).await?;
+        for (what, before) in &self.writes {
+            if let Some(count) = writes.get_mut(what) {
+                *count -= before;
+            }
+        }
+        writes.retain(|_, count| *count > 0.0);
+        Ok(Cost {
+            apiserver_cpu,
+            scheduler_cpu: used.map(|used| used - self.scheduler),
+            apiserver_memory: process::peak_memory(apiserver)?,
+            scheduler_memory: scheduler.map(process::peak_memory).transpose()?,
+            writes,
+        })
+    }
+}
+
+impl Cost {
+    /// Writes for each of `pods`, but for their creation.
+    pub(super) fn writes_per_pod(&self, pods: f64) -> f64 {
+        (self.writes.values().sum::<f64>() - pods) / pods
+    }
+}
+
+fn scheduler(bed: &Bed) -> anyhow::Result<Option<u32>> {
+    bed.contender.component().map(|component| bed.pid(component)).transpose()
+}
+
+fn seconds(pid: u32) -> anyhow::Result<f64> {
+    Ok(process::cpu_time(pid)?.as_secs_f64())
+}

@@ -1,0 +1,275 @@
+//! What is seen of the cluster by watches: when pods were bound, went, or were told why they wait.
+//!
+//! Every contender has the same watches. Of an object only the fields below are decoded.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::api::{Api, Kind};
+use watched::{Claim, Group, Pod};
+
+mod watched;
+
+/// Looks at the cluster until it is dropped.
+pub(super) struct Observer {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    seen: Mutex<Seen>,
+    changed: Notify,
+}
+
+/// What has been seen.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Pods that there are.
+    pub(super) pods: HashMap<String, PodSeen>,
+    /// How many pods of a set are bound. A pod's set is its name without the number.
+    bound: BTreeMap<String, usize>,
+    /// Pods that went, in their order, and when.
+    pub(super) gone: Vec<(String, Instant)>,
+    /// Claims by the pod that they were made for.
+    pub(super) claims: HashMap<String, ClaimSeen>,
+    /// What gangs were told, by name.
+    pub(super) groups: BTreeMap<String, Told>,
+}
+
+/// A pod.
+pub(super) struct PodSeen {
+    pub(super) uid: String,
+    /// Whether it says that it runs.
+    pub(super) is_running: bool,
+    /// Whether it was asked to end.
+    pub(super) is_ending: bool,
+    /// When it was first seen with a node.
+    pub(super) bound: Option<Instant>,
+    /// Why it waits.
+    pub(super) told: Option<Told>,
+}
+
+/// A claim.
+pub(super) struct ClaimSeen {
+    pub(super) name: String,
+    pub(super) uid: String,
+}
+
+/// A reason, and when it was seen.
+#[derive(Clone, Debug)]
+pub(super) struct Told {
+    pub(super) reason: String,
+    pub(super) message: String,
+    pub(super) at: Instant,
+}
+
+/// A change as a watch tells it.
+enum Change<T> {
+    All(Vec<T>),
+    Set(T),
+    Gone(T),
+}
+
+impl Seen {
+    /// How many pods of a set are bound.
+    pub(super) fn bound(&self, set: &str) -> usize {
+        self.bound.get(set).copied().unwrap_or_default()
+    }
+
+    /// When the last pod of a set was bound.
+    pub(super) fn last_bound(&self, set: &str) -> Option<Instant> {
+        self.of(set).filter_map(|pod| pod.bound).max()
+    }
+
+    /// The pods of a set.
+    pub(super) fn of(&self, set: &str) -> impl Iterator<Item = &PodSeen> {
+        self.pods.iter().filter(move |(name, _)| set_of(name) == set).map(|(_, pod)| pod)
+    }
+
+    fn pod(&mut self, change: Change<Pod>) {
+        match change {
+            Change::Set(pod) => self.set_pod(pod),
+            Change::Gone(pod) => self.lose(&pod.metadata.name),
+            Change::All(pods) => {
+                let there: HashSet<&str> =
+                    pods.iter().map(|pod| pod.metadata.name.as_str()).collect();
+                let is_lost = |name: &&String| !there.contains(name.as_str());
+                let lost: Vec<String> = self.pods.keys().filter(is_lost).cloned().collect();
+                for name in lost {
+                    self.lose(&name);
+                }
+                for pod in pods {
+                    self.set_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn set_pod(&mut self, pod: Pod) {
+        let now = Instant::now();
+        // One of the same name that nobody has seen go.
+        if self.pods.get(&pod.metadata.name).is_some_and(|known| known.uid != pod.metadata.uid) {
+            self.lose(&pod.metadata.name);
+        }
+        let told = pod.told();
+        let (is_running, is_ending) = (pod.is_running(), pod.metadata.deletion_timestamp.is_some());
+        let is_bound = pod.spec.node_name.is_some();
+        let set = set_of(&pod.metadata.name).to_owned();
+        let known = self.pods.entry(pod.metadata.name).or_insert_with(|| PodSeen {
+            uid: pod.metadata.uid,
+            is_running: false,
+            is_ending: false,
+            bound: None,
+            told: None,
+        });
+        if let Some((reason, message)) = told
+            && known.told.is_none()
+        {
+            known.told = Some(Told { reason, message, at: now });
+        }
+        known.is_running = is_running;
+        known.is_ending |= is_ending;
+        if is_bound && known.bound.is_none() {
+            known.bound = Some(now);
+            *self.bound.entry(set).or_default() += 1;
+        }
+    }
+
+    fn lose(&mut self, name: &str) {
+        let Some(pod) = self.pods.remove(name) else { return };
+        if pod.bound.is_some()
+            && let Some(count) = self.bound.get_mut(set_of(name))
+        {
+            *count -= 1;
+        }
+        self.gone.push((name.to_owned(), Instant::now()));
+    }
+
+    fn claim(&mut self, change: Change<Claim>) {
+        match change {
+            Change::Set(claim) => self.set_claim(claim),
+            Change::Gone(claim) => {
+                self.claims.retain(|_, known| known.uid != claim.metadata.uid);
+            }
+            Change::All(claims) => {
+                self.claims.clear();
+                for claim in claims {
+                    self.set_claim(claim);
+                }
+            }
+        }
+    }
+
+    fn set_claim(&mut self, claim: Claim) {
+        let Some(owner) = claim.metadata.owner_references.into_iter().next() else { return };
+        let seen = ClaimSeen { name: claim.metadata.name, uid: claim.metadata.uid };
+        self.claims.insert(owner.name, seen);
+    }
+
+    fn group(&mut self, change: Change<Group>) {
+        let groups = match change {
+            Change::Set(group) => vec![group],
+            Change::All(groups) => groups,
+            Change::Gone(group) => {
+                self.groups.remove(&group.metadata.name);
+                return;
+            }
+        };
+        for group in groups {
+            if let Some((reason, message)) = group.told() {
+                let told = Told { reason, message, at: Instant::now() };
+                self.groups.entry(group.metadata.name).or_insert(told);
+            }
+        }
+    }
+}
+
+impl Observer {
+    /// Begins to look: at pods, at claims where they matter, at gangs where they are known.
+    pub(super) async fn start(api: &Api, claims: bool, groups: bool) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared { seen: Mutex::default(), changed: Notify::new() });
+        let mut tasks = vec![watched::follow(api, Kind::Pods, &shared, Seen::pod).await?];
+        if claims {
+            tasks.push(watched::follow(api, Kind::Claims, &shared, Seen::claim).await?);
+        }
+        if groups {
+            tasks.push(watched::follow(api, Kind::Groups, &shared, Seen::group).await?);
+        }
+        Ok(Self { shared, tasks })
+    }
+
+    /// What has been seen so far.
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.shared.lock()
+    }
+
+    /// Waits until what is wanted has been seen.
+    pub(super) async fn until<T>(
+        &self,
+        what: &str,
+        patience: Duration,
+        mut wanted: impl FnMut(&Seen) -> Option<T>,
+    ) -> anyhow::Result<T> {
+        let deadline = tokio::time::Instant::now() + patience;
+        loop {
+            let changed = self.shared.changed.notified();
+            if let Some(found) = wanted(&self.seen()) {
+                return Ok(found);
+            }
+            if tokio::time::timeout_at(deadline, changed).await.is_err() {
+                bail!("not within {} s: {what}; {}", patience.as_secs(), self.standing());
+            }
+        }
+    }
+
+    /// Waits until so many pods of a set are bound, and says when the last was.
+    pub(super) async fn all_bound(
+        &self,
+        set: &str,
+        count: usize,
+        patience: Duration,
+    ) -> anyhow::Result<Instant> {
+        let what = format!("{count} pods of {set} bound");
+        self.until(&what, patience, |seen| (seen.bound(set) >= count).then_some(())).await?;
+        self.seen().last_bound(set).context("no pod is bound")
+    }
+
+    fn standing(&self) -> String {
+        let seen = self.seen();
+        let told = seen.pods.values().find_map(|pod| pod.told.as_ref());
+        let told = told.map(|told| format!(", one waits: {}: {}", told.reason, told.message));
+        format!(
+            "bound so far: {:?} of {} pods{}",
+            seen.bound,
+            seen.pods.len(),
+            told.unwrap_or_default()
+        )
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The set of a pod: its name without the number at the end.
+pub(super) fn set_of(name: &str) -> &str {
+    name.rsplit_once('-').map_or(name, |(set, _)| set)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Whether what a scheduler did is right, from what the API server has in the end. Shares nothing with
+//! any scheduler, and nothing with the observer.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+use super::api::{Api, Kind};
+use super::contender::Contender;
+use super::objects::{Gpus, Near};
+use super::observer::set_of;
+
+/// What must hold beside what always must.
+#[derive(Debug)]
+pub(super) struct Expected {
+    /// How many pods of each set must be bound, and no more may be there.
+    pub(super) bound: BTreeMap<String, usize>,
+    /// Sets that are gangs, with what they asked of places: all or none of their pods are bound.
+    pub(super) gangs: BTreeMap<String, Near>,
+}
+
+/// What the API server has.
+pub(super) struct Cluster {
+    nodes: Vec<Value>,
+    pods: Vec<Value>,
+    claims: Vec<Value>,
+    slices: Vec<Value>,
+}
+
+/// Reads the cluster and checks it.
+pub(super) async fn check(
+    api: &Api,
+    contender: Contender,
+    gpus: Gpus,
+    expected: &Expected,
+) -> anyhow::Result<()> {
+    let is_dra = gpus == Gpus::Dra;
+    let cluster = Cluster {
+        nodes: api.list(Kind::Nodes).await?.items,
+        pods: api.list(Kind::Pods).await?.items,
+        claims: if is_dra { api.list(Kind::Claims).await?.items } else { Vec::new() },
+        slices: if is_dra { api.list(Kind::Slices).await?.items } else { Vec::new() },
+    };
+    let checked = cluster.check(contender, is_dra, expected);
+    checked.with_context(|| format!("what {} did is not valid", contender.name()))
+}
+
+impl Cluster {
+    fn check(&self, contender: Contender, is_dra: bool, expected: &Expected) -> anyhow::Result<()> {
+        self.counts(expected)?;
+        self.capacity(contender, is_dra)?;
+        if is_dra {
+            self.devices()?;
+        }
+        self.gangs(expected)
+    }
+
+    fn counts(&self, expected: &Expected) -> anyhow::Result<()> {
+        let mut found: BTreeMap<&str, usize> = BTreeMap::new();
+        for pod in self.pods.iter().filter(|pod| node_of(pod).is_some()) {
+            *found.entry(set_of(name(pod))).or_default() += 1;
+        }
+        for (set, wanted) in &expected.bound {
+            let bound = found.get(set.as_str()).copied().unwrap_or_default();
+            ensure!(bound == *wanted, "{bound} pods of {set} are bound, and not {wanted}");
+        }
+        Ok(())
+    }
+
+    /// No node has more than it offers, and every node is the contender's.
+    fn capacity(&self, contender: Contender, is_dra: bool) -> anyhow::Result<()> {
+        let nodes: BTreeMap<&str, &Value> =
+            self.nodes.iter().map(|node| (name(node), node)).collect();
+        let mut used: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
+        for pod in &self.pods {
+            let Some(node) = node_of(pod) else { continue };
+            let node = nodes.get(node).with_context(|| format!("{} is on no node", name(pod)))?;
+            if contender == Contender::Octavo {
+                let owner = &node["metadata"]["labels"]["octavo.dev/scheduler"];
+                ensure!(*owner == "octavo", "{} is on a node of others", name(pod));
+            }
+            let used = used.entry(name(node)).or_default();
+            *used.entry("pods").or_default() += 1.0;
+            for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
+                for (resource, amount) in entries(&container["resources"]["requests"]) {
+                    // Devices answer for it where the node has no such amount.
+                    if !(is_dra && resource == "nvidia.com/gpu") {
+                        *used.entry(resource).or_default() += quantity(amount)?;
+                    }
+                }
+            }
+        }
+        for (node, used) in used {
+            let offered = &nodes[node]["status"]["allocatable"];
+            for (resource, amount) in used {
+                let has = quantity(&offered[resource])?;
+                ensure!(amount <= has, "{node} has {has} {resource} and its pods {amount}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Every device is given once, on the node of the pod that it is given for, and every bound pod
+    /// that asks for one has it.
+    fn devices(&self) -> anyhow::Result<()> {
+        let there: BTreeSet<(&str, &str)> = self
+            .slices
+            .iter()
+            .flat_map(|slice| {
+                let pool = slice["spec"]["pool"]["name"].as_str().unwrap_or_default();
+                let devices = slice["spec"]["devices"].as_array().into_iter().flatten();
+                devices.map(move |device| (pool, device["name"].as_str().unwrap_or_default()))
+            })
+            .collect();
+        let mut given = BTreeSet::new();
+        let mut by_pod: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+        for claim in &self.claims {
+            let results = claim["status"]["allocation"]["devices"]["results"].as_array();
+            for result in results.into_iter().flatten() {
+                let device = (text(&result["pool"]), text(&result["device"]));
+                ensure!(there.contains(&device), "{device:?} of {} is not there", name(claim));
+                ensure!(given.insert(device), "{device:?} is given twice");
+                for consumer in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
+                    by_pod.entry(text(&consumer["uid"])).or_default().push(device);
+                }
+            }
+        }
+        for pod in &self.pods {
+            let Some(node) = node_of(pod) else { continue };
+            let devices = by_pod.get(text(&pod["metadata"]["uid"])).map_or(&[][..], Vec::as_slice);
+            let wanted = wanted_devices(pod);
+            ensure!(
+                devices.len() == wanted,
+                "{} has {} devices, and asked for {wanted}",
+                name(pod),
+                devices.len()
+            );
+            if let Some((pool, device)) = devices.iter().find(|(pool, _)| *pool != node) {
+                bail!("{} on {node} has the device {device} of {pool}", name(pod));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gangs are there whole or not at all, in one domain where they asked for it.
+    fn gangs(&self, expected: &Expected) -> anyhow::Result<()> {
+        let labels: BTreeMap<&str, &Value> =
+            self.nodes.iter().map(|node| (name(node), &node["metadata"]["labels"])).collect();
+        for (gang, near) in &expected.gangs {
+            let pods: Vec<&Value> =
+                self.pods.iter().filter(|pod| set_of(name(pod)) == gang).collect();
+            let nodes: Vec<&str> = pods.iter().filter_map(|pod| node_of(pod)).collect();
+            ensure!(
+                nodes.is_empty() || nodes.len() == pods.len(),
+                "{} of {} pods of the gang {gang} are bound",
+                nodes.len(),
+                pods.len()
+            );
+            let Near::Required(level) = near else { continue };
+            let domains: BTreeSet<&str> =
+                nodes.iter().map(|node| text(&labels[*node][*level])).collect();
+            ensure!(domains.len() <= 1, "the gang {gang} is in {} of {level}", domains.len());
+        }
+        Ok(())
+    }
+}
+
+/// How many devices a pod asks for.
+fn wanted_devices(pod: &Value) -> usize {
+    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
+    let extended: usize = containers
+        .filter_map(|container| container["resources"]["limits"]["nvidia.com/gpu"].as_str())
+        .filter_map(|count| count.parse::<usize>().ok())
+        .sum();
+    extended + pod["spec"]["resourceClaims"].as_array().map_or(0, Vec::len)
+}
+
+/// An amount as the API writes it.
+fn quantity(amount: &Value) -> anyhow::Result<f64> {
+    let amount = text(amount);
+    let digits = amount.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(amount.len());
+    let (number, unit) = amount.split_at(digits);
+    let factor = match unit {
+        "" => 1.0,
+        "m" => 0.001,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => bail!("{amount:?} is no amount that this benchmark knows"),
+    };
+    let number: f64 = number.parse().with_context(|| format!("{amount:?} is no amount"))?;
+    Ok(number * factor)
+}
+
+fn node_of(pod: &Value) -> Option<&str> {
+    pod["spec"]["nodeName"].as_str()
+}
+
+fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! Octavo's scheduler on nodes of its own, with the chart's rights and the real agents.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, ResourceExt as _};
+use octavo_lab::{Component, DynamicMig};
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, claim, eventually};
+use crate::mig::mig;
+use crate::shares::share;
+
+const NODES: &str = "dgx-h100=2";
+
+/// A pod of Octavo's scheduler that asks for nothing but a container.
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": "octavo",
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "ubuntu:24.04"}],
+        },
+    })
+}
+
+/// The same with GPUs by `nvidia.com/gpu`.
+fn with_gpus(name: &str, count: u32) -> Value {
+    let mut pod = pod(name);
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": count}});
+    pod
+}
+
+/// The same with a claim: by its name, or by the name of the template that it is made from.
+fn with_claim(name: &str, source: &Value) -> Value {
+    let mut pod = pod(name);
+    let mut claim = json!({"name": "gpu"});
+    claim.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
+    pod["spec"]["resourceClaims"] = json!([claim]);
+    pod["spec"]["containers"][0]["resources"] = json!({"claims": [{"name": "gpu"}]});
+    pod
+}
+
+fn in_group(mut pod: Value, group: &str) -> Value {
+    pod["metadata"]["labels"] = json!({"octavo.dev/pod-group": group});
+    pod
+}
+
+fn groups(bed: &Bed) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("octavo.dev", "v1alpha1", "PodGroup");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "podgroups");
+    Api::default_namespaced_with(bed.client.clone(), &kind)
+}
+
+async fn create_group(bed: &Bed, name: &str, spec: &Value) {
+    let object = serde_json::from_value(json!({
+        "apiVersion": "octavo.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": spec,
+    }))
+    .unwrap();
+    groups(bed).create(&PostParams::default(), &object).await.unwrap();
+}
+
+async fn group_status(bed: &Bed, name: &str) -> Value {
+    groups(bed).get(name).await.unwrap().data["status"].clone()
+}
+
+/// Every whole device that is given, by claim; a device that is given twice ends the test.
+async fn given(bed: &Bed) -> BTreeMap<String, BTreeSet<(String, String)>> {
+    let claims = bed.claims().list(&ListParams::default()).await.unwrap().items;
+    let mut all = BTreeSet::new();
+    let mut by_claim = BTreeMap::new();
+    for claim in claims {
+        let name = claim.name_any();
+        let claim = serde_json::to_value(claim).unwrap();
+        let results = claim["status"]["allocation"]["devices"]["results"].as_array().cloned();
+        let devices: BTreeSet<(String, String)> = results
+            .into_iter()
+            .flatten()
+            .map(|result| {
+                let text = |key: &str| result[key].as_str().unwrap().to_owned();
+                (text("pool"), text("device"))
+            })
+            .collect();
+        for device in &devices {
+            assert!(all.insert(device.clone()), "{device:?} is given twice, also to {name}");
+        }
+        by_claim.insert(name, devices);
+    }
+    by_claim
+}
+
+async fn gpus_of(bed: &Bed, name: &str) -> usize {
+    let pod = bed.running(name).await;
+    let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
+    bed.container(&node, &pod, "main").gpus().len()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn a_pod_gets_what_it_asks_for_by_nothing_by_template_and_by_resource() {
+    let bed = Bed::up_octavo(NODES).await;
+    bed.create::<Pod>(pod("plain")).await;
+    let mut template = claim("one-gpu", &json!([]));
+    template["kind"] = "ResourceClaimTemplate".into();
+    template["spec"] = json!({"spec": template["spec"]});
+    bed.create::<ResourceClaimTemplate>(template).await;
+    let source = json!({"resourceClaimTemplateName": "one-gpu"});
+    bed.create::<Pod>(with_claim("template", &source)).await;
+    bed.create::<Pod>(with_gpus("resource", 1)).await;
+    bed.create::<Pod>(with_gpus("four", 4)).await;
+
+    assert_eq!(gpus_of(&bed, "plain").await, 0);
+    assert_eq!(gpus_of(&bed, "template").await, 1);
+    assert_eq!(gpus_of(&bed, "resource").await, 1);
+    assert_eq!(gpus_of(&bed, "four").await, 4);
+    let given: usize = given(&bed).await.values().map(BTreeSet::len).sum();
+    assert_eq!(given, 6);
+
+    // What a pod had is free when it is gone: sixteen GPUs again.
+    for name in ["template", "resource", "four"] {
+        bed.delete_pod(name).await;
+    }
+    bed.create::<Pod>(with_gpus("whole-0", 8)).await;
+    bed.create::<Pod>(with_gpus("whole-1", 8)).await;
+    assert_eq!(gpus_of(&bed, "whole-0").await, 8);
+    assert_eq!(gpus_of(&bed, "whole-1").await, 8);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn quarters_of_a_gpu_share_one_gpu_and_have_their_limits() {
+    let bed = Bed::up_octavo(NODES).await;
+    let quarter = json!({"memory": "20Gi", "compute": "25"});
+    let names = ["share-0", "share-1", "share-2"];
+    for name in names {
+        bed.create::<ResourceClaim>(share(name, &quarter)).await;
+        bed.create::<Pod>(with_claim(name, &json!({"resourceClaimName": name}))).await;
+    }
+    let mut devices = BTreeSet::new();
+    for name in names {
+        let pod = bed.running(name).await;
+        let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
+        let folders = bed.container(&node, &pod, "main").shares();
+        assert_eq!(folders.len(), 1, "{name} has {folders:?}");
+        assert_eq!(folders[0].limits()["memoryBytes"], 20_u64 << 30, "{name}");
+        let claim = serde_json::to_value(bed.claims().get(name).await.unwrap()).unwrap();
+        let result = &claim["status"]["allocation"]["devices"]["results"][0];
+        devices.insert((result["pool"].to_string(), result["device"].to_string()));
+    }
+    assert_eq!(devices.len(), 1, "they break one GPU and not more: {devices:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn a_mig_device_is_made_for_its_pod() {
+    let cut = DynamicMig::Some([("dgx-h100-0".to_owned(), [7].into())].into());
+    let bed = Bed::up_octavo_cut(NODES, cut).await;
+    bed.create::<ResourceClaim>(mig("slice", &["1g.10gb"])).await;
+    bed.create::<Pod>(with_claim("slice", &json!({"resourceClaimName": "slice"}))).await;
+    let pod = bed.running("slice").await;
+    assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("dgx-h100-0"));
+    assert_eq!(bed.mig_instances("dgx-h100-0"), 1);
+    bed.delete_pod("slice").await;
+    eventually("the instance is gone", || async {
+        (bed.mig_instances("dgx-h100-0") == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn a_gang_waits_for_its_last_pod_and_is_then_bound_whole() {
+    let bed = Bed::up_octavo(NODES).await;
+    create_group(&bed, "train", &json!({"minMember": 4})).await;
+    for number in 0..3 {
+        bed.create::<Pod>(in_group(with_gpus(&format!("train-{number}"), 4), "train")).await;
+    }
+    // One pod of somebody else shows that the scheduler has seen the three before it.
+    bed.create::<Pod>(pod("other")).await;
+    bed.running("other").await;
+    for number in 0..3 {
+        let pod = bed.pods().get(&format!("train-{number}")).await.unwrap();
+        assert_eq!(pod.spec.unwrap().node_name, None, "three of four are no gang");
+    }
+    bed.create::<Pod>(in_group(with_gpus("train-3", 4), "train")).await;
+    for number in 0..4 {
+        assert_eq!(gpus_of(&bed, &format!("train-{number}")).await, 4);
+    }
+    let devices: usize = given(&bed).await.values().map(BTreeSet::len).sum();
+    assert_eq!(devices, 16);
+    let status = eventually("the gang's status says that it is placed", || async {
+        let status = group_status(&bed, "train").await;
+        (status["phase"] == "Scheduled" && status["bound"] == 4).then_some(status)
+    })
+    .await;
+    let conditions = status["conditions"].as_array().unwrap();
+    let is_true = |found: &&Value| found["type"] == "Scheduled" && found["status"] == "True";
+    assert!(conditions.iter().any(|found| is_true(&found)), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn a_gang_that_cannot_be_is_told_why_and_takes_nothing_from_others() {
+    let bed = Bed::up_octavo(NODES).await;
+    create_group(&bed, "large", &json!({"minMember": 3})).await;
+    for number in 0..3 {
+        bed.create::<Pod>(in_group(with_gpus(&format!("large-{number}"), 8), "large")).await;
+    }
+    let why = eventually("why the gang waits, on its object", || async {
+        let status = group_status(&bed, "large").await;
+        let conditions = status["conditions"].as_array().cloned()?;
+        let waits = |found: &Value| found["type"] == "Scheduled" && found["status"] == "False";
+        let found = conditions.into_iter().find(waits)?;
+        (status["phase"] != "Gathering").then_some(found)
+    })
+    .await;
+    assert!(!why["reason"].as_str().unwrap().is_empty(), "{why}");
+    assert!(why["message"].as_str().unwrap().contains("GPU"), "what is short is named: {why}");
+    let told = bed.unschedulable("large-0").await;
+    assert!(!told.is_empty());
+    // Nothing is held back for it, and nothing was given to it.
+    bed.create::<Pod>(with_gpus("small-0", 8)).await;
+    bed.create::<Pod>(with_gpus("small-1", 8)).await;
+    assert_eq!(gpus_of(&bed, "small-0").await, 8);
+    assert_eq!(gpus_of(&bed, "small-1").await, 8);
+    for number in 0..3 {
+        let pod = bed.pods().get(&format!("large-{number}")).await.unwrap();
+        assert_eq!(pod.spec.unwrap().node_name, None, "a part of the gang is bound");
+    }
+    given(&bed).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn a_scheduler_that_is_killed_again_and_again_ends_what_it_had_begun() {
+    let bed = Bed::up_octavo(NODES).await;
+    // One GPU each: each pod is a claim, its finalizer, its allocation, a status and a binding, and the
+    // scheduler dies somewhere between them.
+    for number in 0..16 {
+        bed.create::<Pod>(with_gpus(&format!("pod-{number}"), 1)).await;
+        if number % 4 == 1 {
+            bed.lab.kill(Component::OctavoScheduler).await;
+        }
+        if number % 4 == 3 {
+            bed.lab.start(Component::OctavoScheduler).await.unwrap();
+        }
+    }
+    for number in 0..16 {
+        assert_eq!(gpus_of(&bed, &format!("pod-{number}")).await, 1);
+    }
+    // What a death has left half done is done or taken back: sixteen GPUs, sixteen claims of one each.
+    eventually("every claim is one of a pod that runs", || async {
+        let given = given(&bed).await;
+        (given.len() == 16 && given.values().all(|devices| devices.len() == 1)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "octavo scheduler is not wired yet"]
+async fn each_scheduler_gives_devices_of_its_own_nodes_only() {
+    let bed = Bed::up_octavo("dgx-h100=1").await;
+    // Kubernetes' own scheduler finds every device tainted.
+    bed.create::<ResourceClaim>(claim("theirs", &json!([]))).await;
+    bed.create::<Pod>(crate::bed::pod("theirs", "theirs")).await;
+    let told = bed.unschedulable("theirs").await;
+    assert!(told.contains("cannot allocate all claims"), "{told}");
+    bed.create::<Pod>(with_gpus("ours", 8)).await;
+    assert_eq!(gpus_of(&bed, "ours").await, 8);
+}
