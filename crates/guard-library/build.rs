@@ -1,4 +1,4 @@
-//! Builds the guard's shared object, which `src/lib.rs` carries.
+//! Builds the guard's shared objects, which `src/lib.rs` carries.
 //!
 //! By a cargo of its own with a target folder of its own: it has another profile and another crate type than
 //! the programs that carry it, and the outer cargo holds the lock of the outer folder meanwhile.
@@ -22,17 +22,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=build.rs");
 
     let target = env::var("TARGET")?;
-    let folder = PathBuf::from(env::var("OUT_DIR")?).join("guard");
-    let library = built(&here, &target, &folder)?;
-    println!("cargo::rustc-env=OCTAVO_GUARD_LIBRARY={}", library.display());
+    let folder = PathBuf::from(env::var("OUT_DIR")?);
+    for (feature, variable) in
+        [("library", "OCTAVO_GUARD_LIBRARY"), ("preload", "OCTAVO_GUARD_PRELOAD")]
+    {
+        let library = built(&here, &target, &folder.join(feature), feature)?;
+        println!("cargo::rustc-env={variable}={}", library.display());
+    }
     Ok(())
 }
 
-fn built(here: &Path, target: &str, folder: &Path) -> Result<PathBuf, Box<dyn std::error::Error>> {
+fn built(
+    here: &Path,
+    target: &str,
+    folder: &Path,
+    feature: &str,
+) -> Result<PathBuf, Box<dyn std::error::Error>> {
     let mut cargo = Command::new(env::var("CARGO")?);
     cargo
         .args(["rustc", "--package", "octavo-guard", "--profile", "guard"])
-        .args(["--crate-type", "cdylib", "--features", "library", "--offline", "--locked"])
+        .args(["--crate-type", "cdylib", "--features", feature, "--offline", "--locked"])
         .args(["--target", target, "--target-dir"])
         .arg(folder)
         .current_dir(here);

@@ -5,11 +5,16 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_LIBRARY").is_none() {
         return;
     }
+    let soname = if std::env::var_os("CARGO_FEATURE_PRELOAD").is_some() {
+        "-Wl,-soname,liboctavo_guard_preload.so"
+    } else {
+        "-Wl,-soname,liboctavo_guard.so"
+    };
     for argument in [
         // No C library: a version of it that this machine has would become one that every image must have.
         "-nostartfiles",
         "-nodefaultlibs",
-        "-Wl,-soname,liboctavo_guard.so",
+        soname,
         // Its own functions are its own, whatever else is preloaded.
         "-Wl,-Bsymbolic",
         "-Wl,-z,now",

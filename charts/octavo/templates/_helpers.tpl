@@ -24,6 +24,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: agent
 {{- end }}
 
+{{/* Labels that select the scheduler's pods: fixed for a release's life. */}}
+{{- define "octavo.scheduler.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "octavo.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: scheduler
+{{- end }}
+
 {{/* Labels of every object. */}}
 {{- define "octavo.labels" -}}
 app.kubernetes.io/name: {{ include "octavo.name" . }}
@@ -106,4 +113,16 @@ seccompProfile:
 {{- $_ := set $context.capabilities "add" (list "KILL" "SYS_PTRACE") }}
 {{- end }}
 {{- toYaml $context }}
+{{- end }}
+
+{{/* The scheduler's config file. One replica needs no lease, but a rolling update has two for a while. */}}
+{{- define "octavo.scheduler.config" -}}
+schedulerName: {{ .Values.scheduler.name | quote }}
+leaderElection:
+  enabled: true
+  namespace: {{ .Release.Namespace | quote }}
+  name: {{ printf "%s-scheduler" (include "octavo.fullname" .) | quote }}
+{{- with .Values.scheduler.config }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}

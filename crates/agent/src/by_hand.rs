@@ -8,7 +8,9 @@
 //! /run/octavo-share/<name>/   what the agent keeps beneath its run root; locked by the commands that use it
 //! ```
 //!
-//! No agent looks on, so nothing stops a program that goes round the guard.
+//! No agent looks on, so nothing stops a program that goes round the guard, and nothing that the driver takes
+//! beside the calls is counted: code of modules, and contexts beyond what the guard takes them for. It stays so:
+//! who has no cluster has no neighbours to be protected from, and the measurements want the guard alone.
 
 mod namespace;
 mod share;
@@ -36,6 +38,11 @@ enum ShareCommand {
     /// Run a command with a share of a GPU
     #[command(after_help = "\
 Needs root, for the command's own mount namespace. Ends with the exit code of the command.
+
+No agent looks on. The guard refuses allocations beyond the share as on a node of a cluster, but what the driver takes
+beside them is not fed back: the code of loaded modules, and contexts beyond the 256 MiB that the guard takes each for. So
+the driver may count some hundred MiB more than the share for each process. What goes round the guard is not stopped, and
+GpuShareConfig has no meaning here.
 
 Examples:
   octavo share run --memory 20Gi -- python train.py

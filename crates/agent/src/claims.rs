@@ -207,7 +207,7 @@ impl Claims {
     ) -> Result<(Self, Opened), OpenError> {
         let cdi = CdiFolder::open(&paths.cdi_root)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
-        shares::remove_leftovers(&paths.run_root, &holds)?;
+        shares::remove_leftovers(&paths, &holds)?;
         // An earlier process may not have come to it. Of instances that are gone it told more than is known.
         for record in holds.records().into_iter().filter(|record| !record.lacks_instance()) {
             report::tell_facts(&*reporter, &record, &BTreeSet::new());

@@ -27,7 +27,9 @@ const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
 pub(crate) fn write(folder: &Path, terms: &Terms) -> Result<bool, StorageError> {
     let path = folder.join(LIMITS_FILE);
     let mut is_written = match open(&path, true) {
-        Ok(file) => rewrite(&file, terms).map_err(StorageError::of("write", &path))?,
+        Ok(file) => {
+            rewrite(&file, &with_learned(&file, terms)).map_err(StorageError::of("write", &path))?
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             make(&path, &terms.file(), limits::SIZE, LIMITS_MODE)?;
             true
@@ -116,9 +118,24 @@ impl LimitsFile {
         self.file.write_all_at(&words, limits::UNTRACKED_OFFSET as u64)
     }
 
+    /// Writes what a context is counted for before it is made, in bytes.
+    pub(crate) fn set_context_bytes(&self, context_bytes: u64) -> io::Result<()> {
+        let failed = |damage| io::Error::other(format!("{LIMITS_FILE} is damaged ({damage:?})"));
+        let terms = self.terms().map_err(failed)?;
+        rewrite(&self.file, &Terms { context_bytes, ..terms }).map(|_| ())
+    }
+
     fn copy(&self) -> io::Result<Vec<u8>> {
         copy(&self.file)
     }
+}
+
+/// The terms with what was learned of contexts since the share's file was made.
+fn with_learned(file: &File, terms: &Terms) -> Terms {
+    let found = copy(file).ok().and_then(|bytes| Terms::decode(&bytes).ok());
+    let found = found.filter(|found| found.generation == terms.generation);
+    let learned = found.map_or(0, |found| found.context_bytes);
+    Terms { context_bytes: terms.context_bytes.max(learned), ..*terms }
 }
 
 /// Opens a plain file.

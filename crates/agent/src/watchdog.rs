@@ -20,6 +20,7 @@
 
 mod act;
 mod consumers;
+mod contexts;
 mod decision;
 mod files;
 mod freezer;

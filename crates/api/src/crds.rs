@@ -15,7 +15,8 @@ pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
 }
 
 /// Without what the derived schema has too much: a field that may be left out need not be null, formats
-/// that the API server does not know, bounds of whole numbers as floating point.
+/// that the API server does not know, bounds of whole numbers as floating point, line
+/// breaks.
 fn tidied(mut value: Value) -> Value {
     match &mut value {
         Value::Number(number) => {
@@ -34,6 +35,10 @@ fn tidied(mut value: Value) -> Value {
             }
             for value in map.values_mut() {
                 *value = tidied(value.take());
+            }
+            // Lines of comments end where the code's do; `kubectl explain` breaks them itself.
+            if let Some(Value::String(text)) = map.get_mut("description") {
+                *text = text.replace('\n', " ");
             }
         }
         Value::Array(list) => {

@@ -98,7 +98,7 @@ pub const TOPOLOGY_PREFERRED: &str = "octavo.dev/topology-preferred";
 /// Annotation or label of a workload, pod template or pod: name of its `PlacementPolicy`.
 pub const PLACEMENT_POLICY: &str = "octavo.dev/placement-policy";
 /// Annotation or label of a workload, pod template or pod: whether its pods may be restarted
-/// elsewhere to make room, `true` or `false`.
+/// elsewhere to make room, `true` or `false`; not given: they may not.
 pub const MOVABLE: &str = "octavo.dev/movable";
 /// Annotation or label of a workload, pod template or pod: seconds of work of all members that are
 /// lost when one is disturbed.

@@ -57,14 +57,13 @@ pub struct PodGroupSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub placement_policy: Option<String>,
-    /// How the group may be disrupted: `Single` (not given: this) lets go of pods above the minimum one
-    /// by one; `All` takes the whole group or none of it.
+    /// How the group may be disrupted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_mode: Option<DisruptionMode>,
     /// Whether the group may be evicted for others; not given: it may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
-    /// Whether its pods may be restarted elsewhere to make room; not given: they may.
+    /// Whether its pods may be restarted elsewhere to make room; not given: they may not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub movable: Option<bool>,
     /// Seconds of work of all pods that are lost when one is disturbed: since the last checkpoint on
@@ -125,7 +124,8 @@ pub struct SegmentSpec {
     pub level: String,
 }
 
-/// How a group may be disrupted.
+/// How the group may be disrupted: `Single` (not given: this) lets go of pods above the minimum one by
+/// one; `All` takes the whole group or none of it.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DisruptionMode {
     /// Pods above the minimum go one by one.

@@ -28,10 +28,10 @@ use crate::claim::{Allocation, AllocationResult, Claim};
 use crate::classes::Classes;
 use crate::features::Features;
 use crate::node::Node;
-use crate::pools::Inventory;
+use crate::pools::{Index, Inventory};
 use crate::slice::Slice;
 pub use capacity::taken;
-use counters::Supply;
+use counters::{Meter, Supply};
 pub use explain::{Clash, DeviceVerdict, Explanation, Placed, RequestExplanation};
 use holdings::Holdings;
 pub use preference::preference;
@@ -50,18 +50,37 @@ use tentative::Pick;
 pub struct Allocator<'a> {
     features: Features,
     classes: &'a Classes,
-    base: Arc<Base<'a>>,
+    inventory: Inventory<'a>,
+    survey: Arc<Survey>,
     holdings: Holdings<'a>,
     /// By edition.
     supplies: Vec<OnceLock<Supply<'a>>>,
     steps: u64,
 }
 
-/// What does not depend on claims.
+/// What was found out of slices, which does not depend on claims. It borrows nothing: who keeps the slices
+/// can keep it from one allocator to the next.
 #[derive(Debug)]
-struct Base<'a> {
-    inventory: Inventory<'a>,
+pub struct Survey {
+    index: Arc<Index>,
     selection: Selection,
+    /// By edition.
+    meters: Vec<OnceLock<Arc<Meter>>>,
+}
+
+impl Survey {
+    /// A survey of slices; their order does not matter. Little is looked at before somebody asks.
+    pub fn new<'a>(slices: impl IntoIterator<Item = &'a Slice>, features: Features) -> Self {
+        Self::of(&Inventory::new(slices, features))
+    }
+
+    fn of(inventory: &Inventory<'_>) -> Self {
+        Self {
+            index: Arc::clone(inventory.index()),
+            selection: Selection::default(),
+            meters: inventory.editions.iter().map(|_| OnceLock::new()).collect(),
+        }
+    }
 }
 
 impl<'a> Allocator<'a> {
@@ -77,15 +96,34 @@ impl<'a> Allocator<'a> {
         features: Features,
     ) -> Self {
         let inventory = Inventory::new(slices, features);
-        let base = Arc::new(Base { inventory, selection: Selection::default() });
-        Self::with_base(classes, base, claims, features, Self::STEPS)
+        let survey = Arc::new(Survey::of(&inventory));
+        Self::with_inventory(classes, inventory, survey, claims, features, Self::STEPS)
+    }
+
+    /// An allocator of slices that were surveyed, which is much faster. Slices that are not those of the
+    /// survey are surveyed anew.
+    pub fn surveyed(
+        classes: &'a Classes,
+        slices: impl IntoIterator<Item = &'a Slice> + Clone,
+        survey: &Arc<Survey>,
+        claims: impl IntoIterator<Item = &'a Claim>,
+    ) -> Self {
+        let features = survey.index.features();
+        match Inventory::again(slices.clone(), &survey.index) {
+            Some(inventory) => {
+                let survey = Arc::clone(survey);
+                Self::with_inventory(classes, inventory, survey, claims, features, Self::STEPS)
+            }
+            None => Self::new(classes, slices, claims, features),
+        }
     }
 
     /// An allocator of the same slices and classes beside other allocated claims. What is known of
     /// slices and selectors is shared with it.
     #[must_use]
     pub fn with_claims(&self, claims: impl IntoIterator<Item = &'a Claim>) -> Self {
-        Self::with_base(self.classes, Arc::clone(&self.base), claims, self.features, self.steps)
+        let (inventory, survey) = (self.inventory.clone(), Arc::clone(&self.survey));
+        Self::with_inventory(self.classes, inventory, survey, claims, self.features, self.steps)
     }
 
     /// Sets how many steps a search takes before it is given up. A step is a device that is taken
@@ -96,16 +134,17 @@ impl<'a> Allocator<'a> {
         self
     }
 
-    fn with_base(
+    fn with_inventory(
         classes: &'a Classes,
-        base: Arc<Base<'a>>,
+        inventory: Inventory<'a>,
+        survey: Arc<Survey>,
         claims: impl IntoIterator<Item = &'a Claim>,
         features: Features,
         steps: u64,
     ) -> Self {
-        let holdings = Holdings::new(&base.inventory, claims, features);
-        let supplies = base.inventory.editions.iter().map(|_| OnceLock::new()).collect();
-        Self { features, classes, base, holdings, supplies, steps }
+        let holdings = Holdings::new(&inventory, claims, features);
+        let supplies = inventory.editions.iter().map(|_| OnceLock::new()).collect();
+        Self { features, classes, inventory, survey, holdings, supplies, steps }
     }
 
     /// Allocates the claims of one pod together, for a node: one allocation for each, in their
@@ -148,8 +187,11 @@ impl<'a> Allocator<'a> {
 
     /// The counters of an edition.
     fn supply(&self, edition: usize) -> &Supply<'a> {
-        self.supplies[edition]
-            .get_or_init(|| Supply::new(&self.base.inventory, edition, &self.holdings))
+        self.supplies[edition].get_or_init(|| {
+            let meter = self.survey.meters[edition]
+                .get_or_init(|| Arc::new(Meter::new(&self.inventory, edition)));
+            Supply::new(Arc::clone(meter), &self.inventory, &self.holdings)
+        })
     }
 }
 

@@ -25,7 +25,7 @@ pub mod version;
 
 pub use allocate::{
     Allocator, ClaimRef, Clash, DeviceRef, DeviceVerdict, Explanation, Placed, RESULTS_PER_CLAIM,
-    Reason, Refusal, RequestExplanation, RequestFault, preference, taken,
+    Reason, Refusal, RequestExplanation, RequestFault, Survey, preference, taken,
 };
 pub use claim::{
     Allocation, AllocationResult, Ask, Claim, Class, Constraint, Count, DeviceRequest, Request,

@@ -15,7 +15,7 @@ mod validity;
 use std::fmt;
 
 pub(crate) use gather::{GatherError, NodePool, PoolState, is_reachable};
-pub(crate) use inventory::{DeviceId, Inventory, Published};
+pub(crate) use inventory::{DeviceId, Index, Inventory, Published};
 pub use validity::PoolDefect;
 
 /// A pool by name.

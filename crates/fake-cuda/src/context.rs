@@ -98,6 +98,15 @@ fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Han
     Ok(handle)
 }
 
+/// Ends a green context, which is a part of its device's primary one: memory that was allocated in it is that
+/// one's, and stays (`cuGreenCtxDestroy`).
+pub(crate) fn destroy_green(handle: Handle) -> Answer {
+    let device = CONTEXTS.with(handle, |context| Ok(context.device))?;
+    let home = lock(&device_of(device)?.primary).handle;
+    heap::move_to(handle, home);
+    destroy(handle)
+}
+
 /// Ends a context and all that belongs to it. Its work ends, too.
 pub(crate) fn destroy(handle: Handle) -> Answer {
     let context = CONTEXTS.remove(handle)?;

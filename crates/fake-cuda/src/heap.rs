@@ -53,6 +53,8 @@ pub(crate) enum RangeKind {
     Graph,
     /// Of another process.
     Imported,
+    /// Of another process's pool.
+    ImportedFromPool,
     /// Mapped by the caller.
     Mapped,
 }
@@ -175,6 +177,12 @@ pub(crate) fn free(start: u64) -> Answer {
         RangeKind::Pinned(_) | RangeKind::Registered | RangeKind::Imported | RangeKind::Mapped => {
             Err(Code::INVALID_VALUE)
         }
+        RangeKind::ImportedFromPool => {
+            heap.ranges.remove(&start);
+            drop(heap);
+            ipc::forget(range);
+            Ok(())
+        }
         RangeKind::Pooled(pool) => {
             heap.ranges.remove(&start);
             drop(heap);
@@ -202,6 +210,13 @@ pub(crate) fn free_pinned(start: u64) -> Answer {
     Ok(())
 }
 
+/// Has all that would end with a context end with another one; 0: with none.
+pub(crate) fn move_to(from: Handle, to: Handle) {
+    for range in heap().ranges.values_mut().filter(|range| range.context == from) {
+        range.context = to;
+    }
+}
+
 /// Frees all that ends with a context.
 pub(crate) fn free_of(context: Handle) {
     let mut heap = heap();
@@ -221,6 +236,11 @@ pub(crate) fn free_of(context: Handle) {
 /// Takes addresses of a device, whole granules.
 pub(crate) fn take_addresses(device: &Device, bytes: u64) -> Result<u64, Code> {
     heap().take(device, bytes)
+}
+
+/// Gives addresses back with the memory there; what other processes have of it lives on with them.
+pub(crate) fn give_granules(device: &Device, start: u64, bytes: u64) {
+    heap().release_granules(device, start, bytes);
 }
 
 /// Gives addresses back; what was written there is forgotten.
@@ -362,7 +382,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Memory that was shared with other processes lives on with them.
+    /// What other processes have of it lives on with them.
     fn release_granules(&mut self, device: &Device, start: u64, bytes: u64) {
         let is_shared = ipc::is_file(start);
         self.give(device.ordinal, start, bytes);

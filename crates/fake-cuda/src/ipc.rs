@@ -1,4 +1,4 @@
-//! Memory of a device that several processes open by handle (`cuIpcGetMemHandle`).
+//! Memory of a device that several processes open by handle (`cuIpcGetMemHandle`, `cuMemPoolExportPointer`).
 //!
 //! The granules that hold the allocation become a file beside the chip, whose number is the
 //! handle. The file lies there while the process that made it has the memory; others that opened
@@ -53,6 +53,11 @@ struct Opened {
 pub(crate) fn handle_of(address: u64) -> Result<IpcHandle, Code> {
     let range = heap::find(address).ok_or(Code::INVALID_VALUE)?;
     let (start, bytes) = heap::granules_of(&range).ok_or(Code::INVALID_VALUE)?;
+    handle_within(range, start, bytes)
+}
+
+/// The handle of an allocation that lies in these granules.
+pub(crate) fn handle_within(range: Range, start: u64, bytes: u64) -> Result<IpcHandle, Code> {
     let device = device_of(range.device.ok_or(Code::INVALID_VALUE)?)?;
     let mut files = files();
     let number = match files.own.get(&start) {
@@ -68,8 +73,8 @@ pub(crate) fn handle_of(address: u64) -> Result<IpcHandle, Code> {
     Ok(handle)
 }
 
-/// Opens another process's memory.
-pub(crate) fn open(handle: &IpcHandle, context: Handle) -> Result<u64, Code> {
+/// Opens another process's memory, which ends with a context (0: with none).
+pub(crate) fn open(handle: &IpcHandle, context: Handle, kind: RangeKind) -> Result<u64, Code> {
     let mut words =
         handle.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
     let mut next = || words.next().unwrap_or(0);
@@ -95,7 +100,7 @@ pub(crate) fn open(handle: &IpcHandle, context: Handle) -> Result<u64, Code> {
         return Err(drop_block(Code::MAP_FAILED));
     }
     files().opened.insert(start, Opened { bytes, device: device.ordinal, block });
-    let (start, kind) = (start + offset, RangeKind::Imported);
+    let start = start + offset;
     heap::note(Range { start, size, device: Some(device.ordinal), context, kind });
     Ok(start)
 }

@@ -73,7 +73,7 @@ const LISTS: [&[Export]; 31] = [
 ];
 
 /// Forms that came later than their number tells: 1 is as old as CUDA, 2 as CUDA 3.2.
-const SINCE: [(&str, i32); 75] = [
+const SINCE: [(&str, i32); 79] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCtxCreate_v3", 11040),
     ("cuCtxCreate_v4", 12050),
@@ -132,6 +132,10 @@ const SINCE: [(&str, i32); 75] = [
     ("cuMemGetMemPool", 13000),
     ("cuMemHostRegister_v2", 6050),
     ("cuMemPoolCreate", 11020),
+    ("cuMemPoolExportPointer", 11020),
+    ("cuMemPoolExportToShareableHandle", 11020),
+    ("cuMemPoolImportFromShareableHandle", 11020),
+    ("cuMemPoolImportPointer", 11020),
     ("cuMemPrefetchAsync_v2", 12020),
     ("cuMemRetainAllocationHandle", 11000),
     ("cuMemSetMemPool", 13000),

@@ -4,14 +4,18 @@
 //! free for its next allocation at once, and for others when a synchronisation finds more kept
 //! than the pool's threshold allows, or when it is trimmed.
 
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::abi::MemPoolProps;
-use crate::arena::{GRANULE, granules};
+use crate::abi::{MemPoolProps, POSIX_FILE_DESCRIPTOR};
+use crate::arena::{self, GRANULE, granules};
 use crate::code::{Answer, Code};
 use crate::context::device_of;
 use crate::device::Device;
 use crate::heap::{self, Range, RangeKind};
+use crate::ipc::{self, IpcHandle};
 use crate::spans::Spans;
 use crate::table::{Handle, Kind, Table, lock};
 
@@ -30,6 +34,8 @@ pub(crate) struct Pool {
     reuse: [u64; 4],
     pieces: Vec<Piece>,
     is_destroyed: bool,
+    /// It is another process's: nothing can be allocated from it here.
+    is_imported: bool,
 }
 
 /// A number and the highest that it was since the mark was reset.
@@ -51,6 +57,15 @@ struct Piece {
     bytes: u64,
     spans: Spans,
 }
+
+impl Piece {
+    fn holds(&self, range: &Range) -> bool {
+        self.start <= range.start && range.start + range.size <= self.start + self.bytes
+    }
+}
+
+/// What the file of an exported pool begins with.
+const SHARED: &[u8] = b"octavo pool ";
 
 /// All pools of the process.
 pub(crate) static POOLS: Table<Pool> = Table::new(Kind::Pool);
@@ -88,7 +103,59 @@ pub(crate) fn create(
         reuse: [1; 4],
         pieces: Vec::new(),
         is_destroyed: false,
+        is_imported: false,
     })
+}
+
+/// A file descriptor by which other processes know a pool. It holds no memory: that is known by its pointers.
+pub(crate) fn export(handle: Handle) -> Result<OwnedFd, Code> {
+    let device = POOLS.with(handle, |pool| {
+        let is_meant = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
+        if is_meant && !pool.is_imported { Ok(pool.device) } else { Err(Code::INVALID_VALUE) }
+    })?;
+    let file = arena::memory_file(SHARED.len() as u64 + 1).map_err(|_| Code::OPERATING_SYSTEM)?;
+    let number = u8::try_from(device).map_err(|_| Code::INVALID_DEVICE)?;
+    let written = file.write_all_at(&[SHARED, &[number]].concat(), 0);
+    written.map_err(|_| Code::OPERATING_SYSTEM)?;
+    Ok(file.into())
+}
+
+/// A pool of another process, by the descriptor that it exported.
+pub(crate) fn import(file: &File) -> Result<Handle, Code> {
+    let mut bytes = [0; SHARED.len() + 1];
+    file.read_exact_at(&mut bytes, 0).map_err(|_| Code::INVALID_VALUE)?;
+    let (number, text) = bytes.split_last().ok_or(Code::INVALID_VALUE)?;
+    if text != SHARED {
+        return Err(Code::INVALID_VALUE);
+    }
+    let device = device_of(usize::from(*number))?;
+    let handle = create(device, MemPoolProps::on(device.ordinal), false)?;
+    POOLS.with(handle, |pool| {
+        pool.is_imported = true;
+        Ok(handle)
+    })
+}
+
+/// What other processes find an allocation of an exported pool by.
+pub(crate) fn export_pointer(address: u64) -> Result<IpcHandle, Code> {
+    let range = heap::find(address).filter(|range| range.start == address);
+    let range = range.ok_or(Code::INVALID_VALUE)?;
+    let RangeKind::Pooled(pool) = range.kind else { return Err(Code::INVALID_VALUE) };
+    let (start, bytes) = POOLS.with(pool, |pool| {
+        let is_meant = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
+        let piece = pool.pieces.iter().find(|piece| piece.holds(&range));
+        let piece = piece.filter(|_| is_meant).ok_or(Code::INVALID_VALUE)?;
+        Ok((piece.start, piece.bytes))
+    })?;
+    ipc::handle_within(range, start, bytes)
+}
+
+/// An allocation of another process's pool.
+pub(crate) fn import_pointer(pool: Handle, exported: &IpcHandle) -> Result<u64, Code> {
+    if POOLS.with(pool, |pool| Ok(pool.is_imported)) != Ok(true) {
+        return Err(Code::INVALID_VALUE);
+    }
+    ipc::open(exported, 0, RangeKind::ImportedFromPool)
 }
 
 /// A device's default pool.
@@ -141,7 +208,7 @@ pub(crate) fn allocate(handle: Handle, size: u64) -> Result<u64, Code> {
         return Err(Code::INVALID_VALUE);
     }
     let (start, device) = POOLS.with(handle, |pool| {
-        if pool.is_destroyed {
+        if pool.is_destroyed || pool.is_imported {
             return Err(Code::INVALID_VALUE);
         }
         let bytes = size.checked_next_multiple_of(UNIT).ok_or(Code::OUT_OF_MEMORY)?;
@@ -159,10 +226,8 @@ pub(crate) fn give_back(handle: Handle, range: Range) -> Answer {
     let is_over = POOLS.with(handle, |pool| {
         let bytes = range.size.next_multiple_of(UNIT);
         pool.used.current = pool.used.current.saturating_sub(bytes);
-        let end = range.start + range.size;
-        let holds =
-            |piece: &&mut Piece| piece.start <= range.start && end <= piece.start + piece.bytes;
-        let piece = pool.pieces.iter_mut().find(holds).ok_or(Code::UNKNOWN)?;
+        let piece = pool.pieces.iter_mut().find(|piece| piece.holds(&range));
+        let piece = piece.ok_or(Code::UNKNOWN)?;
         piece.spans.give(range.start, bytes);
         device_of(pool.device)?.note_idle_pool();
         if pool.is_destroyed {
@@ -237,8 +302,7 @@ impl Pool {
                 return true;
             }
             reserved -= piece.bytes;
-            heap::give_addresses(device, piece.start, piece.bytes);
-            device.refund(piece.bytes);
+            heap::give_granules(device, piece.start, piece.bytes);
             false
         });
         self.reserved.current = reserved;

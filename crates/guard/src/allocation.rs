@@ -49,7 +49,7 @@ where
         if bytes != charge.bytes() {
             account::adjust(&mut charge, bytes);
         }
-        let entry = Entry { charge, context: context(), extra: [0; 2] };
+        let entry = Entry { charge, context: process.home(context(), device), extra: [0; 2] };
         match process.table.insert(self.kind, key, entry) {
             Ok(None) => Ok(status),
             Ok(Some(old)) => {

@@ -7,7 +7,7 @@ use crate::cuda::{Device, Opaque, Status};
 use crate::driver::call;
 use crate::ffi::Out;
 use crate::process::Process;
-use crate::table::Kind;
+use crate::table::{Entry, Kind};
 
 /// As many as [`crate::devices`] knows.
 const DEVICES: usize = 64;
@@ -75,30 +75,49 @@ impl Process {
         status
     }
 
+    /// The context with which goes what is allocated in one on a GPU; 0: it is not known. A green context is a part
+    /// of the primary one: what is allocated there lives on when it ends. So does, for all that is known, what is
+    /// allocated in a context that nobody was seen to make.
+    pub(crate) fn home(&self, context: Opaque, device: Device) -> Opaque {
+        let primary =
+            self.primary(device).map_or(0, |primary| primary.handle.load(Ordering::Relaxed));
+        let is_own = context != primary
+            && self.table.change(Kind::Context, context as u64, |_| ()).is_some();
+        if is_own { context } else { primary }
+    }
+
+    /// Ends a green context by `end`. All but itself is another's.
+    pub(crate) fn end_green(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
+        let entry = self.table.remove(Kind::GreenContext, handle as u64);
+        let status = end();
+        self.ended(Kind::GreenContext, handle, entry, status);
+        status
+    }
+
     /// Ends a context by `end`, and all that was allocated in it if that succeeds.
-    pub(crate) fn end_context(
-        &self,
-        kind: Kind,
-        handle: Opaque,
-        end: impl FnOnce() -> Status,
-    ) -> Status {
-        let entry = self.table.remove(kind, handle as u64);
+    pub(crate) fn end_context(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
+        let entry = self.table.remove(Kind::Context, handle as u64);
         self.rename(handle, gone(handle));
         let status = end();
         if status.is_success() {
             self.drop_memory(gone(handle));
-            if let Some(entry) = entry {
-                account::note_context(entry.charge, false);
-                account::release(entry.charge);
-            }
         } else {
             self.rename(gone(handle), handle);
-            if let Some(entry) = entry {
-                // Full: it stays counted.
-                let _ = self.table.insert(kind, handle as u64, entry);
-            }
         }
+        self.ended(Kind::Context, handle, entry, status);
         status
+    }
+
+    /// Gives back what a context itself counted for, if it has ended.
+    fn ended(&self, kind: Kind, handle: Opaque, entry: Option<Entry>, status: Status) {
+        let Some(entry) = entry else { return };
+        if status.is_success() {
+            account::note_context(entry.charge, false);
+            account::release(entry.charge);
+        } else {
+            // Full: it stays counted.
+            let _ = self.table.insert(kind, handle as u64, entry);
+        }
     }
 
     fn rename(&self, from: Opaque, to: Opaque) {

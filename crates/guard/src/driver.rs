@@ -111,7 +111,7 @@ impl Driver {
     /// A library in another namespace is on nobody's list here, and a program that was given its handle gets
     /// its functions by asking for them one by one.
     #[cfg_attr(
-        not(feature = "library"),
+        not(feature = "preload"),
         allow(dead_code, reason = "asked by what only the shared object exports")
     )]
     pub(crate) fn stand_in(&self, name: &[u8], address: usize) -> usize {

@@ -2,8 +2,8 @@
 //! makes larger when a graph is uploaded or launched, and smaller when it is told to.
 //!
 //! What a graph may need is the sum of its nodes that allocate, which is looked up when it is made ready; before
-//! each launch so much is admitted as the store does not have idle. Should the driver take more none the less
-//! it is counted: a launch cannot be undone.
+//! each launch so much is admitted as the store does not have idle ([`claims`]). Should the driver take more none
+//! the less it is counted: a launch cannot be undone.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,10 @@ use crate::ffi::Out;
 use crate::hooks::graphs::real;
 use crate::process;
 use crate::streams::Stream;
-use crate::sys::memory;
+use crate::sys::{futex, memory};
 use crate::table::{Entry, Kind};
+
+mod claims;
 
 /// Attributes of the memory of graphs (`CUgraphMem_attribute`).
 const USED: u32 = 0;
@@ -167,16 +169,26 @@ fn around_known(executable: Opaque, stream: Stream, work: &mut dyn FnMut() -> St
     }
 }
 
+/// What a launch may take on a GPU.
+#[derive(Clone, Copy)]
+struct Provision {
+    /// What the store may grow by.
+    advance: Charge,
+    /// Idle bytes that are claimed.
+    claim: u64,
+}
+
 /// Does work for which the memory of graphs may grow by so much.
 pub(crate) fn provided(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
-    let mut advances = [Charge::NONE; DEVICES];
+    let mut provisions = [Provision { advance: Charge::NONE, claim: 0 }; DEVICES];
     let mut answer = Ok(());
-    for device in devices(needs) {
-        let advance = store(device).open(0).and_then(|()| admitted(device, needs.bytes));
-        match (advance, usize::try_from(device).ok().and_then(|device| advances.get_mut(device))) {
-            (Ok(advance), Some(place)) => *place = advance,
-            (Ok(advance), None) => account::release(advance),
-            (Err(status), _) => {
+    for (device, place) in (0..).zip(&mut provisions) {
+        if needs.devices >> device & 1 == 0 {
+            continue;
+        }
+        match store(device).open(0).and_then(|()| admitted(device, needs.bytes)) {
+            Ok(provision) => *place = provision,
+            Err(status) => {
                 answer = Err(status);
                 break;
             }
@@ -186,9 +198,9 @@ pub(crate) fn provided(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status
         Ok(()) => work(),
         Err(status) => status,
     };
-    for (device, advance) in (0..).zip(advances) {
+    for (device, provision) in (0..).zip(provisions) {
         if needs.devices >> device & 1 != 0 {
-            store(device).settle(advance, || attribute(device, RESERVED));
+            settled(device, provision);
         }
     }
     status
@@ -209,20 +221,34 @@ fn devices(needs: Needs) -> impl Iterator<Item = Device> {
     (0..Device::BITS.cast_signed() * 2).filter(move |device| needs.devices >> device & 1 != 0)
 }
 
-fn admitted(device: Device, bytes: u64) -> Result<Charge, Status> {
-    let lacking = || bytes.saturating_sub(idle(device));
-    let first = lacking();
-    match store(device).advance(first) {
-        Err(Status::OUT_OF_MEMORY) => {}
-        answer => return answer,
+fn admitted(device: Device, bytes: u64) -> Result<Provision, Status> {
+    /// How often a launch that does not fit looks again while others are under way, a millisecond apart.
+    const TRIES: usize = 20;
+    let mut answer = claimed(device, bytes);
+    for _ in 0..TRIES {
+        if !matches!(answer, Err(Status::OUT_OF_MEMORY)) {
+            return answer;
+        }
+        // Idle bytes that another launch has claimed may be free again in a moment.
+        if !claims::is_any(device) {
+            break;
+        }
+        futex::sleep(1);
+        answer = claimed(device, bytes);
     }
-    let answer = if reclaim::run(device, first) {
+    if matches!(answer, Err(Status::OUT_OF_MEMORY)) && reclaim::run(device, bytes) {
         // Some of what was idle is gone.
-        store(device).advance(lacking())
-    } else {
-        Err(Status::OUT_OF_MEMORY)
-    };
+        answer = claimed(device, bytes);
+    }
     answer.inspect_err(|_| account::note_refusal(device))
+}
+
+/// Claims what is idle and counts the rest.
+fn claimed(device: Device, bytes: u64) -> Result<Provision, Status> {
+    let claim = claims::claim(device, bytes, || idle(device));
+    let advance = store(device).advance(bytes - claim);
+    let advance = advance.inspect_err(|_| claims::over(device, claim))?;
+    Ok(Provision { advance, claim })
 }
 
 fn store(device: Device) -> Store {
@@ -240,18 +266,47 @@ fn idle(device: Device) -> u64 {
     attribute(device, USED).map_or(0, |used| reserved.saturating_sub(used))
 }
 
-/// Counts the memory of a GPU's graphs for what it is now.
+/// Counts the memory of a GPU's graphs for what it is now, but for no less than launches under way rely on.
 pub(crate) fn settle(device: Device) {
-    store(device).settle(Charge::NONE, || attribute(device, RESERVED));
+    count(device, Charge::NONE);
 }
 
-/// Has the driver give back what the graphs of a GPU do not use; gives how much came back.
+fn count(device: Device, mut advance: Charge) {
+    let size = || attribute(device, RESERVED);
+    // Again if those are done in the meantime: they have not seen what is entered here.
+    while store(device).settle_unless(advance, size, || claims::is_any(device))
+        && !claims::is_any(device)
+    {
+        advance = Charge::NONE;
+    }
+}
+
+/// Counts it after a launch.
+fn settled(device: Device, provision: Provision) {
+    let Provision { advance, claim } = provision;
+    if claim == 0 {
+        claims::over(device, 0);
+        return count(device, advance);
+    }
+    // With its claim, so that no answer of before can undo it; and without, for what others did meanwhile.
+    count(device, advance);
+    claims::over(device, claim);
+    count(device, Charge::NONE);
+}
+
+/// Has the driver give back what the graphs of a GPU do not use, and counts what is left.
+pub(crate) fn trimmed(device: Device, trim: impl FnOnce() -> Status) -> Status {
+    let status = claims::around_trim(device, trim);
+    settle(device);
+    status
+}
+
+/// As above; gives how much came back.
 pub(crate) fn trim(device: Device) -> u64 {
     let before = store(device).counted();
     if before == 0 {
         return 0;
     }
-    real::cuDeviceGraphMemTrim(device);
-    settle(device);
+    trimmed(device, || real::cuDeviceGraphMemTrim(device));
     before.saturating_sub(store(device).counted())
 }

@@ -4,7 +4,8 @@
 //!
 //! - the function itself, exported as `octavo_hook_<name>` (proxies jump there, and the driver's own table
 //!   comes to point there),
-//! - the same under its plain name, for when the guard is preloaded,
+//! - the same under its plain name, in the library that is to be preloaded. The one that proxies lead to must not
+//!   have them: it is in the scope of the proxy's handle, where `dlsym` would find names that the driver lacks,
 //! - `real::<name>`, the driver's own function, found when it is first needed,
 //! - an entry in the list of its file, which [`CUDA`] or [`NVML`] gathers.
 //!
@@ -74,7 +75,7 @@ macro_rules! hooks {
             )*
         }
 
-        #[cfg(feature = "library")]
+        #[cfg(feature = "preload")]
         #[allow(non_snake_case, reason = "names of the driver's interface")]
         mod plain {
             $(

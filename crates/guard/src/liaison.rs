@@ -27,9 +27,6 @@ use mail::{Mail, Note};
 /// How often it looks without having been rung, in milliseconds.
 const PERIOD: u32 = 250;
 
-/// Every how many looks it sees whether the slot's lock is still there.
-const MEND: u32 = 4;
-
 /// What the process and its thread share.
 #[derive(Debug)]
 pub(crate) struct Liaison {
@@ -97,15 +94,11 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let Ok(process) = process::get() else { return core::ptr::null_mut() };
     let liaison = &process.liaison;
     let mut lines = [const { Line::new() }; crate::shares::MOST];
-    let mut looks = 0_u32;
     loop {
         let bell = liaison.bell.load(Ordering::Acquire);
         let now = task::milliseconds();
         for (line, share) in lines.iter_mut().zip(process.shares.all()) {
             gate::heed(share);
-            if looks.is_multiple_of(MEND) {
-                share.mend();
-            }
             line.look(share, now);
         }
         // Names are the process's: the first agent that listens hears them.
@@ -118,7 +111,6 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
                 }
             }
         }
-        looks = looks.wrapping_add(1);
         futex::wait(&liaison.bell, bell, PERIOD, Reach::Process);
     }
 }

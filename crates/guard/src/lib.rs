@@ -7,7 +7,7 @@
 //! ```text
 //! hooks      the functions that it stands in for; one file a subject
 //!   account, allocation, table, context     what is counted, and until when
-//!   physical, pools, graph_memory           memory that is more than a pointer
+//!   physical, pools, graph_memory, freed    memory that is more than a pointer
 //!   streams, nvml                           what hooks must know of those
 //!   gate                                    whether the share may go on
 //!   resolve, unknown, preload               how programs come by functions
@@ -45,6 +45,7 @@ mod devices;
 mod driver;
 mod elf;
 mod ffi;
+mod freed;
 mod gate;
 mod graph_memory;
 mod hooks;
@@ -56,7 +57,7 @@ mod paths;
 mod physical;
 mod pools;
 #[cfg_attr(
-    not(feature = "library"),
+    not(feature = "preload"),
     allow(dead_code, reason = "called by what only the shared object exports")
 )]
 mod preload;
@@ -74,7 +75,7 @@ mod table;
 mod unknown;
 
 /// Names of the functions of `libcuda.so.1` that the guard stands in for. The shared object exports each as
-/// `octavo_hook_<name>` and under its own name.
+/// `octavo_hook_<name>`, and the one that is to be preloaded under its own name, too.
 pub const CUDA_HOOKS: &[&str] = &hooks::CUDA_NAMES;
 
 /// Names of the functions of `libnvidia-ml.so.1` that the guard stands in for, exported alike.

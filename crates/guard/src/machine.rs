@@ -2,7 +2,7 @@
 //! functions that compilers expect.
 
 /// Goes on in another function, with all arguments where they are. The whole body of a naked function.
-#[cfg(all(feature = "library", target_arch = "x86_64"))]
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
 macro_rules! jump {
     ($target:path) => {
         core::arch::naked_asm!("jmp {}", sym $target)
@@ -10,14 +10,14 @@ macro_rules! jump {
 }
 
 /// As above.
-#[cfg(all(feature = "library", target_arch = "aarch64"))]
+#[cfg(all(feature = "preload", target_arch = "aarch64"))]
 macro_rules! jump {
     ($target:path) => {
         core::arch::naked_asm!("b {}", sym $target)
     };
 }
 
-#[cfg(feature = "library")]
+#[cfg(feature = "preload")]
 pub(crate) use jump;
 
 // The compiler calls these by name. They are the library's own and not exported: a C library has several

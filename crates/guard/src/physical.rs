@@ -2,15 +2,19 @@
 //! has to be released, mappings, and what it is bound to. The driver counts the same; a release after a map
 //! gives nothing back.
 //!
-//! A hold is given up before the driver is asked and taken before it is given: at any moment at least as much
-//! is counted as the driver has. The entry itself stays until the driver is done, so that a hold which another
-//! thread takes meanwhile is not lost, and is then taken out if nothing holds it.
+//! A hold is given up before the driver is asked and taken before it is given. The entry itself stays until the
+//! driver is done with all calls that give up a hold ([`holds`]), so that at any moment at least as much is counted
+//! as the driver has, and a hold which another thread takes meanwhile is not lost.
 //!
 //! Memory that was exported stays counted to the end of the process: whoever has the exported thing, in whatever
 //! process and under whatever descriptor, has the bytes, and nobody tells when the last of them is gone.
 //!
 //! Memory of other processes is counted by them. It is entered here with nothing to count, since what was
-//! imported is released and mapped like the rest.
+//! imported is released and mapped like the rest. When the process that exported it dies, its slot is emptied, and
+//! what others have imported is counted by nobody's slot: a descriptor does not tell whose the memory is, so an
+//! importer cannot know that its exporter is the one that died, and to count it for every importer from the
+//! beginning would refuse processes that share weights what fits. The agent sees it as far as the driver counts it
+//! for a process of the share: as bytes that no slot says, which it writes beside the limit.
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
@@ -20,6 +24,7 @@ use crate::process;
 use crate::table::{Entry, Kind, Table};
 
 mod bound;
+mod holds;
 mod mapping;
 
 pub(crate) use bound::{Holder, bind, bind_address, gone, mapped_to_arrays};
@@ -28,7 +33,7 @@ pub(crate) use mapping::{map, retain, unmap};
 /// A handle of memory (`CUmemGenericAllocationHandle`).
 pub(crate) type Handle = u64;
 
-/// Places in the entry of memory: how often it is held, and which of [`MULTICAST`] and [`EXPORTED`] it is.
+/// Places in the entry of memory: its [`holds`], and which of [`MULTICAST`] and [`EXPORTED`] it is.
 const HOLDS: usize = 0;
 const FLAGS: usize = 1;
 const MULTICAST: u64 = 1;
@@ -55,21 +60,36 @@ fn memory_of(handle: Handle) -> Option<Handle> {
     table.change(Kind::Alias, handle, |entry| entry.extra[TARGET])
 }
 
-fn hold(memory: Handle) {
-    table().and_then(|table| table.change(Kind::Physical, memory, |entry| entry.extra[HOLDS] += 1));
+fn change(memory: Handle, change: impl FnOnce(&mut u64)) {
+    let change = |entry: &mut Entry| change(&mut entry.extra[HOLDS]);
+    table().and_then(|table| table.change(Kind::Physical, memory, change));
 }
 
+/// Holds memory once more.
+fn hold(memory: Handle) {
+    change(memory, holds::take);
+}
+
+/// Gives up a hold that the driver does not have, or not any more.
 fn let_go(memory: Handle) {
-    table().and_then(|table| {
-        table.change(Kind::Physical, memory, |entry| {
-            entry.extra[HOLDS] = entry.extra[HOLDS].saturating_sub(1);
-        })
-    });
+    change(memory, holds::give_up);
+    finish(memory);
+}
+
+/// Gives up a hold before a call that gives it up; [`left`] comes after it.
+fn leave(memory: Handle) {
+    change(memory, holds::leave);
+}
+
+/// The call is done.
+fn left(memory: Handle, status: Status) {
+    change(memory, |word| holds::left(word, status.is_success()));
+    finish(memory);
 }
 
 /// Takes memory out that nothing holds any more, and gives back what it counted for.
 fn finish(memory: Handle) {
-    let gone = |entry: &Entry| entry.extra[HOLDS] == 0;
+    let gone = |entry: &Entry| holds::is_gone(entry.extra[HOLDS]);
     let Some(entry) = table().and_then(|table| table.remove_if(Kind::Physical, memory, gone))
     else {
         return;
@@ -112,29 +132,30 @@ pub(crate) fn create_multicast(
 fn enter(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<(), Status> {
     // A handle of something else once.
     table.remove(Kind::Alias, handle);
-    match table.insert(Kind::Physical, handle, entry(charge, [1, flags])) {
-        Ok(old) => {
-            // Gone, and about to be taken out by the thread that ended it; or exported, and others may have it
-            // while its handle is another's.
-            if let Some(old) = old.filter(|old| old.extra[FLAGS] & EXPORTED == 0) {
-                account::release(old.charge);
-            }
-            Ok(())
+    // Gone, and about to be taken out by the thread that ended it; or exported, and others may have it while its
+    // handle is another's.
+    let old = table.change(Kind::Physical, handle, |known| {
+        let extra = [holds::once_after(known.extra[HOLDS]), flags];
+        core::mem::replace(known, entry(charge, extra))
+    });
+    match old {
+        Some(old) if old.extra[FLAGS] & EXPORTED == 0 => account::release(old.charge),
+        Some(_) => {}
+        None => {
+            let made = entry(charge, [holds::ONCE, flags]);
+            table.insert(Kind::Physical, handle, made).map_err(|_| Status::OUT_OF_MEMORY)?;
         }
-        Err(_) => Err(Status::OUT_OF_MEMORY),
     }
+    Ok(())
 }
 
 /// Releases a handle once.
 pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     let Some(memory) = memory_of(handle) else { return work() };
-    let_go(memory);
+    leave(memory);
     let status = work();
-    if !status.is_success() {
-        hold(memory);
-        return status;
-    }
-    if memory != handle
+    if status.is_success()
+        && memory != handle
         && let Some(table) = table()
     {
         table.change(Kind::Alias, handle, |entry| {
@@ -142,7 +163,7 @@ pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
         });
         table.remove_if(Kind::Alias, handle, |entry| entry.extra[RELEASES] == 0);
     }
-    finish(memory);
+    left(memory, status);
     status
 }
 
@@ -178,7 +199,6 @@ pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
             .unwrap_or(false);
     if !is_first {
         let_go(memory);
-        finish(memory);
     }
     status
 }

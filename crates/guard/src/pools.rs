@@ -8,6 +8,9 @@
 //!
 //! The driver must not be asked about a pool that is gone. Calls of the guard's own *pin* a pool, and its end
 //! waits until it is not pinned. What is allocated outlives its pool: then its pointers are counted down.
+//!
+//! A pool that was exported counts for the most that it ever had, to the end of the process. One that was imported
+//! counts for nothing: it is counted by the process that exported it.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -84,6 +87,16 @@ impl Pool {
         let word = self.change(|entry| entry.extra[WORD])?;
         let device = u32::try_from(word >> DEVICE).unwrap_or(0).cast_signed();
         (word & UNCOUNTED == 0).then_some(Store { kind: Kind::Pool, key: self.key(), device })
+    }
+
+    /// It was exported. As with other memory that was, whoever imported it has the bytes, even when they are given
+    /// back here.
+    pub(crate) fn is_exported(self) {
+        if let Some(store) = self.store() {
+            store.keep();
+            // What it has had since it was last looked at, others cannot have had.
+            self.settle();
+        }
     }
 
     /// Does something with it that the driver can only do while it is there.

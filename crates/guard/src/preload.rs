@@ -97,7 +97,7 @@ fn next(known: &AtomicUsize, name: &[u8]) -> usize {
 
 /// Makes a function that asks `$see` where to go on, with all its arguments where they are; gives null where
 /// there is nowhere to go.
-#[cfg(all(feature = "library", target_arch = "x86_64"))]
+#[cfg(all(feature = "preload", target_arch = "x86_64"))]
 macro_rules! interposed {
     ($name:ident, $see:ident) => {
         #[unsafe(naked)]
@@ -126,7 +126,7 @@ macro_rules! interposed {
 }
 
 /// As above.
-#[cfg(all(feature = "library", target_arch = "aarch64"))]
+#[cfg(all(feature = "preload", target_arch = "aarch64"))]
 macro_rules! interposed {
     ($name:ident, $see:ident) => {
         #[unsafe(naked)]
@@ -154,7 +154,7 @@ macro_rules! interposed {
     };
 }
 
-#[cfg(feature = "library")]
+#[cfg(feature = "preload")]
 interposed!(dlsym, looked_up);
-#[cfg(feature = "library")]
+#[cfg(feature = "preload")]
 interposed!(dlvsym, looked_up_version);

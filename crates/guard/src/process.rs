@@ -134,4 +134,4 @@ fn mapped() -> Option<*mut Process> {
     }
 }
 
-pub(crate) use fork::remember;
+pub(crate) use fork::in_passing;

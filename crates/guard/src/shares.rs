@@ -67,8 +67,7 @@ impl Shares {
             held.into_iter().flatten().for_each(Share::leave);
             return Err(closed);
         }
-        for (place, share) in held.into_iter().flatten().enumerate() {
-            share.is_held_at(place);
+        for share in held.into_iter().flatten() {
             // JUSTIFICATION: the list is read without a lock on every launch.
             // SAFETY: one thread begins a process.
             let _ = unsafe { self.list.push(share) };

@@ -1,5 +1,7 @@
 //! Streams, as far as hooks must know them.
 
+use core::ffi::c_void;
+
 use crate::cuda::{Device, Opaque, Status};
 use crate::devices;
 use crate::driver::call;
@@ -52,6 +54,15 @@ impl Stream {
             }
         }
         devices::current()
+    }
+
+    /// Has a function called with a number when all that is in it is done.
+    pub(crate) fn then(self, function: extern "C" fn(*mut c_void), number: usize) -> Status {
+        if self.is_per_thread {
+            call::cuLaunchHostFunc_ptsz(self.handle, function, number)
+        } else {
+            call::cuLaunchHostFunc(self.handle, function, number)
+        }
     }
 
     /// Waits for all that is in it.

@@ -48,6 +48,10 @@ pub(crate) enum Kind {
     Limit = 16,
     /// What such a limit was when the context began.
     LimitBefore = 17,
+    /// Memory that a stream is about to free, by a number ([`crate::freed`]).
+    Freed = 18,
+    /// Idle memory of a GPU's graphs that launches rely on, by the GPU.
+    Claims = 19,
 }
 
 /// One entry.

@@ -75,6 +75,17 @@ pub enum ClientError {
 ///
 /// The program must have installed rustls' process-wide crypto provider before.
 pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
+    build(options, true).await
+}
+
+/// Makes a client that tells the caller at once when the server is overloaded (429, 503, 504), where
+/// that of [`connect`] tries again, a few times and ever later. For whoever paces writes by what the
+/// server says, and must not repeat a create whose answer was lost.
+pub async fn connect_without_retries(options: &ClientOptions) -> Result<Client, ClientError> {
+    build(options, false).await
+}
+
+async fn build(options: &ClientOptions, has_retries: bool) -> Result<Client, ClientError> {
     let mut config = read(options).await?;
     let server = config.cluster_url.to_string();
     let setup = |source| ClientError::Setup { server: server.clone(), source: Box::new(source) };
@@ -85,6 +96,7 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
         // The environment's proxy cannot reach a cluster on this machine.
         config.proxy_url = None;
     }
+    config.default_retry &= has_retries;
     if config.proxy_url.is_some() {
         return Ok(ClientBuilder::try_from(config).map_err(setup)?.build());
     }
@@ -108,9 +120,10 @@ pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
         .build::<_, Body>(connector);
     let retries =
         RetryPolicy::new(Duration::from_millis(100), Duration::from_secs(5), RETRIES, true);
+    let retries = retries.ok().filter(|_| has_retries);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(retries.ok().map(RetryLayer::new))
+        .option_layer(retries.map(RetryLayer::new))
         .layer_fn(Patience)
         .option_layer(config.auth_layer().map_err(setup)?)
         .layer(config.extra_headers_layer().map_err(setup)?)

@@ -1,10 +1,20 @@
 //! Kubernetes events: news that a person acts on.
 //!
 //! They are best effort: what a program does never depends on whether an event arrived.
+//!
+//! [`Events`] is for programs that have one now and then. A program that has thousands takes [`many`]:
+//! recording never waits, equal events become one with a count, and only so many are written.
+
+mod many;
+mod series;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use crate::objects::ObjectName;
+pub use many::{EventSink, EventWriter, many};
+pub use series::{EventCounts, EventLimits};
 
 /// Longest note that the API takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -16,7 +26,7 @@ pub struct Events {
 }
 
 /// Whether an event tells of trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tone {
     /// All is well.
     Normal,
@@ -89,6 +99,19 @@ pub fn node(name: &str) -> ObjectReference {
     }
 }
 
+/// Refers to any object. The namespace may be empty.
+pub fn object(api_version: &str, kind: &str, name: &ObjectName, uid: &str) -> ObjectReference {
+    let namespace = Some(name.namespace.to_string()).filter(|namespace| !namespace.is_empty());
+    ObjectReference {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace,
+        name: Some(name.name.to_string()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
 fn shorten(note: &str) -> String {
     if note.len() <= LONGEST_NOTE {
         return note.to_owned();
@@ -98,22 +121,4 @@ fn shorten(note: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_note_is_cut_between_characters() {
-        let cut = shorten(&"ü".repeat(1000));
-        assert!(cut.len() <= LONGEST_NOTE && cut.len() > LONGEST_NOTE - 5, "{}", cut.len());
-        assert!(cut.ends_with("ü..."));
-        assert_eq!(shorten("short"), "short");
-    }
-
-    #[test]
-    fn a_claim_is_referred_to_by_uid() {
-        let reference = claim("team", "train", "u-1");
-        assert_eq!(reference.api_version.as_deref(), Some("resource.k8s.io/v1"));
-        assert_eq!(reference.uid.as_deref(), Some("u-1"));
-        assert_eq!(reference.namespace.as_deref(), Some("team"));
-    }
-}
+mod tests;

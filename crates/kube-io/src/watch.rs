@@ -3,7 +3,7 @@
 //! Each kind has a task of its own: a list in pages, then a watch from where the list ended, for as
 //! long as anybody receives. Ends of watches, bookmarks and versions that have expired (410) are
 //! routine and said to nobody; what went while a watch was interrupted is told by the next list
-//! ([`Delta::All`](crate::objects::Delta::All)). The order of changes of one object is that of the
+//! ([`Delta::All`]). The order of changes of one object is that of the
 //! server; **between kinds there is no order**: a pod may be told before the claim that it names, or a
 //! binding before its node.
 //!
@@ -23,14 +23,13 @@ mod sink;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::mpsc;
 
-use crate::objects::{Change, Kept, Kind};
+use crate::objects::{Change, Delta, Kept};
 use follow::{Source, keep_following};
 pub use health::{KindHealth, WatchHealth};
 use resource::Resource;
@@ -39,15 +38,28 @@ use sink::{FirstLists, Sink};
 /// What is watched and how.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Kinds that may or may not be served: pod groups, workloads, policies. Of several versions of a
-    /// kind the newest that is served is watched; it is looked at anew when it can no longer be had.
-    pub kinds: Vec<Kind>,
+    /// Kinds that may or may not be served: pod groups, workloads, policies.
+    pub kinds: Vec<WantedKind>,
     /// How many news may wait before the reading stops. 1024 by default.
     pub capacity: usize,
     /// How many objects a page of a list has at most. 500 by default.
     pub page: u32,
     /// How often a kind that is not served is looked for. 30 s by default.
     pub rediscovery: Duration,
+}
+
+/// A kind that may or may not be served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedKind {
+    /// API group; empty for the core.
+    pub group: String,
+    /// Versions, the best first: the first that is served is watched. Which one that is is asked anew
+    /// when it can no longer be had.
+    pub versions: Vec<String>,
+    /// Kind.
+    pub kind: String,
+    /// Only objects that this label selector selects, if there is one.
+    pub labels: Option<String>,
 }
 
 /// What the watches tell.
@@ -72,8 +84,7 @@ impl Default for WatchOptions {
 /// and [`WatchHealth`] and the log say what stands in the way. Must be called in a tokio runtime.
 pub fn watch(client: &Client, options: WatchOptions) -> (mpsc::Receiver<News>, WatchHealth) {
     let (sender, receiver) = mpsc::channel(options.capacity.max(1));
-    let wanted = wanted(&options.kinds);
-    let first = Arc::new(FirstLists::new(resource::FIXED + wanted.len()));
+    let first = Arc::new(FirstLists::new(resource::FIXED + options.kinds.len()));
     let starter =
         Starter { client: client.clone(), sender, health: WatchHealth::default(), first, options };
     starter.start("", "v1", "Pod", "pods", Change::Pod);
@@ -89,27 +100,10 @@ pub fn watch(client: &Client, options: WatchOptions) -> (mpsc::Receiver<News>, W
     starter.start(storage, "v1", "StorageClass", "storageclasses", Change::StorageClass);
     starter.start(storage, "v1", "CSINode", "csinodes", Change::CsiNode);
     starter.start("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Change::Budget);
-    for ((group, kind), versions) in wanted {
-        let source = Source::Wanted { group, kind, versions };
-        starter.spawn(source, Change::Object);
+    for wanted in &starter.options.kinds {
+        starter.spawn(Source::Wanted(wanted.clone()), Change::Object);
     }
     (receiver, starter.health)
-}
-
-/// The versions wanted of each kind, newest first.
-fn wanted(kinds: &[Kind]) -> BTreeMap<(String, String), Vec<String>> {
-    let mut wanted: BTreeMap<_, Vec<String>> = BTreeMap::new();
-    for Kind { api_version, kind } in kinds {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-        let versions = wanted.entry((group.to_owned(), kind.clone())).or_default();
-        if !versions.iter().any(|known| known == version) {
-            versions.push(version.to_owned());
-        }
-    }
-    for versions in wanted.values_mut() {
-        discovery::newest_first(versions);
-    }
-    wanted
 }
 
 struct Starter {
@@ -127,12 +121,12 @@ impl Starter {
         version: &str,
         kind: &str,
         plural: &str,
-        wrap: fn(crate::objects::Delta<T>) -> Change,
+        wrap: fn(Delta<T>) -> Change,
     ) {
         self.spawn(Source::Fixed(Resource::new(group, version, kind, plural)), wrap);
     }
 
-    fn spawn<T: Kept>(&self, source: Source, wrap: fn(crate::objects::Delta<T>) -> Change) {
+    fn spawn<T: Kept>(&self, source: Source, wrap: fn(Delta<T>) -> Change) {
         let health = self.health.of(&source.kind());
         let sink = Sink::new(self.sender.clone(), wrap, health, Arc::clone(&self.first));
         let (client, options) = (self.client.clone(), self.options.clone());

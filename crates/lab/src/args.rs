@@ -8,6 +8,7 @@ use crate::component::Component;
 use crate::dynamic_mig::DynamicMig;
 use crate::gpu::GpuAction;
 use crate::nodeset::NodeSet;
+use crate::owner::Owners;
 use crate::real_node::RealProgram;
 use crate::real_node::set::RealNodeSet;
 
@@ -61,6 +62,16 @@ pub(crate) struct UpArgs {
     /// [default: none; the node label octavo.dev/dynamic-mig goes before it]
     #[arg(long, value_name = "all|none|NODE:GPU,...")]
     pub(crate) dynamic_mig: Option<DynamicMig>,
+    /// Scheduler that gives the nodes' devices: octavo, kube, or by machine MACHINE=OWNER,... [default:
+    /// kube]. Octavo's carry the label octavo.dev/scheduler=octavo and a taint on every device
+    #[arg(long, value_name = "octavo|kube|MACHINE=OWNER,...")]
+    pub(crate) owner: Option<Owners>,
+    /// Start Octavo's scheduler beside Kubernetes' own [default: if this binary has it]
+    #[arg(long, overrides_with = "no_scheduler")]
+    pub(crate) scheduler: bool,
+    /// Do not start Octavo's scheduler
+    #[arg(long, overrides_with = "scheduler")]
+    pub(crate) no_scheduler: bool,
     /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
     /// COUNT or COUNT:MACHINE [default: 0; the machine: dgx-h100]. Needs root, and runc, CNI
     /// plugins, iproute2, iptables and busybox-static on this machine
@@ -75,6 +86,17 @@ pub(crate) struct UpArgs {
     /// Start the control plane without simulated nodes, their kubelets and agents
     #[arg(long, conflicts_with = "nodes")]
     pub(crate) control_plane_only: bool,
+}
+
+impl UpArgs {
+    /// Whether Octavo's scheduler is to run; none where nothing is said.
+    pub(crate) fn octavo_scheduler(&self) -> Option<bool> {
+        match (self.scheduler, self.no_scheduler) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            (false, false) => None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,7 @@
 //! A lab from its start to its end: what `up` and `down` do, and what tests and benchmarks
 //! hold in their hands.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::layout::Layout;
 use crate::lock::Lock;
 use crate::nodes::Kind;
 use crate::nodeset::NodeSet;
+use crate::owner::Owners;
 use crate::ports::Ports;
 use crate::process::Process;
 use crate::progress::Progress;
@@ -21,7 +23,7 @@ use crate::ready::{self, Wanted};
 use crate::real_node::set::RealNodeSet;
 use crate::settings::{Node, Settings};
 use crate::stop;
-use crate::{binaries, manifests, nodes, pki, start};
+use crate::{binaries, manifests, nodes, octavo_scheduler, pki, start};
 
 mod real;
 
@@ -36,6 +38,14 @@ pub struct UpOptions {
     pub real_nodes: Option<RealNodeSet>,
     /// GPUs that are opted in to dynamic MIG. None: the default, or those of the lab that is up.
     pub dynamic_mig: Option<DynamicMig>,
+    /// Who owns the nodes. None: the default, or those of the lab that is up.
+    pub owners: Option<Owners>,
+    /// Whether to run Octavo's scheduler. None: if the binary has it.
+    pub scheduler: Option<bool>,
+    /// Keys of its config file, besides or instead of the lab's.
+    pub scheduler_config: Option<serde_json::Value>,
+    /// More arguments of processes, which go before the lab's own.
+    pub more_args: BTreeMap<Component, Vec<String>>,
     /// The `octavo` binary that runs agents and kubelets.
     pub octavo: PathBuf,
     /// The simulated driver library. None: looked for beside `octavo`.
@@ -58,6 +68,10 @@ impl UpOptions {
             nodes: None,
             real_nodes: None,
             dynamic_mig: None,
+            owners: None,
+            scheduler: None,
+            scheduler_config: None,
+            more_args: BTreeMap::new(),
             octavo: octavo.into(),
             fake_driver: None,
             agents: true,
@@ -67,10 +81,12 @@ impl UpOptions {
         }
     }
 
-    /// The control plane and Octavo's objects alone: no simulated nodes, no agents, no kubelets.
+    /// The control plane and Octavo's objects alone: no simulated nodes, no agents, no kubelets, and
+    /// of schedulers only Kubernetes' own.
     pub fn control_plane_only(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
         Self {
             nodes: Some(NodeSet::none()),
+            scheduler: Some(false),
             agents: false,
             kubelets: false,
             ..Self::new(state_dir, octavo)
@@ -78,8 +94,9 @@ impl UpOptions {
     }
 
     /// The processes to start; those of simulated nodes only where there are such nodes.
-    fn components(&self, has_nodes: bool) -> Vec<Component> {
+    fn components(&self, has_nodes: bool, scheduler: bool) -> Vec<Component> {
         let wanted = |component: &Component| match component {
+            Component::OctavoScheduler => scheduler,
             Component::Kubelets => self.kubelets,
             Component::Agents => self.agents && has_nodes,
             _ => true,
@@ -193,9 +210,14 @@ impl Lab {
         let mut nodes = options.nodes.clone().unwrap_or_default().nodes();
         let mut real_nodes = real::asked(options, &nodes)?;
         let dynamic_mig = options.dynamic_mig.clone().unwrap_or_default();
-        dynamic_mig.check(&[&nodes[..], &real_nodes].concat())?;
+        let owners = options.owners.clone().unwrap_or_default();
+        let all = [&nodes[..], &real_nodes].concat();
+        dynamic_mig.check(&all)?;
+        owners.check(&all)?;
+        let has_scheduler = octavo_scheduler::is_wanted(options.scheduler, &options.octavo)?;
         for node in nodes.iter_mut().chain(&mut real_nodes) {
             node.dynamic_mig = dynamic_mig.of(&node.name);
+            node.owner = owners.of(node);
         }
         layout.check_sockets(nodes.iter().map(|node| node.name.as_str()))?;
         let machines = nodes::load_machines(nodes.iter().chain(&real_nodes))?;
@@ -226,7 +248,8 @@ impl Lab {
             ports: Ports::pick()?,
             control_plane: binaries.tools,
             octavo: options.octavo.clone(),
-            components: options.components(!nodes.is_empty()),
+            components: options.components(!nodes.is_empty(), has_scheduler),
+            more_args: options.more_args.clone(),
             nodes,
             real,
         };
@@ -242,6 +265,10 @@ impl Lab {
         let client = lab.client().await?;
         progress.step("applying Octavo's objects");
         manifests::apply(&client).await?;
+        if has_scheduler {
+            let more = options.scheduler_config.as_ref();
+            octavo_scheduler::equip(&client, layout, &lab.settings, more).await?;
+        }
         if let Some(libraries) = libraries {
             progress.step(&format!("making {} nodes", lab.settings.all_nodes().count()));
             let settings = &lab.settings;
@@ -273,6 +300,25 @@ impl Lab {
                  change it with the node label {}",
                 self.layout.root().display(),
                 octavo_api::names::LABEL_DYNAMIC_MIG
+            );
+        }
+        if let Some(asked) = &options.owners
+            && self.settings.all_nodes().any(|node| asked.of(node) != node.owner)
+        {
+            bail!(
+                "a lab with another --owner is up in {}: run `octavo lab down` first, or change it \
+                 with the node label {}",
+                self.layout.root().display(),
+                octavo_api::names::LABEL_OWNER
+            );
+        }
+        if let Some(asked) = options.scheduler
+            && asked != self.settings.components.contains(&Component::OctavoScheduler)
+        {
+            bail!(
+                "a lab with{} Octavo's scheduler is up in {}: run `octavo lab down` first",
+                if asked { "out" } else { "" },
+                self.layout.root().display()
             );
         }
         if let Some(asked) = &options.nodes
@@ -330,9 +376,9 @@ impl Lab {
     }
 
     async fn start_node_programs(&self, progress: &Progress) -> anyhow::Result<()> {
-        for component in [Component::Kubelets, Component::Agents] {
+        for component in [Component::OctavoScheduler, Component::Kubelets, Component::Agents] {
             if self.settings.components.contains(&component) {
-                progress.step("starting kubelets and agents");
+                progress.step("starting scheduler, kubelets and agents");
                 self.start(component).await?;
             }
         }

@@ -45,6 +45,7 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
 async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
     let began = tokio::time::Instant::now();
     let octavo = std::env::current_exe().context("find the path of this program")?;
+    let scheduler = args.octavo_scheduler();
     let whole = if args.control_plane_only {
         UpOptions::control_plane_only(layout.root(), octavo)
     } else {
@@ -53,6 +54,8 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
     let options = UpOptions {
         real_nodes: args.real_node,
         dynamic_mig: args.dynamic_mig,
+        owners: args.owner,
+        scheduler: scheduler.or(whole.scheduler),
         fake_driver: args.fake_driver,
         patience: Duration::from_secs(args.timeout),
         progress: Progress::to_stderr(),

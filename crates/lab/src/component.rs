@@ -23,6 +23,8 @@ pub enum Component {
     KubeControllerManager,
     /// Kubernetes' scheduler.
     KubeScheduler,
+    /// Octavo's scheduler.
+    OctavoScheduler,
     /// The simulated kubelets of all nodes.
     Kubelets,
     /// The real agents of all nodes.
@@ -31,11 +33,12 @@ pub enum Component {
 
 impl Component {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::KubeScheduler,
+        Self::OctavoScheduler,
         Self::Kubelets,
         Self::Agents,
     ];
@@ -47,6 +50,7 @@ impl Component {
             Self::KubeApiserver => "kube-apiserver",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
+            Self::OctavoScheduler => "octavo-scheduler",
             Self::Kubelets => "kubelets",
             Self::Agents => "agents",
         }
@@ -64,11 +68,14 @@ pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings
         Component::KubeApiserver => apiserver(layout, settings),
         Component::KubeControllerManager => controller_manager(layout, settings),
         Component::KubeScheduler => scheduler(layout, settings),
+        Component::OctavoScheduler => octavo_scheduler(layout, settings),
         Component::Kubelets => {
             vec!["lab".into(), "kubelets".into(), "--state-dir".into(), text(layout.root())]
         }
         Component::Agents => vec!["agent".into(), "--nodes".into(), text(&layout.nodes())],
     });
+    // A flag that stands twice means what it says last.
+    args.extend(settings.more_args.get(&component).into_iter().flatten().cloned());
     CommandLine { program, args, env: BTreeMap::new() }
 }
 
@@ -183,6 +190,15 @@ fn scheduler(layout: &Layout, settings: &Settings) -> Vec<String> {
         flag("authorization-kubeconfig", &kubeconfig),
         "--bind-address=127.0.0.1".into(),
         format!("--secure-port={}", settings.ports.scheduler),
+    ]
+}
+
+fn octavo_scheduler(layout: &Layout, settings: &Settings) -> Vec<String> {
+    vec![
+        "scheduler".into(),
+        flag("kubeconfig", &layout.client_kubeconfig("octavo-scheduler")),
+        flag("config", &layout.octavo_scheduler_config()),
+        format!("--metrics-listen=127.0.0.1:{}", settings.ports.octavo_scheduler),
     ]
 }
 

@@ -15,7 +15,7 @@ const LONGEST_SOCKET: usize = 107;
 const DEEPEST_SOCKET: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
 
 /// Everything that may lie in a state folder. `down` removes these and nothing else.
-const PARTS: [&str; 13] = [
+const PARTS: [&str; 14] = [
     "pki",
     "etcd",
     "logs",
@@ -26,6 +26,7 @@ const PARTS: [&str; 13] = [
     "kubeconfig",
     "lab.json",
     "scheduler.yaml",
+    "octavo-scheduler.yaml",
     "kubelets.yaml",
     "kubectl-cache",
     "flex-volumes",
@@ -171,6 +172,14 @@ impl Layout {
 
     pub(crate) fn scheduler_config(&self) -> PathBuf {
         self.root.join("scheduler.yaml")
+    }
+
+    pub(crate) fn octavo_scheduler_config(&self) -> PathBuf {
+        self.root.join("octavo-scheduler.yaml")
+    }
+
+    pub(crate) fn octavo_scheduler_token(&self) -> PathBuf {
+        self.pki_file("octavo-scheduler.token")
     }
 
     /// What kubectl remembers of the API; by default it would lie in the user's home for ever.

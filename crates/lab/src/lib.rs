@@ -2,8 +2,8 @@
 //!
 //! `octavo lab up` starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on
 //! loopback, makes a folder of simulated hardware and a Node object for every node, and starts
-//! two more processes: the simulated kubelets of all nodes, and the real agents of all nodes,
-//! which speak to a simulated driver. `octavo lab down` leaves nothing behind, whatever has
+//! three more processes: Octavo's scheduler, the simulated kubelets of all nodes, and the real
+//! agents of all nodes, which speak to a simulated driver. `octavo lab down` leaves nothing behind, whatever has
 //! crashed in between.
 //!
 //! ```text
@@ -39,7 +39,9 @@ mod logs;
 mod manifests;
 mod nodes;
 mod nodeset;
+mod octavo_scheduler;
 mod output;
+mod owner;
 mod pki;
 mod ports;
 mod process;
@@ -60,6 +62,8 @@ pub use component::Component;
 pub use dynamic_mig::{DynamicMig, DynamicMigError, Extent, NodeDynamicMig};
 pub use layout::Layout;
 pub use nodeset::{NodeSet, NodeSetError};
+pub use octavo_scheduler::has_scheduler;
+pub use owner::{Owner, Owners, OwnersError};
 pub use ports::Ports;
 pub use process::Process;
 pub use progress::Progress;

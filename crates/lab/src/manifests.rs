@@ -11,6 +11,9 @@ pub(crate) const NAMESPACE: &str = "octavo-system";
 /// Service account of the agents.
 pub(crate) const AGENT: &str = "octavo-agent";
 
+/// Service account of the scheduler.
+pub(crate) const SCHEDULER: &str = "octavo-scheduler";
+
 /// The chart, rendered for the lab.
 const CHART: &str = include_str!("../manifests/octavo.yaml");
 
@@ -19,12 +22,12 @@ pub(crate) async fn apply(client: &kube::Client) -> anyhow::Result<()> {
     apply::apply(client, &objects()?).await.context("apply the rendered chart")
 }
 
-/// The chart's objects without its workloads: in the lab the agents are processes, not pods.
+/// The chart's objects without its workloads and what only those need: in the lab agents and scheduler
+/// are processes, not pods.
 fn objects() -> anyhow::Result<Vec<DynamicObject>> {
     let mut objects = apply::parse(CHART).context("read the rendered chart")?;
-    objects.retain(|object| {
-        !object.types.as_ref().is_some_and(|types| types.api_version.starts_with("apps/"))
-    });
+    let of_workloads = ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"];
+    objects.retain(|object| !of_workloads.contains(&apply::kind(object)));
     Ok(objects)
 }
 
@@ -33,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rendered_chart_has_what_the_agents_need_and_no_workloads() {
+    fn the_rendered_chart_has_what_agents_and_scheduler_need_and_no_workloads() {
         let objects = objects().unwrap();
         let has = |kind: &str, name: &str| {
             objects.iter().any(|object| {
@@ -42,8 +45,13 @@ mod tests {
         };
         assert!(has("Namespace", NAMESPACE));
         assert!(has("ServiceAccount", AGENT));
+        assert!(has("ServiceAccount", SCHEDULER) && has("ClusterRole", SCHEDULER));
+        assert!(has("Role", SCHEDULER) && has("RoleBinding", SCHEDULER));
         assert!(has("DeviceClass", "gpu.nvidia.com"));
         assert!(objects.iter().any(|object| apply::kind(object) == "ClusterRoleBinding"));
-        assert!(!objects.iter().any(|object| apply::kind(object) == "DaemonSet"));
+        let kinds: Vec<&str> = objects.iter().map(apply::kind).collect();
+        for absent in ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"] {
+            assert!(!kinds.contains(&absent), "{absent} in {kinds:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Node as NodeObject, ServiceAccount};
 use kube::api::{Api, PostParams};
+use octavo_api::names;
 use octavo_machine::Machine;
 use serde::Serialize;
 use serde_json::json;
@@ -287,7 +288,7 @@ fn object(node: &Node, kind: Kind) -> serde_json::Value {
     };
     // A path is no label value; what is made of it for names is.
     let machine = stem(node);
-    json!({
+    let mut object = json!({
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": { "name": node.name, "labels": {
@@ -298,7 +299,11 @@ fn object(node: &Node, kind: Kind) -> serde_json::Value {
             "octavo.dev/lab": kind.label(),
             "nvidia.com/gpu.present": "true",
         }},
-    })
+    });
+    if let Some(owner) = node.owner.label() {
+        object["metadata"]["labels"][names::LABEL_OWNER] = owner.into();
+    }
+    object
 }
 
 /// The config file of a node's agent, as `octavo agent --nodes` reads it.
@@ -338,6 +343,7 @@ impl<'a> AgentConfig<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner::Owner;
 
     #[test]
     fn a_node_object_has_its_labels_and_a_machine_that_is_no_path() {
@@ -346,12 +352,14 @@ mod tests {
             machine: "/m/my_box.yaml".into(),
             index: 3,
             dynamic_mig: NodeDynamicMig::default(),
+            owner: Owner::Octavo,
         };
         let object: NodeObject = serde_json::from_value(object(&node, Kind::Simulated)).unwrap();
         let labels = object.metadata.labels.unwrap();
         assert_eq!(labels["node.kubernetes.io/instance-type"], "my-box");
         assert_eq!(labels["kubernetes.io/hostname"], "my-box-3");
         assert_eq!(labels["octavo.dev/lab"], "true");
+        assert_eq!(labels["octavo.dev/scheduler"], "octavo");
         assert!(object.status.is_none() && object.spec.is_none());
     }
 
@@ -363,6 +371,7 @@ mod tests {
             machine: "t4".into(),
             index: 0,
             dynamic_mig: NodeDynamicMig::Some([1, 3].into()),
+            owner: Owner::Kube,
         };
         let config = AgentConfig::new(&node, folder, folder.join("kubeconfig"));
         let text = serde_saphyr::to_string(&config).unwrap();

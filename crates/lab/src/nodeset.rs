@@ -6,6 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use crate::dynamic_mig::NodeDynamicMig;
+use crate::owner::Owner;
 use crate::settings::Node;
 
 /// Machines and how many nodes there are to be of each, in the order given.
@@ -55,6 +56,7 @@ impl NodeSet {
                 machine: machine.clone(),
                 index,
                 dynamic_mig: NodeDynamicMig::default(),
+                owner: Owner::default(),
             })
             .collect()
     }

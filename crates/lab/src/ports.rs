@@ -30,6 +30,8 @@ pub struct Ports {
     pub controller_manager: u16,
     /// kube-scheduler: health and metrics.
     pub scheduler: u16,
+    /// Octavo's scheduler: health and metrics.
+    pub octavo_scheduler: u16,
 }
 
 impl Ports {
@@ -56,6 +58,7 @@ impl Ports {
             apiserver: next()?,
             controller_manager: next()?,
             scheduler: next()?,
+            octavo_scheduler: next()?,
         })
     }
 }
@@ -89,6 +92,7 @@ mod tests {
             ports.apiserver,
             ports.controller_manager,
             ports.scheduler,
+            ports.octavo_scheduler,
         ];
         let listeners: Vec<_> =
             all.iter().map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port))).collect();

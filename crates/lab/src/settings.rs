@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::component::Component;
 use crate::dynamic_mig::NodeDynamicMig;
 use crate::layout::Layout;
+use crate::owner::Owner;
 use crate::ports::Ports;
 
 /// Everything that a later command must know about a lab.
@@ -30,6 +31,9 @@ pub struct Settings {
     pub octavo: PathBuf,
     /// Which processes belong to the lab.
     pub components: Vec<Component>,
+    /// Arguments of processes beyond their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub more_args: BTreeMap<Component, Vec<String>>,
     /// The simulated nodes, as they were asked for.
     pub nodes: Vec<Node>,
     /// The real nodes; absent where there are none.
@@ -72,6 +76,9 @@ pub struct Node {
     /// Which of its GPUs are opted in to dynamic MIG.
     #[serde(default)]
     pub dynamic_mig: NodeDynamicMig,
+    /// Which scheduler gives its devices.
+    #[serde(default)]
+    pub owner: Owner,
 }
 
 impl Settings {

@@ -10,7 +10,7 @@ use crate::lock::Lock;
 use crate::process::{self, Process};
 use crate::real_node;
 
-/// How long agents and kubelets may take to end when asked to.
+/// How long agents, kubelets and Octavo's scheduler may take to end when asked to.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// How long the control plane may take after that. An API server waits a minute for its
@@ -44,7 +44,9 @@ pub(crate) async fn all(layout: &Layout) -> anyhow::Result<usize> {
     let known = |component: Component| {
         Process::read(&layout.pid_file(component)).filter(|process| process.is_alive())
     };
-    let on_nodes = [Component::Agents, Component::Kubelets].into_iter().filter_map(known);
+    let on_nodes = [Component::Agents, Component::Kubelets, Component::OctavoScheduler]
+        .into_iter()
+        .filter_map(known);
     let on_nodes: Vec<Process> = on_nodes.collect();
     let mut all: Vec<Process> = Component::ALL.into_iter().filter_map(known).collect();
     all.extend(process::strays(layout.root()));

@@ -51,6 +51,16 @@ Examples:
     /// Publish a node's GPUs and prepare them for containers
     Agent(Box<octavo_agent::AgentArgs>),
 
+    /// Place pods, gangs and shares: allocate their claims and bind them
+    #[command(after_help = "\
+Pods ask for it with `schedulerName: octavo`. It gives devices of nodes with the label
+octavo.dev/scheduler=octavo, and room on all nodes. Several may run: one leads, by a lease.
+
+Examples:
+  octavo scheduler                                  in a cluster, with the pod's service account
+  octavo scheduler --kubeconfig admin.conf --config scheduler.yaml")]
+    Scheduler(octavo_scheduler::SchedulerArgs),
+
     /// Run a cluster on this machine: a real control plane, simulated GPU nodes
     Lab(Box<octavo_lab::LabArgs>),
 

@@ -35,6 +35,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::start(cli.log, Habit::Daemon);
             with_tls(&serving()?, octavo_agent::run(*args))?;
         }
+        Program::Scheduler(args) => {
+            logging::start(cli.log, Habit::Daemon);
+            with_tls(&serving()?, octavo_scheduler::run(args))?;
+        }
         Program::Lab(args) => {
             logging::start(cli.log, Habit::Command);
             with_tls(&serving()?, octavo_lab::run(*args))?;

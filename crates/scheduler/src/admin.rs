@@ -2,6 +2,7 @@
 //!
 //! - `GET /explain?pod=NAMESPACE/NAME`, `GET /explain?podgroup=NAMESPACE/NAME`: why it is where it is, or is nowhere.
 //! - `GET /snapshot`: what decisions are made of, to be replayed.
+//! - `GET /snapshot?podgroup=NAMESPACE/NAME`: the last recorded decision on a gang, with what it was made of.
 //!
 //! Both answer JSON, and nobody has to log in. **Who reaches the address learns names, namespaces,
 //! priorities and requests of all pods, and names, labels and devices of all nodes** (no environment, no
@@ -40,6 +41,13 @@ pub enum AdminQuestion {
     },
     /// What are decisions made of?
     Snapshot {
+        /// Takes the answer.
+        answer: Answer,
+    },
+    /// What was the last decision on a gang made of, and what was it?
+    Record {
+        /// The gang, by the object that announced it.
+        name: ObjectName,
         /// Takes the answer.
         answer: Answer,
     },
@@ -124,8 +132,17 @@ async fn explain(State(questions): State<Questions>, uri: Uri) -> Response {
     }
 }
 
-async fn snapshot(State(questions): State<Questions>) -> Response {
-    questions.ask(|answer| AdminQuestion::Snapshot { answer }).await
+async fn snapshot(State(questions): State<Questions>, uri: Uri) -> Response {
+    match uri.query().filter(|query| !query.is_empty()).map(subject) {
+        None => questions.ask(|answer| AdminQuestion::Snapshot { answer }).await,
+        Some(Ok((Explained::PodGroup, name))) => {
+            questions.ask(|answer| AdminQuestion::Record { name, answer }).await
+        }
+        Some(_) => {
+            let text = "ask for /snapshot or /snapshot?podgroup=NAMESPACE/NAME\n";
+            (StatusCode::BAD_REQUEST, text).into_response()
+        }
+    }
 }
 
 fn nobody() -> Response {

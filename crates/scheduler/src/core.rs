@@ -33,6 +33,8 @@ mod repair;
 mod shape;
 mod single;
 mod statement;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,6 +102,7 @@ pub struct Core {
 
     orders: Vec<Order>,
     reports: Vec<Report>,
+    decided: Vec<Decided>,
 }
 
 /// An order on its way.
@@ -114,6 +117,17 @@ enum FlightKind {
     Bind,
     Evict,
     Other,
+}
+
+/// A decision, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decided {
+    /// Whether it was about a gang.
+    pub is_gang: bool,
+    /// `placed`, `promised`, `refused` or `waits`.
+    pub result: &'static str,
+    /// Reason of what was not placed; empty otherwise.
+    pub reason: &'static str,
 }
 
 /// How much is where, for metrics.
@@ -170,6 +184,7 @@ impl Core {
             decisions,
             orders: Vec::new(),
             reports: Vec::new(),
+            decided: Vec::new(),
         }
     }
 
@@ -212,6 +227,25 @@ impl Core {
     /// What is to be told, since the last call.
     pub fn take_reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
+    }
+
+    /// Decisions since the last call.
+    pub fn take_decided(&mut self) -> Vec<Decided> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// Somebody else leads: what was promised is no longer this scheduler's to keep. What is on its way
+    /// ends by its outcome.
+    pub fn stand_down(&mut self) {
+        let units: Vec<_> = self.promises.keys().cloned().collect();
+        for unit in units {
+            self.drop_promise(&unit);
+            self.queue.set(&unit, queue::State::Ready);
+        }
+        // Whoever leads next says it anew.
+        self.waiting.clear();
+        self.orders.clear();
+        self.flying.retain(|_, flight| flight.kind != FlightKind::Other);
     }
 
     /// How much is where.

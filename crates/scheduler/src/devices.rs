@@ -13,6 +13,7 @@
 
 mod ask;
 mod claims;
+mod extended;
 mod fit;
 mod forms;
 mod grant;
@@ -20,6 +21,7 @@ mod ledger;
 mod models;
 mod nodes;
 mod pools;
+mod sum;
 mod touched;
 mod written;
 

@@ -135,6 +135,10 @@ impl Groups {
 
     fn set(&mut self, object: &WatchedObject) -> Option<GroupName> {
         let name = name_of(object)?;
+        // Where the watch shows all Jobs: those that do not ask are none of ours.
+        if name.kind == GroupKind::Job && marks::mark(&object.meta, names::GANG).is_none() {
+            return self.objects.remove(&name).map(|_| name);
+        }
         let read = read(object, name.clone()).map(Arc::new);
         if self.objects.get(&name) == Some(&read) {
             return None;
@@ -200,14 +204,14 @@ impl Groups {
             }
             // A group of one subgroup that nobody named has all its pods in it.
             (Some(_), [only]) if &*only.name == MEMBERS => Arc::clone(&only.name),
-            (Some(name), _) => match spec.sub(name) {
-                Some(sub) => Arc::clone(&sub.name),
-                None => {
-                    let (group, found) = (group.to_string(), name.to_string());
-                    let known = spec.sub_names();
-                    return Err(GroupError::UnknownSubgroup { group, found, known });
-                }
-            },
+            (Some(name), _) => {
+                let sub = spec.sub(name).ok_or_else(|| GroupError::UnknownSubgroup {
+                    group: group.to_string(),
+                    found: name.to_string(),
+                    known: spec.sub_names(),
+                })?;
+                Arc::clone(&sub.name)
+            }
         };
         let rank = claimed.rank.of(spec.sub(&sub).and_then(|sub| sub.count));
         Ok(Some(Member { group, sub, rank, spec }))

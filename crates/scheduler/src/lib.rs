@@ -18,10 +18,16 @@
 
 pub mod admin;
 pub mod bind;
+pub mod config;
 pub mod core;
 pub mod devices;
 pub mod groups;
 pub mod metrics;
+mod mind;
 pub mod policies;
 pub mod predicates;
+mod run;
 pub mod status;
+
+pub use config::SchedulerArgs;
+pub use run::run;

@@ -1,32 +1,245 @@
-//! Placement policies by name.
+//! Which placement policy decides: `PlacementPolicy` objects as the engine's policies.
+//!
+//! A pod or group that names one has that one; the others have the one that says it is the default, else
+//! the engine's own default. A changed policy counts from the next decision on. A change that makes no
+//! sense is not used: what was understood last counts on, until the object is corrected or this
+//! program starts anew.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_kube_io::objects::{Delta, Pod, WatchedObject};
+use octavo_engine::World;
+use octavo_engine::objective::policy::{PlacementPolicy, PolicyError, PolicySpec};
+use octavo_kube_io::objects::{Delta, Kind, WatchedObject};
+use serde_json::Value;
 
-use crate::groups::GroupSpec;
-use crate::status::Report;
+use crate::status::{Report, Statement};
 
-/// All policies.
+/// API group of policies.
+const API_GROUP: &str = "octavo.dev";
+/// Their kind.
+const KIND: &str = "PlacementPolicy";
+
+/// All policies of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
-    default: Arc<PlacementPolicy>,
+    list: BTreeMap<Arc<str>, Entry>,
+    fallback: Arc<PlacementPolicy>,
+}
+
+/// A policy as an object has it.
+#[derive(Clone, Debug)]
+struct Entry {
+    uid: Arc<str>,
+    created: i64,
+    generation: i64,
+    is_default: bool,
+    /// The last version that made sense.
+    policy: Option<Arc<PlacementPolicy>>,
+    /// Why the present version does not.
+    error: Option<Unusable>,
+}
+
+/// Why a policy, or one that is named, cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// The object's spec is not that of a policy.
+    #[error("spec: {problem}; correct it as `kubectl explain placementpolicy.spec` shows")]
+    Form {
+        /// What is wrong.
+        problem: String,
+    },
+    /// The policy makes no sense.
+    #[error("{0}")]
+    Sense(#[from] PolicyError),
+    /// Another is the default already.
+    #[error(
+        "spec.isDefault: PlacementPolicy {other:?} is the default already, because it is older; make one \
+         of the two not the default. This one is used by those that name it"
+    )]
+    SecondDefault {
+        /// The default.
+        other: Arc<str>,
+    },
+    /// There is none of that name.
+    #[error("there is no PlacementPolicy {name:?}; create it, or name one of: {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Names that there are.
+        known: String,
+    },
+    /// The one of that name never made sense.
+    #[error("PlacementPolicy {name:?} cannot be used: {why}")]
+    Broken {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl Unusable {
+    /// Reason of conditions and events, and label of metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Form { .. } | Self::Sense(_) => "InvalidPolicy",
+            Self::SecondDefault { .. } => "SecondDefault",
+            Self::Unknown { .. } => "PolicyNotFound",
+            Self::Broken { .. } => "PolicyNotUsable",
+        }
+    }
+
+    /// As people are told.
+    pub fn statement(&self) -> Statement {
+        Statement { reason: self.reason(), message: self.to_string() }
+    }
 }
 
 impl Policies {
-    /// Takes in a change.
-    pub fn apply(&mut self, _: &Delta<WatchedObject>) -> Vec<Report> {
-        Vec::new()
+    /// The kind of object to watch; it is of the whole cluster.
+    pub fn kind() -> Kind {
+        Kind::new(octavo_api::names::OCTAVO_API_VERSION, KIND)
     }
 
-    /// The policy of a pod.
-    pub fn of_pod(&self, _: &Pod) -> Result<Arc<PlacementPolicy>, String> {
-        Ok(Arc::clone(&self.default))
+    /// Takes in a change; objects of other kinds are not looked at. Returns what is to be written to
+    /// the policies' statuses: of each that changed, and of those for whom the change of another
+    /// changes something.
+    pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<Report> {
+        let before = self.reports();
+        match delta {
+            Delta::Set(object) if is_policy(&object.api_version, &object.kind) => self.set(object),
+            Delta::Gone(object) if is_policy(&object.api_version, &object.kind) => {
+                self.list.remove(&object.meta.name.name);
+            }
+            Delta::All(kind, objects) if is_policy(&kind.api_version, &kind.kind) => {
+                let there = |name: &Arc<str>| objects.iter().any(|one| one.meta.name.name == *name);
+                self.list.retain(|name, _| there(name));
+                for object in objects {
+                    self.set(object);
+                }
+            }
+            _ => return Vec::new(),
+        }
+        let changed = |(name, report): (Arc<str>, Report)| {
+            (before.get(&name) != Some(&report)).then_some(report)
+        };
+        self.reports().into_iter().filter_map(changed).collect()
     }
 
-    /// The policy of a gang.
-    pub fn of_group(&self, _: &GroupSpec) -> Result<Arc<PlacementPolicy>, String> {
-        Ok(Arc::clone(&self.default))
+    fn set(&mut self, object: &WatchedObject) {
+        let meta = &object.meta;
+        let old = self.list.get(&meta.name.name).filter(|old| old.uid == meta.uid);
+        let (policy, error) = match read(&meta.name.name, &object.spec) {
+            Ok(policy) => (Some(Arc::new(policy)), None),
+            Err(error) => (old.and_then(|old| old.policy.clone()), Some(error)),
+        };
+        let entry = Entry {
+            uid: Arc::clone(&meta.uid),
+            created: meta.created,
+            generation: object.generation,
+            is_default: object.spec["isDefault"] == Value::Bool(true),
+            policy,
+            error,
+        };
+        self.list.insert(Arc::clone(&meta.name.name), entry);
     }
+
+    /// The policy that decides for who names this one, or none.
+    pub fn find(&self, wanted: Option<&str>) -> Result<&Arc<PlacementPolicy>, Unusable> {
+        let Some(wanted) = wanted else { return Ok(self.default_policy()) };
+        let name = wanted.to_owned();
+        let Some(entry) = self.list.get(wanted) else {
+            let known: Vec<_> = self.list.keys().map(|name| &**name).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            return Err(Unusable::Unknown { name, known });
+        };
+        entry.policy.as_ref().ok_or_else(|| {
+            let why = entry.error.as_ref().map(ToString::to_string).unwrap_or_default();
+            Unusable::Broken { name, why }
+        })
+    }
+
+    /// The policy of those that name none.
+    pub fn default_policy(&self) -> &Arc<PlacementPolicy> {
+        let entry = self.default_name().and_then(|name| self.list.get(name));
+        entry.and_then(|entry| entry.policy.as_ref()).unwrap_or(&self.fallback)
+    }
+
+    /// The oldest that says it is the default and can be used; of equals the first by name.
+    fn default_name(&self) -> Option<&Arc<str>> {
+        let usable = |entry: &Entry| entry.is_default && entry.policy.is_some();
+        let candidates = self.list.iter().filter(|(_, entry)| usable(entry));
+        candidates.min_by_key(|(name, entry)| (entry.created, *name)).map(|(name, _)| name)
+    }
+
+    /// How each stands.
+    fn reports(&self) -> BTreeMap<Arc<str>, Report> {
+        let default = self.default_name();
+        let report = |(name, entry): (&Arc<str>, &Entry)| {
+            let is_second = entry.is_default && default.is_some_and(|default| default != name);
+            let second = default.filter(|_| is_second).map(|other| {
+                let other = Arc::clone(other);
+                Unusable::SecondDefault { other }
+            });
+            let error = entry.error.clone().or(second).map(|error| {
+                let mut statement = error.statement();
+                if entry.error.is_some() && entry.policy.is_some() {
+                    statement.message.push_str(". Until then the version before it is used");
+                }
+                statement
+            });
+            let (name, generation) = (Arc::clone(name), entry.generation);
+            (Arc::clone(&name), Report::Policy { name, generation, error })
+        };
+        self.list.iter().map(report).collect()
+    }
+
+    /// Whether the policies make sense in the cluster as it is: a report for each whose limits cannot
+    /// be kept, or that names a level that there is not. Such a policy is used all the same, as far
+    /// as its limits can be kept: nodes come and go.
+    pub fn check(&self, world: &World) -> Vec<Report> {
+        let check = |(name, entry): (&Arc<str>, &Entry)| {
+            let policy = entry.policy.as_ref().filter(|_| entry.error.is_none())?;
+            let error = Unusable::from(policy.check(world).err()?);
+            let statement = Statement { reason: "LimitsNotKept", message: error.to_string() };
+            let (name, generation) = (Arc::clone(name), entry.generation);
+            Some(Report::Policy { name, generation, error: Some(statement) })
+        };
+        self.list.iter().filter_map(check).collect()
+    }
+
+    /// All that can be used, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<PlacementPolicy>)> {
+        self.list.iter().filter_map(|(name, entry)| Some((name, entry.policy.as_ref()?)))
+    }
+}
+
+fn is_policy(api_version: &str, kind: &str) -> bool {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    kind == KIND && group == API_GROUP
+}
+
+/// The engine's document: the object's spec under the object's name.
+fn read(name: &str, spec: &Value) -> Result<PlacementPolicy, Unusable> {
+    let mut document = match spec {
+        Value::Object(fields) => fields.clone(),
+        Value::Null => serde_json::Map::new(),
+        other => {
+            let problem = format!("it is {other} and no map");
+            return Err(Unusable::Form { problem });
+        }
+    };
+    document.remove("isDefault");
+    // What a client wrote as null it did not say.
+    document.retain(|_, value| !value.is_null());
+    document.insert("name".to_owned(), name.into());
+    let document = Value::Object(document);
+    let spec: PolicySpec = serde_json::from_value(document)
+        .map_err(|error| Unusable::Form { problem: error.to_string() })?;
+    Ok(PlacementPolicy::try_from(spec)?)
 }

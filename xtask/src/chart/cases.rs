@@ -18,17 +18,25 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 13] = [
+pub(super) const REFUSED: [Refused; 18] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("agent.privileged=maybe", "'/agent/privileged': got string, want boolean"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
+    set(
+        "rbac.viewer.subjects[0].kind=Team",
+        "'/rbac/viewer/subjects/0/kind': value must be one of",
+    ),
+    set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
     set("image.digest=sha256:12", "'/image/digest': 'sha256:12' does not match"),
     set("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
     set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
     set("agent.hookDir=/", "'/agent/hookDir': '/' does not match"),
     set("agent.adminPort=0", "'/agent/adminPort': minimum: got 0, want 1"),
     set("agent.updateStrategy.rollingUpdate.maxSurge=one", "/maxSurge': 'one' does not match"),
+    set("scheduler.replicas=-1", "'/scheduler/replicas': minimum: got -1, want 0"),
+    set("scheduler.name=My Scheduler", "'/scheduler/name': 'My Scheduler' does not match"),
+    set("scheduler.resorces.cpu=1", "additional properties 'resorces' not allowed"),
     set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
     set("deviceClasses.gpuExtendedResourceName=gpu", "'/deviceClasses/gpuExtendedResourceName'"),
     Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
@@ -106,6 +114,7 @@ const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
 const CAPABILITIES: &str = "/spec/template/spec/containers/0/securityContext/capabilities";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const KEPT: &str = "/metadata/annotations/helm.sh~1resource-policy";
+const SCHEDULER: &str = "octavo-scheduler";
 const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 
 /// The agent's config file with every folder moved: the keys are those of the agent's `NodeFile`.
@@ -127,6 +136,15 @@ mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnl
 hookPath: \"/home/kubernetes/bin/octavo\"
 ";
 
+/// The scheduler's config file.
+const SCHEDULER_CONFIG: &str = "\
+schedulerName: \"octavo\"
+leaderElection:
+  enabled: true
+  namespace: \"octavo-system\"
+  name: \"octavo-scheduler\"
+";
+
 fn default_facts() -> Vec<Fact> {
     let plain = json!({
         "privileged": false,
@@ -139,6 +157,11 @@ fn default_facts() -> Vec<Fact> {
     // To end processes of any user that have more than their share.
     let mut killing = plain.clone();
     killing["capabilities"]["add"] = json!(["KILL", "SYS_PTRACE"]);
+    let restricted = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
     let image = format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION"));
     vec![
         fact("DaemonSet", CONTEXT, killing),
@@ -159,12 +182,33 @@ fn default_facts() -> Vec<Fact> {
             json!({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}),
         ),
         fact("DaemonSet", IMAGE, json!(image)),
+        // What the restricted Pod Security Standard asks for.
+        fact("Deployment", CONTEXT, restricted),
+        fact(
+            "Deployment",
+            "/spec/template/spec/securityContext",
+            json!({
+                "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }),
+        ),
+        fact("Deployment", "/spec/template/spec/hostPID", Value::Null),
+        fact("Deployment", "/spec/template/spec/hostNetwork", Value::Null),
+        fact("Deployment", "/spec/template/spec/volumes/0/configMap/name", json!(SCHEDULER)),
+        fact("Deployment", "/spec/template/spec/volumes/1", Value::Null),
+        fact("Deployment", "/spec/replicas", json!(2)),
+        fact("Deployment", "/spec/template/spec/serviceAccountName", json!(SCHEDULER)),
+        fact("PodDisruptionBudget", "/spec/maxUnavailable", json!(1)),
+        fact("Role", "/rules/1/resourceNames", json!([SCHEDULER])),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
         fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
         fact("CustomResourceDefinition", KEPT, json!("keep")),
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
+        // Nobody gets rights who was not named.
+        fact("Role", "", Value::Null),
+        fact("RoleBinding", "", Value::Null),
     ]
 }
 
@@ -196,6 +240,14 @@ fn every_value_facts() -> Vec<Fact> {
             "/spec/template/spec/containers/0/command/3",
             json!("--admin-address=:9999"),
         ),
+        fact("Deployment", "/spec/replicas", json!(3)),
+        fact("Deployment", "/spec/template/spec/affinity", json!({"nodeAffinity": {}})),
+        fact(
+            "Deployment",
+            "/spec/template/spec/containers/0/command/3",
+            json!("--metrics-listen=:9998"),
+        ),
+        fact("RoleBinding", "/subjects/0/name", json!("gpu-scheduler")),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
         fact("CustomResourceDefinition", KEPT, Value::Null),
@@ -203,6 +255,10 @@ fn every_value_facts() -> Vec<Fact> {
         // The policy judges whoever the agent is.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
+        fact("Role", "/rules/0/resources", json!(["pods/proxy"])),
+        fact("Role", "/rules/0/verbs", json!(["get"])),
+        fact("Role", "/metadata/namespace", json!("octavo-system")),
+        fact("RoleBinding", "/subjects/0/name", json!("gpu-users")),
     ]
 }
 
@@ -216,7 +272,8 @@ fn lab_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", "", Value::Null),
         fact("CustomResourceDefinition", "/spec/group", json!("octavo.dev")),
-        fact("ConfigMap", "", Value::Null),
+        fact("ConfigMap", "/data/scheduler.yaml", json!(SCHEDULER_CONFIG)),
+        fact("RoleBinding", "/subjects/0/name", json!(SCHEDULER)),
         fact("ServiceAccount", "/metadata/name", json!("octavo-agent")),
         fact("ClusterRoleBinding", "/subjects/0/namespace", json!("octavo-system")),
         fact("DeviceClass", "/metadata/name", json!("gpu.nvidia.com")),

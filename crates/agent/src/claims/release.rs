@@ -12,7 +12,6 @@ use super::{Inner, shares};
 use crate::checkpoint::{Record, StorageError};
 use crate::crash;
 use crate::node::ClaimRef;
-use crate::watchdog;
 
 impl Inner {
     /// Takes a claim's devices back at the kubelet's word. Where the record is damaged and names nothing, the
@@ -28,7 +27,7 @@ impl Inner {
         self.release(&claim.uid).await
     }
 
-    /// Takes a claim's devices back: spec, what is frozen, limits, instances, record, memory, in this order. When an
+    /// Takes a claim's devices back: spec, shares with what is frozen of them, instances, record, memory, in this order. When an
     /// instance cannot be destroyed the record stays, and with it what the claim holds. The claim's turn is
     /// held.
     pub(super) async fn release(self: &Arc<Self>, uid: &str) -> Result<(), Refusal> {
@@ -56,20 +55,9 @@ impl Inner {
         self.show_shares();
         self.cdi.remove(uid)?;
         crash::point("unprepare.cdi-removed");
-        self.thaw(uid);
-        shares::remove(&self.paths.run_root, uid)?;
+        shares::remove(&self.paths, uid)?;
         crash::point("unprepare.shares-removed");
         Ok(())
-    }
-
-    /// Lets the containers of a claim's shares go on that are frozen: only their folders say so.
-    fn thaw(&self, uid: &str) {
-        let shares = self.holds().get(uid).map(|hold| self.shares_of(&hold)).unwrap_or_default();
-        for share in shares {
-            if share.folder.exists() {
-                watchdog::thaw(&self.paths.cgroup_root, &share.folder);
-            }
-        }
     }
 
     /// Forgets a claim.

@@ -21,7 +21,9 @@ use serde::Serialize;
 use super::holds::Holds;
 use crate::cdi::Part;
 use crate::checkpoint::{HeldKind, HeldShare, HeldTerms, Record, StorageError, write_atomically};
+use crate::node::NodePaths;
 use crate::share_files;
+use crate::watchdog;
 
 /// Version of the form of `limits.json`.
 const VERSION: u32 = 1;
@@ -141,12 +143,12 @@ pub(super) fn write(
 }
 
 /// Removes the folders of a claim's shares, whatever its record says of them.
-pub(super) fn remove(run_root: &Path, uid: &str) -> Result<(), StorageError> {
-    remove_where(run_root, |name| is_of(name, uid))
+pub(super) fn remove(paths: &NodePaths, uid: &str) -> Result<(), StorageError> {
+    remove_where(paths, |name| is_of(name, uid))
 }
 
 /// Removes the folders of shares that no claim holds; one that may hold anything keeps its own.
-pub(super) fn remove_leftovers(run_root: &Path, holds: &Holds) -> Result<(), StorageError> {
+pub(super) fn remove_leftovers(paths: &NodePaths, holds: &Holds) -> Result<(), StorageError> {
     let records = holds.records();
     let is_held = |name: &str| {
         records.iter().any(|record| {
@@ -158,7 +160,7 @@ pub(super) fn remove_leftovers(run_root: &Path, holds: &Holds) -> Result<(), Sto
             is_named || (record.is_unresolved() && is_of(name, &record.claim.uid))
         })
     };
-    remove_where(run_root, |name| !is_held(name))
+    remove_where(paths, |name| !is_held(name))
 }
 
 /// Whether a folder is of a claim's share.
@@ -166,9 +168,10 @@ fn is_of(name: &str, uid: &str) -> bool {
     name.strip_prefix(uid).is_some_and(|rest| rest.starts_with('_'))
 }
 
-/// Removes the folders with names of a kind; a missing parent has none.
-fn remove_where(run_root: &Path, is_meant: impl Fn(&str) -> bool) -> Result<(), StorageError> {
-    let parent = parent(run_root);
+/// Removes the folders with names of a kind; a missing parent has none. What is frozen of a share goes on first:
+/// its folder alone says what that is.
+fn remove_where(paths: &NodePaths, is_meant: impl Fn(&str) -> bool) -> Result<(), StorageError> {
+    let parent = parent(&paths.run_root);
     let entries = match fs::read_dir(&parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(StorageError::of("read", &parent))?,
@@ -180,6 +183,7 @@ fn remove_where(run_root: &Path, is_meant: impl Fn(&str) -> bool) -> Result<(), 
             continue;
         }
         let path = entry.path();
+        watchdog::thaw(&paths.cgroup_root, &path);
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StorageError::of("remove", &path))?,

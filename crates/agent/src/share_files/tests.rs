@@ -119,3 +119,18 @@ fn what_is_no_plain_file_is_neither_followed_nor_waited_for() {
     assert!(write(&share, &TERMS).is_err());
     assert_eq!(fs::read(&secret).expect("reads"), vec![0; state::SIZE]);
 }
+
+#[test]
+fn what_was_learned_of_contexts_stays_when_the_limits_are_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let known = Terms { generation: 7, memory_bytes: 1000, context_bytes: 256, ..Terms::default() };
+    assert!(write(folder.path(), &known).unwrap());
+    let file = LimitsFile::open(folder.path()).unwrap();
+    file.set_context_bytes(500).unwrap();
+    assert_eq!(file.terms().unwrap(), Terms { context_bytes: 500, ..known });
+    assert!(!write(folder.path(), &known).unwrap(), "it says what it should");
+    assert_eq!(file.terms().unwrap().context_bytes, 500);
+    let anew = Terms { generation: 8, ..known };
+    assert!(write(folder.path(), &anew).unwrap());
+    assert_eq!(file.terms().unwrap(), anew, "another writing of the share knows nothing");
+}

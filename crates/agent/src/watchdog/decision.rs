@@ -11,7 +11,9 @@
 //! ```
 //!
 //! A share is *over* when the driver counts more for its processes than its limit and a tolerance, for the
-//! driver's count and the guard's differ by what a context takes. Processes that are ending are not held
+//! driver's count and the guard's differ by what a context takes. What a context is known to take beyond what it
+//! was counted for is nobody's fault and not held against the share, and of a new process what any context may
+//! take is not, until it was fed back: see [`Sample::excused`]. Processes that are ending are not held
 //! against it: their slots are free, and the driver gives their memory back a little later.
 //!
 //! Two looks need not follow one another at once, or who frees memory before every other look would never be
@@ -24,12 +26,16 @@ use octavo_api::config::OverflowPolicy;
 use octavo_guard_abi::limits::Gate;
 use octavo_guard_abi::state::Damage;
 
+use super::contexts;
+
 /// The least excess that counts: what contexts of a few processes may be larger than was thought.
 const LEAST_TOLERANCE: u64 = 64 << 20;
 /// The excess that counts is this part of the limit, where that is more.
 const TOLERATED_PART: u64 = 50;
 /// An excess of this part of the limit is not waited for.
 const GROSS_PART: u64 = 10;
+/// What contexts took more than was thought is excused up to this part of the limit, or for one of them.
+const EXCUSED_PART: u64 = 4;
 /// How long a smaller excess may last. With a look every 200 ms the share is stopped within a second of the
 /// first look that found it over.
 const SUSTAINED: Duration = Duration::from_millis(800);
@@ -59,6 +65,10 @@ pub(super) struct ProcessUse {
     pub(super) driver_bytes: Option<u64>,
     /// Bytes as its slot says; `None` where it has none, or its slot could not be found.
     pub(super) slot_bytes: Option<u64>,
+    /// Of what its slot says, bytes for contexts.
+    pub(super) context_bytes: u64,
+    /// Whether it came so lately that what its context takes was not fed back yet.
+    pub(super) is_new: bool,
     /// Whether all its threads are ending.
     pub(super) is_ending: bool,
 }
@@ -85,6 +95,8 @@ pub(super) struct Sample {
     pub(super) processes: Option<Vec<ProcessUse>>,
     /// Bytes in all slots, or what is wrong with the file.
     pub(super) slots_bytes: Result<u64, Harm>,
+    /// Bytes that a context is known to take on the GPU; `None` before one was seen.
+    pub(super) context_bytes: Option<u64>,
 }
 
 /// Something to do.
@@ -171,6 +183,22 @@ impl Sample {
         let told = processes.iter().map(|used| used.driver_bytes.or(used.slot_bytes).unwrap_or(0));
         Some(sum(told).saturating_sub(self.slots_bytes.unwrap_or(0)))
     }
+
+    /// What contexts of processes take beyond what they were counted for before they were made, in bytes. No
+    /// call could have been refused for it. `with_new` tells whether a new process's context may be as large
+    /// as any is.
+    fn excused(&self, living: &[&ProcessUse], with_new: bool) -> u64 {
+        let known = self.context_bytes.unwrap_or(0);
+        let of = |used: &&ProcessUse| {
+            let size = if with_new && used.is_new { contexts::MOST_BYTES } else { known };
+            let is_counted = used.slot_bytes.is_some_and(|bytes| bytes > 0);
+            let surplus = size.saturating_sub(used.context_bytes).min(used.unaccounted());
+            if is_counted && used.context_bytes > 0 { surplus } else { 0 }
+        };
+        let largest = living.iter().map(of).max().unwrap_or(0);
+        // Many contexts at once are many gigabytes of the neighbours': that goes too far.
+        sum(living.iter().map(of)).min(largest.max(self.limit_bytes / EXCUSED_PART))
+    }
 }
 
 impl ProcessUse {
@@ -233,12 +261,23 @@ impl Course {
         let is_complete = living.iter().all(|used| used.driver_bytes.is_some());
         let limit = sample.limit_bytes;
         let tolerance = LEAST_TOLERANCE.max(limit / TOLERATED_PART);
-        if bytes > limit.saturating_add(tolerance) {
+        let is_over =
+            |excused: u64| bytes.saturating_sub(excused) > limit.saturating_add(tolerance);
+        // Whoever starts a process after the other to be excused anew is not.
+        let is_patient = self.since.is_none_or(|since| sample.at.saturating_sub(since) < SUSTAINED);
+        let excused = sample.excused(&living, is_patient);
+        if is_over(excused) {
+            let bytes = bytes - excused;
             let gross = bytes > limit.saturating_add(tolerance.max(limit / GROSS_PART));
             self.over(sample, &living, bytes, gross, &mut actions);
         } else {
             // Also what is within the tolerance: a context that is larger than was thought never gets smaller.
-            self.not_over(is_complete, &mut actions);
+            // Time runs on while it is waited for what is fed back of new processes.
+            let is_waited_for = is_over(sample.excused(&living, false));
+            if is_waited_for {
+                self.since.get_or_insert(sample.at);
+            }
+            self.not_over(is_complete, is_waited_for, &mut actions);
         }
         actions
     }
@@ -306,7 +345,7 @@ impl Course {
             self.told = Some(response);
             let has_failed = false;
             actions.push(Action::Tell(News::Overflow {
-                driver_bytes: bytes,
+                driver_bytes: sum(living.iter().filter_map(|used| used.driver_bytes)),
                 response,
                 has_failed,
             }));
@@ -351,10 +390,10 @@ impl Course {
         victims
     }
 
-    fn not_over(&mut self, is_known: bool, actions: &mut Vec<Action>) {
+    fn not_over(&mut self, is_known: bool, is_waited_for: bool, actions: &mut Vec<Action>) {
         self.over = weigh(self.over, false);
         self.gross = weigh(self.gross, false);
-        if self.over == 0 {
+        if self.over == 0 && !is_waited_for {
             self.since = None;
         }
         self.calm = if is_known { self.calm.saturating_add(1) } else { 0 };

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::act::Doer;
 use super::consumers::Consumers;
+use super::contexts::Contexts;
 use super::decision::Process;
 use super::files::Copy;
 use super::freezer::Freezer;
@@ -36,6 +37,7 @@ pub(super) struct Judge {
     identities: Identities,
     freezer: Freezer,
     copy: Copy,
+    contexts: Contexts,
     room: Arc<Semaphore>,
     metrics: Arc<Metrics>,
     tell: Arc<dyn Tell>,
@@ -68,6 +70,7 @@ impl Judge {
             identities,
             freezer,
             copy: Copy::default(),
+            contexts: Contexts::default(),
             room: Arc::new(Semaphore::new(room())),
             metrics,
             tell,
@@ -249,7 +252,11 @@ impl Judge {
                 continue;
             }
             let own = found.map(|found| found.get(name).map_or(&[][..], Vec::as_slice));
-            let seen = watched.look(at, own, &self.proc, &mut self.copy);
+            let context_bytes = self.contexts.bytes(gpu);
+            let seen = watched.look(at, own, context_bytes, &self.proc, &mut self.copy);
+            if let Some(bytes) = seen.context_bytes {
+                self.contexts.saw(gpu, name, bytes);
+            }
             let wall = &self.metrics.wall;
             wall.count(&watched.labels, seen.report.refused, seen.report.unknown);
             if let Some(figures) = seen.figures {

@@ -20,7 +20,7 @@ use super::heard::{Heard, Report};
 use super::identity::Owned;
 use super::proc::{Inside, Proc};
 use super::socket::Door;
-use crate::claims::LiveShare;
+use crate::claims::{CONTEXT_BYTES, LiveShare};
 use crate::metrics::{ShareFigures, ShareLabels};
 use crate::share_files::LimitsFile;
 use crate::wall::WallKind;
@@ -35,6 +35,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Looks of which the one that finds the least untracked counts. Processes allocate and free between the driver's
 /// count and ours of the slots: taken at its word, one such moment would refuse what fits.
 const UNTRACKED_LOOKS: usize = 3;
+/// Looks at a process in which its context is read, and what it may have beside it then, in bytes.
+const EARLY_LOOKS: u32 = 50;
+const HARDLY_ANYTHING: u64 = 32 << 20;
 /// How often functions that the guards do not know are told of.
 const NAMES_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -61,7 +64,20 @@ pub(super) struct Watched {
     /// Bytes in the slots before the driver was asked.
     before: u64,
     untracked: VecDeque<u64>,
+    /// The processes of the last look at which the driver answered; `None` before there was one.
+    last: Option<BTreeMap<Process, Last>>,
     complaint: Option<String>,
+}
+
+/// A process as it was at the last look.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    driver_bytes: Option<u64>,
+    slot_bytes: Option<u64>,
+    /// Looks since it was first seen.
+    looks: u32,
+    /// Whether it came while it was looked.
+    has_come: bool,
 }
 
 /// What is there once the share's files are.
@@ -70,6 +86,8 @@ struct Open {
     limits: LimitsFile,
     limits_id: Option<(u64, u64)>,
     state: Option<StateFile>,
+    /// What the limits say that a context is counted for, in bytes.
+    context_bytes: u64,
     course: Course,
     /// What an agent before this one did and people are to be told again.
     inherited: Option<News>,
@@ -95,6 +113,8 @@ pub(super) struct Seen {
     pub(super) report: Report,
     /// Functions that people should know of, and whether they were refused.
     pub(super) names: BTreeMap<String, bool>,
+    /// What a context takes, as a process shows that has hardly anything else, in bytes.
+    pub(super) context_bytes: Option<u64>,
 }
 
 impl Watched {
@@ -124,6 +144,7 @@ impl Watched {
             peak: 0,
             before: 0,
             untracked: VecDeque::new(),
+            last: None,
             complaint: None,
         }
     }
@@ -168,10 +189,12 @@ impl Watched {
     }
 
     /// Looks at the share with the processes that it has on its GPU; `None` where the driver told nothing.
+    /// `context_bytes` is what a context takes there, as far as that is known.
     pub(super) fn look(
         &mut self,
         at: Duration,
         found: Option<&[Found]>,
+        context_bytes: Option<u64>,
         proc: &Proc,
         copy: &mut Copy,
     ) -> Seen {
@@ -186,11 +209,23 @@ impl Watched {
         let limit_bytes = self.share.memory_bytes;
         let Some(slots) = self.slots(copy) else { return seen };
         let Some(open) = &mut self.open else { return seen };
-        let processes = found.map(|found| uses(found, slots.as_deref().unwrap_or(&[])));
+        let mut processes = found.map(|found| uses(found, slots.as_deref().unwrap_or(&[])));
+        if let Some(processes) = &mut processes {
+            let counted = [CONTEXT_BYTES, open.context_bytes];
+            seen.context_bytes = remember(&mut self.last, processes, counted);
+        }
+        if let Some(bytes) = context_bytes.filter(|bytes| *bytes != open.context_bytes) {
+            match open.limits.set_context_bytes(bytes) {
+                Ok(()) => open.context_bytes = bytes,
+                Err(error) => tracing::debug!(%error, "what a context takes is not written down"),
+            }
+        }
         let in_slots = slots.as_deref().map(files::bytes).map_err(|harm| *harm);
         let used = in_slots.unwrap_or(0);
         let slots_bytes = in_slots.map(|bytes| bytes.max(self.before));
-        let mut sample = Sample { at, limit_bytes, processes, slots_bytes };
+        // An agent before this one may have learned it.
+        let context_bytes = context_bytes.or(Some(open.context_bytes));
+        let mut sample = Sample { at, limit_bytes, processes, slots_bytes, context_bytes };
         if sample.driver_bytes().is_some_and(|bytes| bytes > limit_bytes)
             && let Some(processes) = &mut sample.processes
         {
@@ -295,7 +330,8 @@ impl Watched {
         self.untracked = [live.untracked_bytes].into();
         let course = Course::new(self.share.overflow, live.gate, Freezer::has_frozen(folder));
         let inherited = course.inherited(live.driver_bytes);
-        self.open = Some(Open { limits, limits_id, state, course, inherited });
+        let context_bytes = terms.context_bytes;
+        self.open = Some(Open { limits, limits_id, state, context_bytes, course, inherited });
         Ok(())
     }
 
@@ -350,10 +386,48 @@ fn uses(found: &[Found], slots: &[SlotCopy]) -> Vec<ProcessUse> {
     let uses = found.iter().map(|found| {
         let process = found.owned.process;
         let own = slots.iter().filter(|slot| is_of(slot, process, found.owned.inside));
-        let slot_bytes = own.map(|slot| slot.used_bytes).reduce(u64::saturating_add);
-        ProcessUse { process, driver_bytes: found.driver_bytes, slot_bytes, is_ending: false }
+        let mut slot_bytes = None;
+        let mut context_bytes = 0_u64;
+        for slot in own {
+            slot_bytes = Some(slot_bytes.unwrap_or(0_u64).saturating_add(slot.used_bytes));
+            context_bytes = context_bytes.saturating_add(slot.context_bytes);
+        }
+        let driver_bytes = found.driver_bytes;
+        let (is_new, is_ending) = (false, false);
+        ProcessUse { process, driver_bytes, slot_bytes, context_bytes, is_new, is_ending }
     });
     uses.collect()
+}
+
+/// Takes the processes of a look in place of those of the last one, and notes which are new; returns what a context
+/// takes, if a process shows it. `counted` is what one context may have been counted for.
+fn remember(
+    last: &mut Option<BTreeMap<Process, Last>>,
+    processes: &mut [ProcessUse],
+    counted: [u64; 2],
+) -> Option<u64> {
+    let mut now = BTreeMap::new();
+    let mut largest = None;
+    for used in processes {
+        let ProcessUse { process, driver_bytes, slot_bytes, context_bytes, .. } = *used;
+        let before = last.as_ref().and_then(|last| last.get(&process));
+        let looks = before.map_or(0, |before| before.looks.saturating_add(1));
+        // Of those that were there before it was looked nobody knows since when.
+        let has_come = before.map_or(last.is_some(), |before| before.has_come);
+        used.is_new = has_come && (looks as usize) < UNTRACKED_LOOKS;
+        now.insert(process, Last { driver_bytes, slot_bytes, looks, has_come });
+        let is_steady = before.is_some_and(|before| {
+            before.driver_bytes == driver_bytes && before.slot_bytes == slot_bytes
+        });
+        let (Some(driver), Some(slot)) = (driver_bytes, slot_bytes) else { continue };
+        let beside = slot.saturating_sub(context_bytes);
+        let is_one = context_bytes > 0 && counted.contains(&context_bytes);
+        if is_steady && is_one && looks < EARLY_LOOKS && beside <= HARDLY_ANYTHING {
+            largest = largest.max(Some(driver.saturating_sub(beside)));
+        }
+    }
+    *last = Some(now);
+    largest
 }
 
 /// Whether a slot is a process's, as the slot says.

@@ -1,24 +1,33 @@
 //! What is left in a pool's counters (KEP-4815).
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::holdings::Holdings;
 use crate::claim::Claim;
 use crate::pools::Inventory;
 
-/// The counters of one generation of a pool. Amounts are in billionths.
+/// The counters of one generation of a pool, and what its devices draw from them. Amounts are in
+/// billionths.
 #[derive(Debug)]
-pub(super) struct Supply<'a> {
+pub(super) struct Meter {
     /// Counter set and counter, in order of name.
-    pub(super) names: Vec<(&'a str, &'a str)>,
-    /// What is left beside the allocated claims; below zero when they have more than there is.
-    pub(super) left: Vec<i128>,
-    /// A counter with less than nothing left. The pool then gives nothing that draws on counters.
-    overdrawn: Option<usize>,
+    pub(super) names: Vec<(String, String)>,
+    /// What there is of each.
+    totals: Vec<i128>,
     /// What each device of the generation draws, by counter.
     draws: Vec<Vec<(usize, i128)>>,
     first_device: usize,
+}
+
+/// What is left of the counters beside the allocated claims.
+#[derive(Debug)]
+pub(super) struct Supply<'a> {
+    pub(super) meter: Arc<Meter>,
+    /// What is left, in billionths; below zero when claims have more than there is.
+    pub(super) left: Vec<i128>,
+    /// A counter with less than nothing left. The pool then gives nothing that draws on counters.
+    overdrawn: Option<usize>,
     /// The claims whose devices draw, by counter; found when somebody asks.
     drawers: OnceLock<Vec<Vec<&'a Claim>>>,
 }
@@ -34,24 +43,22 @@ pub(super) struct CounterMiss {
     pub(super) left: i128,
 }
 
-impl<'a> Supply<'a> {
-    /// The counters of an edition. All its devices count, also those for other nodes.
-    pub(super) fn new(inventory: &Inventory<'a>, edition: usize, holdings: &Holdings<'_>) -> Self {
+impl Meter {
+    /// The counters of an edition.
+    pub(super) fn new(inventory: &Inventory<'_>, edition: usize) -> Self {
         let edition = &inventory.editions[edition];
-        let mut totals: BTreeMap<(&str, &str), i128> = BTreeMap::new();
+        let mut counters: BTreeMap<(&str, &str), i128> = BTreeMap::new();
         for slice in &inventory.slices[edition.slices.clone()] {
             for set in &slice.counters {
                 for (counter, total) in &set.counters {
-                    totals.insert((&set.name, counter), total.nanos());
+                    counters.insert((&set.name, counter), total.nanos());
                 }
             }
         }
-        let names: Vec<(&str, &str)> = totals.keys().copied().collect();
-        let mut left: Vec<i128> = totals.into_values().collect();
-        let mut draws = Vec::with_capacity(edition.devices.len());
-        for published in &inventory.devices[edition.devices.clone()] {
+        let names: Vec<(&str, &str)> = counters.keys().copied().collect();
+        let draws = |device: usize| {
             let mut drawn: BTreeMap<usize, i128> = BTreeMap::new();
-            for consumed in &published.device.consumes {
+            for consumed in &inventory.published(device).device.consumes {
                 for (counter, amount) in &consumed.counters {
                     let name = (consumed.counter_set.as_str(), counter.as_str());
                     if let Ok(index) = names.binary_search(&name) {
@@ -60,22 +67,43 @@ impl<'a> Supply<'a> {
                     }
                 }
             }
+            drawn.into_iter().collect()
+        };
+        let draws = edition.devices.clone().map(draws).collect();
+        let owned = |(set, counter): &(&str, &str)| ((*set).to_owned(), (*counter).to_owned());
+        let names = names.iter().map(owned).collect();
+        let totals = counters.into_values().collect();
+        Self { names, totals, draws, first_device: edition.devices.start }
+    }
+}
+
+impl<'a> Supply<'a> {
+    /// What is left of the counters of an edition. All its devices count, also those for other nodes.
+    pub(super) fn new(
+        meter: Arc<Meter>,
+        inventory: &Inventory<'_>,
+        holdings: &Holdings<'_>,
+    ) -> Self {
+        let mut left = meter.totals.clone();
+        for (device, drawn) in (meter.first_device..).zip(&meter.draws) {
+            if drawn.is_empty() {
+                continue;
+            }
+            let published = inventory.published(device);
             let is_listed = inventory.slices[published.slice].counters.is_empty();
             if is_listed && holdings.of(published.id).is_some() {
-                for (&counter, amount) in &drawn {
-                    left[counter] = left[counter].saturating_sub(*amount);
+                for &(counter, amount) in drawn {
+                    left[counter] = left[counter].saturating_sub(amount);
                 }
             }
-            draws.push(drawn.into_iter().collect());
         }
         let overdrawn = left.iter().position(|&left| left < 0);
-        let first_device = edition.devices.start;
-        Self { names, left, overdrawn, draws, first_device, drawers: OnceLock::new() }
+        Self { meter, left, overdrawn, drawers: OnceLock::new() }
     }
 
     /// What a device draws, by counter.
     pub(super) fn draws(&self, device: usize) -> &[(usize, i128)] {
-        &self.draws[device - self.first_device]
+        &self.meter.draws[device - self.meter.first_device]
     }
 
     /// The claims whose devices draw from a counter; a claim with several is there several times.
@@ -87,9 +115,9 @@ impl<'a> Supply<'a> {
     ) -> &[&'a Claim] {
         let by_counter = self.drawers.get_or_init(|| {
             let mut by_counter = vec![Vec::new(); self.left.len()];
-            let devices = inventory.devices.iter().skip(self.first_device);
-            for (draws, published) in self.draws.iter().zip(devices) {
-                let Some(holding) = holdings.of(published.id) else { continue };
+            for (device, draws) in (self.meter.first_device..).zip(&self.meter.draws) {
+                let id = inventory.published(device).id;
+                let Some(holding) = holdings.of(id) else { continue };
                 for &(counter, _) in draws {
                     by_counter[counter].extend(&holding.claims);
                 }

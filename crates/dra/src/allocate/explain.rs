@@ -166,11 +166,12 @@ fn explain_request<'s, 'a: 's>(
     state: &Tentative<'s, 'a>,
     place: Place<'s>,
 ) -> RequestExplanation {
-    let inventory = &scene.allocator.base.inventory;
+    let inventory = &scene.allocator.inventory;
     let mut devices = Vec::new();
     for pool in &scene.pools {
         for device in pool.slices.iter().flat_map(|&slice| inventory.devices_of[slice].clone()) {
-            let at = Candidate { device, edition: pool.edition, id: inventory.devices[device].id };
+            let at =
+                Candidate { device, edition: pool.edition, id: inventory.published(device).id };
             let reason = match &pool.state {
                 PoolState::Ready => judge(scene, state, place, at)
                     .err()

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::Allocator;
 use super::obstacle::Obstacle;
 use super::refusal::{ClaimRef, RESULTS_PER_CLAIM, Refusal, RequestFault};
 use super::scene::{Candidate, Scene};
@@ -123,12 +124,12 @@ fn plan_alternative<'s, 'a: 's>(
     if ask.admin_access && !scene.has(Feature::AdminAccess) {
         return Err(Fault::Request(RequestFault::FeatureOff(Feature::AdminAccess)));
     }
-    let base = &scene.allocator.base;
+    let Allocator { inventory, survey, .. } = scene.allocator;
     let class = scene.allocator.classes.class(&ask.class);
     let class =
         class.ok_or_else(|| Fault::Request(RequestFault::UnknownClass(ask.class.clone())))?;
     let verdicts = |selectors: &[String]| {
-        selectors.iter().map(|one| base.selection.verdicts(&base.inventory, one)).collect()
+        selectors.iter().map(|one| survey.selection.verdicts(inventory, one)).collect()
     };
     let mut alternative = Alternative {
         name,
@@ -156,7 +157,7 @@ fn plan_alternative<'s, 'a: 's>(
 fn all(scene: &Scene<'_, '_>, wanted: &Alternative<'_>) -> Result<Vec<Candidate>, Fault> {
     let mut all = Vec::new();
     for (pool, candidates) in scene.pools.iter().zip(&scene.of_pool) {
-        let name = || scene.allocator.base.inventory.pool_ref_of(pool.edition);
+        let name = || scene.allocator.inventory.pool_ref_of(pool.edition);
         match &pool.state {
             PoolState::Ready => {}
             PoolState::Incomplete => {

@@ -17,7 +17,7 @@ pub(super) fn nodes(
     let mut term = NodeSelectorTerm::default();
     for pick in picks {
         let published = scene.published(pick.candidate.device);
-        let slice = scene.allocator.base.inventory.slices[published.slice];
+        let slice = scene.allocator.inventory.slices[published.slice];
         let scope = match &slice.nodes {
             NodeScope::PerDevice => published.device.nodes.as_ref(),
             scope => Some(scope),

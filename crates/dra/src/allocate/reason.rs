@@ -154,18 +154,16 @@ impl Reason {
                 Self::CapacityShort { name: name.to_owned(), wanted, left, by: holders() }
             }
             Obstacle::Counters(miss) => {
-                let Allocator { base, holdings, .. } = scene.allocator;
+                let Allocator { inventory, holdings, .. } = scene.allocator;
                 let supply = scene.allocator.supply(at.edition);
-                let (set, counter) = supply.names[miss.counter];
+                let (set, counter) = &supply.meter.names[miss.counter];
                 let notation = notation(scene, at, set, counter);
                 Self::CountersExhausted {
                     set: set.to_owned(),
                     counter: counter.to_owned(),
                     wanted: Quantity::from_nanos(miss.wanted, notation),
                     left: Quantity::from_nanos(miss.left, notation),
-                    by: names(
-                        supply.drawers(miss.counter, &base.inventory, holdings).iter().copied(),
-                    ),
+                    by: names(supply.drawers(miss.counter, inventory, holdings).iter().copied()),
                 }
             }
             Obstacle::Taint(taint) => Self::Taint(taint.clone()),

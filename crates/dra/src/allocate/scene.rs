@@ -35,7 +35,7 @@ pub(super) struct Candidate {
 
 impl<'s, 'a> Scene<'s, 'a> {
     pub(super) fn new(allocator: &'s Allocator<'a>, node: &'s Node) -> Result<Self, Refusal> {
-        let inventory = &allocator.base.inventory;
+        let inventory = &allocator.inventory;
         let pools = inventory
             .pools_of(node)
             .map_err(|GatherError { slice, error }| Refusal::NodeSelector { slice, error })?;
@@ -47,7 +47,7 @@ impl<'s, 'a> Scene<'s, 'a> {
                 let devices =
                     pool.slices.iter().flat_map(|&slice| inventory.devices_of[slice].clone());
                 scene.candidates.extend(devices.map(|device| {
-                    let id = inventory.devices[device].id;
+                    let id = inventory.published(device).id;
                     Candidate { device, edition: pool.edition, id }
                 }));
             }
@@ -58,12 +58,12 @@ impl<'s, 'a> Scene<'s, 'a> {
 
     /// The same with fewer devices: those that are meant, by driver, pool and name.
     pub(super) fn narrowed(mut self, is_meant: &dyn Fn(&str, &str, &str) -> bool) -> Self {
-        let inventory = &self.allocator.base.inventory;
+        let inventory = &self.allocator.inventory;
         let mut candidates = Vec::with_capacity(self.candidates.len());
         for range in &mut self.of_pool {
             let first = candidates.len();
             candidates.extend(self.candidates[range.clone()].iter().copied().filter(|candidate| {
-                let published = inventory.devices[candidate.device];
+                let published = inventory.published(candidate.device);
                 let slice = inventory.slices[published.slice];
                 is_meant(&slice.driver, &slice.pool, &published.device.name)
             }));
@@ -75,19 +75,19 @@ impl<'s, 'a> Scene<'s, 'a> {
 
     /// What is published of a device.
     pub(super) fn published(&self, device: usize) -> Published<'a> {
-        self.allocator.base.inventory.devices[device]
+        self.allocator.inventory.published(device)
     }
 
     /// The driver of a device.
     pub(super) fn driver(&self, device: usize) -> &'a str {
-        let inventory = &self.allocator.base.inventory;
-        &inventory.slices[inventory.devices[device].slice].driver
+        let inventory = &self.allocator.inventory;
+        &inventory.slices[inventory.published(device).slice].driver
     }
 
     /// The name of a device.
     pub(super) fn device_ref(&self, device: usize) -> DeviceRef {
-        let inventory = &self.allocator.base.inventory;
-        let published = inventory.devices[device];
+        let inventory = &self.allocator.inventory;
+        let published = inventory.published(device);
         let slice = inventory.slices[published.slice];
         DeviceRef {
             driver: slice.driver.clone(),
@@ -112,7 +112,7 @@ impl<'s, 'a> Scene<'s, 'a> {
         wanted: &'s Alternative<'s>,
         device: usize,
     ) -> Result<(), Obstacle<'s>> {
-        let base = &self.allocator.base;
+        let Allocator { inventory, survey, .. } = self.allocator;
         let published = self.published(device);
         if !self.has(Feature::BindingConditions) && !published.device.binding_conditions.is_empty()
         {
@@ -122,7 +122,7 @@ impl<'s, 'a> Scene<'s, 'a> {
         let own = wanted.selectors.iter().map(|one| (None, one));
         for (class, verdicts) in of_class.chain(own) {
             let expression = verdicts.expression.as_str();
-            match base.selection.verdict(&base.inventory, verdicts, published) {
+            match survey.selection.verdict(inventory, verdicts, device) {
                 Ok(true) => {}
                 Ok(false) => return Err(Obstacle::Selector { class, expression }),
                 Err(error) => {
@@ -131,7 +131,7 @@ impl<'s, 'a> Scene<'s, 'a> {
                 }
             }
         }
-        let slice = base.inventory.slices[published.slice];
+        let slice = inventory.slices[published.slice];
         if slice.nodes == NodeScope::PerDevice {
             let scope = published.device.nodes.as_ref();
             match scope.map(|scope| is_reachable(scope, self.node)) {
@@ -186,7 +186,7 @@ impl<'s, 'a> Scene<'s, 'a> {
     pub(super) fn invalid_pool(&self) -> Option<Refusal> {
         self.pools.iter().find_map(|pool| match &pool.state {
             PoolState::Invalid(defect) => {
-                let pool = self.allocator.base.inventory.pool_ref_of(pool.edition);
+                let pool = self.allocator.inventory.pool_ref_of(pool.edition);
                 Some(Refusal::InvalidPool { pool, defect: defect.clone() })
             }
             _ => None,

@@ -1,10 +1,13 @@
-//! Selectors, run once for each kind of device.
+//! Selectors, run once for each kind of device that somebody asks about.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::cel::{CelError, DeviceView, Selectors};
-use crate::pools::{Inventory, Published};
+use crate::pools::Inventory;
+
+/// Most selectors whose verdicts are kept.
+const MOST_KEPT: usize = 256;
 
 /// The selectors that were asked for so far, with what they said.
 #[derive(Debug, Default)]
@@ -18,8 +21,8 @@ pub(super) struct Selection {
 pub(super) struct Verdicts {
     /// The selector.
     pub(super) expression: String,
-    /// Whether it matches, or why it cannot say.
-    by_kind: Box<[OnceLock<Result<bool, CelError>>]>,
+    /// Whether it matches the first device of a kind, or why it cannot say.
+    by_device: Box<[OnceLock<Result<bool, CelError>>]>,
 }
 
 impl Selection {
@@ -31,9 +34,12 @@ impl Selection {
         }
         drop(known);
         let mut known = self.verdicts.write().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MOST_KEPT {
+            known.clear();
+        }
         let verdicts = known.entry(expression.to_owned()).or_insert_with(|| {
-            let by_kind = (0..inventory.kinds()).map(|_| OnceLock::new()).collect();
-            Arc::new(Verdicts { expression: expression.to_owned(), by_kind })
+            let by_device = (0..inventory.device_count()).map(|_| OnceLock::new()).collect();
+            Arc::new(Verdicts { expression: expression.to_owned(), by_device })
         });
         Arc::clone(verdicts)
     }
@@ -43,9 +49,11 @@ impl Selection {
         &self,
         inventory: &Inventory<'_>,
         verdicts: &'v Verdicts,
-        published: Published<'_>,
+        device: usize,
     ) -> Result<bool, &'v CelError> {
-        let verdict = verdicts.by_kind[published.kind].get_or_init(|| {
+        let first = inventory.kind(device);
+        let verdict = verdicts.by_device[first].get_or_init(|| {
+            let published = inventory.published(first);
             let driver = &inventory.slices[published.slice].driver;
             let view = DeviceView { driver, device: published.device };
             self.selectors.get(&verdicts.expression)?.matches(view)

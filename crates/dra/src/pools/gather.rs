@@ -75,7 +75,7 @@ impl Inventory<'_> {
             pools.extend(self.pool(pool, slices));
         }
         // Upstream takes counters for a part of every node, so these stand in the way of "all".
-        for troubled in &self.troubled {
+        for troubled in self.troubled() {
             if !here.contains_key(&self.editions[troubled.edition].pool) {
                 pools.push(troubled.clone());
             }
@@ -118,7 +118,7 @@ impl Inventory<'_> {
     }
 
     fn soundness(&self, edition: usize, here: &[usize], elsewhere: &[usize]) -> PoolState {
-        if self.editions[edition].is_sound {
+        if self.is_sound(edition) {
             return PoolState::Ready;
         }
         let slices = |indexes: &'_ [usize]| -> Vec<_> {

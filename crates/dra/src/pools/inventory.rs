@@ -1,7 +1,8 @@
-//! All slices of a cluster, indexed: what a node's pools are made from.
+//! All slices of a cluster or of a node, indexed: what a node's pools are made from.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
 
 use super::kinds::Kinds;
 use super::{NodePool, PoolRef, validity};
@@ -22,8 +23,15 @@ pub(crate) struct Published<'a> {
     pub(crate) slice: usize,
     /// Its identity.
     pub(crate) id: DeviceId,
-    /// Devices of a kind look the same to every selector.
-    pub(crate) kind: usize,
+}
+
+/// Where a device is published.
+#[derive(Clone, Copy, Debug)]
+struct Spot {
+    slice: usize,
+    /// Its place in the slice.
+    place: usize,
+    id: DeviceId,
 }
 
 /// The slices of one generation of a pool.
@@ -35,72 +43,173 @@ pub(crate) struct Edition {
     pub(crate) slices: Range<usize>,
     /// Their devices.
     pub(crate) devices: Range<usize>,
-    /// Whether all slices together are free of contradiction; then every choice of them is.
-    pub(super) is_sound: bool,
     /// Whether any device has binding conditions.
     pub(super) has_binding: bool,
+    /// Whether all slices together are free of contradiction; then every choice of them is. Found out
+    /// when somebody asks.
+    is_sound: OnceLock<bool>,
+    /// For each device the first of those that look the same to every selector. Found out when a
+    /// selector asks.
+    kinds: OnceLock<Box<[usize]>>,
 }
 
-/// Indexed slices.
-#[derive(Debug)]
+/// Slices with their index.
+#[derive(Clone, Debug)]
 pub(crate) struct Inventory<'a> {
-    pub(super) features: Features,
     /// By driver, pool, generation and name.
-    pub(crate) slices: Vec<&'a Slice>,
+    pub(crate) slices: Arc<[&'a Slice]>,
+    index: Arc<Index>,
+}
+
+/// The index of slices: it does not borrow them, so that it can be kept.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(super) features: Features,
     /// The edition of each slice.
     pub(super) edition_of: Vec<usize>,
     /// The devices of each slice.
     pub(crate) devices_of: Vec<Range<usize>>,
-    pub(crate) devices: Vec<Published<'a>>,
+    spots: Vec<Spot>,
     pub(crate) editions: Vec<Edition>,
     /// The editions of each pool, oldest first.
     pub(super) pools: Vec<Range<usize>>,
-    ids: HashMap<(usize, &'a str), DeviceId>,
-    kinds: usize,
+    /// The devices of each pool, by name.
+    by_name: Vec<Box<[usize]>>,
     /// Device slices of one node.
-    pub(super) by_node: BTreeMap<&'a str, Vec<usize>>,
+    pub(super) by_node: BTreeMap<String, Vec<usize>>,
     /// Device slices that more than one node may reach.
     pub(super) shared: Vec<usize>,
     /// Slices with counters, by pool. They count for every node.
     pub(super) counters: BTreeMap<usize, Vec<usize>>,
     /// Pools with counters that no allocation is made from whatever else a node can reach of them.
-    pub(super) troubled: Vec<NodePool>,
+    troubled: OnceLock<Vec<NodePool>>,
+}
+
+impl Deref for Inventory<'_> {
+    type Target = Index;
+
+    fn deref(&self) -> &Index {
+        &self.index
+    }
 }
 
 impl<'a> Inventory<'a> {
     /// Indexes slices; their order does not matter.
     pub(crate) fn new(slices: impl IntoIterator<Item = &'a Slice>, features: Features) -> Self {
-        let mut slices: Vec<&Slice> = slices.into_iter().collect();
-        slices.sort_by_key(|slice| (&slice.driver, &slice.pool, slice.generation, &slice.name));
+        let slices = sorted(slices);
+        let index = Arc::new(Index::new(&slices, features));
+        Self { slices, index }
+    }
+
+    /// The same slices again with the index that was made of them; `None` if they are others.
+    pub(crate) fn again(
+        slices: impl IntoIterator<Item = &'a Slice>,
+        index: &Arc<Index>,
+    ) -> Option<Self> {
+        let slices = sorted(slices);
+        let counts = slices.iter().map(|slice| slice.devices.len());
+        let is_same = counts.eq(index.devices_of.iter().map(ExactSizeIterator::len));
+        is_same.then(|| Self { slices, index: Arc::clone(index) })
+    }
+
+    /// The index of the slices.
+    pub(crate) fn index(&self) -> &Arc<Index> {
+        &self.index
+    }
+
+    /// A device by its index.
+    pub(crate) fn published(&self, device: usize) -> Published<'a> {
+        let Spot { slice, place, id } = self.spots[device];
+        Published { device: &self.slices[slice].devices[place], slice, id }
+    }
+
+    /// The first device of the same generation that looks the same to every selector.
+    pub(crate) fn kind(&self, device: usize) -> usize {
+        let edition = &self.editions[self.edition_of[self.spots[device].slice]];
+        let kinds = edition.kinds.get_or_init(|| {
+            let mut kinds = Kinds::default();
+            let devices = edition.devices.clone().map(|device| {
+                let published = self.published(device);
+                kinds.first(&self.slices[published.slice].driver, published.device, device)
+            });
+            devices.collect()
+        });
+        kinds[device - edition.devices.start]
+    }
+
+    /// Whether all slices of an edition together are free of contradiction.
+    pub(super) fn is_sound(&self, edition: usize) -> bool {
+        let edition = &self.editions[edition];
+        *edition.is_sound.get_or_init(|| {
+            let slices = self.slices[edition.slices.clone()].iter().copied();
+            validity::check(slices, std::iter::empty()).is_ok()
+        })
+    }
+
+    /// Pools with counters that no allocation is made from whatever else a node can reach of them.
+    pub(super) fn troubled(&self) -> &[NodePool] {
+        self.index.troubled.get_or_init(|| {
+            let pools = self.counters.iter().filter_map(|(pool, here)| self.pool(*pool, here));
+            pools.filter(|pool| !pool.is_ready()).collect()
+        })
+    }
+
+    /// The identity of a device by its names, where a slice lists it.
+    pub(crate) fn id(&self, driver: &str, pool: &str, device: &str) -> Option<DeviceId> {
+        let names = |pool: &Range<usize>| {
+            let first = self.slices[self.editions[pool.start].slices.start];
+            (first.driver.as_str(), first.pool.as_str())
+        };
+        let pool = self.pools.binary_search_by_key(&(driver, pool), names).ok()?;
+        let devices = &self.by_name[pool];
+        let name = |index: &usize| self.published(*index).device.name.as_str();
+        let found = devices.binary_search_by_key(&device, name).ok()?;
+        Some(self.spots[devices[found]].id)
+    }
+
+    /// The name of the pool that an edition belongs to.
+    pub(crate) fn pool_ref_of(&self, edition: usize) -> PoolRef {
+        let slice = self.slices[self.editions[edition].slices.start];
+        PoolRef { driver: slice.driver.clone(), pool: slice.pool.clone() }
+    }
+}
+
+impl Index {
+    /// The index of sorted slices.
+    fn new(slices: &[&Slice], features: Features) -> Self {
         let mut all = Self {
             features,
             edition_of: Vec::with_capacity(slices.len()),
             devices_of: Vec::with_capacity(slices.len()),
-            devices: Vec::new(),
+            spots: Vec::new(),
             editions: Vec::new(),
             pools: Vec::new(),
-            ids: HashMap::new(),
-            kinds: 0,
+            by_name: Vec::new(),
             by_node: BTreeMap::new(),
             shared: Vec::new(),
             counters: BTreeMap::new(),
-            troubled: Vec::new(),
-            slices,
+            troubled: OnceLock::new(),
         };
-        all.index_devices();
-        all.index_nodes();
-        all.troubled =
-            all.counters.iter().filter_map(|(pool, here)| all.pool(*pool, here)).collect();
-        all.troubled.retain(|pool| !pool.is_ready());
+        all.index_devices(slices);
+        all.name_devices(slices);
+        all.index_nodes(slices);
         all
     }
 
+    /// The features for which the index was made.
+    pub(crate) fn features(&self) -> Features {
+        self.features
+    }
+
+    /// How many devices there are.
+    pub(crate) fn device_count(&self) -> usize {
+        self.spots.len()
+    }
+
     /// Fills devices, editions and pools.
-    fn index_devices(&mut self) {
-        let mut kinds = Kinds::default();
-        for index in 0..self.slices.len() {
-            let slice = self.slices[index];
-            let before = index.checked_sub(1).map(|before| self.slices[before]);
+    fn index_devices(&mut self, slices: &[&Slice]) {
+        for (index, slice) in slices.iter().enumerate() {
+            let before = index.checked_sub(1).map(|before| slices[before]);
             let is_same_pool = before.is_some_and(|before| {
                 (&before.driver, &before.pool) == (&slice.driver, &slice.pool)
             });
@@ -111,39 +220,54 @@ impl<'a> Inventory<'a> {
                 self.editions.push(Edition {
                     pool: self.pools.len() - 1,
                     slices: index..index,
-                    devices: self.devices.len()..self.devices.len(),
-                    is_sound: true,
+                    devices: self.spots.len()..self.spots.len(),
                     has_binding: false,
+                    is_sound: OnceLock::new(),
+                    kinds: OnceLock::new(),
                 });
             }
             let pool = self.pools.len() - 1;
-            let first = self.devices.len();
-            for device in &slice.devices {
-                let next = DeviceId(self.ids.len());
-                let id = *self.ids.entry((pool, &device.name)).or_insert(next);
-                let kind = kinds.of(&slice.driver, device);
-                self.devices.push(Published { device, slice: index, id, kind });
-            }
-            self.devices_of.push(first..self.devices.len());
+            let first = self.spots.len();
+            let spot = |place| Spot { slice: index, place, id: DeviceId(0) };
+            self.spots.extend((0..slice.devices.len()).map(spot));
+            self.devices_of.push(first..self.spots.len());
             let edition = self.editions.len() - 1;
             self.edition_of.push(edition);
             self.pools[pool].end = edition + 1;
-            self.editions[edition].slices.end = index + 1;
-            self.editions[edition].devices.end = self.devices.len();
+            let edition = &mut self.editions[edition];
+            edition.slices.end = index + 1;
+            edition.devices.end = self.spots.len();
+            edition.has_binding |=
+                slice.devices.iter().any(|device| !device.binding_conditions.is_empty());
         }
-        self.kinds = kinds.count();
-        for edition in &mut self.editions {
-            let slices = self.slices[edition.slices.clone()].iter().copied();
-            edition.is_sound = validity::check(slices.clone(), std::iter::empty()).is_ok();
-            let mut devices = slices.flat_map(|slice| &slice.devices);
-            edition.has_binding = devices.any(|device| !device.binding_conditions.is_empty());
+    }
+
+    /// Gives devices their identities.
+    fn name_devices(&mut self, slices: &[&Slice]) {
+        let mut next = 0;
+        for pool in &self.pools {
+            let devices = pool.clone().flat_map(|edition| self.editions[edition].devices.clone());
+            let mut devices: Vec<usize> = devices.collect();
+            let name = |spot: Spot| slices[spot.slice].devices[spot.place].name.as_str();
+            devices.sort_by_key(|device| name(self.spots[*device]));
+            let mut before = None;
+            for &device in &devices {
+                let name = name(self.spots[device]);
+                if before.is_some_and(|before| before != name) {
+                    next += 1;
+                }
+                before = Some(name);
+                self.spots[device].id = DeviceId(next);
+            }
+            next += 1;
+            self.by_name.push(devices.into());
         }
     }
 
     /// Fills the indexes over nodes.
-    fn index_nodes(&mut self) {
+    fn index_nodes(&mut self, slices: &[&Slice]) {
         let is_partitionable = self.features.has(Feature::PartitionableDevices);
-        for (index, slice) in self.slices.iter().enumerate() {
+        for (index, slice) in slices.iter().enumerate() {
             match &slice.nodes {
                 _ if !slice.counters.is_empty() => {
                     if is_partitionable {
@@ -152,30 +276,16 @@ impl<'a> Inventory<'a> {
                     }
                 }
                 NodeScope::PerDevice if !is_partitionable => {}
-                NodeScope::Node(node) => self.by_node.entry(node).or_default().push(index),
+                NodeScope::Node(node) => self.by_node.entry(node.clone()).or_default().push(index),
                 _ => self.shared.push(index),
             }
         }
     }
+}
 
-    /// How many kinds of devices there are.
-    pub(crate) fn kinds(&self) -> usize {
-        self.kinds
-    }
-
-    /// The identity of a device by its names, where a slice lists it.
-    pub(crate) fn id(&self, driver: &str, pool: &str, device: &str) -> Option<DeviceId> {
-        let names = |pool: &Range<usize>| {
-            let first = self.slices[self.editions[pool.start].slices.start];
-            (first.driver.as_str(), first.pool.as_str())
-        };
-        let pool = self.pools.binary_search_by_key(&(driver, pool), names).ok()?;
-        self.ids.get(&(pool, device)).copied()
-    }
-
-    /// The name of the pool that an edition belongs to.
-    pub(crate) fn pool_ref_of(&self, edition: usize) -> PoolRef {
-        let slice = self.slices[self.editions[edition].slices.start];
-        PoolRef { driver: slice.driver.clone(), pool: slice.pool.clone() }
-    }
+/// Slices by driver, pool, generation and name.
+fn sorted<'a>(slices: impl IntoIterator<Item = &'a Slice>) -> Arc<[&'a Slice]> {
+    let mut slices: Vec<&Slice> = slices.into_iter().collect();
+    slices.sort_by_key(|slice| (&slice.driver, &slice.pool, slice.generation, &slice.name));
+    slices.into()
 }

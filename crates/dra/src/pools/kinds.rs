@@ -8,34 +8,25 @@ use crate::slice::{AllowedAmounts, AttributeValue, Capacity, Device};
 /// Finds the kinds of devices.
 #[derive(Default)]
 pub(super) struct Kinds<'a> {
-    /// One device of each kind, with its driver.
-    seen: Vec<(&'a str, &'a Device)>,
-    by_print: HashMap<u64, Vec<usize>>,
+    /// The first device of each kind, with its driver and its index.
+    by_print: HashMap<u64, Vec<(&'a str, &'a Device, usize)>>,
 }
 
 impl<'a> Kinds<'a> {
-    /// The kind of a driver's device, as an index.
-    pub(super) fn of(&mut self, driver: &'a str, device: &'a Device) -> usize {
+    /// The first device that was seen of the kind of a driver's device, by index.
+    pub(super) fn first(&mut self, driver: &'a str, device: &'a Device, index: usize) -> usize {
         let same = self.by_print.entry(print(driver, device)).or_default();
-        let is_equal = |&&kind: &&usize| {
-            let (other_driver, other) = self.seen[kind];
+        let is_equal = |&&(other_driver, other, _): &&(&str, &Device, usize)| {
             other_driver == driver
                 && other.allow_multiple == device.allow_multiple
                 && other.attributes == device.attributes
                 && other.capacity == device.capacity
         };
-        if let Some(&kind) = same.iter().find(is_equal) {
-            return kind;
+        if let Some(&(_, _, first)) = same.iter().find(is_equal) {
+            return first;
         }
-        let kind = self.seen.len();
-        self.seen.push((driver, device));
-        same.push(kind);
-        kind
-    }
-
-    /// How many kinds there are.
-    pub(super) fn count(&self) -> usize {
-        self.seen.len()
+        same.push((driver, device, index));
+        index
     }
 }
 

@@ -52,7 +52,7 @@ calls! { CALLS = call;
         handle.put(context::create(device(ordinal)?, 0, false)?)
     }
 
-    fn cuGreenCtxDestroy(handle: Handle) { destroy(handle) }
+    fn cuGreenCtxDestroy(handle: Handle) { context::destroy_green(handle) }
 
     fn cuCtxFromGreenCtx(answer: Out<Handle>, handle: Handle) {
         CONTEXTS.with(handle, |_| Ok(()))?;

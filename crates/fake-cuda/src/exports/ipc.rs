@@ -4,6 +4,7 @@ use std::ffi::c_uint;
 
 use crate::code::Code;
 use crate::context;
+use crate::heap::RangeKind;
 use crate::ipc;
 use crate::pointers::Out;
 
@@ -38,5 +39,5 @@ calls! { CALLS = call;
 
 fn open(address: Out<u64>, handle: MemHandle, _flags: c_uint) -> crate::code::Answer {
     address.check()?;
-    address.put(ipc::open(&handle.bytes, context::current()?)?)
+    address.put(ipc::open(&handle.bytes, context::current()?, RangeKind::Imported)?)
 }

@@ -1,14 +1,17 @@
 //! Pools, and memory in the order of a stream.
 
 use std::ffi::{c_int, c_uint};
+use std::os::fd::IntoRawFd;
 
-use crate::abi::{MemAccessDesc, MemLocation, MemPoolProps, location};
+use crate::abi::{MemAccessDesc, MemLocation, MemPoolProps, POSIX_FILE_DESCRIPTOR, location};
 use crate::capture;
 use crate::code::{Answer, Code};
 use crate::context;
 use crate::device::Device;
+use crate::exports::vmm::borrowed;
 use crate::graph::{self, Op};
 use crate::heap;
+use crate::ipc::IpcHandle;
 use crate::library::device;
 use crate::pointers::{In, Out};
 use crate::pool::{self, POOLS, Pool};
@@ -61,23 +64,42 @@ calls! { CALLS = call;
         flags.put(if place == own { 3 } else { 0 })
     }
 
-    /// Pools are not shared between processes here.
     fn cuMemPoolExportToShareableHandle(
-        _shareable: usize,
+        shareable: Out<c_int>,
         pool: Handle,
-        _kind: c_uint,
+        kind: c_uint,
         _flags: u64,
     ) {
-        POOLS.with(pool, |_| Err(Code::NOT_SUPPORTED))
+        shareable.check()?;
+        if kind != POSIX_FILE_DESCRIPTOR {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        // The caller's from now on.
+        shareable.put(pool::export(pool)?.into_raw_fd())
     }
 
+    /// The descriptor stays the caller's.
     fn cuMemPoolImportFromShareableHandle(
-        _pool: Out<Handle>,
-        _shareable: usize,
-        _kind: c_uint,
+        pool: Out<Handle>,
+        shareable: usize,
+        kind: c_uint,
         _flags: u64,
     ) {
-        Err(Code::NOT_SUPPORTED)
+        pool.check()?;
+        if kind != POSIX_FILE_DESCRIPTOR {
+            return Err(Code::INVALID_VALUE);
+        }
+        pool.put(pool::import(&borrowed(shareable)?)?)
+    }
+
+    fn cuMemPoolExportPointer(data: Out<IpcHandle>, address: u64) {
+        data.check()?;
+        data.put(pool::export_pointer(address)?)
+    }
+
+    fn cuMemPoolImportPointer(address: Out<u64>, pool: Handle, data: In<IpcHandle>) {
+        address.check()?;
+        address.put(pool::import_pointer(pool, &data.read()?)?)
     }
 
     fn cuDeviceGetDefaultMemPool(pool: Out<Handle>, ordinal: c_int) {

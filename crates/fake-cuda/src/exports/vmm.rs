@@ -97,15 +97,10 @@ calls! { CALLS = call;
     /// The descriptor stays the caller's.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: usize, kind: c_uint) {
         handle.check()?;
-        let fd = c_int::try_from(shareable).map_err(|_| Code::INVALID_VALUE)?;
-        if kind != POSIX_FILE_DESCRIPTOR || fd < 0 {
+        if kind != POSIX_FILE_DESCRIPTOR {
             return Err(Code::INVALID_VALUE);
         }
-        // JUSTIFICATION: the descriptor is the caller's, and comes as a number.
-        // SAFETY: the caller promises that it is open during the call.
-        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-        let own = fd.try_clone_to_owned().map_err(|_| Code::INVALID_VALUE)?;
-        handle.put(vmm::import(File::from(own))?)
+        handle.put(vmm::import(borrowed(shareable)?)?)
     }
 
     fn cuMulticastCreate(handle: Out<Handle>, prop: In<MulticastProp>) {
@@ -184,6 +179,15 @@ calls! { CALLS = call;
         prop.read()?;
         bytes.put(GRANULE)
     }
+}
+
+/// A file of the caller's, which the caller keeps.
+pub(crate) fn borrowed(shareable: usize) -> Result<File, Code> {
+    let fd = c_int::try_from(shareable).ok().filter(|fd| *fd >= 0).ok_or(Code::INVALID_VALUE)?;
+    // JUSTIFICATION: the descriptor is the caller's, and comes as a number.
+    // SAFETY: the caller promises that it is open during the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    fd.try_clone_to_owned().map(File::from).map_err(|_| Code::INVALID_VALUE)
 }
 
 stream_calls! { STREAM = call;

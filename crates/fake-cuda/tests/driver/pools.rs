@@ -1,5 +1,7 @@
 //! Memory in the order of a stream.
 
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+
 use crate::call;
 use crate::node::{CONTEXT, Cuda, GIB, INVALID_VALUE, MIB, Node, OUT_OF_MEMORY};
 
@@ -18,9 +20,13 @@ impl Cuda {
     }
 
     fn pool(&self, max: u64) -> usize {
-        // Pinned, no handles; on device 0; no attributes of Windows; the most that it may have.
+        self.pool_of_kind(0, max)
+    }
+
+    fn pool_of_kind(&self, handles: u64, max: u64) -> usize {
+        // Pinned, for such handles; on device 0; no attributes of Windows; the most that it may have.
         let mut props = [0_u64; 11];
-        (props[0], props[1], props[3]) = (1, 1, max);
+        (props[0], props[1], props[3]) = (handles << 32 | 1, 1, max);
         let mut pool = 0_usize;
         let code =
             call!(self, cuMemPoolCreate(&raw mut pool => *mut usize, props.as_ptr() => *const u64));
@@ -159,4 +165,44 @@ fn allocations_come_from_the_pool_that_was_set() {
     assert_eq!(current, pool);
     assert_eq!(cuda.allocate_async(65 * MIB, 0), Err(OUT_OF_MEMORY));
     assert!(cuda.allocate_async(64 * MIB, 0).is_ok());
+}
+
+#[test]
+fn a_pools_memory_is_anothers_as_long_as_that_one_has_it() {
+    let node = Node::new("t4");
+    let cuda = node.ready();
+    let pool = cuda.pool_of_kind(1, 0);
+    let mut fd = -1;
+    let export = |pool: usize, fd: &mut i32| {
+        call!(cuda, cuMemPoolExportToShareableHandle(
+            &raw mut *fd => *mut i32, pool => usize, 1 => u32, 0 => u64))
+    };
+    assert_eq!(export(cuda.pool(0), &mut fd), INVALID_VALUE, "it was not made for that");
+    assert_eq!(export(pool, &mut fd), 0);
+    let file = unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) };
+    let address = cuda.allocate_from(pool, 40 * MIB).unwrap();
+    let mut data = [0_u64; 8];
+    let place = data.as_mut_ptr();
+    assert_eq!(call!(cuda, cuMemPoolExportPointer(place => *mut u64, address => u64)), 0);
+
+    let mut other = 0_usize;
+    let code = call!(cuda, cuMemPoolImportFromShareableHandle(
+        &raw mut other => *mut usize, file.as_raw_fd() => i32, 1 => u32, 0 => u64));
+    assert_eq!(code, 0);
+    assert_eq!(cuda.allocate_from(other, MIB), Err(INVALID_VALUE), "it is another's");
+    let mut there = 0_u64;
+    let import = |pool: usize, there: &mut u64| {
+        call!(cuda, cuMemPoolImportPointer(
+            &raw mut *there => *mut u64, pool => usize, data.as_ptr() => *const u64))
+    };
+    assert_eq!(import(pool, &mut there), INVALID_VALUE, "it is not imported");
+    assert_eq!(import(other, &mut there), 0);
+    assert_eq!(cuda.used(), CONTEXT + 40 * MIB);
+
+    assert_eq!(cuda.free_async(address, 0), 0);
+    assert_eq!(call!(cuda, cuMemPoolDestroy(pool => usize)), 0);
+    assert_eq!(cuda.used(), CONTEXT + 40 * MIB, "somebody has it still");
+    assert_eq!(cuda.free_async(there, 0), 0);
+    assert_eq!(cuda.used(), CONTEXT);
+    assert_eq!(call!(cuda, cuMemPoolDestroy(other => usize)), 0);
 }

@@ -16,13 +16,19 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifndef RTLD_DEEPBIND // musl has none
+#define RTLD_DEEPBIND 0
+#endif
 
 static const char *mode;
 static void *library;
@@ -58,9 +64,11 @@ static int walk(struct dl_phdr_info *info, size_t size, void *data) {
     for (int i = 0; i < info->dlpi_phnum; i++)
         if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
             for (const ElfW(Dyn) *entry = (void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr); entry->d_tag; entry++) {
-                if (entry->d_tag == DT_SYMTAB) symbols = (void *)entry->d_un.d_ptr;
-                if (entry->d_tag == DT_STRTAB) strings = (void *)entry->d_un.d_ptr;
-                if (entry->d_tag == DT_HASH) hash = (void *)entry->d_un.d_ptr;
+                // glibc writes addresses into its table, musl leaves offsets.
+                ElfW(Addr) place = entry->d_un.d_ptr + (entry->d_un.d_ptr < info->dlpi_addr ? info->dlpi_addr : 0);
+                if (entry->d_tag == DT_SYMTAB) symbols = (void *)place;
+                if (entry->d_tag == DT_STRTAB) strings = (void *)place;
+                if (entry->d_tag == DT_HASH) hash = (void *)place;
             }
     if (!hash) return 0;
     for (uint32_t i = 1; i < hash[1]; i++)
@@ -92,10 +100,13 @@ static void *get(const char *name) {
     void *function = 0;
     if (!strcmp(mode, "proc")) function = by_proc(name);
     else if (!strcmp(mode, "default")) function = dlsym(RTLD_DEFAULT, name);
+#ifdef __GLIBC__
     else if (!strcmp(mode, "versioned")) {
         function = dlvsym(library, name, "CUDA_1");
         if (!function) function = dlsym(library, name);
-    } else if (!strcmp(mode, "walk") && strcmp(name, "cuInit")) {
+    }
+#endif
+    else if (!strcmp(mode, "walk") && strcmp(name, "cuInit")) {
         struct search search = {name, 0};
         dl_iterate_phdr(walk, &search);
         function = search.found;
@@ -125,6 +136,11 @@ static int open_files(int from, int to) {
     return count;
 }
 static int low_files, high_files;
+
+static void *close_all(void *nothing) {
+    for (;;) for (int i = 3; i < 1100; i++) close(i);
+    return nothing;
+}
 
 static long storm(unsigned seed, long rounds, size_t limit) {
     // Random allocations and frees; gives how many were granted.
@@ -252,6 +268,11 @@ static int answer(char *line) {
         pid_t child = fork();
         if (!child) { close(0); close(1); close(2); sleep(30); _exit(0); }
         printf("0 %d\n", child);
+    } else if (!strcmp(word, "clone")) {
+        // As above, made behind the C library's back.
+        long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (!child) { close(0); close(1); close(2); sleep(30); _exit(0); }
+        printf("0 %ld\n", child);
     } else if (!strcmp(word, "storm")) printf("0 %ld\n", storm((unsigned)a, (long)b, (size_t)8 << 30));
     else if (!strcmp(word, "threads")) {
         pthread_t threads[16];
@@ -263,6 +284,10 @@ static int answer(char *line) {
         // As daemons do.
         for (int i = 3; i < 4096; i++) close(i);
         printf("0\n");
+    } else if (!strcmp(word, "closing")) {
+        // A thread that does nothing else.
+        pthread_t thread;
+        printf("%d\n", pthread_create(&thread, 0, close_all, 0));
     } else if (!strcmp(word, "write")) {
         // write <share's state file>: a tenant that does not like what it says.
         char path[512];
@@ -300,6 +325,11 @@ static int answer(char *line) {
     } else if (!strcmp(word, "next")) {
         // What an interposer finds behind itself.
         printf("0 %s\n", dlsym(RTLD_NEXT, "cuMemAlloc_v2") ? "found" : "nothing");
+    } else if (!strcmp(word, "has")) {
+        // has <name>: whether it is found by the driver's handle, and by the C library's default.
+        char name[64] = "";
+        sscanf(line, "%*s %63s", name);
+        printf("%d %d\n", dlsym(library, name) != 0, dlsym(RTLD_DEFAULT, name) != 0);
     } else if (!strcmp(word, "reload")) {
         printf("%d\n", dlclose(library));
         library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -326,8 +356,11 @@ int main(int count, char **arguments) {
     low_files = open_files(3, 900);
     high_files = open_files(900, 4096);
     mode = count > 1 ? arguments[1] : "dlsym";
+#ifdef __GLIBC__
     if (!strcmp(mode, "own")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
-    else if (strcmp(mode, "linked")) library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(mode, "default") ? 0 : RTLD_GLOBAL));
+    else
+#endif
+    if (strcmp(mode, "linked")) library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(mode, "default") ? 0 : RTLD_GLOBAL));
     if (!library && strcmp(mode, "linked")) { printf("%s\n", dlerror()); return 1; }
     setvbuf(stdout, 0, _IOLBF, 0);
     // A program that this one becomes finds what was not read yet.

@@ -12,8 +12,10 @@ use octavo_guard_library::CUDA_HOOKS;
 /// Files that all tests use and none changes.
 #[derive(Debug)]
 pub(crate) struct Built {
-    /// The guard.
+    /// The guard that proxies lead to.
     pub(crate) guard: PathBuf,
+    /// The guard that is preloaded.
+    pub(crate) preload: PathBuf,
     /// A folder with the driver under its usual name.
     pub(crate) bare: PathBuf,
     /// A folder with a proxy under that name.
@@ -26,6 +28,19 @@ pub(crate) struct Built {
     pub(crate) plugin: PathBuf,
     /// The library that uses the GPU while it is loaded.
     pub(crate) constructor: PathBuf,
+    /// The same for programs of musl, where there is `musl-gcc`.
+    pub(crate) musl: Option<Musl>,
+}
+
+/// What programs of musl need apart from the guard, which is the same file.
+#[derive(Debug)]
+pub(crate) struct Musl {
+    /// As in [`Built`].
+    pub(crate) bare: PathBuf,
+    /// As in [`Built`].
+    pub(crate) proxied: PathBuf,
+    /// As in [`Built`].
+    pub(crate) program: PathBuf,
 }
 
 /// Builds them when they are first asked for.
@@ -44,35 +59,17 @@ fn build() -> Built {
         }
         let built = Built {
             guard: root.join("octavo/guard/liboctavo_guard.so"),
+            preload: root.join("octavo/guard/liboctavo_guard_preload.so"),
             bare: root.join("bare"),
             proxied: root.join("proxied"),
             program: root.join("program"),
             linked: root.join("linked"),
             plugin: root.join("plugin.so"),
             constructor: root.join("constructor.so"),
+            musl: musl(&root),
         };
         let real = root.join("octavo/real/libcuda.so.580.1");
-        // Dependencies are named by their paths, as long as what is linked with has no name of its own.
-        for stub in [&built.guard, &real] {
-            cc(&["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", &text(stub)]);
-        }
-        let proxy = root.join("proxy.s");
-        fs::write(&proxy, proxy_source()).expect("written");
-        cc(&[
-            "-shared",
-            "-nostdlib",
-            "-Wl,--no-as-needed,-soname,libcuda.so.1,-z,now",
-            &text(&proxy),
-            &text(&built.guard),
-            &text(&real),
-            "-o",
-            &text(&built.proxied.join("libcuda.so.1")),
-        ]);
-        let driver =
-            ["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1,-Bsymbolic,--hash-style=both"];
-        for place in [&real, &built.bare.join("libcuda.so.1")] {
-            cc(&[&driver[..], &[&source("driver.c"), "-o", &text(place)]].concat());
-        }
+        drivers("cc", &root, &built.guard, &real, [&built.bare, &built.proxied]);
         let program = source("program.c");
         cc(&["-O1", &program, "-o", &text(&built.program), "-ldl", "-lpthread"]);
         let bare = text(&built.bare.join("libcuda.so.1"));
@@ -80,9 +77,46 @@ fn build() -> Built {
         cc(&["-shared", "-fPIC", &source("plugin.c"), "-o", &text(&built.plugin), &bare]);
         let constructor = source("constructor.c");
         cc(&["-shared", "-fPIC", &constructor, "-o", &text(&built.constructor), "-lpthread"]);
-        fs::copy(guard(), &built.guard).expect("copied");
+        fs::copy(guard("library"), &built.guard).expect("copied");
+        fs::copy(guard("preload"), &built.preload).expect("copied");
         built
     }
+}
+
+/// Builds driver and proxy: the driver at its own path, and either under its usual name in a folder.
+fn drivers(compiler: &str, root: &Path, guard: &Path, real: &Path, folders: [&Path; 2]) {
+    let cc = |arguments: &[&str]| run(compiler, arguments);
+    let [bare, proxied] = folders.map(|folder| folder.join("libcuda.so.1"));
+    // Dependencies are named by their paths, as long as what is linked with has no name of its own.
+    for stub in [guard, real] {
+        cc(&["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", &text(stub)]);
+    }
+    let proxy = root.join("proxy.s");
+    fs::write(&proxy, proxy_source()).expect("written");
+    let flags = ["-shared", "-nostdlib", "-Wl,--no-as-needed,-soname,libcuda.so.1,-z,now"];
+    let parts = [text(&proxy), text(guard), text(real)];
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    cc(&[&flags[..], &parts, &["-o", &text(&proxied)]].concat());
+    let driver =
+        ["-shared", "-fPIC", "-O1", "-Wl,-soname,libcuda.so.1,-Bsymbolic,--hash-style=both"];
+    for place in [real, &bare] {
+        cc(&[&driver[..], &[&source("driver.c"), "-o", &text(place)]].concat());
+    }
+}
+
+/// The same for musl.
+fn musl(root: &Path) -> Option<Musl> {
+    Command::new("musl-gcc").arg("--version").output().ok()?;
+    let folder = root.join("musl");
+    let [bare, proxied, own] = ["bare", "proxied", "octavo/real"].map(|name| folder.join(name));
+    for folder in [&bare, &proxied, &own] {
+        fs::create_dir_all(folder).expect("a folder");
+    }
+    let guard = root.join("octavo/guard/liboctavo_guard.so");
+    drivers("musl-gcc", &folder, &guard, &own.join("libcuda.so.580.1"), [&bare, &proxied]);
+    let program = folder.join("program");
+    run("musl-gcc", &["-O1", &source("program.c"), "-o", &text(&program)]);
+    Some(Musl { bare, proxied, program })
 }
 
 /// A folder of this process; those of processes that are no more are removed.
@@ -100,12 +134,12 @@ fn fresh() -> PathBuf {
 }
 
 /// The guard with paths for tests.
-fn guard() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guard");
+fn guard(feature: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guard").join(feature);
     let mut cargo = Command::new(env::var_os("CARGO").expect("tests are run by cargo"));
     cargo
         .args(["rustc", "--quiet", "--package", "octavo-guard", "--profile", "guard"])
-        .args(["--crate-type", "cdylib", "--features", "library,test-paths"])
+        .args(["--crate-type", "cdylib", "--features", &format!("{feature},test-paths")])
         .args(["--offline", "--locked", "--target-dir"])
         .arg(&target)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -117,10 +151,14 @@ fn guard() -> PathBuf {
 }
 
 fn cc(arguments: &[&str]) {
-    let output =
-        Command::new("cc").args(arguments).output().expect("a C compiler, as rustc needs one");
+    run("cc", arguments);
+}
+
+fn run(compiler: &str, arguments: &[&str]) {
+    let output = Command::new(compiler).args(arguments).output();
+    let output = output.expect("a C compiler, as rustc needs one");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cc {arguments:?}: {said}");
+    assert!(output.status.success(), "{compiler} {arguments:?}: {said}");
 }
 
 fn source(name: &str) -> String {

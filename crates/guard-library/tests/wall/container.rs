@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Proxy,
     /// By being preloaded.
     Preload,
-    /// By both, from one file.
+    /// By both.
     Both,
     /// By being preloaded from two files.
     Twice,
@@ -157,12 +157,30 @@ impl Container {
     pub(crate) fn start(&self, way: Way, mode: &str) -> Program {
         let built = built();
         let program = if mode == "linked" { &built.linked } else { &built.program };
+        self.start_program(way, mode, program, [&built.bare, &built.proxied])
+    }
+
+    /// As [`Self::start`], a program of musl; none where there is no compiler for it.
+    pub(crate) fn start_musl(&self, way: Way, mode: &str) -> Option<Program> {
+        let musl = built().musl.as_ref()?;
+        Some(self.start_program(way, mode, &musl.program, [&musl.bare, &musl.proxied]))
+    }
+
+    /// A program, with the folders of the driver and of its proxy.
+    fn start_program(
+        &self,
+        way: Way,
+        mode: &str,
+        program: &Path,
+        [bare, proxied]: [&Path; 2],
+    ) -> Program {
+        let built = built();
         let mut command = Command::new(program);
         command.arg(mode).current_dir(self.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let folder = match way {
-            Way::Proxy | Way::Both => built.proxied.clone(),
+            Way::Proxy | Way::Both => proxied.to_owned(),
             Way::Simulated => self.path().join("proxied"),
-            Way::Preload | Way::Twice | Way::None => built.bare.clone(),
+            Way::Preload | Way::Twice | Way::None => bare.to_owned(),
         };
         command.env("LD_LIBRARY_PATH", folder);
         if way == Way::Proxy {
@@ -171,13 +189,13 @@ impl Container {
         }
         match way {
             Way::Preload | Way::Both => {
-                command.env("LD_PRELOAD", &built.guard);
+                command.env("LD_PRELOAD", &built.preload);
             }
             Way::Twice => {
                 let second = self.path().join("another_guard.so");
-                fs::copy(&built.guard, &second).expect("copied");
+                fs::copy(&built.preload, &second).expect("copied");
                 command
-                    .env("LD_PRELOAD", format!("{}:{}", built.guard.display(), second.display()));
+                    .env("LD_PRELOAD", format!("{}:{}", built.preload.display(), second.display()));
             }
             Way::Proxy | Way::Simulated | Way::None => {}
         }

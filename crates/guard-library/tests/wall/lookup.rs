@@ -79,6 +79,20 @@ fn a_preloaded_guard_leaves_next_to_the_linker() {
 }
 
 #[test]
+fn a_name_that_the_driver_lacks_is_not_found_in_the_proxy() {
+    let container = Container::of(8 * GIB);
+    for (way, mode) in [(Way::Proxy, "dlsym"), (Way::Proxy, "default"), (Way::None, "default")] {
+        let mut program = container.start(way, mode);
+        let is_global = u32::from(mode == "default");
+        assert_eq!(program.say("has cuMemAlloc_v2"), format!("1 {is_global}"), "{way:?} {mode}");
+        // Hooks that this driver has no use for.
+        for name in ["cuMemCreate", "cuMulticastBindMem_v2", "nvmlDeviceGetMemoryInfo"] {
+            assert_eq!(program.say(&format!("has {name}")), "0 0", "{way:?} {mode} {name}");
+        }
+    }
+}
+
+#[test]
 fn proxy_and_preload_together_count_once() {
     let container = Container::of(8 * GIB);
     let mut program = container.start(Way::Both, "dlsym");

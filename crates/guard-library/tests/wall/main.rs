@@ -18,5 +18,6 @@ mod agent;
 mod faults;
 mod limits;
 mod lookup;
+mod musl;
 mod processes;
 mod simulated;

@@ -1,8 +1,9 @@
 //! Giving back what the driver keeps without need: before an allocation is refused, pools and the memory of
-//! graphs are trimmed, by as much as it takes, and their counts brought up to date.
+//! graphs are trimmed, by as much as it takes, and their counts brought up to date. What streams are about to free
+//! is waited for, as the driver does, but not for ever.
 
 use crate::cuda::Device;
-use crate::{graph_memory, pools, process};
+use crate::{freed, graph_memory, pools, process};
 
 /// Makes room for bytes on a GPU, as far as it goes. Whether any came back.
 #[cold]
@@ -17,6 +18,9 @@ pub(crate) fn run(device: Device, bytes: u64) -> bool {
     let mut made = pools::trim(device, bytes);
     if made < bytes {
         made += graph_memory::trim(device);
+    }
+    if made < bytes {
+        made += freed::wait(bytes - made);
     }
     made > 0
 }

@@ -30,9 +30,12 @@ pub(crate) struct Store {
 
 static TICKETS: AtomicU64 = AtomicU64::new(0);
 
-/// Places in the entry of a store.
+/// Places in the entry of a store: the latest ticket and beside it [`KEPT`], and all advances together.
 const TICKET: usize = 0;
 const ADVANCED: usize = 1;
+
+/// Whoever else may have what it once had: it counts for the most that it ever was.
+const KEPT: u64 = 1 << 63;
 
 /// A growth that does not fit: what is counted as an advance for it.
 #[derive(Debug)]
@@ -46,12 +49,20 @@ impl Store {
         kept.map_err(|_| Status::OUT_OF_MEMORY)
     }
 
-    /// Takes it out and gives back what it counts for: the driver has it back.
+    /// Takes it out and gives back what it counts for: the driver has it back. What is [kept](Self::keep) stays
+    /// counted.
     pub(crate) fn close(&self) {
         let Ok(process) = process::get() else { return };
-        if let Some(entry) = process.table.remove(self.kind, self.key) {
+        let entry = process.table.remove(self.kind, self.key);
+        if let Some(entry) = entry.filter(|entry| entry.extra[TICKET] & KEPT == 0) {
             release(entry.charge);
         }
+    }
+
+    /// From now on it counts for the most that it ever is, to the end of the process: others may have its memory,
+    /// and nobody tells when they do not any more.
+    pub(crate) fn keep(&self) {
+        self.change(|entry| entry.extra[TICKET] |= KEPT);
     }
 
     /// Bytes that it counts for.
@@ -73,8 +84,30 @@ impl Store {
 
     /// Counts it for the size that the driver says, whatever that is; the advance is over.
     pub(crate) fn settle(&self, advance: Charge, size: impl FnOnce() -> Option<u64>) {
+        self.settle_unless(advance, size, || false);
+    }
+
+    /// As [`Self::settle`], unless something relies on what it has, as is looked up after the driver was asked:
+    /// then it counts for no less than before, and for the advance, which may have served in the other's place.
+    /// Whether it was so.
+    pub(crate) fn settle_unless(
+        &self,
+        advance: Charge,
+        size: impl FnOnce() -> Option<u64>,
+        is_relied_on: impl FnOnce() -> bool,
+    ) -> bool {
         let ticket = ticket();
-        self.enter(advance, ticket, size());
+        let size = size();
+        let is_relied_on = is_relied_on();
+        let spare = self.change(|entry| {
+            if is_relied_on {
+                entered_beside(entry, self.device, advance, ticket, size)
+            } else {
+                entered(entry, self.device, advance, ticket, size)
+            }
+        });
+        release(spare.unwrap_or(advance));
+        is_relied_on
     }
 
     /// As [`Self::settle`], but growth beyond the advances has to be admitted first. If it is not, nothing is
@@ -89,7 +122,7 @@ impl Store {
         let lacking = self.change(|entry| {
             // Other threads' advances are for growth that this answer may show already.
             let covered = entry.charge.bytes + entry.extra[ADVANCED];
-            if entry.extra[TICKET] > ticket { 0 } else { size.unwrap_or(0).saturating_sub(covered) }
+            if latest(entry) > ticket { 0 } else { size.unwrap_or(0).saturating_sub(covered) }
         });
         if let Some(lacking) = lacking.filter(|lacking| *lacking > 0) {
             match self.advance(lacking) {
@@ -136,8 +169,10 @@ fn entered(
 ) -> Charge {
     entry.extra[ADVANCED] = entry.extra[ADVANCED].saturating_sub(advance.bytes);
     match size {
-        Some(size) if entry.extra[TICKET] <= ticket => {
-            entry.extra[TICKET] = ticket;
+        Some(size) if latest(entry) <= ticket => {
+            let kept = entry.extra[TICKET] & KEPT;
+            entry.extra[TICKET] = ticket | kept;
+            let size = if kept == 0 { size } else { size.max(entry.charge.bytes) };
             resized(&mut entry.charge, device, size, advance)
         }
         // A later answer is entered, which shows what the advance was for.
@@ -148,6 +183,25 @@ fn entered(
             resized(&mut entry.charge, device, bytes, advance)
         }
     }
+}
+
+/// As [`entered`], while something relies on what the store has.
+fn entered_beside(
+    entry: &mut Entry,
+    device: Device,
+    advance: Charge,
+    ticket: u64,
+    size: Option<u64>,
+) -> Charge {
+    let latest = latest(entry);
+    let least = entry.charge.bytes + advance.bytes;
+    let seen = size.filter(|_| latest <= ticket).unwrap_or(0);
+    entered(entry, device, advance, ticket.max(latest), Some(least.max(seen)))
+}
+
+/// The latest ticket whose answer was entered.
+fn latest(entry: &Entry) -> u64 {
+    entry.extra[TICKET] & !KEPT
 }
 
 /// Taken after a call and before the driver is asked what it came to.

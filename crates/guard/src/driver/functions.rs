@@ -1,5 +1,7 @@
 //! Functions of the driver that the guard calls and does not stand in for.
 
+use core::ffi::c_void;
+
 use super::{CUDA, Slot};
 use crate::cuda::{AllocationNode, ArrayNeeds, Device, Opaque, Pointer, Status};
 use crate::ffi::Out;
@@ -65,6 +67,10 @@ functions! {
     fn cuStreamSynchronize(stream: Opaque);
     /// As above; the default stream is the thread's own.
     fn cuStreamSynchronize_ptsz(stream: Opaque);
+    /// Has a function of the host called when a stream comes so far, since CUDA 10.0. It must not call the driver.
+    fn cuLaunchHostFunc(stream: Opaque, function: extern "C" fn(*mut c_void), argument: Opaque);
+    /// As above; the default stream is the thread's own.
+    fn cuLaunchHostFunc_ptsz(stream: Opaque, function: extern "C" fn(*mut c_void), argument: Opaque);
     /// A fact about a pool; all that are asked for here are numbers of 64 bits.
     fn cuMemPoolGetAttribute(pool: Opaque, attribute: u32, value: Out<u64>);
     /// A fact about the memory of a device's graphs.

@@ -93,12 +93,12 @@ hooks! {
 
     /// Ends a context, by the interface of before CUDA 4.0.
     fn cuCtxDestroy(context: Opaque) -> Status {
-        end(Kind::Context, context, || real::cuCtxDestroy(context))
+        end(context, || real::cuCtxDestroy(context))
     }
 
     /// Ends a context.
     fn cuCtxDestroy_v2(context: Opaque) -> Status {
-        end(Kind::Context, context, || real::cuCtxDestroy_v2(context))
+        end(context, || real::cuCtxDestroy_v2(context))
     }
 
     /// Makes a context on a part of a GPU's processors.
@@ -109,7 +109,10 @@ hooks! {
 
     /// Ends a context on a part of a GPU's processors.
     fn cuGreenCtxDestroy(context: Opaque) -> Status {
-        end(Kind::GreenContext, context, || real::cuGreenCtxDestroy(context))
+        match process::get() {
+            Ok(process) => process.end_green(context, || real::cuGreenCtxDestroy(context)),
+            Err(status) => status,
+        }
     }
 }
 
@@ -152,9 +155,9 @@ fn create(
     counted().unwrap_or_else(|status| status)
 }
 
-fn end(kind: Kind, context: Opaque, destroy: impl FnOnce() -> Status) -> Status {
+fn end(context: Opaque, destroy: impl FnOnce() -> Status) -> Status {
     match process::get() {
-        Ok(process) => process.end_context(kind, context, destroy),
+        Ok(process) => process.end_context(context, destroy),
         Err(status) => status,
     }
 }

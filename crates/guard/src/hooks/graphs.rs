@@ -70,9 +70,7 @@ hooks! {
 
     /// Gives back what no graph uses.
     fn cuDeviceGraphMemTrim(device: Device) -> Status {
-        let status = real::cuDeviceGraphMemTrim(device);
-        memory::settle(device);
-        status
+        memory::trimmed(device, || real::cuDeviceGraphMemTrim(device))
     }
 }
 

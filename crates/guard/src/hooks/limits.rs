@@ -49,7 +49,8 @@ fn set(limit: u32, value: usize) -> Result<Status, Status> {
     // A limit that the driver does not know is its to refuse.
     let Some(before) = current(limit) else { return Ok(real::cuCtxSetLimit(limit, value)) };
     let key = context as u64 ^ u64::from(limit + 1) << 56;
-    let entry = Entry { charge: Charge::NONE, context, extra: [before, 0] };
+    let home = process.home(context, device);
+    let entry = Entry { charge: Charge::NONE, context: home, extra: [before, 0] };
     process.table.or_insert(Kind::LimitBefore, key, entry).map_err(|_| Status::OUT_OF_MEMORY)?;
     let first = process.table.change(Kind::LimitBefore, key, |entry| entry.extra[0]);
     let base = cost(limit, first.unwrap_or(before), device);
@@ -58,7 +59,7 @@ fn set(limit: u32, value: usize) -> Result<Status, Status> {
     };
 
     let store = Store { kind: Kind::Limit, key, device };
-    store.open(context)?;
+    store.open(home)?;
     let growth = bytes(value as u64).saturating_sub(store.counted());
     let advance = match store.advance(growth) {
         Err(Status::OUT_OF_MEMORY) if reclaim::run(device, growth) => store.advance(growth),

@@ -1,9 +1,9 @@
 //! Stream-ordered memory and the pools that it comes from.
 
-use crate::allocation::give_back;
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::ffi::{In, Out};
+use crate::freed;
 use crate::pools::{self, Pool, Request};
 use crate::process;
 use crate::streams::Stream;
@@ -79,6 +79,15 @@ hooks! {
         settled(pool, real::cuMemPoolSetAttribute(pool, attribute, value))
     }
 
+    /// Makes a pool known to other processes, which may have its memory from then on.
+    fn cuMemPoolExportToShareableHandle(shareable: Out<i32>, pool: Opaque, kind: u32, flags: u64) -> Status {
+        let status = real::cuMemPoolExportToShareableHandle(shareable, pool, kind, flags);
+        if status.is_success() {
+            Pool(pool).is_exported();
+        }
+        status
+    }
+
     /// A pool of another process. Its memory is counted there.
     fn cuMemPoolImportFromShareableHandle(pool: Out<Opaque>, shareable: Opaque, kind: u32, flags: u64) -> Status {
         known(pool, None, real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags))
@@ -148,12 +157,5 @@ fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Stat
     if process.table.change(Kind::Memory, pointer, |_| ()).is_none() {
         return pools::free(pointer, free);
     }
-    // Memory that no pool keeps: it is there until the stream comes so far.
-    give_back(Kind::Memory, pointer, || {
-        let status = free();
-        if status.is_success() {
-            stream.synchronize();
-        }
-        status
-    })
+    freed::free(pointer, stream, free)
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::mapping::mapped_at;
-use super::{Handle, entry, finish, hold, let_go, memory_of, table};
+use super::{Handle, entry, hold, let_go, memory_of, table};
 use crate::account::Charge;
 use crate::cuda::{Pointer, Status};
 use crate::table::Kind;
@@ -64,7 +64,6 @@ fn bind_memory(holder: Holder, memory: Option<Handle>, work: impl FnOnce() -> St
         }
     }
     let_go(memory);
-    finish(memory);
     status
 }
 
@@ -87,7 +86,6 @@ fn unbind_all(holder: u64) {
         let Some((key, memory)) = found else { return };
         if table.remove(Kind::Bound, key).is_some() {
             let_go(memory);
-            finish(memory);
         }
     }
 }
@@ -108,7 +106,6 @@ pub(crate) fn mapped_to_arrays(
     }
     for memory in memory() {
         let_go(memory);
-        finish(memory);
     }
     status
 }

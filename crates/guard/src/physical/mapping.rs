@@ -1,19 +1,41 @@
 //! Memory at addresses.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use octavo_guard_abi::charge::PHYSICAL_GRANULE;
 
-use super::{Handle, also, entry, finish, hold, let_go, memory_of, table};
+use super::{Handle, also, entry, hold, leave, left, let_go, memory_of, table};
 use crate::account::Charge;
 use crate::cuda::{Pointer, Status};
 use crate::table::{Entry, Kind};
 
-/// Places in the entry of a mapping: its bytes, with [`LEAVING`] or not, and whose memory it is; 0: nobody's
-/// that counts.
+/// Places in the entry of a mapping: its bytes, below the ticket of the call that is about to end it, if there is
+/// one; and whose memory it is; 0: nobody's that counts.
 const SIZE: usize = 0;
 const MEMORY: usize = 1;
 
-/// The mapping is about to end, and holds nothing any more.
-const LEAVING: u64 = 1 << 63;
+/// Where tickets begin: no mapping is so large.
+const TICKET: u64 = 1 << 48;
+
+/// Numbers calls that end mappings, so that each takes out what it has marked itself: meanwhile another mapping
+/// may have begun at the address, which a later call is about to end.
+static TICKETS: AtomicU64 = AtomicU64::new(0);
+
+/// A ticket in its place, which is not 0.
+fn ticket() -> u64 {
+    let number = TICKETS.fetch_add(1, Ordering::Relaxed) % (u64::MAX / TICKET);
+    (number + 1) * TICKET
+}
+
+/// The ticket that a mapping is marked with, in its place.
+fn mark(entry: &Entry) -> u64 {
+    entry.extra[SIZE] & !(TICKET - 1)
+}
+
+/// Bytes of a mapping.
+fn bytes_of(entry: &Entry) -> u64 {
+    entry.extra[SIZE] % TICKET
+}
 
 /// Maps memory by `work`.
 pub(crate) fn map(
@@ -31,11 +53,12 @@ pub(crate) fn map(
         match table().map(|table| table.insert(Kind::Mapping, start, mapping)) {
             Some(Ok(None)) => return status,
             Some(Ok(Some(old))) => {
-                // One that another thread is about to take out has let go already.
-                if old.extra[SIZE] & LEAVING == 0 {
+                // One that another thread has ended and not yet taken out, which it will not find any more.
+                if mark(&old) == 0 {
                     let_go(old.extra[MEMORY]);
+                } else {
+                    left(old.extra[MEMORY], Status::SUCCESS);
                 }
-                finish(old.extra[MEMORY]);
                 return status;
             }
             _ => {
@@ -45,40 +68,42 @@ pub(crate) fn map(
         }
     }
     let_go(memory);
-    finish(memory);
     status
 }
 
 /// Ends all mappings of an area by `work`.
 pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status) -> Status {
     let Some(table) = table() else { return Status::NO_DEVICE };
-    let leave = |at| {
-        table.change(Kind::Mapping, at, |entry| {
-            let is_first = entry.extra[SIZE] & LEAVING == 0;
-            entry.extra[SIZE] |= LEAVING;
-            (entry.extra[SIZE] & !LEAVING, is_first.then_some(entry.extra[MEMORY]))
-        })
-    };
+    let ticket = ticket();
     walk(start, bytes, |at| {
-        let (bytes, memory) = leave(at)?;
-        memory.into_iter().for_each(let_go);
+        let (bytes, memory) = table.change(Kind::Mapping, at, |entry| {
+            let is_first = mark(entry) == 0;
+            if is_first {
+                entry.extra[SIZE] |= ticket;
+            }
+            (bytes_of(entry), is_first.then_some(entry.extra[MEMORY]))
+        })?;
+        memory.into_iter().for_each(leave);
         Some(bytes)
     });
     let status = work();
     walk(start, bytes, |at| {
-        if status.is_success() {
-            let is_leaving = |entry: &Entry| entry.extra[SIZE] & LEAVING != 0;
-            let mapping = table.remove_if(Kind::Mapping, at, is_leaving)?;
-            finish(mapping.extra[MEMORY]);
-            return Some(mapping.extra[SIZE] & !LEAVING);
-        }
-        let (bytes, memory) = table.change(Kind::Mapping, at, |entry| {
-            let is_leaving = entry.extra[SIZE] & LEAVING != 0;
-            entry.extra[SIZE] &= !LEAVING;
-            (entry.extra[SIZE], is_leaving.then_some(entry.extra[MEMORY]))
-        })?;
-        memory.into_iter().for_each(hold);
-        Some(bytes)
+        let is_ours = |entry: &Entry| mark(entry) == ticket;
+        let mapping = if status.is_success() {
+            table.remove_if(Kind::Mapping, at, is_ours)?
+        } else {
+            table
+                .change(Kind::Mapping, at, |entry| {
+                    let before = *entry;
+                    if is_ours(entry) {
+                        entry.extra[SIZE] = bytes_of(entry);
+                    }
+                    before
+                })
+                .filter(is_ours)?
+        };
+        left(mapping.extra[MEMORY], status);
+        Some(bytes_of(&mapping))
     });
     status
 }
@@ -100,8 +125,8 @@ pub(super) fn mapped_at(address: Pointer) -> Option<Handle> {
     let mut found = exact;
     if exact.is_none() {
         table.each(|kind, start, entry| {
-            let bytes = entry.extra[SIZE] & !LEAVING;
-            let is_within = address.checked_sub(start).is_some_and(|offset| offset < bytes);
+            let offset = address.checked_sub(start);
+            let is_within = offset.is_some_and(|offset| offset < bytes_of(entry));
             if kind == Kind::Mapping && is_within {
                 found = Some(entry.extra[MEMORY]);
             }
@@ -129,7 +154,6 @@ pub(crate) fn retain(
         Err(status) => {
             if let Some(memory) = memory {
                 let_go(memory);
-                finish(memory);
             }
             Err(status)
         }

@@ -1,42 +1,46 @@
 //! What a child of a fork inherits and must not keep.
 //!
-//! The lock of a slot belongs to the open file, which a child shares: while the child holds it open, its
-//! parent seems alive. So the child closes it as soon as it runs, if the C library calls back on forks, and
-//! else with its first hooked call. A child that was made behind the C library's back and calls nothing holds
-//! its parent's slot until it ends, which errs on the side of the wall.
+//! The lock of a slot belongs to an open file, which is a mapping's of the parent that no child has. Only while it
+//! is being taken has it a descriptor, too; a child that another thread makes in that moment closes it as soon as
+//! it runs, if the C library calls back on forks, and else with its first hooked call. One that was made behind
+//! the C library's back just then and calls nothing holds the slot until it ends, which errs on the side of the
+//! wall.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use super::{ID, PLACE, Process};
 use crate::driver;
 use crate::elf;
-use crate::shares::MOST;
 use crate::sys::file::{File, Identity};
 use crate::sys::task;
 
-/// A descriptor that holds a lock, where a child finds it.
-struct Held {
+/// A descriptor through which locks are being taken, where a child finds it.
+struct Passing {
     /// One more than the descriptor; 0: none.
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-static HELD: [Held; MOST] = [const {
-    Held { descriptor: AtomicI32::new(0), device: AtomicU64::new(0), inode: AtomicU64::new(0) }
-}; MOST];
+/// One, which is what the thread that begins a process needs. Another thread's, which empties slots of the dead,
+/// may stand here instead: it holds a lock for a moment, and gives it back by itself.
+static PASSING: Passing =
+    Passing { descriptor: AtomicI32::new(0), device: AtomicU64::new(0), inode: AtomicU64::new(0) };
 
 /// What `pthread_atfork` is given.
 type Handler = Option<extern "C" fn()>;
 
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Remembers a descriptor for children to close.
-pub(crate) fn remember(place: usize, descriptor: i32, identity: Identity) {
-    let Some(held) = HELD.get(place) else { return };
-    held.device.store(identity.device, Ordering::Relaxed);
-    held.inode.store(identity.inode, Ordering::Relaxed);
-    held.descriptor.store(descriptor + 1, Ordering::Release);
+/// Remembers a descriptor for children to close, or that there is none any more.
+pub(crate) fn in_passing(open: Option<(i32, Identity)>) {
+    let Some((descriptor, identity)) = open else {
+        PASSING.descriptor.store(0, Ordering::Relaxed);
+        return;
+    };
+    PASSING.device.store(identity.device, Ordering::Relaxed);
+    PASSING.inode.store(identity.inode, Ordering::Relaxed);
+    PASSING.descriptor.store(descriptor + 1, Ordering::Release);
 }
 
 /// The process whose threads may be at the drivers, as far as is known.
@@ -61,21 +65,19 @@ pub(super) fn rearm() {
 }
 
 fn close_inherited() {
-    for held in &HELD {
-        let descriptor = held.descriptor.swap(0, Ordering::Acquire) - 1;
-        if descriptor < 0 {
-            continue;
-        }
-        let file = File::resume(descriptor);
-        let wanted = Identity {
-            device: held.device.load(Ordering::Relaxed),
-            inode: held.inode.load(Ordering::Relaxed),
-        };
-        // The program may have closed it and opened something of its own under the number.
-        match file.identity() {
-            Ok((_, identity)) if identity == wanted => drop(file),
-            _ => drop(file.keep()),
-        }
+    let descriptor = PASSING.descriptor.swap(0, Ordering::Acquire) - 1;
+    if descriptor < 0 {
+        return;
+    }
+    let file = File::resume(descriptor);
+    let wanted = Identity {
+        device: PASSING.device.load(Ordering::Relaxed),
+        inode: PASSING.inode.load(Ordering::Relaxed),
+    };
+    // The program may have closed it and opened something of its own under the number.
+    match file.identity() {
+        Ok((_, identity)) if identity == wanted => drop(file),
+        _ => drop(file.keep()),
     }
 }
 

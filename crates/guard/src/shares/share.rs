@@ -1,25 +1,26 @@
 //! One share: its files, and this process's slot.
 
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use octavo_guard_abi::ledger::{self, Book, Owners};
+use octavo_guard_abi::ledger::{self, Book};
 use octavo_guard_abi::limits::{self, Limits};
-use octavo_guard_abi::state::{self, SLOTS, Slot, State, lock_offset};
+use octavo_guard_abi::state::{self, SLOTS, Slot, State};
 use octavo_guard_abi::{LIMITS_FILE, SOCKET_FILE, STATE_FILE};
 
 use super::Closed;
 use crate::cuda::Status;
 use crate::gate;
 use crate::paths::Path;
-use crate::process;
 use crate::sync::Mutex;
 use crate::sys::file::{File, Identity, Mode};
 use crate::sys::{futex, task};
 
+mod locks;
 mod mapped;
 mod who;
 
+use locks::{Kept, Locks};
 use mapped::Mapped;
 
 /// A share that this process has a slot of.
@@ -35,13 +36,15 @@ pub(crate) struct Share {
     /// What the agent says.
     pub(crate) limits: &'static Limits,
     state: &'static State,
-    /// The open state file, whose lock holds the slot, and the slot: one thread at a time takes and gives
-    /// back, because locks know open files and not threads.
-    hold: Mutex<Hold>,
-    /// Where among the shares it is.
-    place: AtomicUsize,
-    /// The slot's number, as in `hold`.
-    slot: AtomicU64,
+    /// Which file the state is.
+    identity: Identity,
+    /// The lock that holds the slot.
+    _kept: Kept,
+    /// The slot's number.
+    slot: usize,
+    /// Whoever empties the slots of the dead: one thread of a process at a time, because locks know open files
+    /// and not threads.
+    reaper: Mutex<()>,
     /// What this process is counted for, as it knows itself.
     used: AtomicU64,
     /// The state file is not what it was.
@@ -50,25 +53,6 @@ pub(crate) struct Share {
     context_bytes: AtomicU64,
     /// When the slots of the dead were last emptied for somebody who only looks.
     reaped: AtomicU64,
-}
-
-#[derive(Debug)]
-struct Hold {
-    file: File,
-    identity: Identity,
-}
-
-/// The locks of an open state file.
-struct Locks<'a>(&'a File);
-
-impl Owners for Locks<'_> {
-    fn take(&self, slot: usize) -> bool {
-        self.0.lock(lock_offset(slot)).is_ok()
-    }
-
-    fn give_back(&self, slot: usize) {
-        let _ = self.0.unlock(lock_offset(slot));
-    }
 }
 
 /// The files of a share, before there is a slot.
@@ -150,16 +134,15 @@ impl Share {
             return Err(Closed::State(socket, state::Damage::Size));
         }
         let state = Mapped::<State>::of(&file, state::SIZE, true).map_err(system)?;
-        // Locks are another open file's than the mapping: a mapping, which a child of a fork inherits and
-        // nobody takes away, would keep them as long as it lives.
-        let file = File::open(state_path.text(), Mode::Write).map_err(system)?.out_of_the_way();
-        if file.identity().map_err(system)?.1 != identity {
-            return Err(Closed::State(socket, state::Damage::Magic));
-        }
         state.get().check(terms.generation).map_err(|damage| Closed::State(socket, damage))?;
 
+        // Locks are another open file's than the mapping, which a child of a fork inherits and nobody takes away.
+        let Some(locks) = Locks::of(&state_path, identity).map_err(system)? else {
+            return Err(Closed::State(socket, state::Damage::Magic));
+        };
         let files = Files { limits: limits.keep(), state: state.keep() };
-        let Some(slot) = ledger::enter(&files, &Locks(&file)) else {
+        let entered = ledger::enter(&files, &locks).and_then(|slot| Some((slot, locks.keep()?)));
+        let Some((slot, kept)) = entered else {
             files.leave();
             return Err(Closed::Full(socket));
         };
@@ -171,9 +154,10 @@ impl Share {
             gpu: terms.gpu,
             limits,
             state,
-            hold: Mutex::new(Hold { file, identity }),
-            place: AtomicUsize::new(0),
-            slot: AtomicU64::new(slot as u64),
+            identity,
+            _kept: kept,
+            slot,
+            reaper: Mutex::new(()),
             used: AtomicU64::new(0),
             tampered: AtomicBool::new(false),
             context_bytes: AtomicU64::new(terms.context_bytes),
@@ -190,13 +174,6 @@ impl Share {
         let files = self.files();
         drop(self);
         files.leave();
-    }
-
-    /// Tells children of forks what to close.
-    pub(super) fn is_held_at(&self, place: usize) {
-        self.place.store(place, Ordering::Relaxed);
-        let hold = self.hold.lock();
-        process::remember(place, hold.file.descriptor(), hold.identity);
     }
 
     /// Writes who has the slot.
@@ -221,7 +198,7 @@ impl Share {
     }
 
     fn index(&self) -> usize {
-        usize::try_from(self.slot.load(Ordering::Relaxed)).unwrap_or(0) % SLOTS
+        self.slot % SLOTS
     }
 
     /// The slot's number, for frames.
@@ -240,10 +217,12 @@ impl Share {
         self.state.slots.iter().take(high.min(SLOTS))
     }
 
-    /// Empties the slots of the dead.
+    /// Empties the slots of the dead. A process that cannot open the file any more leaves that to others.
     pub(crate) fn reap(&self) {
-        let hold = self.hold.lock();
-        ledger::reap(&self.files(), &Locks(&hold.file), self.index());
+        let _reaper = self.reaper.lock();
+        if let Ok(Some(locks)) = Locks::of(&self.state_path, self.identity) {
+            ledger::reap(&self.files(), &locks, self.index());
+        }
     }
 
     fn files(&self) -> Files {
@@ -313,7 +292,6 @@ impl Share {
 
     /// Between two tries: empties the slots of the dead, then lets another process go first.
     fn wait(&self, tries: u32) {
-        self.mend();
         self.reap();
         if tries > 1 {
             // Slots that fight for the last bytes wait for different times. A wish that is taken back is
@@ -332,32 +310,5 @@ impl Share {
     pub(crate) fn release(&self, bytes: u64) {
         ledger::release(&self.files(), self.index(), bytes);
         self.used.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
-    /// Takes the slot again if the program has closed the file that holds its lock, as programs do that
-    /// close everything they did not open.
-    pub(crate) fn mend(&self) {
-        let mut hold = self.hold.lock();
-        if hold.file.identity().is_ok_and(|(_, identity)| identity == hold.identity) {
-            return;
-        }
-        let Ok(file) = File::open(self.state_path.text(), Mode::Write) else { return };
-        let file = file.out_of_the_way();
-        let Ok((_, identity)) = file.identity() else { return };
-        if identity != hold.identity {
-            return;
-        }
-        // The old one's lock went with it; its number may be the program's by now.
-        core::mem::replace(&mut hold.file, file).keep();
-        process::remember(self.place.load(Ordering::Relaxed), hold.file.descriptor(), identity);
-        let files = self.files();
-        let locks = Locks(&hold.file);
-        let used = self.used.load(Ordering::Relaxed);
-        if !locks.take(self.index()) {
-            let Some(slot) = ledger::enter(&files, &locks) else { return };
-            self.slot.store(slot as u64, Ordering::Relaxed);
-        }
-        files.used(self.index()).store(used, Ordering::SeqCst);
-        self.introduce();
     }
 }

@@ -249,4 +249,21 @@ mod tests {
         assert_eq!(other.identity().expect("known").0, 0);
         std::fs::remove_file(path).expect("removed");
     }
+
+    #[test]
+    fn a_lock_outlives_its_descriptor_while_the_open_file_is_mapped() {
+        let path = std::env::temp_dir().join(std::format!("octavo-kept-{}", std::process::id()));
+        std::fs::write(&path, b"something").expect("a file");
+        let name = std::ffi::CString::new(path.to_str().expect("a name")).expect("no zero");
+        let one = File::open(&name, Mode::Write).expect("opened");
+        let other = File::open(&name, Mode::Write).expect("opened");
+        one.lock(1 << 32).expect("locked");
+        let kept = super::super::memory::kept(&one).expect("mapped");
+        drop(one);
+        assert_eq!(other.lock(1 << 32), Err(Errno::AGAIN));
+        // SAFETY: nobody refers to it.
+        unsafe { super::super::memory::give_back(kept, super::super::memory::KEPT) };
+        assert_eq!(other.lock(1 << 32), Ok(()));
+        std::fs::remove_file(path).expect("removed");
+    }
 }

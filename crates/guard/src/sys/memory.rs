@@ -14,6 +14,7 @@ const SHARED: usize = 1;
 const PRIVATE: usize = 2;
 const ANONYMOUS: usize = 32;
 const WIPE_ON_FORK: usize = 18;
+const DONT_FORK: usize = 10;
 
 /// New memory, zero.
 pub(crate) fn fresh(bytes: usize) -> Result<NonNull<u8>, Errno> {
@@ -27,7 +28,26 @@ pub(crate) fn shared(file: &File, bytes: usize, writable: bool) -> Result<NonNul
     place(call(number::MMAP, [0, bytes, access, SHARED, file.number(), 0])?)
 }
 
-/// Gives memory of [`fresh`] or [`shared`] back.
+/// Bytes that [`kept`] maps, of which the kernel makes one page of its own.
+pub(crate) const KEPT: usize = 4096;
+
+/// Keeps an open file open without its descriptor, in this process and in no child of a fork: the kernel gives
+/// an open file up with the last that refers to it, and a mapping does. Nobody can read or write through it.
+pub(crate) fn kept(file: &File) -> Result<NonNull<u8>, Errno> {
+    const NO_ACCESS: usize = 0;
+    let mapped = place(call(number::MMAP, [0, KEPT, NO_ACCESS, SHARED, file.number(), 0])?)?;
+    match call(number::MADVISE, [mapped.as_ptr() as usize, KEPT, DONT_FORK, 0, 0, 0]) {
+        Ok(_) => Ok(mapped),
+        Err(error) => {
+            // JUSTIFICATION: mapped memory is given back by hand.
+            // SAFETY: nobody has seen it.
+            unsafe { give_back(mapped, KEPT) };
+            Err(error)
+        }
+    }
+}
+
+/// Gives memory of [`fresh`], [`shared`] or [`kept`] back.
 ///
 /// # Safety
 ///

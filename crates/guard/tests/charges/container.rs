@@ -208,7 +208,7 @@ fn guard() -> &'static Path {
         let mut cargo = Command::new(env::var_os("CARGO").expect("tests are run by cargo"));
         cargo
             .args(["rustc", "--quiet", "--package", "octavo-guard", "--profile", "guard"])
-            .args(["--crate-type", "cdylib", "--features", "library,test-paths"])
+            .args(["--crate-type", "cdylib", "--features", "preload,test-paths"])
             .args(["--offline", "--target-dir"])
             .arg(&target)
             .current_dir(env!("CARGO_MANIFEST_DIR"));

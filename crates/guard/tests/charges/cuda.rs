@@ -99,8 +99,13 @@ impl Cuda {
 
     /// Bytes that the chip has handed out, likewise.
     pub(crate) fn used(&self) -> u64 {
+        self.chip_used() - CONTEXT
+    }
+
+    /// All bytes that the chip has handed out.
+    pub(crate) fn chip_used(&self) -> u64 {
         let chip = Chip::existing(&self.folder.join("driver"), 0, Clock::Virtual).expect("a chip");
-        chip.used() - CONTEXT
+        chip.used()
     }
 
     /// Sets what the agent says that the driver has counted beside the ledger.

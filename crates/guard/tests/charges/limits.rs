@@ -104,3 +104,34 @@ fn a_share_that_has_too_much_may_go_on_with_what_it_has() {
     cuda.set_untracked(0);
     assert!(cuda.allocate(MIB).is_ok());
 }
+
+#[test]
+fn memory_of_a_green_context_is_the_primary_ones_and_outlives_it() {
+    let cuda = inside!(4 * GIB);
+    let green = || {
+        let (mut green, mut context) = (0_usize, 0_usize);
+        let code = call!(cuda, cuGreenCtxCreate(
+            &raw mut green => *mut usize, 1 => usize, 0 => i32, 1 => u32));
+        assert_eq!(code, 0);
+        let code = call!(cuda, cuCtxFromGreenCtx(&raw mut context => *mut usize, green => usize));
+        assert_eq!(code, 0);
+        assert_eq!(call!(cuda, cuCtxSetCurrent(context => usize)), 0);
+        green
+    };
+    let mut primary = 0_usize;
+    assert_eq!(call!(cuda, cuCtxGetCurrent(&raw mut primary => *mut usize)), 0);
+    let context = green();
+    let address = cuda.allocate(GIB).unwrap();
+    assert_eq!(call!(cuda, cuGreenCtxDestroy(context => usize)), 0);
+    assert_eq!((cuda.counted(), cuda.used()), (GIB, GIB));
+    assert_eq!(call!(cuda, cuCtxSetCurrent(primary => usize)), 0);
+    assert_eq!(cuda.free(address), 0);
+    assert_eq!((cuda.counted(), cuda.used()), (0, 0));
+    // It goes with the primary one.
+    let context = green();
+    cuda.allocate(GIB).unwrap();
+    assert_eq!(call!(cuda, cuGreenCtxDestroy(context => usize)), 0);
+    assert_eq!(call!(cuda, cuDevicePrimaryCtxReset_v2(0 => i32)), 0);
+    assert_eq!(cuda.chip_used(), 0);
+    assert_eq!(crate::container::counted(&cuda.folder), 0);
+}

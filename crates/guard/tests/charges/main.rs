@@ -44,7 +44,9 @@ mod container;
 mod cuda;
 
 mod arrays;
+mod exported_pools;
 mod faults;
+mod freed;
 mod graphs;
 mod limits;
 mod model;

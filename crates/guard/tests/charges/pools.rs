@@ -207,6 +207,7 @@ fn plain_memory_can_be_freed_in_a_streams_order_and_a_pools_without_one() {
     let plain = cuda.allocate(500 * MIB).unwrap();
     let pooled = cuda.allocate_async(500 * MIB, None, 0).unwrap();
     assert_eq!(cuda.free_async(plain, 0), 0);
+    assert_eq!(cuda.synchronize(), 0);
     assert_eq!((cuda.counted(), cuda.used()), (500 * MIB, 500 * MIB));
     assert_eq!(cuda.free(pooled), 0);
     assert_ne!(cuda.free(pooled), 0);

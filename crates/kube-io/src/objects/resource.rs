@@ -17,9 +17,6 @@ pub struct Claim {
     pub fault: Option<String>,
     /// Configs of the claim's own (`spec.devices.config`).
     pub config: Vec<ClaimConfig>,
-    /// Tolerations as they stand in the API, by request (`request` or `request/alternative`); results
-    /// of an allocation carry them on.
-    pub tolerations: BTreeMap<String, Vec<serde_json::Value>>,
     /// Allocated devices with binding conditions, and how these stand.
     pub conditions: Vec<DeviceConditions>,
     /// `status.allocation.allocationTimestamp`, seconds since 1970.

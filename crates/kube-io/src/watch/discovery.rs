@@ -1,25 +1,19 @@
 //! Which version of a kind is served.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
-use kube::core::Version;
 use kube::{Client, Error};
 
+use super::WantedKind;
 use super::resource::Resource;
 
-/// Orders versions: stable before beta before alpha, and the higher number first.
-pub(super) fn newest_first(versions: &mut [String]) {
-    versions.sort_by_key(|version| std::cmp::Reverse(Version::parse(version).priority()));
-}
-
-/// The first of `versions` that is served and can be watched.
+/// The first of the wanted versions that is served and can be watched.
 pub(super) async fn served(
     client: &Client,
-    group: &str,
-    kind: &str,
-    versions: &[String],
+    wanted: &WantedKind,
 ) -> Result<Option<Resource>, Error> {
+    let WantedKind { group, versions, kind, labels } = wanted;
     let there = if group.is_empty() {
-        versions.to_vec()
+        versions.clone()
     } else {
         let Some(found) = optional::<APIGroup>(client, &format!("/apis/{group}")).await? else {
             return Ok(None);
@@ -27,17 +21,22 @@ pub(super) async fn served(
         found.versions.into_iter().map(|version| version.version).collect()
     };
     for version in versions.iter().filter(|version| there.contains(version)) {
-        let path = match group {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{group}/{version}"),
+        let path = if group.is_empty() {
+            format!("/api/{version}")
+        } else {
+            format!("/apis/{group}/{version}")
         };
         let Some(list) = optional::<APIResourceList>(client, &path).await? else { continue };
         let found = list.resources.into_iter().find(|found| {
             let can = |verb: &str| found.verbs.iter().any(|known| known == verb);
-            found.kind == kind && !found.name.contains('/') && can("list") && can("watch")
+            found.kind == *kind && !found.name.contains('/') && can("list") && can("watch")
         });
         if let Some(found) = found {
-            return Ok(Some(Resource::new(group, version, kind, &found.name)));
+            let labels = labels.clone();
+            return Ok(Some(Resource {
+                labels,
+                ..Resource::new(group, version, kind, &found.name)
+            }));
         }
     }
     Ok(None)

@@ -8,11 +8,11 @@ use kube::core::Status;
 use kube::{Client, Error};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::WatchOptions;
 use super::discovery::served;
 use super::read::{KindReader, Line};
 use super::resource::{Resource, kind_of};
 use super::sink::Sink;
+use super::{WantedKind, WatchOptions};
 use crate::Backoff;
 use crate::objects::{Delta, Kept, Kind};
 
@@ -32,22 +32,15 @@ const LONGEST_DELAY: Duration = Duration::from_secs(5);
 pub(super) enum Source {
     /// One that every server has.
     Fixed(Resource),
-    /// One that may be served in one of these versions, newest first.
-    Wanted {
-        /// API group.
-        group: String,
-        /// Kind.
-        kind: String,
-        /// Versions.
-        versions: Vec<String>,
-    },
+    /// One that may be served.
+    Wanted(WantedKind),
 }
 
 impl Source {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Fixed(resource) => resource.kind.clone(),
-            Self::Wanted { group, kind, versions } => {
+            Self::Wanted(WantedKind { group, versions, kind, .. }) => {
                 kind_of(group, versions.first().map_or("", String::as_str), kind)
             }
         }
@@ -62,14 +55,12 @@ pub(super) async fn keep_following<T: Kept>(
     options: WatchOptions,
 ) {
     let backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
-    let is_optional = matches!(source, Source::Wanted { .. });
+    let is_optional = matches!(source, Source::Wanted(_));
     let mut follower = Follower { client, sink, options, backoff, is_optional };
     loop {
         let resource = match &source {
             Source::Fixed(resource) => Ok(Some(resource.clone())),
-            Source::Wanted { group, kind, versions } => {
-                served(&follower.client, group, kind, versions).await
-            }
+            Source::Wanted(wanted) => served(&follower.client, wanted).await,
         };
         match resource {
             Ok(Some(resource)) => {
@@ -169,7 +160,11 @@ impl<T: Kept> Follower<T> {
         reader: &mut KindReader,
     ) -> Result<String, Error> {
         let request = kube::core::Request::new(resource.path());
-        let mut params = ListParams { limit: Some(self.options.page), ..ListParams::default() };
+        let mut params = ListParams {
+            limit: Some(self.options.page),
+            label_selector: resource.labels.clone(),
+            ..ListParams::default()
+        };
         let mut all = Vec::new();
         loop {
             let page = request.list(&params).map_err(Error::BuildRequest)?;
@@ -196,7 +191,9 @@ impl<T: Kept> Follower<T> {
         reader: &mut KindReader,
     ) -> End {
         let request = kube::core::Request::new(resource.path());
-        let request = match request.watch(&WatchParams::default(), version) {
+        let params =
+            WatchParams { label_selector: resource.labels.clone(), ..WatchParams::default() };
+        let request = match request.watch(&params, version) {
             Ok(request) => request,
             Err(error) => return End::Failed(Error::BuildRequest(error)),
         };

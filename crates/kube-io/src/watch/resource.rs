@@ -14,6 +14,8 @@ pub(super) struct Resource {
     pub(super) kind: Kind,
     /// Its name in paths and rights.
     pub(super) plural: String,
+    /// Only objects that this label selector selects.
+    pub(super) labels: Option<String>,
 }
 
 impl Resource {
@@ -22,6 +24,7 @@ impl Resource {
             group: group.to_owned(),
             kind: kind_of(group, version, kind),
             plural: plural.to_owned(),
+            labels: None,
         }
     }
 

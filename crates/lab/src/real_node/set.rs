@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::dynamic_mig::NodeDynamicMig;
 use crate::nodeset::stem;
+use crate::owner::Owner;
 use crate::settings::Node;
 
 /// The machine whose GPUs a real node simulates where none is named.
@@ -48,6 +49,7 @@ impl RealNodeSet {
                 machine: machine.clone(),
                 index,
                 dynamic_mig: NodeDynamicMig::default(),
+                owner: Owner::default(),
             })
             .collect()
     }

@@ -21,6 +21,7 @@ fn settings(real: Option<RealNodes>) -> Settings {
         control_plane: std::collections::BTreeMap::new(),
         octavo: "/octavo".into(),
         components: Vec::new(),
+        more_args: std::collections::BTreeMap::new(),
         nodes: Vec::new(),
         real,
     }

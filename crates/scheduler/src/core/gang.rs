@@ -49,7 +49,8 @@ impl Core {
         if !missing.is_empty() {
             return Err(Blocked::Gathering(missing));
         }
-        let policy = self.policies.of_group(&spec).map_err(Blocked::NoPolicy)?;
+        let policy = self.policies.find(spec.policy.as_deref()).map_err(Blocked::NoPolicy)?;
+        let policy = Arc::clone(policy);
         let mut asked = self.asked(group, &spec)?;
         let may_preempt = self
             .present(group)

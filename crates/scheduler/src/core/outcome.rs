@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::grant::Granted;
 use super::queue::{State, Unit};
 use super::statement::Blocked;
-use super::{Core, FlightKind};
+use super::{Core, Decided, FlightKind};
 use crate::bind::{Failure, FailureKind, Outcome};
 use crate::status::Report;
 
@@ -18,6 +18,8 @@ impl Core {
         for one in granted {
             self.order_grant(one);
         }
+        let is_gang = matches!(unit, Unit::Group(_));
+        self.decided.push(Decided { is_gang, result: "placed", reason: "" });
         self.waiting.remove(unit);
         match unit {
             Unit::Pod(_) => self.queue.remove(unit),

@@ -15,6 +15,7 @@ use super::marks::Mark;
 use super::queue::Unit;
 use super::statement::Blocked;
 use crate::devices::Ask;
+use crate::groups::Marks as Standing;
 
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
@@ -48,7 +49,9 @@ impl Core {
         let ask = self.ask(uid)?;
         let (shape, mark) = self.shape_of_waiting(uid, &ask).ok_or(Blocked::Gone)?;
         let record = self.pods.get(uid).ok_or(Blocked::Gone)?;
-        let policy = self.policies.of_pod(&record.pod).map_err(Blocked::NoPolicy)?;
+        let said = Standing::of(&record.pod.meta).map_err(Blocked::Group)?;
+        let policy = self.policies.find(said.policy.as_deref()).map_err(Blocked::NoPolicy)?;
+        let policy = Arc::clone(policy);
         let profile = match &record.profile {
             Some(profile) => Arc::clone(profile),
             None => Arc::new(self.profile_of(record)),

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
-use super::Core;
 use super::queue::{State, Unit};
+use super::{Core, Decided};
 use crate::devices::AskError;
 use crate::groups::{GroupError, Missing};
+use crate::policies::Unusable;
 use crate::predicates::{Unfit, Unsupported};
 use crate::status::{Report, Statement};
 
@@ -28,7 +29,7 @@ pub(super) enum Blocked {
     /// Its volumes.
     Volumes(Unfit),
     /// Its policy is not there or not understood.
-    NoPolicy(String),
+    NoPolicy(Unusable),
     /// Its policy makes no sense in this cluster.
     Policy(PolicyError),
     /// The engine's refusal, in words.
@@ -57,7 +58,7 @@ impl Blocked {
             Self::Gathering(missing) => ("Gathering", gathering(missing)),
             Self::Claims(error) => ("WaitingForClaims", error.to_string()),
             Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
-            Self::NoPolicy(message) => ("NoPlacementPolicy", message.clone()),
+            Self::NoPolicy(error) => return error.statement(),
             Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
             Self::Refused(explanation) => ("Unschedulable", refused(explanation)),
             Self::NoDevices { nodes, last } => (
@@ -105,6 +106,13 @@ impl Core {
         let state = blocked.state(self.changes);
         self.queue.set(unit, state);
         let statement = blocked.statement();
+        let result = match blocked {
+            Blocked::Promised { .. } => "promised",
+            Blocked::Refused(_) | Blocked::NoDevices { .. } => "refused",
+            _ => "waits",
+        };
+        let is_gang = matches!(unit, Unit::Group(_));
+        self.decided.push(Decided { is_gang, result, reason: statement.reason });
         let is_new = self.waiting.get(unit).is_none_or(|known| known.statement != statement);
         if !is_new {
             return;

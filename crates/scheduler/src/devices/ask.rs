@@ -1,20 +1,20 @@
 //! What the claims and extended resources of a pod ask for.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_api::names::EXTENDED_RESOURCE_GPU;
-use octavo_dra::{
-    Count, DeviceRequest, ExtendedClaim, NodeSelector, Quantity, Request, Stage, extended_claim,
-    is_extended_resource,
-};
+use octavo_dra::{DeviceRequest, ExtendedClaim, NodeSelector, Request, extended_claim};
 use octavo_engine::gpu::ModelSet;
 use octavo_engine::shape::GpuDemand;
 use octavo_kube_io::objects::{Claim, ObjectName, Pod};
 
 use super::Devices;
 use super::claims;
-use super::forms::{Forms, Meaning};
+use super::extended;
+use super::forms::Forms;
+use super::sum::Sum;
 
 /// What the claims and extended resources of a pod ask for. It holds for the cluster as it is now: ask
 /// anew after classes, claims or hardware changed.
@@ -191,10 +191,11 @@ impl Devices {
             extended: BTreeMap::new(),
             containers: None,
         };
-        let asked = extended_of(pod);
+        let asked = extended::asked(pod);
         if !asked.is_empty() {
             let by_class = asked.iter().filter(|name| self.classes.for_resource(name).is_some());
-            ask.extended = by_class.map(|name| ((*name).to_owned(), total(pod, name))).collect();
+            ask.extended =
+                by_class.map(|name| ((*name).to_owned(), extended::total(pod, name))).collect();
         }
         if !ask.extended.is_empty() {
             if let Some(left) = self.ledger.extended_of(&pod.meta.uid) {
@@ -214,7 +215,7 @@ impl Devices {
             self.add(&claim.meta.name, &claim.claim, &mut forms, &mut sum)?;
         }
         let plugin_gpus = if asked.contains(EXTENDED_RESOURCE_GPU) {
-            total(pod, EXTENDED_RESOURCE_GPU)
+            extended::total(pod, EXTENDED_RESOURCE_GPU)
         } else {
             0
         };
@@ -252,6 +253,7 @@ impl Devices {
             }
         }
         if extended.is_some()
+            && ask.wanted().next().is_none()
             && let Some(all) = &mut all
         {
             // There the resources are plain amounts.
@@ -271,17 +273,12 @@ impl Devices {
 
     /// Whether the claims that are allocated already can be reached from a node.
     pub fn is_allowed(&self, ask: &Ask, node: &str) -> bool {
-        let unknown;
-        let node = match self.nodes.get(node) {
-            Some(view) => &view.node,
-            None => {
-                unknown = octavo_dra::Node { name: node.to_owned(), labels: BTreeMap::new() };
-                &unknown
-            }
-        };
+        let unknown = || octavo_dra::Node { name: node.to_owned(), labels: BTreeMap::new() };
+        let known = self.nodes.get(node).map(|view| &view.node);
+        let node = known.map_or_else(|| Cow::Owned(unknown()), Cow::Borrowed);
         ask.claims.iter().all(|claim| match claim {
             AskedClaim::Allocated { nodes: Some(nodes), .. } => {
-                nodes.matches(node).unwrap_or(false)
+                nodes.matches(&node).unwrap_or(false)
             }
             AskedClaim::Allocated { nodes: None, .. } | AskedClaim::Wanted(_) => true,
         })
@@ -348,67 +345,6 @@ impl Devices {
     }
 }
 
-/// The sum of what requests mean.
-#[derive(Debug)]
-struct Sum {
-    whole: u64,
-    shares: Vec<GpuDemand>,
-    mig: BTreeMap<Arc<str>, u64>,
-    models: ModelSet,
-    is_exact: bool,
-}
-
-impl Default for Sum {
-    fn default() -> Self {
-        let (shares, mig) = (Vec::new(), BTreeMap::new());
-        Self { whole: 0, shares, mig, models: ModelSet::ALL, is_exact: true }
-    }
-}
-
-impl Sum {
-    fn add(&mut self, request: &DeviceRequest, meaning: Meaning) {
-        if request.admin_access {
-            self.is_exact = false;
-            return;
-        }
-        self.is_exact &= meaning.is_exact;
-        let count = match request.count {
-            Count::Exactly(count) => count,
-            Count::All => {
-                self.is_exact = false;
-                1
-            }
-        };
-        let Some(demand) = meaning.demand else { return };
-        self.models.0 &= meaning.models.0;
-        match demand {
-            GpuDemand::None => {}
-            GpuDemand::Whole { .. } => self.whole += count,
-            GpuDemand::Share { milli, memory_mib, .. } => {
-                let count = u16::try_from(count).unwrap_or(u16::MAX);
-                self.shares.push(GpuDemand::Share { count, milli, memory_mib });
-            }
-            GpuDemand::Mig { profile, .. } => *self.mig.entry(profile).or_insert(0) += count,
-        }
-    }
-
-    fn total(self) -> (GpuDemand, ModelSet, bool) {
-        let count = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
-        let kinds = usize::from(self.whole > 0) + self.shares.len() + self.mig.len();
-        let is_exact = self.is_exact && kinds <= 1;
-        let demand = if self.whole > 0 {
-            GpuDemand::Whole { count: count(self.whole) }
-        } else if let Some((profile, instances)) = self.mig.into_iter().next() {
-            GpuDemand::Mig { count: count(instances), profile }
-        } else {
-            // Parts of several requests may lie on one GPU: the first is the least that must be there.
-            self.shares.into_iter().next().unwrap_or_default()
-        };
-        let models = if demand.is_some() { self.models } else { ModelSet::ALL };
-        (demand, models, is_exact)
-    }
-}
-
 /// A request's alternatives, with their names.
 pub(super) fn alternatives(request: &Request) -> Vec<(Option<&str>, &DeviceRequest)> {
     match &request.ask {
@@ -425,28 +361,4 @@ pub(super) fn full_name(request: &str, alternative: Option<&str>) -> String {
         Some(alternative) => format!("{request}/{alternative}"),
         None => request.to_owned(),
     }
-}
-
-/// Names of extended resources that a pod asks for any of.
-fn extended_of(pod: &Pod) -> BTreeSet<&str> {
-    let all = pod.spec.containers.iter().flat_map(|container| &container.requests);
-    all.filter(|(name, amount)| **amount != Quantity::ZERO && is_extended_resource(name))
-        .map(|(name, _)| name.as_str())
-        .collect()
-}
-
-/// How many of a resource the pod needs at once: its containers together, or the init container that
-/// needs most beside the sidecars before it.
-fn total(pod: &Pod, resource: &str) -> u64 {
-    let (mut sidecars, mut main, mut init) = (0_u64, 0_u64, 0_u64);
-    for container in &pod.spec.containers {
-        let amount = container.requests.get(resource).map_or(0, |amount| amount.value());
-        let amount = u64::try_from(amount).unwrap_or(0);
-        match container.stage {
-            Stage::Init => init = init.max(amount.saturating_add(sidecars)),
-            Stage::Sidecar => sidecars = sidecars.saturating_add(amount),
-            Stage::Main => main = main.saturating_add(amount),
-        }
-    }
-    init.max(main.saturating_add(sidecars))
 }

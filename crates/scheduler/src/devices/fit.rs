@@ -80,7 +80,7 @@ impl Form {
                 }
             }
         }
-        tally.fit()
+        tally.fit(gpus)
     }
 
     fn count(
@@ -100,12 +100,9 @@ impl Form {
         if let (Some(Role::Gpu { .. }), false) = (role, is_closed) {
             tally.open_gpus += 1;
         }
-        let is_wanted = match self.selects(device, driver) {
-            Ok(is_wanted) => is_wanted,
-            Err(_) => {
-                tally.is_other = true;
-                return;
-            }
+        let Some(is_wanted) = self.selects(device, driver) else {
+            tally.is_other = true;
+            return;
         };
         let taken = is_wanted.then(|| octavo_dra::taken(device, &self.request.capacity)).flatten();
         let Some(taken) = taken else {
@@ -116,6 +113,7 @@ impl Form {
         };
         if !device.binding_conditions.is_empty() {
             tally.is_conditional = true;
+            tally.leave(role);
             return;
         }
         let stands = |taint: &&DeviceTaint| {
@@ -135,18 +133,17 @@ impl Form {
         }
     }
 
-    fn selects(&self, device: &Device, driver: &str) -> Result<bool, ()> {
+    /// Whether class and request want a device; `None` where a selector cannot say.
+    fn selects(&self, device: &Device, driver: &str) -> Option<bool> {
         // An unknown class is said by name when the claim is looked at.
-        let Some(selectors) = &self.selectors else { return Ok(false) };
+        let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
-            let Ok(selector) = selector else { return Err(()) };
-            match selector.matches(DeviceView { driver, device }) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(_) => return Err(()),
+            let selector = selector.as_ref().ok()?;
+            if !selector.matches(DeviceView { driver, device }).ok()? {
+                return Some(false);
             }
         }
-        Ok(true)
+        Some(true)
     }
 }
 
@@ -182,7 +179,7 @@ impl Tally {
         self.gpus.open += 1;
     }
 
-    fn fit(self) -> Fit {
+    fn fit(self, gpus: Option<&NodeGpus>) -> Fit {
         let mut profiles = self.places.iter().filter(|(_, count)| count.open > 0);
         let (profile, more) = (profiles.next(), profiles.next());
         let of = |kind, is_full| Fit { kind, is_full };
@@ -190,7 +187,10 @@ impl Tally {
             _ if self.is_other || self.takes_differ => of(Kind::Other, false),
             (Some(kind), None, None) => of(kind, self.gpus.left == 0),
             (None, Some((profile, count)), None) => {
-                of(Kind::Mig(Arc::clone(profile)), count.left == 0)
+                // GPUs of one node may be cut and others not: the engine knows a model alone.
+                let model = gpus.and_then(|gpus| gpus.devices.model.profile(profile));
+                let places = model.map_or(0, |profile| profile.starts.len()) * self.open_gpus;
+                of(Kind::Mig(Arc::clone(profile)), count.left == 0 && count.open == places)
             }
             (None, None, _) if self.is_conditional => of(Kind::Conditional, false),
             (None, None, _) if self.open_gpus == 0 => of(Kind::AllClosed, true),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use octavo_api::names::{DRIVER, OWNER_OCTAVO, TAINT_OWNER};
 use octavo_dra::{
-    Allocation, Allocator, Explanation, ExtendedClaim, Refusal, TaintEffect, Toleration,
+    Allocation, Allocator, Count, Explanation, ExtendedClaim, Refusal, Survey, TaintEffect,
+    Toleration,
 };
 use octavo_engine::placement::{GpuPart, GpuParts};
 use octavo_engine::shape::GpuDemand;
@@ -15,7 +16,8 @@ use uuid::Uuid;
 use super::Devices;
 use super::ask::{Ask, AskedClaim};
 use super::ledger::{AssumedClaim, extended_key};
-use super::nodes::NodeView;
+use super::nodes::{GpuSource, NodeView};
+use super::pools::Pool;
 use super::touched::Touched;
 use super::written::written;
 use crate::bind::{ClaimWrite, ExtendedWrite};
@@ -28,6 +30,8 @@ const SHARES: Uuid = Uuid::from_u128(0x6d0a_5b8e_2f14_4c7a_9e63_b1d7_40c8_f235);
 pub struct Grant {
     /// UID of the pod.
     pub pod: Arc<str>,
+    /// Its namespace.
+    pub namespace: Arc<str>,
     /// The node.
     pub node: Arc<str>,
     /// The pod's claims, in its order, with what is to be written.
@@ -50,7 +54,7 @@ pub enum GrantError {
     /// A claim that is allocated already cannot be reached from the node.
     #[error("the devices of a claim that is allocated already cannot be reached from the node")]
     Elsewhere,
-    /// The slices of the node do not hold together: a device of the allocation is not in them.
+    /// Nothing is known of the node.
     #[error("there is no node {0} with devices")]
     UnknownNode(Arc<str>),
 }
@@ -65,7 +69,8 @@ impl Devices {
     /// What the claims of a pod get on a node, all or none. `wanted` are the parts of its GPUs that were
     /// chosen: the allocator takes these devices if they serve, else any.
     ///
-    /// Nothing is held by it: see [`Devices::assume`].
+    /// Nothing is held by it: see [`Devices::assume`]. What is assumed for this pod already is in its own
+    /// way: forget it first.
     pub fn allocate(
         &self,
         ask: &Ask,
@@ -76,11 +81,12 @@ impl Devices {
             return Err(GrantError::Elsewhere);
         }
         let Some((name, view)) = self.nodes.get_key_value(node) else {
-            return self.without_devices(ask, node);
+            return without_devices(ask, node);
         };
         let asked = self.wanted(ask, view);
         let mut grant = Grant {
             pod: Arc::clone(&ask.pod),
+            namespace: Arc::clone(&ask.namespace),
             node: Arc::clone(name),
             claims: Vec::with_capacity(ask.claims.len()),
             extended: None,
@@ -92,7 +98,12 @@ impl Devices {
             if claims.is_empty() {
                 return Ok(Vec::new());
             }
-            let devices = wanted.and_then(|wanted| self.names(ask, view, wanted));
+            // All means all, and the first alternative goes before anybody's choice.
+            let is_choice = claims.iter().flat_map(|claim| &claim.requests).all(|request| {
+                matches!(&request.ask, octavo_dra::Ask::Exactly(one) if one.count != Count::All)
+            });
+            let wanted = wanted.filter(|_| is_choice);
+            let devices = wanted.and_then(|wanted| names(ask, view, wanted));
             if let Some(devices) = devices {
                 // Other drivers' devices are nobody's choice.
                 let is_meant = |driver: &str, _: &str, device: &str| {
@@ -127,11 +138,14 @@ impl Devices {
             grant.extended = Some(ExtendedWrite { claim: extended, allocation });
         }
         grant.parts.sort_unstable();
-        grant.is_as_wanted = wanted.is_none_or(|wanted| {
-            let mut wanted: GpuParts = wanted.into();
-            wanted.sort_unstable();
-            wanted == grant.parts
-        });
+        // What a device plugin gives is no part of a grant.
+        let is_plugin = self.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
+        grant.is_as_wanted = is_plugin
+            || wanted.is_none_or(|wanted| {
+                let mut wanted: GpuParts = wanted.into();
+                wanted.sort_unstable();
+                wanted == grant.parts
+            });
         Ok(grant)
     }
 
@@ -151,7 +165,7 @@ impl Devices {
             }
         }
         if let Some(extended) = &grant.extended {
-            let claim = extended.claim.claim("");
+            let claim = extended.claim.claim(&grant.namespace);
             let key = extended_key(&grant.pod);
             claims.push(assumed(grant, key, &claim, &extended.allocation.allocation));
         }
@@ -179,25 +193,6 @@ impl Devices {
         Some(self.with_allocator(view, |allocator| allocator.explain(&view.node, &claims)))
     }
 
-    /// A grant on a node without devices: there is nothing to allocate, or nothing to be had.
-    fn without_devices(&self, ask: &Ask, node: &str) -> Result<Grant, GrantError> {
-        if ask.wanted().next().is_some() || !ask.extended.is_empty() {
-            return Err(GrantError::UnknownNode(node.into()));
-        }
-        let claims = ask
-            .claims
-            .iter()
-            .map(|claim| ClaimWrite { claim: Arc::clone(claim.claim()), allocation: None });
-        Ok(Grant {
-            pod: Arc::clone(&ask.pod),
-            node: node.into(),
-            claims: claims.collect(),
-            extended: None,
-            parts: GpuParts::new(),
-            is_as_wanted: true,
-        })
-    }
-
     /// The claims to allocate on a node: they do not mind that Octavo keeps others away.
     fn wanted(&self, ask: &Ask, view: &NodeView) -> Wanted {
         let extended = ask.extended_claim(self, &view.allocatable);
@@ -208,7 +203,9 @@ impl Devices {
             match &mut request.ask {
                 octavo_dra::Ask::Exactly(one) => one.tolerations.push(own_toleration()),
                 octavo_dra::Ask::FirstAvailable(all) => {
-                    all.iter_mut().for_each(|(_, one)| one.tolerations.push(own_toleration()));
+                    for (_, one) in all {
+                        one.tolerations.push(own_toleration());
+                    }
                 }
             }
         }
@@ -218,30 +215,47 @@ impl Devices {
     /// An allocator of a node's devices, beside all who hold any.
     fn with_allocator<T>(&self, view: &NodeView, with: impl FnOnce(&Allocator<'_>) -> T) -> T {
         let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
-        let slices = pools.flat_map(|pool| pool.slices());
+        let slices = pools.flat_map(Pool::slices);
+        let survey =
+            view.survey.get_or_init(|| Arc::new(Survey::new(slices.clone(), self.features)));
         let holders = self.ledger.holders(&view.pools);
-        with(&Allocator::new(&self.classes, slices, holders, self.features))
+        with(&Allocator::surveyed(&self.classes, slices, survey, holders))
     }
+}
 
-    /// Names of the devices that are parts of a node's GPUs.
-    fn names<'d>(
-        &self,
-        ask: &Ask,
-        view: &'d NodeView,
-        wanted: &[GpuPart],
-    ) -> Option<BTreeSet<&'d str>> {
-        let gpus = view.gpus.as_ref().ok()?.as_ref()?;
-        let mut names = BTreeSet::new();
-        for part in wanted {
-            let profile = match &ask.demand {
-                GpuDemand::Mig { profile, .. } => Some(&**profile),
-                _ => None,
-            };
-            let profile = profile.filter(|_| !part.slices.is_empty());
-            names.insert(gpus.devices.device(part, profile)?);
-        }
-        Some(names)
+/// A grant on a node without devices: there is nothing to allocate, or nothing to be had.
+fn without_devices(ask: &Ask, node: &str) -> Result<Grant, GrantError> {
+    if ask.wanted().next().is_some() || !ask.extended.is_empty() {
+        return Err(GrantError::UnknownNode(node.into()));
     }
+    let claims = ask
+        .claims
+        .iter()
+        .map(|claim| ClaimWrite { claim: Arc::clone(claim.claim()), allocation: None });
+    Ok(Grant {
+        pod: Arc::clone(&ask.pod),
+        namespace: Arc::clone(&ask.namespace),
+        node: node.into(),
+        claims: claims.collect(),
+        extended: None,
+        parts: GpuParts::new(),
+        is_as_wanted: true,
+    })
+}
+
+/// Names of the devices that are parts of a node's GPUs.
+fn names<'d>(ask: &Ask, view: &'d NodeView, wanted: &[GpuPart]) -> Option<BTreeSet<&'d str>> {
+    let gpus = view.gpus.as_ref().ok()?.as_ref()?;
+    let mut names = BTreeSet::new();
+    for part in wanted {
+        let profile = match &ask.demand {
+            GpuDemand::Mig { profile, .. } => Some(&**profile),
+            _ => None,
+        };
+        let profile = profile.filter(|_| !part.slices.is_empty());
+        names.insert(gpus.devices.device(part, profile)?);
+    }
+    Some(names)
 }
 
 fn assumed(

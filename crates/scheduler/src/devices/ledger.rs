@@ -31,8 +31,6 @@ pub struct Held {
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     claims: BTreeMap<ObjectName, Arc<Claim>>,
-    /// Names by UID.
-    by_uid: BTreeMap<Arc<str>, ObjectName>,
     /// Claims for extended resources that are there, by UID of the pod.
     extended: BTreeMap<Arc<str>, ObjectName>,
     /// Holders by pool, by the claims' UIDs.
@@ -91,7 +89,9 @@ impl Ledger {
             let there: BTreeSet<_> = claims.iter().map(|claim| &claim.meta.name).collect();
             let gone: Vec<_> =
                 self.claims.keys().filter(|name| !there.contains(name)).cloned().collect();
-            gone.iter().for_each(|name| self.remove(name, &mut changed));
+            for name in &gone {
+                self.remove(name, &mut changed);
+            }
         }
         if let Delta::Gone(claim) = delta {
             self.remove(&claim.meta.name, &mut changed);
@@ -133,7 +133,8 @@ impl Ledger {
         let mut seen: BTreeSet<&Arc<str>> = BTreeSet::new();
         of_pools
             .flatten()
-            .filter_map(move |(uid, holder)| (!several || seen.insert(uid)).then(|| holder.claim()))
+            .filter(move |(uid, _)| !several || seen.insert(uid))
+            .map(|(_, holder)| holder.claim())
     }
 
     /// What is held of a node that reaches these pools and has these GPUs.
@@ -210,7 +211,6 @@ impl Ledger {
         let old = old.filter(|old| old.meta.uid == *uid);
         changed.claims.insert(name.clone());
         self.claims.insert(name.clone(), Arc::clone(claim));
-        self.by_uid.insert(Arc::clone(uid), name.clone());
         if claim.is_extended
             && let Some(owner) = &claim.meta.owner
         {
@@ -241,7 +241,6 @@ impl Ledger {
         let Some(claim) = self.claims.remove(name) else { return };
         let uid = &claim.meta.uid;
         changed.claims.insert(name.clone());
-        self.by_uid.remove(uid);
         if let Some(owner) = &claim.meta.owner
             && self.extended.get(&owner.uid) == Some(name)
         {

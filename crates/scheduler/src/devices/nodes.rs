@@ -1,12 +1,12 @@
 //! A node: the pools it reaches, and its GPUs as the engine sees them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use octavo_api::names::{DRIVER, EXTENDED_RESOURCE_GPU, OWNER_OCTAVO, TAINT_OWNER};
 use octavo_dra::{
     AllocationResult, AttributeValue, Capacity, CounterSet, Device, DeviceTaint, NodeScope,
-    PoolRef, Quantity, Slice,
+    PoolRef, Quantity, Slice, Survey,
 };
 use octavo_engine::cluster::MOST_GPUS;
 use octavo_engine::devices::{DevicesError, NodeDevices};
@@ -83,6 +83,8 @@ pub(super) struct NodeView {
     /// Its GPUs.
     pub(super) gpus: Result<Option<NodeGpus>, Outside>,
     key: Option<ModelKey>,
+    /// What allocators found out of the pools' slices.
+    pub(super) survey: OnceLock<Arc<Survey>>,
     /// Number of the last change.
     pub(super) revision: u64,
 }
@@ -106,6 +108,7 @@ impl NodeView {
             pools: Vec::new(),
             gpus: Ok(None),
             key: None,
+            survey: OnceLock::new(),
             revision: 0,
         }
     }
@@ -159,6 +162,7 @@ impl NodeView {
 
     /// Reads what there is anew.
     pub(super) fn refresh(&mut self, pools: &Pools) {
+        self.survey = OnceLock::new();
         self.pools = pools.local_to(&self.node.name).cloned().collect();
         for (name, pool) in pools.shared() {
             if !self.pools.contains(name) && pool.slices().any(|slice| self.reaches(slice)) {

@@ -11,7 +11,7 @@ use octavo_kube_io::objects::{Delta, ResourceSlice};
 pub(super) struct Pools {
     /// By name of the object.
     slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
-    pools: BTreeMap<PoolRef, Pool>,
+    by_name: BTreeMap<PoolRef, Pool>,
     /// Pools with slices of one node, by node.
     by_node: BTreeMap<Arc<str>, BTreeSet<PoolRef>>,
     /// Pools with slices that more than one node may reach.
@@ -44,7 +44,9 @@ impl Pools {
             let there: BTreeSet<_> = slices.iter().map(|slice| &slice.meta.name.name).collect();
             let gone: Vec<_> =
                 self.slices.keys().filter(|name| !there.contains(name)).cloned().collect();
-            gone.iter().for_each(|name| self.remove(name, &mut touched));
+            for name in &gone {
+                self.remove(name, &mut touched);
+            }
         }
         if let Delta::Gone(slice) = delta {
             self.remove(&slice.meta.name.name, &mut touched);
@@ -57,7 +59,7 @@ impl Pools {
             self.remove(name, &mut touched);
             let pool = pool_ref(&slice.slice);
             self.slices.insert(Arc::clone(name), Arc::clone(slice));
-            let of_pool = &mut self.pools.entry(pool.clone()).or_default().slices;
+            let of_pool = &mut self.by_name.entry(pool.clone()).or_default().slices;
             of_pool.insert(Arc::clone(name), Arc::clone(slice));
             touched.insert(pool);
         }
@@ -70,7 +72,7 @@ impl Pools {
 
     /// A pool.
     pub(super) fn pool(&self, pool: &PoolRef) -> Option<&Pool> {
-        self.pools.get(pool)
+        self.by_name.get(pool)
     }
 
     /// Pools that have slices of this node alone.
@@ -80,7 +82,7 @@ impl Pools {
 
     /// Pools that more than one node may reach.
     pub(super) fn shared(&self) -> impl Iterator<Item = (&PoolRef, &Pool)> {
-        self.shared.iter().filter_map(|pool| Some((pool, self.pools.get(pool)?)))
+        self.shared.iter().filter_map(|pool| Some((pool, self.by_name.get(pool)?)))
     }
 
     /// Whether more than one node may reach a pool.
@@ -90,13 +92,13 @@ impl Pools {
 
     /// The nodes that slices of a pool name.
     pub(super) fn nodes_of(&self, pool: &PoolRef) -> impl Iterator<Item = &Arc<str>> {
-        self.pools.get(pool).into_iter().flat_map(|pool| &pool.nodes)
+        self.by_name.get(pool).into_iter().flat_map(|pool| &pool.nodes)
     }
 
     fn remove(&mut self, name: &Arc<str>, touched: &mut BTreeSet<PoolRef>) {
         let Some(slice) = self.slices.remove(name) else { return };
         let pool = pool_ref(&slice.slice);
-        if let Some(of_pool) = self.pools.get_mut(&pool) {
+        if let Some(of_pool) = self.by_name.get_mut(&pool) {
             of_pool.slices.remove(name);
         }
         touched.insert(pool);
@@ -104,7 +106,7 @@ impl Pools {
 
     /// Finds out anew which nodes a pool is for, and says who had it or has it.
     fn reach(&mut self, name: &PoolRef, changed: &mut Changed) {
-        let Some(pool) = self.pools.get_mut(name) else { return };
+        let Some(pool) = self.by_name.get_mut(name) else { return };
         changed.is_everywhere |= self.shared.remove(name);
         for node in std::mem::take(&mut pool.nodes) {
             if let Some(pools) = self.by_node.get_mut(&node) {
@@ -130,14 +132,14 @@ impl Pools {
             }
         }
         if pool.slices.is_empty() {
-            self.pools.remove(name);
+            self.by_name.remove(name);
         }
     }
 }
 
 impl Pool {
     /// Its slices, by name.
-    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> {
+    pub(super) fn slices(&self) -> impl Iterator<Item = &Slice> + Clone {
         self.slices.values().map(|slice| &slice.slice)
     }
 }

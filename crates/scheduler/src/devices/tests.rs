@@ -1,1 +1,7 @@
-
+mod agreement;
+mod ask;
+mod kit;
+mod ledger;
+mod models;
+mod speed;
+mod written;

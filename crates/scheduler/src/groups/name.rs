@@ -56,6 +56,8 @@ pub struct WatchedKind {
     pub versions: &'static [&'static str],
     /// Kind.
     pub kind: &'static str,
+    /// Its name in rights and paths.
+    pub plural: &'static str,
     /// Only objects with this label matter: the watch can ask for them alone.
     pub label: Option<&'static str>,
 }
@@ -77,38 +79,61 @@ const fn watched(
     api_group: &'static str,
     versions: &'static [&'static str],
     kind: &'static str,
+    plural: &'static str,
 ) -> WatchedKind {
-    WatchedKind { group_kind, api_group, versions, kind, label: None }
+    WatchedKind { group_kind, api_group, versions, kind, plural, label: None }
 }
 
 /// All kinds that announce groups by objects, most telling first.
 pub(super) const KINDS: [WatchedKind; 16] = [
-    watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup"),
+    watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup", "podgroups"),
     watched(
         GroupKind::NativePodGroup,
         "scheduling.k8s.io",
         &["v1beta1", "v1alpha3", "v1alpha2"],
         "PodGroup",
+        "podgroups",
     ),
-    watched(GroupKind::CoschedulingPodGroup, "scheduling.x-k8s.io", &["v1alpha1"], "PodGroup"),
-    watched(GroupKind::JobSet, "jobset.x-k8s.io", &["v1alpha2"], "JobSet"),
-    watched(GroupKind::LeaderWorkerSet, "leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet"),
-    watched(GroupKind::PyTorchJob, "kubeflow.org", &["v1"], "PyTorchJob"),
-    watched(GroupKind::TfJob, "kubeflow.org", &["v1"], "TFJob"),
-    watched(GroupKind::XgBoostJob, "kubeflow.org", &["v1"], "XGBoostJob"),
-    watched(GroupKind::PaddleJob, "kubeflow.org", &["v1"], "PaddleJob"),
-    watched(GroupKind::JaxJob, "kubeflow.org", &["v1"], "JAXJob"),
-    watched(GroupKind::MpiJob, "kubeflow.org", &["v2beta1", "v1"], "MPIJob"),
-    watched(GroupKind::RayCluster, "ray.io", &["v1"], "RayCluster"),
-    watched(GroupKind::SparkApplication, "sparkoperator.k8s.io", &["v1beta2"], "SparkApplication"),
-    watched(GroupKind::VolcanoJob, "batch.volcano.sh", &["v1alpha1"], "Job"),
-    watched(GroupKind::VolcanoPodGroup, "scheduling.volcano.sh", &["v1beta1"], "PodGroup"),
+    watched(
+        GroupKind::CoschedulingPodGroup,
+        "scheduling.x-k8s.io",
+        &["v1alpha1"],
+        "PodGroup",
+        "podgroups",
+    ),
+    watched(GroupKind::JobSet, "jobset.x-k8s.io", &["v1alpha2"], "JobSet", "jobsets"),
+    watched(
+        GroupKind::LeaderWorkerSet,
+        "leaderworkerset.x-k8s.io",
+        &["v1"],
+        "LeaderWorkerSet",
+        "leaderworkersets",
+    ),
+    watched(GroupKind::PyTorchJob, "kubeflow.org", &["v1"], "PyTorchJob", "pytorchjobs"),
+    watched(GroupKind::TfJob, "kubeflow.org", &["v1"], "TFJob", "tfjobs"),
+    watched(GroupKind::XgBoostJob, "kubeflow.org", &["v1"], "XGBoostJob", "xgboostjobs"),
+    watched(GroupKind::PaddleJob, "kubeflow.org", &["v1"], "PaddleJob", "paddlejobs"),
+    watched(GroupKind::JaxJob, "kubeflow.org", &["v1"], "JAXJob", "jaxjobs"),
+    watched(GroupKind::MpiJob, "kubeflow.org", &["v2beta1", "v1"], "MPIJob", "mpijobs"),
+    watched(GroupKind::RayCluster, "ray.io", &["v1"], "RayCluster", "rayclusters"),
+    watched(
+        GroupKind::SparkApplication,
+        "sparkoperator.k8s.io",
+        &["v1beta2"],
+        "SparkApplication",
+        "sparkapplications",
+    ),
+    watched(GroupKind::VolcanoJob, "batch.volcano.sh", &["v1alpha1"], "Job", "jobs"),
+    watched(
+        GroupKind::VolcanoPodGroup,
+        "scheduling.volcano.sh",
+        &["v1beta1"],
+        "PodGroup",
+        "podgroups",
+    ),
     WatchedKind {
-        group_kind: GroupKind::Job,
-        api_group: "batch",
-        versions: &["v1"],
-        kind: "Job",
         label: Some(octavo_api::names::GANG),
+        ..watched(GroupKind::Job, "batch", &["v1"], "Job", "jobs")
     },
 ];
 

@@ -82,10 +82,8 @@ pub(super) fn ray(
         let most = worker.at("maxReplicas").count()?;
         let asked = worker.at("replicas").count()?.or(least).unwrap_or(0);
         let asked = asked.max(least.unwrap_or(0)).min(most.unwrap_or(u32::MAX));
-        let (min, count) = match is_scaled {
-            true => (least.unwrap_or(0).min(asked), None),
-            false => (asked, Some(asked)),
-        };
+        let (min, count) =
+            if is_scaled { (least.unwrap_or(0).min(asked), None) } else { (asked, Some(asked)) };
         let name = worker.at("groupName").name()?;
         subs.push(Sub {
             name: name.into(),

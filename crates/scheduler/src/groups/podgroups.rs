@@ -22,16 +22,7 @@ pub(super) fn own(
     let mut subs = Vec::new();
     for entry in spec.at("subGroups").list()? {
         let (required, preferred) = topology(&entry.at("topology"))?;
-        let segment = entry.at("segment");
-        let segment = match segment.is_null() {
-            true => None,
-            false => {
-                let size = segment.at("size").count()?;
-                let size =
-                    size.ok_or_else(|| segment.at("size").wrong("the members of a segment"))?;
-                Some(SegmentWish { size, level: segment.at("level").name()?.into() })
-            }
-        };
+        let segment = segment(&entry.at("segment"))?;
         subs.push(Sub {
             name: entry.at("name").name()?.into(),
             min: entry.at("minMember").count()?.unwrap_or(1),
@@ -76,7 +67,20 @@ pub(super) fn own(
     Ok(read)
 }
 
-fn topology(place: &Place<'_>) -> Result<(Option<Arc<str>>, Option<Arc<str>>), GroupError> {
+fn segment(place: &Place<'_>) -> Result<Option<SegmentWish>, GroupError> {
+    if place.is_null() {
+        return Ok(None);
+    }
+    let size = place.at("size");
+    let size = size.count()?.ok_or_else(|| size.wrong("the members of a segment"))?;
+    Ok(Some(SegmentWish { size, level: place.at("level").name()?.into() }))
+}
+
+/// Name of a level.
+type Level = Option<Arc<str>>;
+
+/// The required level and the preferred one.
+fn topology(place: &Place<'_>) -> Result<(Level, Level), GroupError> {
     let name = |key| Ok(place.at(key).text()?.map(Arc::from));
     Ok((name("required")?, name("preferred")?))
 }

@@ -39,13 +39,16 @@ impl Rank {
     pub(super) fn of(self, count: Option<u32>) -> Option<u32> {
         match (self.part, self.number) {
             (Some((part, parts)), number) => {
-                let size = count.unwrap_or(parts) / parts.max(1);
+                let size = count.map_or(PART, |count| count / parts.max(1));
                 Some(part.saturating_mul(size).saturating_add(number.unwrap_or(0)))
             }
             (None, number) => number,
         }
     }
 }
+
+/// More members than a part has whose size nobody says: ranks need not be dense.
+const PART: u32 = 1 << 16;
 
 const JOB_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -67,11 +70,13 @@ pub(super) fn claimed(pod: &Pod) -> Result<Option<Claimed>, GroupError> {
             "apps.kubernetes.io/pod-index",
             "kueue.x-k8s.io/pod-group-pod-index",
         ];
+        // Pods of a JobSet in a group that somebody else announces: its Jobs one after another.
+        let part = number("jobset.sigs.k8s.io/job-global-index").map(|part| (part, 1));
         let number = indices.iter().find_map(|key| number(key));
         Claimed {
             group: group(kind, name),
             sub: sub.map(Arc::from),
-            rank: Rank { part: None, number },
+            rank: Rank { part, number },
             count: None,
         }
     };
@@ -174,7 +179,7 @@ fn ray<'a>(
         "head" => Some((RAY_HEAD, Rank { part: None, number: Some(0) })),
         "worker" => {
             let replica = number("ray.io/worker-group-replica-index");
-            let rank = match number("ray.io/host-index") {
+            let rank = match number("ray.io/replica-host-index") {
                 // Hosts of one replica follow one another; how many there are the labels do not say.
                 Some(host) => {
                     replica.map(|replica| replica.saturating_mul(RAY_HOSTS).saturating_add(host))

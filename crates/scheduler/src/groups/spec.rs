@@ -136,7 +136,8 @@ impl GroupSpec {
             policy: None,
             priority: None,
             is_preemptible: true,
-            is_movable: true,
+            // Who is not told otherwise may be running something that cannot be restarted.
+            is_movable: false,
             is_whole: false,
             seconds_at_risk: 0,
         }

@@ -61,9 +61,10 @@ pub(super) fn leader_worker_set(
     let mut standing = Marks::of(&object.meta)?;
     let worker = Marks::of_template(template.at("workerTemplate").value())?;
     let leader_template = template.at("leaderTemplate");
-    let leader = match leader_template.is_null() {
-        true => worker.clone(),
-        false => Marks::of_template(leader_template.value())?,
+    let leader = if leader_template.is_null() {
+        worker.clone()
+    } else {
+        Marks::of_template(leader_template.value())?
     };
     fill(&mut standing, &leader);
     fill(&mut standing, &worker);

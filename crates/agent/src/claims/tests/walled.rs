@@ -313,6 +313,21 @@ async fn what_is_frozen_of_a_share_goes_on_before_its_folder_goes() {
 }
 
 #[tokio::test]
+async fn what_is_frozen_of_a_share_that_no_claim_has_goes_on_before_its_folder_goes() {
+    let node = Node::new();
+    let leftover = node.path("run/octavo/shares/uid-of-nobody_s");
+    let control = node.path("sys/fs/cgroup/pods/a/cgroup.freeze");
+    for folder in [&leftover, control.parent().expect("has one")] {
+        fs::create_dir_all(folder).expect("makes");
+    }
+    fs::write(&control, "1").expect("writes");
+    fs::write(leftover.join("frozen"), format!("{}\n", control.display())).expect("writes");
+    start(&node, WallSetting::Off).await;
+    assert_eq!(fs::read_to_string(&control).expect("reads"), "0");
+    assert!(!leftover.exists());
+}
+
+#[tokio::test]
 async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
     let node = Node::new();
     let claims = start(&node, WallSetting::Off).await;

@@ -15,8 +15,15 @@ fn used(pid: u32, mebibytes: u64, slot: Option<u64>) -> ProcessUse {
         process: process(pid),
         driver_bytes: Some(mebibytes * MIB),
         slot_bytes: slot.map(|slot| slot * MIB),
+        context_bytes: 0,
+        is_new: false,
         is_ending: false,
     }
+}
+
+/// The same with a context that was counted for so much, in mebibytes.
+fn with_context(used: ProcessUse, mebibytes: u64, is_new: bool) -> ProcessUse {
+    ProcessUse { context_bytes: mebibytes * MIB, is_new, ..used }
 }
 
 fn sample(at: u64, processes: Vec<ProcessUse>) -> Sample {
@@ -26,6 +33,7 @@ fn sample(at: u64, processes: Vec<ProcessUse>) -> Sample {
         limit_bytes: LIMIT,
         processes: Some(processes),
         slots_bytes: Ok(slots),
+        context_bytes: None,
     }
 }
 
@@ -343,10 +351,14 @@ prop_compose! {
         pid in 1u32..6,
         mebibytes in prop_oneof![Just(None), (0u64..12_000).prop_map(Some)],
         slot in prop_oneof![Just(None), any::<u64>().prop_map(Some), (0u64..12_000).prop_map(|m| Some(m * MIB))],
+        context in prop_oneof![Just(0), Just(256), 0u64..12_000],
+        is_new in any::<bool>(),
         is_ending in any::<bool>(),
     ) -> ProcessUse {
         let driver_bytes = mebibytes.map(|m| m * MIB);
-        ProcessUse { process: process(pid), driver_bytes, slot_bytes: slot, is_ending }
+        let used = used(pid, 0, None);
+        let used = ProcessUse { driver_bytes, slot_bytes: slot, is_ending, ..used };
+        with_context(used, context, is_new)
     }
 }
 
@@ -359,13 +371,16 @@ fn any_sample() -> impl Strategy<Value = Sample> {
         8 => prop::collection::vec(any_process(), 0..4).prop_map(Some),
         1 => Just(None),
     ];
-    (0u64..3000, processes, slots).prop_map(|(at, processes, slots_bytes)| {
+    let known = prop::option::of(0u64..2000);
+    (0u64..3000, processes, slots, known).prop_map(|(at, processes, slots_bytes, known)| {
         let processes = processes.map(|mut all| {
             all.sort_by_key(|used| used.process);
             all.dedup_by_key(|used| used.process);
             all
         });
-        Sample { at: Duration::from_millis(at), limit_bytes: LIMIT, processes, slots_bytes }
+        let context_bytes = known.map(|mebibytes| mebibytes * MIB);
+        let at = Duration::from_millis(at);
+        Sample { at, limit_bytes: LIMIT, processes, slots_bytes, context_bytes }
     })
 }
 
@@ -446,4 +461,79 @@ proptest! {
             prop_assert!(is_stopped, "{policy:?}");
         }
     }
+}
+
+/// A share of 1,000 MiB, nearly full, to which a process with a context comes.
+fn context_comes(at: u64, context: u64, is_new: bool, known: Option<u64>) -> Sample {
+    let old = with_context(used(1, 740, Some(740)), 256, false);
+    let new = with_context(used(2, context, Some(256)), 256, is_new);
+    let sample = sample(at, vec![old, new]);
+    Sample { limit_bytes: 1000 * MIB, context_bytes: known.map(|size| size * MIB), ..sample }
+}
+
+#[test]
+fn a_context_that_is_larger_than_was_thought_is_nobody_s_fault() {
+    let mut course = course(OverflowPolicy::Kill);
+    for at in [0, 200, 400] {
+        assert_eq!(course.step(&context_comes(at, 556, true, None)), [], "at {at} ms");
+    }
+    // By then it is known what a context takes.
+    for at in (600..10_000).step_by(200) {
+        assert_eq!(course.step(&context_comes(at, 556, false, Some(556))), [], "at {at} ms");
+    }
+    // More than that is more than a context.
+    assert_eq!(words(&course.step(&context_comes(10_000, 756, false, Some(556)))), "");
+    let actions = course.step(&context_comes(10_200, 756, false, Some(556)));
+    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+}
+
+#[test]
+fn a_new_process_that_goes_round_the_guard_is_stopped_within_a_second() {
+    // What no context takes is not waited for.
+    let mut course = course(OverflowPolicy::Kill);
+    assert_eq!(words(&course.step(&context_comes(0, 3000, true, None))), "");
+    let actions = course.step(&context_comes(200, 3000, true, None));
+    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+    // What a context may take is, until it was fed back.
+    let mut course = self::course(OverflowPolicy::Kill);
+    for at in [0, 200, 400, 600] {
+        let is_new = at < 600;
+        assert_eq!(words(&course.step(&context_comes(at, 900, is_new, Some(300)))), "", "{at}");
+    }
+    let actions = course.step(&context_comes(800, 900, false, Some(300)));
+    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+}
+
+#[test]
+fn a_share_that_starts_one_process_after_the_other_is_not_excused_for_ever() {
+    let mut course = course(OverflowPolicy::Kill);
+    let mut told = Vec::new();
+    for at in (0..2000).step_by(200) {
+        told.push(words(&course.step(&context_comes(at, 900, true, None))));
+    }
+    assert_eq!(told[..5], [""; 5]);
+    assert_eq!(told[5], "Held, kill 2, tell kill");
+}
+
+#[test]
+fn many_contexts_at_once_are_excused_up_to_a_part_of_the_share() {
+    let crowd = |at| {
+        let processes = (1..=30).map(|pid| with_context(used(pid, 556, Some(256)), 256, false));
+        Sample { context_bytes: Some(556 * MIB), ..sample(at, processes.collect()) }
+    };
+    let mut course = course(OverflowPolicy::Hold);
+    assert_eq!(words(&course.step(&crowd(0))), "");
+    assert_eq!(words(&course.step(&crowd(200))), "Held, tell hold");
+}
+
+#[test]
+fn who_has_no_context_in_its_slot_is_excused_nothing() {
+    let mut course = course(OverflowPolicy::Kill);
+    let look = |at| {
+        let rogue = with_context(used(2, 700, Some(10)), 0, true);
+        let sample = sample(at, vec![used(1, 900, Some(900)), rogue]);
+        Sample { limit_bytes: 1000 * MIB, context_bytes: Some(600 * MIB), ..sample }
+    };
+    assert_eq!(words(&course.step(&look(0))), "");
+    assert_eq!(words(&course.step(&look(200))), "Held, kill 2, tell kill");
 }

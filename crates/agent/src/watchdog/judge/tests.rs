@@ -109,6 +109,41 @@ async fn who_goes_round_the_guard_is_killed_and_its_neighbours_are_not() {
 }
 
 #[tokio::test]
+async fn a_context_that_is_larger_than_was_thought_is_learned_and_punished_by_nobody() {
+    let mut stage = Stage::new();
+    let share = stage.share("a", LIMIT, OverflowPolicy::Kill);
+    let other = stage.share("b", LIMIT, OverflowPolicy::Kill);
+    let mut old = stage.program(&share, "/pods/a");
+    Stage::slot(&share, 0, &old, 740);
+    Stage::context(&share, 0, 256);
+    stage.adopt();
+    stage.look(&[(&old, 740)]);
+    assert_eq!((Stage::counted_context(&share), Stage::counted_context(&other)), (256, 256));
+    let mut new = stage.program(&share, "/pods/a");
+    Stage::slot(&share, 1, &new, 256);
+    Stage::context(&share, 1, 256);
+    for _ in 0..10 {
+        stage.look(&[(&old, 740), (&new, 556)]);
+    }
+    assert!(old.is_alive() && new.is_alive());
+    assert_eq!((Stage::live(&share).gate, stage.told()), (Gate::Open, Vec::new()));
+    assert_eq!(Stage::live(&share).untracked_bytes, 300 * MIB, "the next allocation is refused");
+    assert_eq!((Stage::counted_context(&share), Stage::counted_context(&other)), (556, 556));
+    // Another agent finds what was learned.
+    stage.restart();
+    for _ in 0..6 {
+        stage.look(&[(&old, 740), (&new, 556)]);
+    }
+    assert!(old.is_alive() && new.is_alive());
+    // What takes more than a context does is what it always was.
+    stage.look(&[(&old, 740), (&new, 900)]);
+    stage.look(&[(&old, 740), (&new, 900)]);
+    assert_eq!(new.end(), Some(9));
+    assert!(old.is_alive());
+    assert_eq!(Stage::counted_context(&share), 556);
+}
+
+#[tokio::test]
 async fn a_container_is_frozen_and_goes_on_when_it_has_less() {
     let mut stage = Stage::new();
     let share = stage.share("a", LIMIT, OverflowPolicy::Freeze);

@@ -124,3 +124,17 @@ fn where_the_driver_does_not_say_what_was_admitted_is_counted() {
     assert_eq!(entered(&mut entry, 0, advance, 4, None).bytes, 0);
     assert_eq!((entry.charge.bytes, entry.extra[ADVANCED]), (18, 0));
 }
+
+#[test]
+fn what_is_kept_counts_for_the_most_that_it_ever_was() {
+    let charge = Charge { share: SHARE, bytes: 10 };
+    let mut entry = Entry { charge, context: 0, extra: [3 | KEPT, 0] };
+    assert_eq!(entered(&mut entry, 0, Charge::NONE, 4, Some(2)).bytes, 0);
+    assert_eq!(entry.charge.bytes, 10);
+    let advance = Charge { share: SHARE, bytes: 8 };
+    entry.extra[ADVANCED] = 8;
+    assert_eq!(entered(&mut entry, 0, advance, 5, Some(15)).bytes, 3);
+    // An answer of before is dropped, as always.
+    assert_eq!(entered(&mut entry, 0, Charge::NONE, 4, Some(40)).bytes, 0);
+    assert_eq!((entry.charge.bytes, latest(&entry)), (15, 5));
+}

@@ -17,13 +17,13 @@ pub(crate) struct WireMeta {
     namespace: Option<String>,
     uid: Option<String>,
     pub(crate) resource_version: Option<String>,
-    pub(super) generation: Option<i64>,
     labels: Option<BTreeMap<String, Option<String>>>,
     annotations: Option<BTreeMap<String, Option<String>>>,
     owner_references: Option<Vec<WireOwner>>,
     creation_timestamp: Option<String>,
     deletion_timestamp: Option<String>,
     finalizers: Option<Vec<String>>,
+    pub(super) generation: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]

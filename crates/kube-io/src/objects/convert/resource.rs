@@ -3,8 +3,6 @@
 //! What an allocator looks at is read by the conversions that the other programs use (`claims`,
 //! `slices`). A claim is never passed over: the devices that it holds must stay held.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{Class, Quantity};
 use serde::Deserialize;
@@ -75,7 +73,6 @@ impl Kept for Claim {
             claim,
             fault,
             config: config.iter().filter_map(claim_config).collect(),
-            tolerations: devices.map(tolerations).unwrap_or_default(),
             conditions: results.iter().filter_map(|result| awaited(result, statuses)).collect(),
             allocated: allocation
                 .and_then(|allocation| allocation.allocation_timestamp.as_ref())
@@ -144,29 +141,6 @@ fn claim_config(config: &api::DeviceClaimConfiguration) -> Option<ClaimConfig> {
         driver: opaque.driver.clone(),
         parameters: opaque.parameters.0.clone(),
     })
-}
-
-/// Tolerations as they stand in the API, by request: results of an allocation carry them on.
-fn tolerations(devices: &api::DeviceClaim) -> BTreeMap<String, Vec<serde_json::Value>> {
-    let mut all = BTreeMap::new();
-    let mut add = |name: String, tolerations: Option<&Vec<api::DeviceToleration>>| {
-        let written = tolerations.into_iter().flatten();
-        let written: Vec<_> =
-            written.filter_map(|toleration| serde_json::to_value(toleration).ok()).collect();
-        if !written.is_empty() {
-            all.insert(name, written);
-        }
-    };
-    for request in devices.requests.iter().flatten() {
-        if let Some(exactly) = &request.exactly {
-            add(request.name.clone(), exactly.tolerations.as_ref());
-        }
-        for alternative in request.first_available.iter().flatten() {
-            let name = format!("{}/{}", request.name, alternative.name);
-            add(name, alternative.tolerations.as_ref());
-        }
-    }
-    all
 }
 
 /// What is waited for of an allocated device, and how it stands.

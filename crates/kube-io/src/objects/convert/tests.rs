@@ -118,9 +118,9 @@ fn classes_budgets_and_csi_nodes_are_read() {
 fn an_object_of_an_unknown_kind_keeps_spec_and_status() {
     let object: WatchedObject = sound(json!({
         "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-        "metadata": {"name": "j", "namespace": "team"},
+        "metadata": {"name": "j", "namespace": "team", "generation": 3},
         "spec": {"replicatedJobs": []}, "status": {"restarts": 1}}));
-    assert_eq!(object.kind, "JobSet");
+    assert_eq!((&*object.kind, object.generation), ("JobSet", 3));
     assert_eq!(object.status["restarts"], 1);
     assert_eq!(object.spec["replicatedJobs"], json!([]));
 }

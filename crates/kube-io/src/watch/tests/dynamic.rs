@@ -1,14 +1,19 @@
 //! Kinds that may or may not be served.
 
 use super::*;
+use crate::watch::WantedKind;
 
 const GROUPS: &str = "/apis/scheduling.k8s.io/v1beta1/podgroups";
 const OLD_GROUPS: &str = "/apis/scheduling.k8s.io/v1alpha2/podgroups";
 
 fn options() -> WatchOptions {
-    let kinds = ["v1alpha2", "v1beta1"];
-    let kinds = kinds.map(|version| Kind::new(&format!("scheduling.k8s.io/{version}"), "PodGroup"));
-    WatchOptions { kinds: kinds.to_vec(), ..WatchOptions::default() }
+    let wanted = WantedKind {
+        group: "scheduling.k8s.io".to_owned(),
+        versions: vec!["v1beta1".to_owned(), "v1alpha2".to_owned()],
+        kind: "PodGroup".to_owned(),
+        labels: None,
+    };
+    WatchOptions { kinds: vec![wanted], ..WatchOptions::default() }
 }
 
 fn group(name: &str) -> serde_json::Value {
@@ -30,7 +35,7 @@ async fn a_kind_that_is_not_served_counts_as_told_and_is_found_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_served_version_is_watched_and_its_objects_say_what_they_are() {
+async fn the_best_served_version_is_watched_and_its_objects_say_what_they_are() {
     let server = FakeServer::default();
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
     let kinds = [("Workload", "workloads"), ("PodGroup", "podgroups")];
@@ -78,8 +83,15 @@ async fn a_kind_that_may_not_be_read_holds_up_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_newest_version_is_the_stable_one() {
-    let mut versions = ["v1alpha1", "v2beta1", "v1", "v1beta2"].map(str::to_owned).to_vec();
-    super::super::discovery::newest_first(&mut versions);
-    assert_eq!(versions, ["v1", "v2beta1", "v1beta2", "v1alpha1"]);
+async fn only_objects_that_a_selector_selects_are_asked_for() {
+    let server = FakeServer::default();
+    server.serve("scheduling.k8s.io", "v1beta1", &[("PodGroup", "podgroups")]);
+    let mut options = options();
+    options.kinds[0].labels = Some("octavo.dev/gang".to_owned());
+    let (watched, _) = Watched::begin(&server, options).await;
+    watched.until(|_| server.watchers(GROUPS) == 1).await;
+    for is_watch in [false, true] {
+        let queries = server.queries(GROUPS, is_watch);
+        assert!(queries[0].contains("labelSelector=octavo.dev%2Fgang"), "{queries:?}");
+    }
 }

@@ -41,7 +41,7 @@ async fn a_bookmark_moves_on_where_the_next_watch_begins() {
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
     let before = watched.pods().heard.unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "apiVersion": "v1",
         "metadata": {"resourceVersion": "77", "creationTimestamp": null},
         "spec": {"containers": null}, "status": {}}});

@@ -36,7 +36,7 @@ fn a_pod_that_names_a_pod_group_waits_until_it_is_there() {
     assert!(refusal(&groups, &pod).starts_with("PodGroup ml/train is not there"));
     let touched = groups.apply(&Delta::Set(Arc::new(own("train", json!({"minMember": 4})))));
     let member = member(&groups, &pod);
-    assert_eq!(touched, [member.group.clone()]);
+    assert_eq!(touched, std::slice::from_ref(&member.group));
     assert_eq!((&*member.sub, member.spec.min), (MEMBERS, 4));
     let gone = Arc::new(own("train", json!({})));
     assert_eq!(groups.apply(&Delta::Gone(gone)), touched);
@@ -51,6 +51,23 @@ fn octavos_own_label_goes_before_what_the_workload_says() {
     let mut marks = marks.to_vec();
     marks.push((names::POD_GROUP, "mine"));
     assert_eq!(member(&groups, &pod("p", &marks)).group.kind, GroupKind::PodGroup);
+}
+
+#[test]
+fn pods_of_a_job_set_keep_their_order_in_a_pod_group() {
+    let groups = knowing([own("mine", json!({"minMember": 4}))]);
+    let rank = |job: &str, index: &str| {
+        let marks = [
+            (names::POD_GROUP, "mine"),
+            (JOB_SET, "js"),
+            ("jobset.sigs.k8s.io/job-global-index", job),
+            ("batch.kubernetes.io/job-completion-index", index),
+        ];
+        member(&groups, &pod("p", &marks)).rank
+    };
+    let ranks = [rank("0", "0"), rank("0", "9"), rank("1", "0"), rank("1", "1")];
+    assert!(ranks[0].is_some() && ranks.is_sorted_by(|one, other| one < other), "{ranks:?}");
+    assert_eq!(rank("4294967295", "4294967295"), Some(u32::MAX));
 }
 
 #[test]

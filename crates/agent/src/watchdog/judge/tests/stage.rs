@@ -22,7 +22,7 @@ use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-use crate::claims::{LiveShare, ShareNews};
+use crate::claims::{CONTEXT_BYTES, LiveShare, ShareNews};
 use crate::metrics::Metrics;
 use crate::node::ClaimRef;
 use crate::share_files::{self, LimitsFile, LiveWords};
@@ -152,8 +152,12 @@ impl Stage {
         overflow: OverflowPolicy,
     ) -> LiveShare {
         let share = self.known_share(name, mebibytes, overflow);
-        let terms =
-            Terms { generation: GENERATION, memory_bytes: share.memory_bytes, ..Terms::default() };
+        let terms = Terms {
+            generation: GENERATION,
+            memory_bytes: share.memory_bytes,
+            context_bytes: CONTEXT_BYTES,
+            ..Terms::default()
+        };
         share_files::write(&share.folder, &terms).unwrap();
         share
     }
@@ -262,6 +266,19 @@ impl Stage {
         ] {
             file.write_all_at(&value.to_ne_bytes(), offset as u64).unwrap();
         }
+    }
+
+    /// Writes how much of a process's slot is for contexts.
+    pub(super) fn context(share: &LiveShare, index: usize, mebibytes: u64) {
+        let at = offset_of!(State, slots) + index * size_of::<Slot>();
+        let file = fs::OpenOptions::new().write(true).open(share.folder.join(STATE_FILE)).unwrap();
+        let offset = at + offset_of!(Slot, context_bytes);
+        file.write_all_at(&(mebibytes * MIB).to_ne_bytes(), offset as u64).unwrap();
+    }
+
+    /// What a context is counted for in a share, in mebibytes.
+    pub(super) fn counted_context(share: &LiveShare) -> u64 {
+        LimitsFile::open(&share.folder).unwrap().terms().unwrap().context_bytes / MIB
     }
 
     pub(super) fn judge(&mut self) -> &mut Judge {

@@ -11,7 +11,7 @@ fn amount(text: &str) -> Quantity {
     text.parse().unwrap()
 }
 
-fn spec(spec: Value) -> PodSpec {
+fn spec(spec: &Value) -> PodSpec {
     let pod: Pod = sound(json!({"metadata": {"name": "p"}, "spec": spec}));
     (*pod.spec).clone()
 }
@@ -124,7 +124,7 @@ fn in_the_network_of_the_node_every_port_is_the_nodes() {
     let port = json!([{"containerPort": 80, "protocol": "UDP"}]);
     let ports = |host: bool| {
         let containers = json!([{"name": "c", "ports": port}]);
-        spec(json!({"hostNetwork": host, "containers": containers})).containers[0].ports.clone()
+        spec(&json!({"hostNetwork": host, "containers": containers})).containers[0].ports.clone()
     };
     assert_eq!(ports(false), []);
     assert_eq!(ports(true)[0].port, 80);

@@ -1,0 +1,211 @@
+//! What the scheduler is told: its command line and its config file.
+//!
+//! The file is YAML with keys in camelCase. Unknown keys are errors. What is not said has the default that
+//! [`Config::default`] shows.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use octavo_kube_io::admin::AdminAddress;
+use octavo_kube_io::lease::LeaseOptions;
+use serde::{Deserialize, Serialize};
+
+use crate::bind::BinderOptions;
+use crate::core::{CoreConfig, LevelConfig};
+
+/// Options of `octavo scheduler`.
+#[derive(Args, Clone, Debug)]
+pub struct SchedulerArgs {
+    /// Kubeconfig of the cluster [default: that of the environment, else the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Config file (YAML): name, leader election, levels of the topology, preemption, defragmentation
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where to serve health, metrics, and what `octavo explain` and `octavo snapshot` ask: ADDRESS:PORT,
+    /// :PORT for all addresses, port 0 for a free one, or none. Who reaches it learns names and requests
+    /// of all pods and nodes
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9477")]
+    pub metrics_listen: AdminAddress,
+    /// Name of this process in the lease and in events [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    pub identity: Option<String>,
+}
+
+/// The config file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Config {
+    /// `spec.schedulerName` of the pods that are placed here, and value of the label
+    /// `octavo.dev/scheduler` of nodes whose devices are given here.
+    pub scheduler_name: String,
+    /// Who of several schedulers works.
+    pub leader_election: LeaderElection,
+    /// Levels of the topology, loosest first; levels whose label no node has are left out.
+    pub levels: Vec<LevelConfig>,
+    /// Whether pods of lower priority may be evicted for others.
+    pub preemption: bool,
+    /// Whether running pods may be moved to make room.
+    pub defragmentation: Defragmentation,
+    /// Seconds after which members of gangs on a lost node are deleted to be made again; 0: never.
+    pub repair_after_seconds: u64,
+    /// Most writes of pods and claims at once.
+    pub writes_in_flight: u32,
+    /// Decisions that are kept to be explained.
+    pub explanations: usize,
+    /// Decisions on gangs that are kept with the cluster as it was, to be replayed.
+    pub records: usize,
+}
+
+/// Who of several schedulers works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LeaderElection {
+    /// Whether there may be several. If not, nothing must keep two from running.
+    pub enabled: bool,
+    /// Namespace of the lease.
+    pub namespace: String,
+    /// Name of the lease.
+    pub name: String,
+    /// Seconds that others wait for a renewal.
+    pub lease_seconds: u64,
+    /// Seconds after its last renewal that a leader believes in itself.
+    pub renew_deadline_seconds: u64,
+    /// Seconds between renewals.
+    pub retry_seconds: u64,
+}
+
+/// Whether running pods may be moved to make room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Defragmentation {
+    /// Whether at all.
+    pub enabled: bool,
+    /// Most pods that are moved for one pod or gang.
+    pub moves: u32,
+    /// Seconds that a moved pod's new place is kept for the one that its owner makes in its stead.
+    pub hold_seconds: u64,
+}
+
+/// Why a config file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read the config file {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// It is not what it should be.
+    #[error("the config file {path} cannot be used: {message}")]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        message: String,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        let core = CoreConfig::default();
+        Self {
+            scheduler_name: core.scheduler_name,
+            leader_election: LeaderElection::default(),
+            levels: core.levels,
+            preemption: core.preemption,
+            defragmentation: Defragmentation::default(),
+            repair_after_seconds: core.repair_after_seconds,
+            writes_in_flight: BinderOptions::default().most_in_flight,
+            explanations: core.explanations,
+            records: core.records,
+        }
+    }
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            namespace: "octavo-system".to_owned(),
+            name: "octavo-scheduler".to_owned(),
+            lease_seconds: 15,
+            renew_deadline_seconds: 10,
+            retry_seconds: 2,
+        }
+    }
+}
+
+impl Default for Defragmentation {
+    fn default() -> Self {
+        Self { enabled: false, moves: 16, hold_seconds: CoreConfig::default().hold_seconds }
+    }
+}
+
+impl Config {
+    /// Reads a config file; `None`: the defaults.
+    pub fn read(path: Option<&Path>) -> Result<Self, ConfigError> {
+        let Some(path) = path else { return Ok(Self::default()) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        let form = |message: String| ConfigError::Form { path: path.to_owned(), message };
+        let config: Self =
+            serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
+        config.check().map_err(form)?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.scheduler_name.is_empty() || self.scheduler_name == "default-scheduler" {
+            return Err(format!(
+                "schedulerName is {:?}; it must be a name of its own, such as \"octavo\"",
+                self.scheduler_name
+            ));
+        }
+        if self.writes_in_flight == 0 {
+            return Err("writesInFlight is 0, but it must be at least 1".to_owned());
+        }
+        let mut names: Vec<_> = self.levels.iter().map(|level| &level.name).collect();
+        names.sort();
+        names.dedup();
+        if names.len() != self.levels.len() {
+            return Err("levels: a name is there twice".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What the core takes of it.
+    pub(crate) fn core(&self) -> CoreConfig {
+        let moves = if self.defragmentation.enabled { self.defragmentation.moves } else { 0 };
+        CoreConfig {
+            scheduler_name: self.scheduler_name.clone(),
+            levels: self.levels.clone(),
+            preemption: self.preemption,
+            defragmentation_moves: moves,
+            hold_seconds: self.defragmentation.hold_seconds,
+            repair_after_seconds: self.repair_after_seconds,
+            explanations: self.explanations,
+            records: self.records,
+            ..CoreConfig::default()
+        }
+    }
+
+    /// The lease to lead by.
+    pub(crate) fn lease(&self, identity: &str) -> LeaseOptions {
+        let LeaderElection { namespace, name, .. } = &self.leader_election;
+        let election = &self.leader_election;
+        LeaseOptions {
+            duration: Duration::from_secs(election.lease_seconds),
+            renew_deadline: Duration::from_secs(election.renew_deadline_seconds),
+            retry: Duration::from_secs(election.retry_seconds),
+            ..LeaseOptions::new(namespace, name, identity)
+        }
+    }
+}

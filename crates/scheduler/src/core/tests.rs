@@ -1,0 +1,8 @@
+//! The core with objects as the API serves them, and an API server's part played by hand.
+
+mod claims;
+mod gangs;
+mod kit;
+mod pods;
+mod preemption;
+mod replay;

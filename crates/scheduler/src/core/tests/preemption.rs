@@ -1,0 +1,147 @@
+use serde_json::{Value, json};
+
+use super::kit::{Bed, node, pod, with};
+use crate::bind::{FailureKind, Order, Task};
+use crate::core::CoreConfig;
+
+fn urgent(name: &str, cpu: &str) -> Value {
+    with(pod(name, cpu), "/spec/priority", json!(100))
+}
+
+fn evicted(orders: &[Order]) -> Vec<String> {
+    let evicts = orders.iter().filter_map(|order| match &order.task {
+        Task::Evict(evict) => Some(evict.pod.name.name.to_string()),
+        _ => None,
+    });
+    evicts.collect()
+}
+
+fn bindings(orders: &[Order]) -> usize {
+    orders.iter().filter(|order| matches!(order.task, Task::Bind(_))).count()
+}
+
+#[test]
+fn a_pod_of_higher_priority_gets_the_place_when_the_other_has_left() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&urgent("high", "3"));
+    let orders = bed.orders();
+    assert_eq!(evicted(&orders), ["low"]);
+    assert_eq!(bindings(&orders), 0);
+    assert!(orders.iter().any(|order| matches!(&order.task,
+        Task::Nominate { pod, node: Some(node) } if &*pod.name.name == "high" && &**node == "a")));
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    assert_eq!(bed.orders(), [], "the victim is still there");
+    bed.drop_pod("low");
+    assert_eq!(bed.settle(), [("high".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn nobody_else_gets_the_place_meanwhile() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&urgent("high", "3"));
+    let orders = bed.orders();
+    bed.pod(&pod("other", "2"));
+    assert_eq!(bindings(&bed.orders()), 0);
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    bed.drop_pod("low");
+    assert_eq!(bed.settle(), [("high".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn who_may_not_preempt_waits() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&with(urgent("high", "3"), "/spec/preemptionPolicy", json!("Never")));
+    assert_eq!(bed.orders(), []);
+    let mut bed = Bed::with_config(CoreConfig { preemption: false, ..CoreConfig::default() });
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&urgent("high", "3"));
+    assert_eq!(bed.orders(), []);
+}
+
+#[test]
+fn an_eviction_that_is_refused_takes_the_promise_back() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&urgent("high", "3"));
+    let orders = bed.orders();
+    for order in &orders {
+        if matches!(order.task, Task::Evict(_)) {
+            bed.fail(order, FailureKind::Budget);
+        } else {
+            bed.carry_out(order);
+        }
+    }
+    assert_eq!(evicted(&bed.orders()), Vec::<String>::new(), "it is left alone for a while");
+    bed.drop_pod("low");
+    assert_eq!(bed.settle(), [("high".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_preemptor_that_is_deleted_spares_its_victims() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&urgent("high", "3"));
+    bed.orders();
+    bed.drop_pod("high");
+    // The place is the victim's until it is really gone.
+    bed.pod(&pod("other", "2"));
+    assert_eq!(bed.settle(), []);
+    bed.drop_pod("low");
+    assert_eq!(bed.settle(), [("other".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_movable_pod_makes_room_and_its_successor_has_its_place() {
+    let config = CoreConfig { defragmentation_moves: 4, ..CoreConfig::default() };
+    let mut bed = Bed::with_config(config);
+    bed.node(&node("a", 4));
+    bed.node(&node("b", 4));
+    let owned = |name: &str| {
+        let owners = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs",
+            "controller": true,
+        }]);
+        let pod = with(pod(name, "2"), "/metadata/ownerReferences", owners);
+        with(pod, "/metadata/annotations", json!({"octavo.dev/movable": "true"}))
+    };
+    bed.pod(&with(owned("one"), "/spec/nodeSelector", json!({"kubernetes.io/hostname": "a"})));
+    bed.settle();
+    // Both could be on either node from here on.
+    let mut one = bed.pods["one"].clone();
+    one["spec"].as_object_mut().expect("a spec").remove("nodeSelector");
+    bed.pod(&one);
+    bed.pod(&with(pod("two", "2"), "/spec/nodeSelector", json!({"kubernetes.io/hostname": "b"})));
+    bed.settle();
+    bed.pod(&pod("large", "4"));
+    let orders = bed.orders();
+    assert_eq!(evicted(&orders), ["one"]);
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    bed.drop_pod("one");
+    assert_eq!(bed.settle(), [("large".to_owned(), "a".to_owned())]);
+    // Nobody else gets what is kept for the successor.
+    bed.pod(&pod("other", "2"));
+    assert_eq!(bed.settle(), []);
+    bed.pod(&owned("one-again"));
+    assert_eq!(bed.settle(), [("one-again".to_owned(), "b".to_owned())]);
+}

@@ -1,0 +1,30 @@
+//! Extended resources that a pod asks for.
+
+use std::collections::BTreeSet;
+
+use octavo_dra::{Quantity, Stage, is_extended_resource};
+use octavo_kube_io::objects::Pod;
+
+/// Names of extended resources that a pod asks for any of.
+pub(super) fn asked(pod: &Pod) -> BTreeSet<&str> {
+    let all = pod.spec.containers.iter().flat_map(|container| &container.requests);
+    all.filter(|(name, amount)| **amount != Quantity::ZERO && is_extended_resource(name))
+        .map(|(name, _)| name.as_str())
+        .collect()
+}
+
+/// How many of a resource the pod needs at once: its containers together, or the init container that
+/// needs most beside the sidecars before it.
+pub(super) fn total(pod: &Pod, resource: &str) -> u64 {
+    let (mut sidecars, mut main, mut init) = (0_u64, 0_u64, 0_u64);
+    for container in &pod.spec.containers {
+        let amount = container.requests.get(resource).map_or(0, |amount| amount.value());
+        let amount = u64::try_from(amount).unwrap_or(0);
+        match container.stage {
+            Stage::Init => init = init.max(amount.saturating_add(sidecars)),
+            Stage::Sidecar => sidecars = sidecars.saturating_add(amount),
+            Stage::Main => main = main.saturating_add(amount),
+        }
+    }
+    init.max(main.saturating_add(sidecars))
+}

@@ -1,0 +1,306 @@
+//! What pods ask for, and why they cannot be served as things stand.
+
+use std::sync::Arc;
+
+use octavo_dra::{Constraint, Rule, Toleration};
+use octavo_engine::GpuDemand;
+use octavo_engine::gpu::ModelSet;
+use octavo_kube_io::objects::{Delta, Kind, Pod, PodClaim, PodSpec};
+
+use super::kit::{
+    MIG, MIXED, PLAIN, changed, claim, cluster, extended_pod, from_template, instances, meta, node,
+    pod, request, shares, slices, whole, with,
+};
+use crate::devices::{AskError, Devices, GrantError};
+
+fn asked(devices: &mut Devices, requests: Vec<octavo_dra::Request>) -> (GpuDemand, ModelSet, bool) {
+    let (pod, claim) = pod("p", requests);
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    (ask.demand, ask.models, ask.is_exact)
+}
+
+fn selecting(expression: &str) -> Vec<octavo_dra::Request> {
+    let selectors = vec![expression.to_owned()];
+    vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.selectors = selectors)]
+}
+
+#[test]
+fn demands_are_said_in_the_engines_terms() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", MIG)]);
+    let both = ModelSet(0b11);
+    assert_eq!(asked(&mut devices, whole(3)), (GpuDemand::Whole { count: 3 }, both, true));
+    let share = GpuDemand::Share { count: 2, milli: 125, memory_mib: 10 << 10 };
+    assert_eq!(asked(&mut devices, shares(2, "12.5", "10Gi")), (share, both, true));
+    let mig = GpuDemand::Mig { count: 2, profile: "1g.10gb".into() };
+    assert_eq!(asked(&mut devices, instances(2, "1g.10gb")), (mig, ModelSet(0b10), true));
+    let two = vec![request("x", "gpu.nvidia.com", 1), request("y", "gpu.nvidia.com", 2)];
+    assert_eq!(asked(&mut devices, two), (GpuDemand::Whole { count: 3 }, both, true));
+}
+
+#[test]
+fn what_the_engine_does_not_see_makes_its_demand_the_least() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    // Some of a model's GPUs only.
+    let few = "device.attributes['gpu.nvidia.com'].uuid.endsWith('0')";
+    let (demand, _, is_exact) = asked(&mut devices, selecting(few));
+    assert_eq!((demand, is_exact), (GpuDemand::Whole { count: 1 }, false));
+    // MIG on some GPUs of a node.
+    let mut mixed = cluster(&[("a", MIXED)]);
+    let (demand, _, is_exact) = asked(&mut mixed, instances(1, "1g.10gb"));
+    assert!(matches!(demand, GpuDemand::Mig { .. }) && !is_exact);
+    assert!(asked(&mut mixed, whole(1)).2);
+    // Constraints.
+    let (pod, mut claim) = pod("q", whole(2));
+    let rule = Rule::Match("resource.kubernetes.io/pcieRoot".to_owned());
+    Arc::make_mut(&mut claim).claim.constraints = vec![Constraint { requests: Vec::new(), rule }];
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 2 }, false));
+    assert_eq!(devices.candidates(&ask).unwrap().len(), 2);
+    // Shares of two requests may lie on one GPU.
+    let mut two = [shares(1, "30", "1Gi"), shares(1, "30", "1Gi")].concat();
+    two[1].name = "other".to_owned();
+    let (demand, _, is_exact) = asked(&mut devices, two);
+    assert_eq!((demand.count(), is_exact), (1, false));
+    // All compute and not all memory leaves best-effort shares beside it.
+    let (demand, _, is_exact) = asked(&mut devices, shares(1, "100", "1Gi"));
+    assert_eq!((demand, is_exact), (GpuDemand::None, false));
+    // Alternatives.
+    let list = vec![octavo_dra::Request {
+        name: "any".to_owned(),
+        ask: octavo_dra::Ask::FirstAvailable(vec![]),
+    }];
+    let (demand, _, is_exact) = asked(&mut devices, list);
+    assert_eq!((demand, is_exact), (GpuDemand::None, false));
+}
+
+#[test]
+fn what_nobody_has_is_refused_by_the_engine_alone() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let (demand, models, is_exact) = asked(&mut devices, instances(1, "1g.10gb"));
+    assert!(demand.is_some() && models == ModelSet(0) && is_exact);
+    // Once it is there, it is found.
+    for slice in slices(MIG, "b") {
+        devices.apply_slices(&Delta::Set(slice));
+    }
+    let (demand, models, is_exact) = asked(&mut devices, instances(1, "1g.10gb"));
+    assert_eq!(demand, GpuDemand::Mig { count: 1, profile: "1g.10gb".into() });
+    assert!(is_exact && models != ModelSet(0));
+}
+
+#[test]
+fn a_selector_that_fails_is_left_to_the_allocator() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let broken = "device.attributes['gpu.nvidia.com'].nothing == 'x'";
+    let (pod, claim) = pod("p", selecting(broken));
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::None, false));
+    let refused = devices.allocate(&ask, "a", None).unwrap_err();
+    assert!(refused.to_string().contains("nothing"), "{refused}");
+}
+
+#[test]
+fn tolerations_open_what_is_closed_to_others() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let sick = changed(&slices(PLAIN, "a")[0], |slice| {
+        slice.devices[2].taints.push(octavo_dra::DeviceTaint {
+            key: "gpu.nvidia.com/xid".to_owned(),
+            value: "79".to_owned(),
+            effect: octavo_dra::TaintEffect::NoSchedule,
+        });
+    });
+    devices.apply_slices(&Delta::Set(sick));
+    assert!(asked(&mut devices, whole(8)).2);
+    let toleration = Toleration { key: None, value: None, effect: None, seconds: None };
+    let tolerant =
+        vec![with(request("gpu", "gpu.nvidia.com", 8), |ask| ask.tolerations = vec![toleration])];
+    let (pod, claim) = pod("p", tolerant);
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    assert!(!ask.is_exact && !ask.demand.is_some());
+    assert_eq!(devices.allocate(&ask, "a", None).unwrap().parts.len(), 8);
+}
+
+#[test]
+fn pods_wait_for_claims_and_are_told_which() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let (mut pod, own) = pod("p", whole(1));
+    let is = |devices: &Devices, pod: &Pod, wanted: &str| {
+        let error = devices.ask(pod).unwrap_err();
+        assert!(error.to_string().contains(wanted), "{error}");
+        error.is_passing()
+    };
+    assert!(!is(&devices, &pod, "no ResourceClaim ns/p-claim"));
+    let made = std::mem::take(&mut pod.claims);
+    assert!(is(&devices, &pod, "not made from its template"));
+    pod.claims = made;
+    let mut deleted = octavo_kube_io::objects::Claim::clone(&own);
+    deleted.meta.deleted = Some(1);
+    devices.see(&Arc::new(deleted));
+    assert!(is(&devices, &pod, "being deleted"));
+    let mut foreign = octavo_kube_io::objects::Claim::clone(&own);
+    foreign.meta.owner.as_mut().unwrap().uid = "another".into();
+    devices.see(&Arc::new(foreign));
+    assert!(!is(&devices, &pod, "not made for this pod"));
+    devices.see(&own);
+    assert!(devices.ask(&pod).is_ok());
+    let unknown = claim("p-claim", vec![request("gpu", "nobody", 1)]);
+    let mut unknown = octavo_kube_io::objects::Claim::clone(&unknown);
+    unknown.meta.owner = own.meta.owner.clone();
+    devices.see(&Arc::new(unknown));
+    assert!(!is(&devices, &pod, "no device class nobody"));
+    // A claim that is not needed is none.
+    pod.claims = [("c".to_owned(), None)].into();
+    let ask = devices.ask(&pod).unwrap();
+    assert!(ask.is_empty() && ask.is_exact);
+}
+
+#[test]
+fn binding_conditions_are_refused_by_name_and_never_ignored() {
+    let mut devices = cluster(&[]);
+    let change = |slice: &mut octavo_dra::Slice, some: usize| {
+        for device in slice.devices.iter_mut().take(some) {
+            device.binding_conditions = vec!["attached".to_owned()];
+        }
+    };
+    let all = changed(&slices(PLAIN, "a")[0], |slice| change(slice, 8));
+    devices.apply_slices(&Delta::Set(all));
+    let (pod, claim) = pod("p", whole(1));
+    devices.see(&claim);
+    let refused = devices.ask(&pod).unwrap_err();
+    assert!(matches!(refused, AskError::BindingConditions { .. }), "{refused}");
+    // Where others will do, those are given.
+    let few = changed(&slices(PLAIN, "a")[0], |slice| change(slice, 7));
+    devices.apply_slices(&Delta::Set(few));
+    let ask = devices.ask(&pod).unwrap();
+    assert!(!ask.is_exact);
+    assert_eq!(devices.allocate(&ask, "a", None).unwrap().parts[0].gpu, 7);
+}
+
+#[test]
+fn extended_resources_are_asked_of_classes_and_of_device_plugins() {
+    let mut devices = cluster(&[("dra", PLAIN)]);
+    devices.apply_nodes(&Delta::Set(node("plugin", &[("nvidia.com/gpu", 4)])));
+    let pod = extended_pod("p", "nvidia.com/gpu", 2);
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 2 }, true));
+    let models = ["dra", "plugin"].map(|node| devices.gpus(node).unwrap().model);
+    assert!(models.iter().all(|model| ask.models.has(*model)));
+    let grant = devices.allocate(&ask, "dra", None).unwrap();
+    assert_eq!(grant.extended.unwrap().claim.requests[0].name, "container-0-request-0");
+    assert_eq!(grant.parts.len(), 2);
+    // There it is a plain amount, and nothing is to be written.
+    let grant = devices.allocate(&ask, "plugin", None).unwrap();
+    assert!(grant.extended.is_none() && grant.parts.is_empty());
+    // A claim beside it is not to be had there.
+    let (both, own) = super::kit::pod("both", whole(1));
+    let mut both = both;
+    Arc::make_mut(&mut both.spec).containers = pod.spec.containers.clone();
+    devices.see(&own);
+    let ask = devices.ask(&both).unwrap();
+    assert!(!ask.is_exact);
+    assert!(devices.allocate(&ask, "plugin", None).is_err());
+    assert_eq!(devices.allocate(&ask, "dra", None).unwrap().parts.len(), 3);
+    // Without a class device plugins alone serve it.
+    devices.apply_classes(&Delta::All(Kind::default(), Vec::new()));
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!(
+        (&ask.demand, ask.models),
+        (&GpuDemand::Whole { count: 2 }, devices.plugin_models())
+    );
+    assert!(ask.is_exact && ask.extended.is_empty());
+}
+
+#[test]
+fn several_claims_of_a_pod_are_allocated_together_or_not_at_all() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let (one, two) = (claim("one", whole(5)), claim("two", whole(4)));
+    devices.see(&one);
+    devices.see(&two);
+    let named = |name: &str| PodClaim {
+        claim: Some(name.to_owned()),
+        template: None,
+        ..from_template(name)
+    };
+    let spec = Arc::new(PodSpec { claims: vec![named("one"), named("two")], ..PodSpec::default() });
+    let pod = Pod { meta: meta("p", "p"), spec, ..Pod::default() };
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!(ask.demand, GpuDemand::Whole { count: 9 });
+    assert!(matches!(devices.allocate(&ask, "a", None), Err(GrantError::Refused(_))));
+    let explained = devices.explain(&ask, "a").unwrap();
+    assert!(explained.refusal.is_some() && explained.clash.is_some());
+    devices.see(&claim("two", whole(3)));
+    let ask = devices.ask(&pod).unwrap();
+    let grant = devices.allocate(&ask, "a", None).unwrap();
+    assert_eq!((grant.claims.len(), grant.parts.len()), (2, 8));
+}
+
+#[test]
+fn devices_that_several_nodes_reach_are_known_to_each() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    let label = |name: &str, value: &str| {
+        let mut node = node(name, &[]);
+        Arc::make_mut(&mut node).meta.labels = [("rack".to_owned(), value.to_owned())].into();
+        node
+    };
+    devices.apply_nodes(&Delta::Set(label("a", "r1")));
+    devices.apply_nodes(&Delta::Set(label("b", "r2")));
+    let shared = changed(&slices(PLAIN, "none")[0], |slice| {
+        slice.driver = "nic.example".to_owned();
+        slice.pool = "rack".to_owned();
+        slice.devices.truncate(1);
+        let requirement = octavo_dra::NodeRequirement {
+            key: "rack".to_owned(),
+            operator: octavo_dra::NodeOperator::In,
+            values: vec!["r1".to_owned()],
+        };
+        let term = octavo_dra::NodeSelectorTerm { labels: vec![requirement], fields: Vec::new() };
+        slice.nodes =
+            octavo_dra::NodeScope::Selector(octavo_dra::NodeSelector { terms: vec![term] });
+    });
+    devices.apply_slices(&Delta::Set(shared));
+    let nic = octavo_dra::Class {
+        name: "nic".to_owned(),
+        selectors: vec!["device.driver == 'nic.example'".to_owned()],
+        extended_resource: None,
+    };
+    let class = octavo_kube_io::objects::DeviceClass {
+        meta: meta("nic", "nic"),
+        class: nic,
+        ..Default::default()
+    };
+    devices.apply_classes(&Delta::Set(Arc::new(class)));
+    let (first, own) = pod("p", vec![request("nic", "nic", 1)]);
+    devices.see(&own);
+    let ask = devices.ask(&first).unwrap();
+    assert!(!ask.is_exact && !ask.demand.is_some());
+    assert_eq!(devices.candidates(&ask).unwrap(), vec!["a".into()]);
+    assert!(devices.allocate(&ask, "b", None).is_err());
+    let grant = devices.allocate(&ask, "a", None).unwrap();
+    let touched = devices.assume(&grant);
+    assert!(touched.is_shared_pool_touched);
+    devices.apply_nodes(&Delta::Set(label("b", "r1")));
+    let (second, own) = pod("q", vec![request("nic", "nic", 1)]);
+    devices.see(&own);
+    let ask = devices.ask(&second).unwrap();
+    assert_eq!(devices.candidates(&ask).unwrap().len(), 2);
+    assert!(devices.allocate(&ask, "b", None).is_err(), "the other pod has it");
+    devices.forget("p");
+    assert!(devices.allocate(&ask, "b", None).is_ok());
+}
+
+#[test]
+fn all_means_all_whatever_was_chosen() {
+    let mut devices = cluster(&[("a", PLAIN)]);
+    let count = octavo_dra::Count::All;
+    let all = vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.count = count)];
+    let (pod, claim) = pod("p", all);
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 1 }, false));
+    let first = devices.allocate(&ask, "a", None).unwrap().parts[0];
+    let grant = devices.allocate(&ask, "a", Some(&[first])).unwrap();
+    assert_eq!((grant.parts.len(), grant.is_as_wanted), (8, false));
+}

@@ -1,0 +1,228 @@
+//! Who holds what, also while it is decided and not seen yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Claim, Delta, Kind, Pod};
+use proptest::prelude::*;
+
+use super::kit::{
+    MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
+};
+use crate::devices::{AskError, AskedClaim, Devices, Grant};
+
+#[test]
+fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let one = pod("one", whole(8));
+    let grant = devices.place(&one, "n").unwrap();
+    let two = pod("two", whole(1));
+    assert!(devices.place(&two, "n").is_none());
+    assert!(devices.is_assumed("one"));
+
+    devices.see(&seen(&grant.claims[0], &pod_ref(&one.0)));
+    assert!(!devices.is_assumed("one"));
+    assert!(devices.place(&two, "n").is_none());
+    // Nothing is left to be forgotten.
+    assert!(devices.forget("one").is_empty());
+    assert!(devices.place(&two, "n").is_none());
+
+    let touched = devices.see(&deallocated(&one.1));
+    assert!(touched.holdings.contains("n"));
+    assert!(devices.place(&two, "n").is_some());
+    let touched = devices.forget("two");
+    assert!(touched.holdings.contains("n"));
+    assert!(devices.held("n").is_empty());
+}
+
+#[test]
+fn claims_of_other_schedulers_hold_their_devices_too() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let theirs = super::kit::written_claims();
+    let theirs: Vec<Arc<Claim>> = theirs
+        .into_iter()
+        .map(|(mut claim, _)| {
+            let results = &mut Arc::make_mut(&mut claim).claim.allocation.as_mut().unwrap().results;
+            for result in results {
+                result.pool = "n".to_owned();
+            }
+            claim
+        })
+        .collect();
+    devices.apply_claims(&Delta::All(Kind::default(), theirs));
+    let held: usize = devices.held("n").iter().map(|held| held.parts.len()).sum();
+    assert_eq!(held, 6);
+    assert!(devices.place(&pod("mine", whole(3)), "n").is_none());
+    assert!(devices.place(&pod("mine", whole(2)), "n").is_some());
+    devices.apply_claims(&Delta::All(Kind::default(), Vec::new()));
+    // The claim is gone, and what was decided for it with it.
+    assert!(devices.held("n").is_empty());
+}
+
+#[test]
+fn somebody_who_was_faster_has_the_claim() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    let one = pod("one", whole(1));
+    let ours = devices.place(&one, "a").unwrap();
+    let mut theirs = Claim::clone(&one.1);
+    let mut allocation = ours.claims[0].allocation.clone().unwrap().allocation;
+    allocation.results[0].pool = "b".to_owned();
+    theirs.claim.allocation = Some(allocation);
+    let touched = devices.see(&Arc::new(theirs));
+    assert!(touched.holdings.contains("a") && touched.holdings.contains("b"));
+    assert!(devices.held("a").is_empty());
+    assert_eq!(devices.held("b")[0].parts.len(), 1);
+}
+
+#[test]
+fn a_shared_claim_is_used_where_it_is_and_by_256_pods_at_most() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    let shared = claim("shared", whole(1));
+    devices.see(&shared);
+    let first = user("u0", &shared);
+    let ask = devices.ask(&first).unwrap();
+    let grant = devices.allocate(&ask, "b", None).unwrap();
+    devices.assume(&grant);
+
+    // On its way: others may go where it will be, after that order.
+    let second = user("u1", &shared);
+    let ask = devices.ask(&second).unwrap();
+    assert_eq!(ask.waits_for().map(|pod| &**pod).collect::<Vec<_>>(), ["u0"]);
+    assert!(!devices.is_allowed(&ask, "a") && devices.is_allowed(&ask, "b"));
+    assert!(!ask.demand.is_some() && ask.is_exact);
+    assert!(devices.allocate(&ask, "a", None).is_err());
+
+    devices.see(&seen(&grant.claims[0], &pod_ref(&first)));
+    for number in 1..256 {
+        let pod = user(&format!("u{number}"), &shared);
+        let ask = devices.ask(&pod).unwrap();
+        assert!(ask.waits_for().next().is_none());
+        let grant = devices.allocate(&ask, "b", None).unwrap();
+        assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
+        devices.assume(&grant);
+    }
+    let late = user("late", &shared);
+    assert!(matches!(devices.ask(&late), Err(AskError::Crowded { .. })));
+    // Who is among them already has a place.
+    let AskedClaim::Allocated { is_reserved, .. } = &devices.ask(&first).unwrap().claims[0] else {
+        panic!("it is allocated")
+    };
+    assert!(is_reserved);
+    devices.forget("u7");
+    assert!(devices.ask(&late).is_ok());
+}
+
+#[test]
+fn the_claim_of_extended_resources_takes_the_place_of_what_was_decided() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let pod = super::kit::extended_pod("e", "nvidia.com/gpu", 3);
+    let ask = devices.ask(&pod).unwrap();
+    let grant = devices.allocate(&ask, "n", None).unwrap();
+    devices.assume(&grant);
+    assert_eq!(devices.held("n").len(), 1);
+    let mut made = claim("e-extended-resources-x", Vec::new());
+    let extended = grant.extended.as_ref().unwrap();
+    let object = Arc::make_mut(&mut made);
+    object.is_extended = true;
+    object.meta.owner =
+        Some(octavo_kube_io::objects::Owner { uid: "e".into(), ..Default::default() });
+    object.claim.allocation = Some(extended.allocation.allocation.clone());
+    devices.see(&made);
+    let held = devices.held("n");
+    assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 3, false));
+    assert!(!devices.is_assumed("e"));
+    assert!(matches!(devices.ask(&pod), Err(AskError::LeftBehind(_))));
+    devices.apply_claims(&Delta::Gone(made));
+    assert!(devices.ask(&pod).is_ok() && devices.held("n").is_empty());
+}
+
+/// What can happen to one of a few pods.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Place,
+    Forget,
+    SeeAllocated,
+    SeeDeallocated,
+    ClaimGone,
+}
+
+fn requests(kind: usize) -> Vec<octavo_dra::Request> {
+    match kind % 6 {
+        0 => whole(1),
+        1 => whole(3),
+        2 => shares(1, "30", "30Gi"),
+        3 => shares(2, "0", "1Gi"),
+        4 => instances(2, "1g.10gb"),
+        _ => instances(1, "3g.40gb"),
+    }
+}
+
+/// Nothing is given out twice: by the engine's account of the parts, and by the names of devices that
+/// are whole.
+fn check(devices: &Devices, node: &str) {
+    let gpus = devices.gpus(node).unwrap();
+    let model = &devices.models()[usize::from(gpus.model.0)];
+    let mut free = vec![octavo_engine::GpuFree::idle(model); gpus.devices.gpus.len()];
+    for held in devices.held(node) {
+        for part in &held.parts {
+            let gpu = &mut free[usize::from(part.gpu)];
+            *gpu = gpu.without(part).unwrap_or_else(|| panic!("{part:?} twice: {gpu:?}"));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn nothing_is_given_out_twice_whatever_comes_in_whatever_order(
+        events in prop::collection::vec((0_usize..12, 0_usize..5, 0_usize..2), 1..60)
+    ) {
+        let nodes = ["n0", "n1"];
+        let mut devices = cluster(&[("n0", MIG), ("n1", PLAIN)]);
+        let pods: Vec<(Pod, Arc<Claim>)> =
+            (0..12).map(|number| pod(&format!("p{number}"), requests(number))).collect();
+        // What was ordered for a pod, and what the API has of its claim.
+        let mut orders: BTreeMap<usize, Grant> = BTreeMap::new();
+        let mut written: BTreeMap<usize, Arc<Claim>> = BTreeMap::new();
+        for (number, event, node) in events {
+            let event = [
+                Event::Place, Event::Forget, Event::SeeAllocated, Event::SeeDeallocated, Event::ClaimGone,
+            ][event];
+            let own = &pods[number];
+            match event {
+                Event::Place if !orders.contains_key(&number) && !written.contains_key(&number) => {
+                    if let Some(grant) = devices.place(own, nodes[node]) {
+                        orders.insert(number, grant);
+                    }
+                }
+                Event::Place => {}
+                Event::Forget => {
+                    orders.remove(&number);
+                    devices.forget(&own.0.meta.uid);
+                }
+                Event::SeeAllocated => {
+                    if let Some(grant) = orders.remove(&number) {
+                        let claim = seen(&grant.claims[0], &pod_ref(&own.0));
+                        devices.see(&claim);
+                        written.insert(number, claim);
+                    }
+                }
+                Event::SeeDeallocated => {
+                    if let Some(claim) = written.remove(&number) {
+                        devices.see(&deallocated(&claim));
+                    }
+                }
+                Event::ClaimGone => {
+                    orders.remove(&number);
+                    written.remove(&number);
+                    devices.apply_claims(&Delta::Gone(Arc::clone(&own.1)));
+                }
+            }
+            for node in nodes {
+                check(&devices, node);
+            }
+            let held: usize = nodes.iter().map(|node| devices.held(node).len()).sum();
+            prop_assert_eq!(held, orders.len() + written.len());
+        }
+    }
+}

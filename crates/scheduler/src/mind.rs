@@ -1,0 +1,158 @@
+//! The thread that decides: it takes in what is told, decides while this scheduler leads, and hands on what
+//! follows. Nothing here waits for a write.
+
+use std::time::Duration;
+
+use octavo_kube_io::watch::News;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{AdminQuestion, Explained, Unknown};
+use crate::bind::{Leadership, Order, Outcome};
+use crate::core::Core;
+use crate::metrics::{Metrics, Subject};
+use crate::status::Reports;
+
+/// Changes that are taken in before the next decisions.
+const AT_ONCE: usize = 1024;
+/// How often the core is told the time at least.
+const TICK: Duration = Duration::from_millis(250);
+
+/// What the deciding thread listens to and speaks into.
+pub(crate) struct Ends {
+    pub(crate) news: mpsc::Receiver<News>,
+    pub(crate) outcomes: mpsc::UnboundedReceiver<Outcome>,
+    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) reports: Reports,
+    pub(crate) questions: mpsc::Receiver<AdminQuestion>,
+    pub(crate) leadership: Leadership,
+    pub(crate) metrics: Metrics,
+    /// Told once all has been read for the first time.
+    pub(crate) synced: Box<dyn FnOnce() + Send>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Decides until `stop`, or until nobody tells anything any more.
+pub(crate) async fn run(mut core: Core, ends: Ends) {
+    let Ends {
+        mut news,
+        mut outcomes,
+        orders,
+        reports,
+        mut questions,
+        leadership,
+        metrics,
+        synced,
+        stop,
+    } = ends;
+    let begin = Instant::now();
+    let mut synced = Some(synced);
+    let mut was_leading = false;
+    let mut has_more = false;
+    let mut batch = Vec::with_capacity(AT_ONCE);
+    let mut wake = begin;
+    loop {
+        let wait = if has_more { Instant::now() } else { wake };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            outcome = outcomes.recv() => match outcome {
+                Some(outcome) => core.outcome(&outcome),
+                None => break,
+            },
+            count = news.recv_many(&mut batch, AT_ONCE) => {
+                if count == 0 {
+                    break;
+                }
+            }
+            Some(question) = questions.recv() => answer(&mut core, question),
+            () = tokio::time::sleep_until(wait) => {}
+        }
+        while let Ok(outcome) = outcomes.try_recv() {
+            core.outcome(&outcome);
+        }
+        for one in batch.drain(..) {
+            match one {
+                News::Change(change) => core.apply(&change),
+                News::Synced => {
+                    if let Some(synced) = synced.take() {
+                        synced();
+                    }
+                }
+            }
+        }
+        let now = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let next = core.time_is(now);
+        let is_leading = synced.is_none() && leadership.remaining().is_some();
+        if was_leading && !is_leading {
+            core.stand_down();
+        }
+        if is_leading != was_leading {
+            metrics.leader(is_leading);
+            tracing::info!(is_leading, "leadership");
+        }
+        was_leading = is_leading;
+        let before = Instant::now();
+        has_more = is_leading && core.decide();
+        let took = before.elapsed();
+        for order in core.take_orders() {
+            if orders.send(order).await.is_err() {
+                return;
+            }
+        }
+        for report in core.take_reports() {
+            if is_leading {
+                reports.send(report);
+            }
+        }
+        let decided = core.take_decided();
+        // The clock is looked at for each round and not for each decision.
+        let each = took / u32::try_from(decided.len()).unwrap_or(u32::MAX).max(1);
+        for one in decided {
+            let subject = if one.is_gang { Subject::Gang } else { Subject::Pod };
+            metrics.decided(subject, one.result, one.reason, each);
+        }
+        tell(&core, &metrics);
+        let at = next.map_or(TICK, |next| Duration::from_millis(next.saturating_sub(now)));
+        wake = Instant::now() + at.min(TICK);
+    }
+}
+
+/// Tells the metrics how much is where.
+fn tell(core: &Core, metrics: &Metrics) {
+    let counts = core.counts();
+    metrics.queue("waiting", counts.waiting);
+    metrics.queue("ready", counts.ready);
+    metrics.queue("inFlight", counts.in_flight);
+    metrics.queue("promised", counts.promised);
+    metrics.queue("clashes", counts.clashes);
+}
+
+fn answer(core: &mut Core, question: AdminQuestion) {
+    let json = |value: Result<serde_json::Value, serde_json::Error>| {
+        value.map_err(|error| Unknown(error.to_string()))
+    };
+    match question {
+        AdminQuestion::Explain { subject, name, answer } => {
+            let (found, kind) = match subject {
+                Explained::Pod => (core.explain_pod(&name), "pod"),
+                Explained::PodGroup => (core.explain_group(&name), "gang with pods"),
+            };
+            answer.give(match found {
+                Some(found) => json(serde_json::to_value(found)),
+                None => Err(Unknown(format!("there is no {kind} {name}"))),
+            });
+        }
+        AdminQuestion::Snapshot { answer } => {
+            answer.give(json(serde_json::to_value(core.snapshot())));
+        }
+        AdminQuestion::Record { name, answer } => answer.give(match core.recorded(&name) {
+            Some(recorded) => json(serde_json::to_value(recorded)),
+            None => Err(Unknown(format!(
+                "no decision on the gang {name} is recorded; the config's `records` says how many are \
+                 kept"
+            ))),
+        }),
+    }
+}

@@ -1,0 +1,190 @@
+//! The scheduler as a process: watches, lease, the thread that decides, and those who write.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, anyhow};
+use octavo_kube_io::admin::{AdminAddress, AdminServer, Readiness};
+use octavo_kube_io::client::{self, ClientOptions};
+use octavo_kube_io::lease::{self, Elector};
+use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions};
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin;
+use crate::bind::{Binder, BinderOptions, Leadership};
+use crate::config::{Config, SchedulerArgs};
+use crate::core::Core;
+use crate::groups::Groups;
+use crate::metrics::Metrics;
+use crate::mind;
+use crate::policies::Policies;
+use crate::status::{StatusOptions, StatusWriter};
+
+/// How often the age of watches is told to the metrics.
+const TELL_AGES: Duration = Duration::from_secs(5);
+
+/// Runs the scheduler until a signal.
+pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
+    let config = Config::read(args.config.as_deref())?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let identity = match args.identity.clone() {
+        Some(identity) => identity,
+        None => host_name(),
+    };
+    let options = ClientOptions {
+        kubeconfig: args.kubeconfig.clone(),
+        context: None,
+        user_agent: format!("octavo-scheduler/{}", env!("CARGO_PKG_VERSION")),
+    };
+    let reading = client::connect(&options).await?;
+    // Writes repeat themselves where that is safe, and must see when the server has too much to do.
+    let writing = client::connect_without_retries(&options).await?;
+
+    let mut registry = Registry::with_prefix("octavo_scheduler");
+    let metrics = Metrics::new(&mut registry);
+    let (questions, asked) = admin::questions();
+    let stop = CancellationToken::new();
+    let readiness = Arc::new(Readiness::default());
+    let is_synced = readiness.check("watches", "reading the cluster for the first time");
+    let admin = match args.metrics_listen {
+        AdminAddress::None => None,
+        AdminAddress::Listen(address) => {
+            let server = AdminServer::bind(address).await?;
+            tracing::info!(address = %server.address(), "health, metrics and explanations");
+            let routes = admin::routes(questions);
+            let (readiness, registry) = (Arc::clone(&readiness), Arc::new(registry));
+            Some(tokio::spawn(server.serve_with(readiness, registry, routes, stop.clone())))
+        }
+    };
+
+    let (news, health) = watch::watch(&reading, watch_options());
+    let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
+    // The lease is given back last: until then nobody else may write.
+    let leave = CancellationToken::new();
+    let (leadership, elector) = if config.leader_election.enabled {
+        let (elector, told) = Elector::new(&writing, config.lease(&identity))?;
+        (leadership(told), Some(tokio::spawn(elector.run(leave.clone()))))
+    } else {
+        (Leadership::unquestioned(), None)
+    };
+
+    let options =
+        BinderOptions { most_in_flight: config.writes_in_flight, ..BinderOptions::default() };
+    let binder =
+        Binder::start(writing.clone(), options, leadership.clone(), metrics.clone(), stop.clone());
+    let status = StatusWriter::start(
+        writing,
+        StatusOptions::new("octavo.dev/scheduler", &identity),
+        leadership.clone(),
+        binder.load.clone(),
+        metrics.clone(),
+        stop.clone(),
+    );
+    let core = Core::new(config.core());
+    let ends = mind::Ends {
+        news,
+        outcomes: binder.outcomes,
+        orders: binder.orders,
+        reports: status.reports.clone(),
+        questions: asked,
+        leadership,
+        metrics,
+        synced: Box::new(move || {
+            is_synced.pass();
+            tracing::info!("the cluster is read");
+        }),
+        stop: stop.clone(),
+    };
+    let decides = decide_apart(core, ends)?;
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: finishing what is being written"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
+    }
+    stop.cancel();
+    let _ = binder.task.await;
+    let _ = status.task.await;
+    leave.cancel();
+    if let Some(elector) = elector {
+        let _ = elector.await;
+    }
+    if let Some(admin) = admin {
+        let _ = admin.await;
+    }
+    let _ = told.await;
+    decides.join().map_err(|_| anyhow!("the thread that decides has panicked"))
+}
+
+/// Decisions have a thread of their own: they may take milliseconds, in which writes go on.
+fn decide_apart(core: Core, ends: mind::Ends) -> anyhow::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let stop = ends.stop.clone();
+    let thread = std::thread::Builder::new().name("decide".to_owned());
+    let thread = thread.spawn(move || {
+        // Whatever ends the thread ends the program: without it nothing is decided.
+        let _ends = stop.drop_guard();
+        runtime.block_on(mind::run(core, ends));
+    });
+    thread.context("cannot start the thread that decides")
+}
+
+fn watch_options() -> WatchOptions {
+    let mut kinds: Vec<WantedKind> = Groups::kinds().iter().map(wanted).collect();
+    let policy = Policies::kind();
+    let (group, version) = policy.api_version.split_once('/').unwrap_or_default();
+    kinds.push(WantedKind {
+        group: group.to_owned(),
+        versions: vec![version.to_owned()],
+        kind: policy.kind,
+        labels: None,
+    });
+    WatchOptions { kinds, ..WatchOptions::default() }
+}
+
+fn wanted(kind: &crate::groups::WatchedKind) -> WantedKind {
+    WantedKind {
+        group: kind.api_group.to_owned(),
+        versions: kind.versions.iter().map(|version| (*version).to_owned()).collect(),
+        kind: kind.kind.to_owned(),
+        labels: kind.label.map(str::to_owned),
+    }
+}
+
+/// The lease's word, as writers ask for it.
+fn leadership(told: tokio::sync::watch::Receiver<lease::Leadership>) -> Leadership {
+    Leadership::new(move || match &*told.borrow() {
+        lease::Leadership::Leading(term) => {
+            let (now, wall) = (Instant::now(), SystemTime::now());
+            if term.until.has_come(now, wall) {
+                return None;
+            }
+            // What begins now must be over when the lease ends.
+            Some(term.ends.at.saturating_duration_since(now))
+        }
+        lease::Leadership::Following { .. } => None,
+    })
+}
+
+/// Tells the metrics how old the news of each kind is.
+async fn tell_ages(health: WatchHealth, metrics: Metrics, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(TELL_AGES) => {}
+        }
+        let now = Instant::now();
+        for (kind, health) in health.kinds() {
+            if let Some(heard) = health.heard {
+                metrics.watch_age(&kind.kind, now.saturating_duration_since(heard));
+            }
+        }
+    }
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map_or_else(|_| "octavo-scheduler".to_owned(), |name| name.trim().to_owned())
+}
