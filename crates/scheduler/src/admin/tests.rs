@@ -27,6 +27,9 @@ async fn questions_reach_who_decides_and_answers_come_back() {
                 AdminQuestion::Explain { name, answer, .. } => {
                     answer.give(Err(Unknown(format!("there is no pod {name}"))));
                 }
+                AdminQuestion::Record { name, answer } => {
+                    answer.give(Ok(json!({"record": name.to_string()})));
+                }
                 AdminQuestion::Snapshot { answer } => answer.give(Ok(json!({"nodes": []}))),
             }
         }
@@ -39,6 +42,9 @@ async fn questions_reach_who_decides_and_answers_come_back() {
     let (status, body) = ask(&questions, "/explain?pod=team/other").await;
     assert_eq!((status, body.as_str()), (404, "there is no pod team/other\n"));
     assert_eq!(ask(&questions, "/snapshot").await, (200, "{\"nodes\":[]}".to_owned()));
+    let recorded = ask(&questions, "/snapshot?podgroup=team/g").await;
+    assert_eq!(recorded, (200, "{\"record\":\"team/g\"}".to_owned()));
+    assert_eq!(ask(&questions, "/snapshot?pod=team/p").await.0, 400);
     drop(questions);
     deciding.await.unwrap();
 }
