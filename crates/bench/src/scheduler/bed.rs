@@ -177,7 +177,10 @@ impl Bed {
 
 /// Octavo's scheduler moves nobody unless it is told that it may.
 fn scheduler_config(world: World) -> Value {
-    json!({"defragmentationMoves": world.moves})
+    match world.moves {
+        0 => json!({}),
+        moves => json!({"defragmentation": {"enabled": true, "moves": moves}}),
+    }
 }
 
 /// Nobody renews the leases of played nodes, so nobody may look at them.
