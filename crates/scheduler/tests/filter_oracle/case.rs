@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use octavo_dra::{NodeRequirement, NodeSelector, Quantity, Stage};
 use octavo_kube_io::objects::{
     AffinityTerm, BindingMode, Container, CsiNode, LabelSelector, Meta, Node, PersistentVolume,
-    Pod, PodVolume, StorageClass, VolumeClaim, VolumeSource,
+    Pod, PodVolume, ReadError, StorageClass, VolumeClaim, VolumeSource,
 };
 use serde_json::{Map, Value, json};
 
@@ -39,6 +39,30 @@ impl Case {
             "pod": pod(&self.pod),
         })
     }
+}
+
+impl Case {
+    /// The case as it comes back from the API's JSON.
+    pub(crate) fn read(mut question: Value) -> Self {
+        let mut list = |of: &str| match question[of].take() {
+            Value::Array(all) => all,
+            other => panic!("{of}: {other}"),
+        };
+        Self {
+            nodes: read(list("nodes"), Node::from_value),
+            namespaces: read(list("namespaces"), Meta::from_value),
+            placed: read(list("pods"), Pod::from_value),
+            claims: read(list("volumeClaims"), VolumeClaim::from_value),
+            volumes: read(list("volumes"), PersistentVolume::from_value),
+            classes: read(list("storageClasses"), StorageClass::from_value),
+            csi_nodes: read(list("csiNodes"), CsiNode::from_value),
+            pod: Pod::from_value(question["pod"].take()).unwrap(),
+        }
+    }
+}
+
+fn read<T>(all: Vec<Value>, one: impl Fn(Value) -> Result<T, ReadError>) -> Vec<T> {
+    all.into_iter().map(|value| one(value).unwrap()).collect()
 }
 
 fn list<T>(all: &[T], write: impl Fn(&T) -> Value) -> Value {

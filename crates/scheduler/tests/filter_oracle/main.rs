@@ -27,6 +27,7 @@ use std::path::Path;
 
 use octavo_scheduler::predicates::Unfit;
 
+use crate::case::Case;
 use crate::generator::generate;
 use crate::mutations::MUTATIONS;
 use crate::oracle::{Answer, Oracle};
@@ -63,17 +64,19 @@ fn kube_scheduler_says_of_every_node_what_we_say() {
     let mut failures = Vec::new();
     for (seed, theirs) in seeds.zip(&answers) {
         let case = generate(seed);
+        let question = case.question(&seed.to_string());
         if chosen.is_some() {
-            println!(
-                "{}",
-                serde_json::to_string_pretty(&case.question(&seed.to_string())).unwrap()
-            );
+            println!("{}", serde_json::to_string_pretty(&question).unwrap());
         }
         let ours = decide(&case);
         tally.count(&ours);
-        let differences = differences(&ours, theirs);
-        if !differences.is_empty() {
-            failures.push(format!("seed {seed}: {}", differences.join("; ")));
+        // Decided on what the watches would make of the API's JSON, and on the very values.
+        let read = decide(&Case::read(question));
+        for (what, ours) in [("read", &read), ("made", &ours)] {
+            let differences = differences(ours, theirs);
+            if !differences.is_empty() {
+                failures.push(format!("seed {seed}, {what}: {}", differences.join("; ")));
+            }
         }
     }
     println!("{tally:?}");
