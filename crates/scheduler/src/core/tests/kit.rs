@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    Change, Claim, Delta, DeviceClass, Kept, Node, Pod, ResourceSlice, WatchedObject,
+    Change, Claim, Delta, DeviceClass, Node, Pod, ResourceSlice, WatchedObject,
 };
 use serde_json::{Value, json};
 
@@ -19,10 +19,6 @@ pub(super) struct Bed {
     pub(super) claims: BTreeMap<String, Value>,
     pub(super) reports: Vec<Report>,
     now: u64,
-}
-
-pub(super) fn read<T: Kept>(value: &Value) -> Arc<T> {
-    Arc::new(T::from_value(value.clone()).expect("an object"))
 }
 
 pub(super) fn node(name: &str, cpu: u32) -> Value {
@@ -114,36 +110,50 @@ impl Bed {
     }
 
     pub(super) fn node(&mut self, value: &Value) {
-        self.core.apply(&Change::Node(Delta::Set(read::<Node>(value))));
+        self.core.apply(&Change::Node(Delta::Set(Arc::new(
+            Node::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     pub(super) fn pod(&mut self, value: &Value) {
         let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
         self.pods.insert(name, value.clone());
-        self.core.apply(&Change::Pod(Delta::Set(read::<Pod>(value))));
+        self.core.apply(&Change::Pod(Delta::Set(Arc::new(
+            Pod::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     pub(super) fn drop_pod(&mut self, name: &str) {
         let value = self.pods.remove(name).expect("the pod");
-        self.core.apply(&Change::Pod(Delta::Gone(read::<Pod>(&value))));
+        self.core.apply(&Change::Pod(Delta::Gone(Arc::new(
+            Pod::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     pub(super) fn claim(&mut self, value: &Value) {
         let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
         self.claims.insert(name, value.clone());
-        self.core.apply(&Change::Claim(Delta::Set(read::<Claim>(value))));
+        self.core.apply(&Change::Claim(Delta::Set(Arc::new(
+            Claim::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     pub(super) fn class(&mut self, value: &Value) {
-        self.core.apply(&Change::Class(Delta::Set(read::<DeviceClass>(value))));
+        self.core.apply(&Change::Class(Delta::Set(Arc::new(
+            DeviceClass::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     pub(super) fn slice(&mut self, value: &Value) {
-        self.core.apply(&Change::Slice(Delta::Set(read::<ResourceSlice>(value))));
+        self.core.apply(&Change::Slice(Delta::Set(Arc::new(
+            ResourceSlice::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     pub(super) fn object(&mut self, value: &Value) {
-        self.core.apply(&Change::Object(Delta::Set(read::<WatchedObject>(value))));
+        self.core.apply(&Change::Object(Delta::Set(Arc::new(
+            WatchedObject::from_value(value.clone()).expect("an object"),
+        ))));
     }
 
     /// Lets time go by, and decides.
