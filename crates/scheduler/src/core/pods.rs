@@ -24,13 +24,15 @@ impl Core {
             self.pods.insert(Arc::clone(&uid), record);
         }
         let Some(record) = self.pods.get_mut(&uid) else { return };
+        let was_there = record.occupies();
         let old = std::mem::replace(&mut record.pod, Arc::clone(pod));
+        // Claims that were made from templates since, for one.
+        let is_news = old.claims != pod.claims || old.meta.labels != pod.meta.labels;
         let is_other_spec = old.spec != pod.spec;
         if is_other_spec {
             // Gates that were lifted, node selectors that a quota manager set.
             record.footprint = Arc::new(Footprint::of(pod));
         }
-        let was_there = record.occupies();
         let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
         if let Some(node) = &pod.node {
             let is_known = record
@@ -49,6 +51,9 @@ impl Core {
         }
         self.find_group(&uid);
         self.place_in_queue(&uid);
+        if is_news {
+            self.wake(&uid);
+        }
         self.refresh(&uid);
         let is_there = self.pods.get(&uid).is_some_and(PodRecord::occupies);
         if was_there && !is_there {
