@@ -148,23 +148,20 @@ impl Decider {
         let judge = PolicyJudge::new(world, case.policy, &figures, &shares, &self.meter)?;
         let Case { gang, pinned, forbidden, .. } = *case;
         let request = Request { gang, pinned, forbidden, within: None };
-        let found = match refused {
+        let found = if let Some(refusal) = refused {
             // Nobody is to be disturbed where there is room, and there is none.
-            Some(refusal) => {
-                disturb::plan(world, &request, case.allowance, &judge).map_err(|other| Refusal {
-                    reason: if matches!(other.reason, Reason::Steps { .. }) {
-                        refusal.reason
-                    } else {
-                        other.reason
-                    },
-                    remedy: refusal.remedy.or(other.remedy),
-                    steps: refusal.steps.saturating_add(other.steps),
-                })
-            }
-            None => {
-                let mut means = Means { solver: &mut self.solver, judge: &judge };
-                repair::admit(world, &mut means, &request, case.allowance)
-            }
+            disturb::plan(world, &request, case.allowance, &judge).map_err(|other| Refusal {
+                reason: if matches!(other.reason, Reason::Steps { .. }) {
+                    refusal.reason
+                } else {
+                    other.reason
+                },
+                remedy: refusal.remedy.or(other.remedy),
+                steps: refusal.steps.saturating_add(other.steps),
+            })
+        } else {
+            let mut means = Means { solver: &mut self.solver, judge: &judge };
+            repair::admit(world, &mut means, &request, case.allowance)
         };
         Ok(found.map_err(|refusal| {
             let remedy = raised(&refusal.reason).or(refusal.remedy);

@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use octavo_engine::decider::Decider;
 use octavo_kube_io::objects::{Budget, ObjectName};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bind::{Order, OrderId, Task};
 use crate::devices::Devices;
@@ -74,7 +74,7 @@ pub struct Core {
     members: BTreeMap<GroupName, BTreeSet<Arc<str>>>,
     nodes: BTreeMap<Arc<str>, NodeRecord>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
-    footprints: FxHashMap<Arc<Footprint>, ()>,
+    footprints: FxHashSet<Arc<Footprint>>,
 
     devices: Devices,
     volumes: Volumes,
@@ -163,7 +163,7 @@ impl Core {
             members: BTreeMap::new(),
             nodes: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            footprints: FxHashMap::default(),
+            footprints: FxHashSet::default(),
             devices: Devices::default(),
             volumes: Volumes::default(),
             neighbours: Neighbours::default(),
@@ -244,7 +244,6 @@ impl Core {
         }
         // Whoever leads next says it anew.
         self.waiting.clear();
-        self.orders.clear();
         self.flying.retain(|_, flight| flight.kind != FlightKind::Other);
     }
 

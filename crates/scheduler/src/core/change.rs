@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Budget, Change, Delta, Node, ObjectName, Pod};
+use octavo_kube_io::objects::{Budget, Change, Claim, Delta, Node, ObjectName, Pod};
 
 use super::Core;
 use crate::devices::Touched;
@@ -19,8 +19,12 @@ impl Core {
                 self.devices_touched(&touched);
             }
             Change::Claim(delta) => {
+                let frees = self.frees_devices(delta);
                 let touched = self.devices.apply_claims(delta);
                 self.devices_touched(&touched);
+                if frees {
+                    self.something_changed();
+                }
             }
             Change::Class(delta) => {
                 let touched = self.devices.apply_classes(delta);
@@ -143,6 +147,10 @@ impl Core {
         if touched.is_empty() {
             return;
         }
+        let free_before = self.free_gpus();
+        let is_more = touched.are_classes_changed
+            || touched.is_shared_pool_touched
+            || !touched.hardware.is_empty();
         if touched.are_models_changed {
             self.is_picture_old = true;
         }
@@ -157,7 +165,29 @@ impl Core {
         }
         self.claims_touched(&touched.claims);
         self.try_promises();
-        self.something_changed();
+        // What was allocated for somebody turns no refusal into a place.
+        if is_more || self.is_picture_old || self.free_gpus() > free_before {
+            self.something_changed();
+        }
+    }
+
+    /// Whether devices are free by a change of claims, those too that the engine does not know.
+    fn frees_devices(&self, delta: &Delta<Claim>) -> bool {
+        let had = |claim: &Claim| {
+            let old = self.devices.claim(&claim.meta.name);
+            old.is_some_and(|old| old.claim.allocation.is_some())
+        };
+        match delta {
+            Delta::Set(claim) => claim.claim.allocation.is_none() && had(claim),
+            Delta::Gone(claim) => had(claim),
+            Delta::All(..) => true,
+        }
+    }
+
+    /// GPUs that nobody has anything of, and compute that is free, in thousandths.
+    fn free_gpus(&self) -> i64 {
+        let totals = self.picture.world.cluster.totals();
+        totals.gpu_milli - totals.used_milli + totals.unused_gpus
     }
 
     /// Pods that wait for claims of these names can be decided on.

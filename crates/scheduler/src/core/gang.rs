@@ -27,6 +27,9 @@ pub(super) struct Asked {
     forbidden: NodeSet,
 }
 
+/// A member's place in the order of ranks: subgroup, rank in it, name; and its UID.
+type Seat = (usize, Option<u32>, Arc<str>, Arc<str>);
+
 /// Members of a subgroup that ask for the same.
 struct Alike {
     sub: usize,
@@ -173,7 +176,7 @@ impl Core {
     ) -> Result<Asked, Blocked> {
         let wishes = self.wishes_of(spec).map_err(Blocked::Group)?;
         let mut forbidden = NodeSet::new();
-        let mut members: Vec<(usize, Option<u32>, Arc<str>, Arc<str>)> = Vec::new();
+        let mut members: Vec<Seat> = Vec::new();
         for uid in self.present(group) {
             let Some(record) = self.pods.get(&uid) else { continue };
             let Some(member) = &record.member else { continue };

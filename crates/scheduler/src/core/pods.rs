@@ -24,13 +24,22 @@ impl Core {
             self.pods.insert(Arc::clone(&uid), record);
         }
         let Some(record) = self.pods.get_mut(&uid) else { return };
+        let was_there = record.occupies();
         let old = std::mem::replace(&mut record.pod, Arc::clone(pod));
+        // Claims that were made from templates since, for one.
+        let is_news = old.claims != pod.claims || old.meta.labels != pod.meta.labels;
         let is_other_spec = old.spec != pod.spec;
         if is_other_spec {
-            // Gates that were lifted, node selectors that a quota manager set.
-            record.footprint = Arc::new(Footprint::of(pod));
+            // Gates that were lifted, node selectors that a quota manager set, a resize in place. What
+            // was counted is taken back as it was counted.
+            let footprint = std::mem::replace(&mut record.footprint, Arc::new(Footprint::of(pod)));
+            if let Some(counted) = record.counted.take() {
+                if let Some(node) = self.nodes.get_mut(&counted) {
+                    node.usage.remove(&footprint);
+                }
+                self.neighbours.remove(&uid);
+            }
         }
-        let was_there = record.occupies();
         let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
         if let Some(node) = &pod.node {
             let is_known = record
@@ -38,7 +47,16 @@ impl Core {
                 .as_ref()
                 .is_some_and(|place| place.node == *node && place.hold == Hold::Bound);
             if !is_known {
-                let of_plan = record.place.take().filter(|place| place.node == *node);
+                let before = record.place.take();
+                let elsewhere = before.as_ref().filter(|place| place.node != *node);
+                if let Some(there) = elsewhere.and_then(|one| self.on_node.get_mut(&one.node)) {
+                    there.remove(&uid);
+                }
+                if elsewhere.is_some() {
+                    // Somebody else has bound it: what was decided for it is nobody's.
+                    self.devices.forget(&uid);
+                }
+                let of_plan = before.filter(|place| place.node == *node);
                 let gpus = of_plan.map_or_else(GpuParts::new, |place| place.gpus);
                 record.place = Some(Place { node: Arc::clone(node), gpus, hold: Hold::Bound });
                 self.on_node.entry(Arc::clone(node)).or_default().insert(Arc::clone(&uid));
@@ -49,8 +67,17 @@ impl Core {
         }
         self.find_group(&uid);
         self.place_in_queue(&uid);
+        if is_news {
+            self.wake(&uid);
+        }
         self.refresh(&uid);
         let is_there = self.pods.get(&uid).is_some_and(PodRecord::occupies);
+        let alone = Unit::Pod(Arc::clone(&uid));
+        if pod.meta.deleted.is_some() && pod.node.is_none() && self.promises.contains_key(&alone) {
+            // Nobody has to leave for who goes itself.
+            self.drop_promise(&alone);
+            self.queue.remove(&alone);
+        }
         if was_there && !is_there {
             self.has_left(&uid, old_node);
         }
@@ -94,13 +121,13 @@ impl Core {
     /// The footprint of a pod; equal ones are one.
     fn footprint(&mut self, pod: &Pod) -> Arc<Footprint> {
         let footprint = Footprint::of(pod);
-        if let Some((known, ())) = self.footprints.get_key_value(&footprint) {
+        if let Some(known) = self.footprints.get(&footprint) {
             return Arc::clone(known);
         }
         let footprint = Arc::new(footprint);
         // Pods with volumes have one each: those would only fill the table.
         if footprint.claims.is_empty() {
-            self.footprints.insert(Arc::clone(&footprint), ());
+            self.footprints.insert(Arc::clone(&footprint));
         }
         footprint
     }
@@ -291,7 +318,7 @@ impl Core {
             .units()
             .filter(|(_, _, state)| matches!(state, State::Missing | State::Refused(_)));
         let uids = waiting.flat_map(|(unit, ..)| self.uids_of(unit));
-        uids.filter(|uid| self.pods.get(uid).as_ref().is_some_and(|r| uses(r))).collect()
+        uids.filter(|uid| self.pods.get(uid).as_ref().is_some_and(&uses)).collect()
     }
 
     /// Pods of a unit.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::groups::GroupName;
 
@@ -50,43 +50,63 @@ pub(super) enum State {
 pub(super) struct Queue {
     units: FxHashMap<Unit, (Rank, State)>,
     ready: BTreeSet<Rank>,
+    /// Those that were refused.
+    refused: FxHashSet<Unit>,
+    /// Those that wait for a time, by it.
+    timed: BTreeSet<(u64, Unit)>,
 }
 
 impl Queue {
     /// Adds a unit, or changes its rank; what is new is ready.
     pub(super) fn insert(&mut self, rank: Rank) {
         let unit = rank.unit.clone();
-        match self.units.get_mut(&unit) {
-            Some((known, _)) if *known == rank => {}
-            Some((known, state)) => {
-                if self.ready.remove(known) {
-                    self.ready.insert(rank.clone());
-                }
-                *known = rank;
-                let _ = state;
-            }
-            None => {
+        let Some((known, _)) = self.units.get_mut(&unit) else {
+            self.ready.insert(rank.clone());
+            self.units.insert(unit, (rank, State::Ready));
+            return;
+        };
+        if *known != rank {
+            if self.ready.remove(known) {
                 self.ready.insert(rank.clone());
-                self.units.insert(unit, (rank, State::Ready));
             }
+            *known = rank;
         }
     }
 
     /// Takes a unit out.
     pub(super) fn remove(&mut self, unit: &Unit) {
-        if let Some((rank, _)) = self.units.remove(unit) {
-            self.ready.remove(&rank);
+        if self.units.contains_key(unit) {
+            self.set(unit, State::Missing);
+            self.units.remove(unit);
         }
     }
 
     /// Changes how a unit waits. Nothing happens if it is not there.
     pub(super) fn set(&mut self, unit: &Unit, state: State) {
         let Some((rank, known)) = self.units.get_mut(unit) else { return };
-        *known = state;
-        if state == State::Ready {
-            self.ready.insert(rank.clone());
-        } else {
-            self.ready.remove(rank);
+        match std::mem::replace(known, state) {
+            State::Ready => {
+                self.ready.remove(rank);
+            }
+            State::Refused(_) => {
+                self.refused.remove(unit);
+            }
+            State::NotBefore(at) => {
+                self.timed.remove(&(at, unit.clone()));
+            }
+            State::Missing | State::Promised => {}
+        }
+        match state {
+            State::Ready => {
+                self.ready.insert(rank.clone());
+            }
+            State::Refused(_) => {
+                self.refused.insert(unit.clone());
+            }
+            State::NotBefore(at) => {
+                self.timed.insert((at, unit.clone()));
+            }
+            State::Missing | State::Promised => {}
         }
     }
 
@@ -97,27 +117,29 @@ impl Queue {
 
     /// Makes ready those that were refused before the change of this number.
     pub(super) fn something_changed(&mut self, number: u64) {
-        for (rank, state) in self.units.values_mut() {
+        if self.refused.is_empty() {
+            return;
+        }
+        for unit in std::mem::take(&mut self.refused) {
+            let Some((rank, state)) = self.units.get_mut(&unit) else { continue };
             if matches!(state, State::Refused(known) if *known < number) {
                 *state = State::Ready;
                 self.ready.insert(rank.clone());
+            } else {
+                self.refused.insert(unit);
             }
         }
     }
 
     /// Makes ready those whose time has come; says when the next one's will.
     pub(super) fn time_is(&mut self, now: u64) -> Option<u64> {
-        let mut next: Option<u64> = None;
-        for (rank, state) in self.units.values_mut() {
-            let State::NotBefore(at) = *state else { continue };
-            if at <= now {
-                *state = State::Ready;
-                self.ready.insert(rank.clone());
-            } else {
-                next = Some(next.map_or(at, |next| next.min(at)));
+        loop {
+            let (at, unit) = self.timed.first()?.clone();
+            if at > now {
+                return Some(at);
             }
+            self.set(&unit, State::Ready);
         }
-        next
     }
 
     /// The first that is ready, after a rank.

@@ -203,13 +203,12 @@ impl Core {
                 (member.spec.min, Bonds { is_whole, is_fixed: is_tight })
             }
         };
-        let profile = match &record.profile {
-            Some(profile) => Arc::clone(profile),
-            None => {
-                let profile = Arc::new(self.profile_of(record));
-                let record = self.pods.get_mut(uid)?;
-                Arc::clone(record.profile.insert(profile))
-            }
+        let profile = if let Some(profile) = &record.profile {
+            Arc::clone(profile)
+        } else {
+            let profile = Arc::new(self.profile_of(record));
+            let record = self.pods.get_mut(uid)?;
+            Arc::clone(record.profile.insert(profile))
         };
         Some(WorkloadWant { profile, min_members, bonds })
     }

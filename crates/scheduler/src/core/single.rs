@@ -6,7 +6,7 @@ use octavo_engine::explain;
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::workload::{Profile, TopologyWish};
-use octavo_engine::{Gang, Plan, Shape};
+use octavo_engine::{Gang, Shape};
 use rustc_hash::FxHashMap;
 
 use super::Core;
@@ -17,11 +17,15 @@ use super::statement::Blocked;
 use crate::devices::Ask;
 use crate::groups::Marks as Standing;
 
+/// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, and the
+/// policy.
+type Wish = (Arc<Shape>, i32, bool, String);
+
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
 pub(super) struct Refused {
     changes: u64,
-    by_wish: FxHashMap<(Arc<Shape>, i32, String), Blocked>,
+    by_wish: FxHashMap<Wish, Blocked>,
 }
 
 impl Refused {
@@ -82,7 +86,9 @@ impl Core {
         let gang = gang_of_one(profile, shape);
         let mut forbidden = self.forbidden(uid, mark, ask);
         let is_plain = forbidden.is_empty() && mark != Mark::Scan;
-        let wish = (Arc::clone(shape), profile.priority, policy.name().to_owned());
+        let may_evict = allowance.evictions.is_some();
+        let policy_name = policy.name().to_owned();
+        let wish = (Arc::clone(shape), profile.priority, may_evict, policy_name);
         if is_plain {
             if self.refused.changes != self.changes {
                 self.refused.by_wish.clear();
@@ -97,19 +103,17 @@ impl Core {
             let answer = self.ask_engine(&gang, &[], &forbidden, &allowance, policy)?;
             let world = &self.picture.world;
             let explanation = explain::answer(world, policy, &gang, &answer);
-            let plan: Plan = match answer {
-                Ok(plan) => plan,
-                Err(_) => {
-                    let blocked = match last {
-                        Some(last) => Blocked::NoDevices { nodes: forbidden.len(), last },
-                        None => Blocked::Refused(Box::new(explanation.clone())),
-                    };
-                    self.decisions.note(unit, explanation);
-                    if is_plain {
-                        self.refused.by_wish.insert(wish, blocked.clone());
-                    }
-                    return Err(blocked);
+            let Ok(plan) = answer else {
+                let blocked = match last {
+                    Some(last) => Blocked::NoDevices { nodes: forbidden.len(), last },
+                    None => Blocked::Refused(Box::new(explanation.clone())),
+                };
+                self.decisions.note(unit, explanation);
+                if is_plain {
+                    self.refused.by_wish.insert(wish, blocked.clone());
                 }
+                self.undo_allocations(unit);
+                return Err(blocked);
             };
             let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
             let Some(placed) = plan.placements.first() else { return Err(Blocked::Gone) };

@@ -86,6 +86,7 @@ pub(super) fn member(group: &str, name: &str, cpu: &str) -> Value {
     with(pod(name, cpu), "/metadata/labels", json!({"octavo.dev/pod-group": group}))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "written at the call by json!")]
 pub(super) fn pod_group(name: &str, min: u32, topology: Value) -> Value {
     json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
