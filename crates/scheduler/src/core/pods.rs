@@ -217,7 +217,7 @@ impl Core {
         if let Some(member) = &record.member {
             let group = member.group.clone();
             self.queue.remove(&alone);
-            if !self.has_waiting_members(&group) {
+            if !self.has_waiting_members(&group) && !self.has_promised_members(&group) {
                 let unit = Unit::Group(group);
                 self.queue.remove(&unit);
                 self.drop_promise(&unit);
@@ -277,6 +277,17 @@ impl Core {
         let members = self.members.get(group).into_iter().flatten();
         let mut records = members.filter_map(|uid| self.pods.get(uid));
         records.any(|record| record.waits_for(&self.config.scheduler_name))
+    }
+
+    /// Whether members have places that others must leave first: they do not wait, and are not done.
+    fn has_promised_members(&self, group: &GroupName) -> bool {
+        let members = self.members.get(group).into_iter().flatten();
+        let mut records = members.filter_map(|uid| self.pods.get(uid));
+        records.any(|record| {
+            let is_promised =
+                record.place.as_ref().is_some_and(|place| place.hold == Hold::Promised);
+            is_promised && record.pod.node.is_none() && record.pod.meta.deleted.is_none()
+        })
     }
 
     /// Makes a unit ready that waited for a pod or a claim to be there.
