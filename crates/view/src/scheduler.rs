@@ -126,7 +126,7 @@ impl Scheduler {
     /// The scheduler at an address. Nothing is sent yet.
     pub fn at(address: &SchedulerAddress) -> Result<Self, ViewError> {
         let SchedulerAddress(uri) = address;
-        let name = format!("at {uri}");
+        let name = format!("at {}", uri.to_string().trim_end_matches('/'));
         match address::client(uri) {
             Ok(client) => Ok(Self { client, prefix: String::new(), name }),
             Err(error) => {
