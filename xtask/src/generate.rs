@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut stale = Vec::new();
     let mut files = protobuf::generate(root)?;
     files.push(crds::generate()?);
-    files.push(reference::generate(root)?);
+    files.extend(reference::generate(root)?);
     for file in files {
         let path = root.join(&file.path);
         if fs::read_to_string(&path).is_ok_and(|found| found == file.content) {

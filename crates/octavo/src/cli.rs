@@ -7,6 +7,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::logging::LogArgs;
+use crate::snapshot::SnapshotArgs;
 
 /// The GPUs of a Kubernetes cluster as one pool
 #[derive(Debug, Parser)]
@@ -35,18 +36,40 @@ Examples:
   octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top or Shares")]
     Top(octavo_view::TopArgs),
 
-    /// Say where a pod's claims stand and, if it waits, why
+    /// Say where a pod's claims stand and, if a pod or a gang waits, why
     #[command(after_help = "\
+Of pods with another scheduler than Kubernetes' own, and of gangs, Octavo's scheduler is asked, too:
+what it waits for, what its place costs and what came second, or why there is none and what would
+help. Its pods are reached through the API server (right: get on pods/proxy); another is named by
+--scheduler.
+
 Selectors are shown as written and are not evaluated: a number that is too small is proof, a
 number that is large enough is not.
 
-Exit code 3 means that the pod waits.
+Exit code 3 means that the pod or the gang waits.
 
 Examples:
   octavo explain pod train -n team-a
   octavo explain pod/train -o wide    with a line for each GPU that it competes for
-  octavo explain pod/train -o yaml    for programs; kind PodExplanation")]
+  octavo explain pod/train -o yaml    for programs; kind PodExplanation
+  octavo explain podgroup train       a gang: a PodGroup, or the JobSet, Job, ... that has its pods
+  octavo explain podgroup train --scheduler 127.0.0.1:9477")]
     Explain(octavo_view::ExplainArgs),
+
+    /// Write what a live scheduler's decisions are made of, for `octavo sim`
+    #[command(after_help = "\
+Without a gang: the cluster as it is now, for `octavo sim whatif --cluster FILE`. With one: the last
+decision on it and the cluster before, for `octavo sim verify FILE`; the scheduler keeps as many as
+`records` in its config file says, which is none if nothing is said. The simulator is asked the same
+here: exit code 1 where it decides something else.
+
+The file has names, labels and devices of all nodes, and names, priorities and requests of all pods.
+
+Examples:
+  octavo snapshot -o cluster.json
+  octavo snapshot --podgroup team-a/train -o decision.json && octavo sim verify decision.json
+  octavo snapshot --scheduler 127.0.0.1:9477 | jq '.nodes | length'")]
+    Snapshot(SnapshotArgs),
 
     /// Publish a node's GPUs and prepare them for containers
     Agent(Box<octavo_agent::AgentArgs>),
@@ -124,11 +147,13 @@ pub(crate) enum VersionForm {
     Json,
 }
 
-/// A file that is made from the command line's definition.
+/// A file that is made from what the binary itself is.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Generated {
     /// docs/reference/cli.md
     CliReference,
+    /// docs/reference/scheduler-metrics.md
+    SchedulerMetrics,
 }
 
 /// Parses the arguments of the process, and ends it if they are wrong or ask for help.

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
 use crate::logging::{self, Habit};
-use crate::{reference, version};
+use crate::{reference, snapshot, version};
 
 /// Exit code for "it works, and what was asked about is waiting".
 const PENDING: u8 = 3;
@@ -55,6 +55,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(PENDING));
             }
         }
+        Program::Snapshot(args) => {
+            logging::start(cli.log, Habit::Command);
+            write(with_tls(&asking()?, snapshot::run(&args))?.as_bytes())?;
+        }
         // Pure arithmetic and files: no runtime, no TLS.
         Program::Sim(args) => {
             logging::start(cli.log, Habit::Command);
@@ -85,6 +89,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::Version { output: VersionForm::Json } => write(version::json().as_bytes())?,
         Program::Generate { what: Generated::CliReference } => {
             write(reference::markdown(command(OsStr::new("octavo"))).as_bytes())?;
+        }
+        Program::Generate { what: Generated::SchedulerMetrics } => {
+            write(octavo_scheduler::metrics::reference().as_bytes())?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use octavo_sim::document::DocumentError;
 use octavo_sim::run::SimError;
 use octavo_view::ViewError;
 
@@ -47,6 +48,7 @@ fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
 fn is_usage(error: &anyhow::Error) -> bool {
     view_error(error).is_some_and(ViewError::is_usage)
         || sim_error(error).is_some_and(SimError::is_usage)
+        || error.downcast_ref().is_some_and(DocumentError::is_usage)
 }
 
 fn view_error(error: &anyhow::Error) -> Option<&ViewError> {

@@ -7,6 +7,7 @@ mod dispatch;
 mod failure;
 mod logging;
 mod reference;
+mod snapshot;
 mod version;
 
 use std::process::ExitCode;

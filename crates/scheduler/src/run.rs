@@ -44,7 +44,8 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     // Writes repeat themselves where that is safe, and must see when the server has too much to do.
     let writing = client::connect_without_retries(&options).await?;
 
-    let mut registry = Registry::with_prefix("octavo_scheduler");
+    // Names of metrics have the program's prefix already.
+    let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     let (questions, asked) = admin::questions();
     let stop = CancellationToken::new();

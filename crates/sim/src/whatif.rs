@@ -14,6 +14,7 @@
 
 pub mod args;
 mod ask;
+pub mod decision;
 mod failed;
 mod inline;
 mod quantity;

@@ -1,5 +1,6 @@
 //! The commands `octavo top` and `octavo explain`: arguments, reading, writing.
 
+mod explaining;
 mod screen;
 
 use std::io::{self, IsTerminal, Write};
@@ -10,12 +11,11 @@ use kube::Client;
 
 use crate::connect::ConnectArgs;
 use crate::error::ViewError;
-use crate::explain::{self, TextOptions, explain_pod};
 use crate::gather;
 use crate::output::{self, Format};
 use crate::shares::{self, AgentAddress};
-use crate::snapshot::ObjectName;
 use crate::top::{self, Selection, TableOptions, TopReport};
+pub use explaining::{ExplainArgs, run_explain};
 
 /// Options of `octavo top`.
 #[derive(Args, Clone, Debug)]
@@ -39,23 +39,6 @@ pub struct TopArgs {
     /// given again
     #[arg(long = "agent", value_name = "ADDRESS", requires = "shares")]
     pub agents: Vec<AgentAddress>,
-    /// How it is written
-    #[command(flatten)]
-    pub form: FormArgs,
-    /// Which cluster
-    #[command(flatten)]
-    pub connect: ConnectArgs,
-}
-
-/// Options of `octavo explain`.
-#[derive(Args, Clone, Debug)]
-pub struct ExplainArgs {
-    /// What to explain: `pod NAME` or `pod/NAME`
-    #[arg(value_name = "KIND NAME", num_args = 1..=2, required = true)]
-    pub target: Vec<String>,
-    /// Namespace [default: that of the context]
-    #[arg(short, long, value_name = "NAME")]
-    pub namespace: Option<String>,
     /// How it is written
     #[command(flatten)]
     pub form: FormArgs,
@@ -127,50 +110,6 @@ async fn shares_text(
     }
 }
 
-/// Runs `octavo explain`.
-pub async fn run_explain(args: &ExplainArgs) -> Result<Outcome, ViewError> {
-    let pod = pod_name(&args.target)?;
-    let connection = args.connect.connect().await?;
-    let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
-    let name = ObjectName::new(namespace, pod);
-    let (snapshot, events) =
-        Box::pin(connection.within(gather::for_pod(&connection.client, &name))).await?;
-    let Some(explanation) = explain_pod(&snapshot, &name, events) else {
-        return Err(ViewError::NoPod { pod: name, elsewhere: Vec::new() });
-    };
-    let text = match args.form.output {
-        Format::Json => output::json("PodExplanation", &explanation)?,
-        Format::Yaml => output::yaml("PodExplanation", &explanation)?,
-        form => explain::render(
-            &explanation,
-            TextOptions {
-                wide: form == Format::Wide,
-                headers: !args.form.no_headers,
-                colour: colour(),
-                now: Timestamp::now(),
-            },
-        ),
-    };
-    write(&text)?;
-    Ok(if explanation.waits { Outcome::Pending } else { Outcome::Done })
-}
-
-/// The pod that is meant by `pod NAME` or `pod/NAME`, with kubectl's short names for the kind.
-fn pod_name(target: &[String]) -> Result<&str, ViewError> {
-    let (kind, name) = match target {
-        [kind, name] => (&**kind, &**name),
-        [one] => one.split_once('/').unwrap_or((one, "")),
-        _ => ("", ""),
-    };
-    if !matches!(kind, "pod" | "pods" | "po") {
-        return Err(ViewError::Kind { kind: kind.to_owned() });
-    }
-    if name.is_empty() || name.contains('/') {
-        return Err(ViewError::NoName { kind: kind.to_owned() });
-    }
-    Ok(name)
-}
-
 fn top_text(report: &TopReport, form: FormArgs) -> Result<String, ViewError> {
     match form.output {
         Format::Json => output::json("Top", report),
@@ -200,6 +139,3 @@ fn write(text: &str) -> io::Result<()> {
     out.write_all(text.as_bytes())?;
     out.flush()
 }
-
-#[cfg(test)]
-mod tests;

@@ -54,6 +54,12 @@ impl ConnectArgs {
 }
 
 impl Connection {
+    /// A connection by a client that is there.
+    #[cfg(test)]
+    pub(crate) fn new(client: Client, timeout: Timeout) -> Self {
+        Self { client, namespace: "default".to_owned(), timeout }
+    }
+
     /// Awaits an answer no longer than the limit.
     pub async fn within<T>(
         &self,

@@ -58,7 +58,36 @@ pub enum ViewError {
         /// Its name.
         node: String,
     },
-    /// Only pods can be explained.
+    /// No pod of Octavo's scheduler is there.
+    #[error("no pod of Octavo's scheduler is in the cluster")]
+    NoScheduler,
+    /// The scheduler could not be asked.
+    #[error("the scheduler {scheduler} could not be asked: {message}")]
+    SchedulerUnreachable {
+        /// Its pod or address.
+        scheduler: String,
+        /// Why.
+        message: String,
+    },
+    /// The scheduler answered that it cannot say.
+    #[error("the scheduler {scheduler} says: {message}")]
+    SchedulerSays {
+        /// Its pod or address.
+        scheduler: String,
+        /// HTTP status.
+        code: u16,
+        /// Its words.
+        message: String,
+    },
+    /// The scheduler's answer is of another form: it is of another version.
+    #[error("the answer of the scheduler {scheduler} is not understood: {message}")]
+    SchedulerForm {
+        /// Its pod or address.
+        scheduler: String,
+        /// Where and why.
+        message: String,
+    },
+    /// Only pods and gangs can be explained.
     #[error("{kind:?} is nothing that can be explained")]
     Kind {
         /// What was asked for.
@@ -133,10 +162,27 @@ impl ViewError {
                  must run"
                     .to_owned(),
             ),
-            Self::Kind { .. } | Self::NoName { .. } => {
-                Some("write `octavo explain pod NAME` or `octavo explain pod/NAME`".to_owned())
+            Self::NoScheduler => Some(
+                "one that is no pod is named by --scheduler HOST:PORT, as its --metrics-listen says"
+                    .to_owned(),
+            ),
+            Self::SchedulerUnreachable { .. } => Some(
+                "its --metrics-listen must be an address that is reached from here: the chart's pods \
+                 listen on all (scheduler.metricsPort), a scheduler started by hand on its own machine \
+                 alone; `kubectl port-forward` to its pod and --scheduler 127.0.0.1:PORT go round both"
+                    .to_owned(),
+            ),
+            Self::SchedulerForm { .. } => {
+                Some("use the octavo of the scheduler's version (`octavo version`)".to_owned())
             }
-            Self::Client(_) | Self::Refused { .. } | Self::Output(_) | Self::Encode { .. } => None,
+            Self::Kind { .. } | Self::NoName { .. } => Some(
+                "write `octavo explain pod NAME` or `octavo explain podgroup NAME`".to_owned(),
+            ),
+            Self::Client(_)
+            | Self::Refused { .. }
+            | Self::SchedulerSays { .. }
+            | Self::Output(_)
+            | Self::Encode { .. } => None,
         }
     }
 

@@ -21,6 +21,7 @@ pub use devices::{
 pub use text::{TextOptions, render};
 
 use self::devices::PodClaims;
+use crate::scheduler::Said;
 use crate::snapshot::{ClaimSource, ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
 use crate::usage::{self, GpuUse};
 
@@ -49,6 +50,9 @@ pub struct PodExplanation {
     /// Condition `PodScheduled`, in the scheduler's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<Condition>,
+    /// What Octavo's scheduler says, where it is the one that must place the pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduler_says: Option<Said>,
     /// Its claims.
     pub claims: Vec<ClaimView>,
     /// Events about it, oldest first.
@@ -132,6 +136,7 @@ pub fn explain_pod(
         node: pod.node.clone(),
         scheduler: pod.scheduler.clone(),
         scheduled: pod.scheduled.clone(),
+        scheduler_says: None,
         claims,
         events,
         candidates,

@@ -1,8 +1,9 @@
 //! What people see of a cluster: who holds which GPU, what shares have, and why a pod waits.
 //!
 //! [`gather`] reads a [`snapshot::ClusterSnapshot`]; the pure functions [`top::top`], [`shares::shares`] and
-//! [`explain::explain_pod`] turn it into reports; [`shares::read`] adds what the agents say; [`output`] and the renderers write them. The
-//! commands of the `octavo` binary are in [`command`].
+//! [`explain::explain_pod`] turn it into reports; [`shares::read`] adds what the agents say, [`scheduler`] what the
+//! scheduler does; [`output`] and the renderers write them. The commands of the `octavo` binary are in
+//! [`command`].
 
 #![forbid(unsafe_code)]
 
@@ -12,11 +13,13 @@ pub mod error;
 pub mod explain;
 pub mod gather;
 pub mod output;
+pub mod scheduler;
 pub mod shares;
 pub mod snapshot;
 pub mod top;
 pub mod usage;
 
+mod address;
 mod device;
 mod grid;
 
@@ -25,3 +28,4 @@ mod fixture;
 
 pub use command::{ExplainArgs, Outcome, TopArgs, run_explain, run_top};
 pub use error::ViewError;
+pub use scheduler::Scheduler;

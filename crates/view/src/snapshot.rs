@@ -268,6 +268,8 @@ pub enum GapKind {
     Templates,
     /// Events.
     Events,
+    /// What Octavo's scheduler says of the pod.
+    Scheduler,
     /// Objects of any kind that were read and not understood.
     Unreadable,
 }
@@ -315,6 +317,7 @@ impl fmt::Display for GapKind {
             Self::Classes => "deviceclasses",
             Self::Templates => "resourceclaimtemplates",
             Self::Events => "events",
+            Self::Scheduler => "what Octavo's scheduler says",
             Self::Unreadable => "objects that are not understood",
         })
     }

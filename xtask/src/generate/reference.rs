@@ -1,4 +1,4 @@
-//! The reference of the command line, as the binary itself describes it.
+//! The references that the binary itself writes: of its command line, and of the scheduler's metrics.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,17 +7,26 @@ use anyhow::{Context, bail};
 
 use super::Generated;
 
-/// Builds `octavo` and asks it for its reference.
-pub(super) fn generate(root: &Path) -> anyhow::Result<Generated> {
+/// What `octavo generate` writes, and where it lies.
+const REFERENCES: [(&str, &str); 2] = [
+    ("cli-reference", "docs/reference/cli.md"),
+    ("scheduler-metrics", "docs/reference/scheduler-metrics.md"),
+];
+
+/// Builds `octavo` and asks it for its references.
+pub(super) fn generate(root: &Path) -> anyhow::Result<Vec<Generated>> {
+    REFERENCES.iter().map(|(what, path)| one(root, what, path)).collect()
+}
+
+fn one(root: &Path, what: &str, path: &str) -> anyhow::Result<Generated> {
     let output = Command::new(env!("CARGO"))
-        .args(["run", "--quiet", "--locked", "--package", "octavo", "--"])
-        .args(["generate", "cli-reference"])
+        .args(["run", "--quiet", "--locked", "--package", "octavo", "--", "generate", what])
         .current_dir(root)
         .output()
         .context("run octavo")?;
     if !output.status.success() {
-        bail!("octavo generate cli-reference: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("octavo generate {what}: {}", String::from_utf8_lossy(&output.stderr));
     }
     let content = String::from_utf8(output.stdout).context("the reference is no UTF-8")?;
-    Ok(Generated { path: "docs/reference/cli.md".into(), content })
+    Ok(Generated { path: path.into(), content })
 }

@@ -29,7 +29,7 @@ const ALLOWED: [(&str, &[&str]); 20] = [
         &["gpu", "dra", "api", "kubelet-api", "kube-io", "guard-abi", "guard-library", "proxy"],
     ),
     ("scheduler", &["api", "dra", "engine", "kube-io"]),
-    ("view", &["api", "dra", "kube-io"]),
+    ("view", &["api", "dra", "engine", "kube-io"]),
     ("fake-chip", &["machine"]),
     ("fake-driver", &["machine", "fake-chip"]),
     ("fake-cuda", &["machine", "fake-chip"]),

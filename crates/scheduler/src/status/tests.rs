@@ -294,6 +294,8 @@ async fn a_storm_of_bound_pods_does_not_become_a_storm_of_events() {
     bench.settle().await;
     let events = bench.events();
     assert_eq!(events.len(), 64);
+    let base = events[0]["metadata"]["generateName"].as_str().unwrap();
+    assert!(base.ends_with('-'), "the API server refuses {base:?}");
     assert_eq!(events[0]["reason"], "Scheduled");
     assert_eq!(events[0]["type"], "Normal");
 }

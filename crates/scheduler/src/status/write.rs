@@ -212,7 +212,8 @@ fn event_write(reporter: &Reporter, event: &EventJob) -> Write {
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": format!("{}.", event.name.name), "namespace": namespace},
+        // The API server lets a base end in a dash, and in no point.
+        "metadata": {"generateName": format!("{}-", event.name.name), "namespace": namespace},
         "eventTime": time,
         "reportingController": reporter.controller,
         "reportingInstance": reporter.instance,

@@ -47,6 +47,14 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
             .join(": ");
         parts.push(section("The scheduler says", indented(&words, 2)));
     }
+    if let Some(says) = &explanation.scheduler_says {
+        let known = explanation.scheduled.as_ref().filter(|scheduled| scheduled.status != "True");
+        let known = known.map_or("", |scheduled| &scheduled.message);
+        let lines = crate::scheduler::render_said(says, known);
+        if !lines.is_empty() {
+            parts.push(section("How it was decided", lines));
+        }
+    }
     let events = events(explanation, options);
     if !events.is_empty() {
         parts.push(section("Events", events));

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use futures::StreamExt as _;
-use http::Request;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 
 use super::{Told, UnreadNode, parse};
+use crate::address;
 use crate::error::ViewError;
 
 /// The agents' pods, whatever the release is called.
@@ -43,12 +43,7 @@ impl FromStr for AgentAddress {
     type Err = AgentAddressError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || AgentAddressError(text.to_owned());
-        let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
-        let uri: http::Uri = url.parse().map_err(|_| error())?;
-        let has_host = uri.host().is_some_and(|host| !host.is_empty());
-        let is_whole = uri.scheme_str() == Some("http") && has_host && uri.port_u16().is_some();
-        if is_whole { Ok(Self(uri)) } else { Err(error()) }
+        address::parse(text).map(Self).ok_or_else(|| AgentAddressError(text.to_owned()))
     }
 }
 
@@ -105,7 +100,7 @@ async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, St
     for agent in agents {
         let AgentPod { namespace, name, port, .. } = agent;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
-        match get(client, &path).await {
+        match address::get(client, &path).await {
             Ok(text) => texts.push(text),
             Err(error) => {
                 problem = Some(format!("agent {namespace}/{name} could not be asked: {error}"));
@@ -142,13 +137,7 @@ fn agent_of(pod: Pod) -> Option<AgentPod> {
 }
 
 async fn direct(uri: &http::Uri) -> Result<String, kube::Error> {
-    let client = Client::try_from(Config::new(uri.clone()))?;
-    get(&client, "/metrics").await
-}
-
-async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
-    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
-    client.request_text(request).await
+    address::get(&address::client(uri)?, "/metrics").await
 }
 
 #[cfg(test)]

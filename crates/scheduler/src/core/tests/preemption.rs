@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::kit::{Bed, node, pod, with};
+use super::kit::{Bed, member, node, pod, pod_group, with};
 use crate::bind::{FailureKind, Order, Task};
 use crate::core::CoreConfig;
 
@@ -38,6 +38,35 @@ fn a_pod_of_higher_priority_gets_the_place_when_the_other_has_left() {
     assert_eq!(bed.orders(), [], "the victim is still there");
     bed.drop_pod("low");
     assert_eq!(bed.settle(), [("high".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_gang_for_which_others_leave_is_not_forgotten_when_its_pods_are_told_that_they_wait() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        bed.pod(&with(member("g", name, "2"), "/spec/priority", json!(100)));
+    }
+    let orders = bed.orders();
+    assert_eq!(evicted(&orders), ["low"]);
+    // The condition that says so is a change of the pods, too.
+    let condition = json!([{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "promised",
+    }]);
+    let told = with(bed.pods["m0"].clone(), "/status/conditions", condition);
+    bed.pod(&told);
+    assert_eq!(evicted(&bed.orders()), Vec::<String>::new(), "who leaves was asked once");
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    bed.drop_pod("low");
+    assert_eq!(
+        bed.settle(),
+        [("m0".to_owned(), "a".to_owned()), ("m1".to_owned(), "a".to_owned())]
+    );
 }
 
 #[test]

@@ -8,9 +8,15 @@ use serde_json::json;
 
 use super::kit::{Bed, member, node, plugin_node, pod_group, with};
 use crate::core::CoreConfig;
+use crate::core::questions::Recorded;
 
-#[test]
-fn a_recorded_decision_is_decided_again_bit_for_bit() {
+/// What the simulator's tests read: a decision as this scheduler records it. Where the form changes, this
+/// test writes the file anew with `OCTAVO_WRITE_FIXTURES=1`.
+const FIXTURE: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/src/whatif/decision/recorded.json");
+
+/// A gang of two on three racks, in which some GPUs are taken.
+fn recorded_decision() -> Recorded {
     let config = CoreConfig { records: 4, ..CoreConfig::default() };
     let mut bed = Bed::with_config(config);
     for number in 0..6 {
@@ -28,7 +34,22 @@ fn a_recorded_decision_is_decided_again_bit_for_bit() {
         bed.pod(&with(member("g", name, "1"), "/spec/containers/0/resources/limits", gpus));
     }
     assert_eq!(bed.settle().len(), 2);
-    let recorded = bed.core.recorded(&ObjectName::new("team", "g")).expect("a record").clone();
+    bed.core.recorded(&ObjectName::new("team", "g")).expect("a record").clone()
+}
+
+#[test]
+fn the_decision_in_the_repository_is_the_one_that_is_recorded() {
+    let text = serde_json::to_string_pretty(&recorded_decision()).expect("a document") + "\n";
+    if std::env::var_os("OCTAVO_WRITE_FIXTURES").is_some() {
+        std::fs::write(FIXTURE, &text).expect("a file");
+    }
+    let found = std::fs::read_to_string(FIXTURE).unwrap_or_default();
+    assert!(found == text, "{FIXTURE} is not what is recorded: OCTAVO_WRITE_FIXTURES=1 writes it");
+}
+
+#[test]
+fn a_recorded_decision_is_decided_again_bit_for_bit() {
+    let recorded = recorded_decision();
     // As a file would have it.
     let text = serde_json::to_string(&recorded.cluster).expect("a document");
     let cluster: Snapshot = serde_json::from_str(&text).expect("a document");

@@ -105,7 +105,7 @@ fn a_job_that_asks_for_it_is_one_gang() {
     assert_eq!(example.lines(), ["Job ml/sweep: min 8", "  members 8..-: 8"]);
     let member = &example.members()[5];
     assert_eq!(member.rank, Some(5));
-    assert_eq!(member.spec.preferred.as_deref(), Some("topology.kubernetes.io/rack"));
+    assert_eq!(member.spec.preferred.as_deref(), Some("topology.octavo.dev/rack"));
     assert_eq!(&*member.spec.announcer.uid, "uid-of-sweep");
 }
 
@@ -116,7 +116,7 @@ fn pods_by_hand_are_in_the_pod_group_they_name() {
     assert_eq!(example.lines(), expected);
     let spec = &example.members()[0].spec;
     assert!(spec.is_movable);
-    assert_eq!(spec.subs[1].required.as_deref(), Some("host"));
+    assert_eq!(spec.subs[1].required.as_deref(), Some("rack"));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_job_set_is_one_gang_with_a_subgroup_for_each_replicated_job() {
     let spec = &members[0].spec;
     assert_eq!(spec.preferred.as_deref(), Some("topology.kubernetes.io/zone"));
     assert_eq!(spec.required, None);
-    assert_eq!(spec.subs[0].required.as_deref(), Some("topology.kubernetes.io/rack"));
+    assert_eq!(spec.subs[0].required.as_deref(), Some("topology.octavo.dev/rack"));
     assert_eq!(spec.seconds_at_risk, 900);
     // The driver's pod is made when the workers run: they do not wait for it.
     assert_eq!(spec.missing(|sub| if sub == "workers" { 8 } else { 0 }), []);
@@ -183,7 +183,7 @@ fn a_ray_cluster_needs_its_head_and_the_least_of_its_workers() {
     let expected = ["RayCluster ml/tune: min 5", "  headgroup 1..1: 1", "  gpu 4..-: 6"];
     assert_eq!(example.lines(), expected);
     let spec = &example.members()[0].spec;
-    assert_eq!(spec.subs[1].preferred.as_deref(), Some("topology.kubernetes.io/rack"));
+    assert_eq!(spec.subs[1].preferred.as_deref(), Some("topology.octavo.dev/rack"));
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_pod_group_goes_before_the_job_set_whose_pods_name_it() {
     assert_eq!(example.lines(), ["PodGroup ml/blocks: min 16", "  worker 16..-: 16"]);
     let spec = &example.members()[0].spec;
     assert_eq!(spec.required.as_deref(), Some("topology.kubernetes.io/zone"));
-    assert_eq!(spec.preferred.as_deref(), Some("topology.kubernetes.io/rack"));
+    assert_eq!(spec.preferred.as_deref(), Some("topology.octavo.dev/rack"));
     let segment = spec.subs[0].segment.as_ref().unwrap();
     assert_eq!((segment.size, &*segment.level), (8, "nvidia.com/gpu.clique"));
 }

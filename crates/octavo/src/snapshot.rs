@@ -1,0 +1,113 @@
+//! `octavo snapshot`: what a live scheduler's decisions are made of, as a file for `octavo sim`.
+//!
+//! It lies here because it joins two rooms that do not know one another: the view asks the scheduler, the
+//! simulator makes records.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use octavo_sim::document::{self, Form};
+use octavo_sim::whatif::decision::Decision;
+use octavo_view::connect::ConnectArgs;
+use octavo_view::scheduler::{Scheduler, SchedulerAddress};
+use octavo_view::snapshot::ObjectName;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Options of `octavo snapshot`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SnapshotArgs {
+    /// The last recorded decision on this gang, named by the object that announces it, instead of the cluster
+    /// as it is now
+    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = gang_name)]
+    podgroup: Option<GangName>,
+    /// Namespace of the gang [default: that of the context]
+    #[arg(short, long, value_name = "NAME", requires = "podgroup")]
+    namespace: Option<String>,
+    /// Write it there, as the name says [default: standard output, as JSON]
+    #[arg(long, short, value_name = "FILE.json|.yaml")]
+    output: Option<PathBuf>,
+    /// Ask Octavo's scheduler that listens at HOST:PORT, and not its pods
+    #[arg(long, value_name = "ADDRESS")]
+    scheduler: Option<SchedulerAddress>,
+    /// Which cluster
+    #[command(flatten)]
+    connect: ConnectArgs,
+}
+
+/// A gang as it is named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GangName {
+    namespace: Option<String>,
+    name: String,
+}
+
+/// Runs `octavo snapshot`: gives the text for standard output, empty where a file was written.
+pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
+    // Before a large cluster is read, and not after: does the name say a form?
+    args.output.as_deref().map(Form::of).transpose()?;
+    let connection = args.connect.connect().await?;
+    let asked = async {
+        let scheduler = match &args.scheduler {
+            Some(address) => Scheduler::at(address)?,
+            None => Scheduler::find(&connection.client).await?,
+        };
+        match &args.podgroup {
+            Some(gang) => {
+                let namespace = gang.namespace.as_ref().or(args.namespace.as_ref());
+                let namespace = namespace.unwrap_or(&connection.namespace).clone();
+                let gang = ObjectName::new(namespace, &gang.name);
+                Ok(Asked::Decision(Box::new(scheduler.decision(&gang).await?)))
+            }
+            // As it came: what this program does not know of it is not lost.
+            None => Ok(Asked::Cluster(scheduler.snapshot().await?)),
+        }
+    };
+    match connection.within(asked).await? {
+        Asked::Cluster(cluster) => written(&cluster, args),
+        Asked::Decision(decision) => written(&decision.record()?, args),
+    }
+}
+
+/// What the scheduler answered.
+enum Asked {
+    Cluster(Value),
+    Decision(Box<Decision>),
+}
+
+/// Writes the file, or gives the text where none is named.
+fn written(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<String> {
+    match &args.output {
+        Some(path) => {
+            document::write(value, path)?;
+            Ok(String::new())
+        }
+        None => Ok(document::text(value, Form::Json)?),
+    }
+}
+
+fn gang_name(text: &str) -> Result<GangName, String> {
+    let (namespace, name) = match text.split_once('/') {
+        Some((namespace, name)) => (Some(namespace.to_owned()), name),
+        None => (None, text),
+    };
+    if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
+        return Err("write NAME or NAMESPACE/NAME".to_owned());
+    }
+    Ok(GangName { namespace, name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gang_is_named_with_and_without_its_namespace() {
+        let name = |text| gang_name(text).map(|gang| (gang.namespace, gang.name));
+        assert_eq!(name("train"), Ok((None, "train".to_owned())));
+        assert_eq!(name("a/train"), Ok((Some("a".to_owned()), "train".to_owned())));
+        for text in ["", "/train", "a/", "a/b/c"] {
+            assert!(name(text).is_err(), "{text}");
+        }
+    }
+}

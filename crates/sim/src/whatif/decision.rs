@@ -1,0 +1,86 @@
+//! A decision of a live scheduler, as a record that anybody can ask again.
+//!
+//! The scheduler hands out the cluster before the decision, who asked and what it decided, as one
+//! document. Here the same question is asked of the simulator; only where the answers are the same does
+//! a record come of it, so that a record never says what nobody can repeat.
+
+use octavo_engine::explain::Explanation;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::snapshot::{GangForm, Snapshot};
+use serde::Deserialize;
+
+use super::record::Record;
+use super::{Question, WhatifError, answer};
+
+/// What `GET /snapshot?podgroup=NAMESPACE/NAME` of the scheduler answers.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Decision {
+    /// The cluster before the decision.
+    pub cluster: Snapshot,
+    /// Who asked.
+    pub gang: GangForm,
+    /// By which policy.
+    pub policy: PlacementPolicy,
+    /// How many running pods might be moved.
+    pub moves: u32,
+    /// Whether workloads of lower priority might be evicted.
+    pub evictions: bool,
+    /// What was decided.
+    pub answer: Explanation,
+}
+
+/// Why a decision makes no record.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecisionError {
+    /// It cannot be asked again.
+    #[error("the decision cannot be asked again: {0}")]
+    Whatif(#[from] WhatifError),
+    /// The simulator decides something else: another version of the program, or a defect.
+    #[error(
+        "the simulator of octavo {program} decides something else than the scheduler did: the scheduler \
+         said {was:?}, the simulator says {now:?}; use the octavo of the scheduler's version, and if the \
+         versions are the same, please report it"
+    )]
+    Differs {
+        /// Version of this program.
+        program: &'static str,
+        /// What the scheduler said.
+        was: String,
+        /// What the simulator says.
+        now: String,
+    },
+}
+
+impl Decision {
+    /// Reads what the scheduler answered; an error says line and column.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// Asks again, and makes a record where the answer is the scheduler's.
+    pub fn record(self) -> Result<Record, DecisionError> {
+        let Self { cluster, gang, policy, moves, evictions, answer: was } = self;
+        let question = Question {
+            gangs: vec![gang],
+            policy,
+            fail: Vec::new(),
+            moves,
+            evictions,
+            packing: true,
+        };
+        let answers = answer(&cluster, &question)?;
+        // One gang was asked for.
+        let now = answers.answers.first().map(|answer| &answer.explanation);
+        if now == Some(&was) {
+            return Ok(Record::of(cluster, question, answers));
+        }
+        let words = |said: &Explanation| said.lines().join("; ");
+        let now = now.map(words).unwrap_or_default();
+        Err(DecisionError::Differs { program: env!("CARGO_PKG_VERSION"), was: words(&was), now })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+use octavo_engine::explain::Explanation;
+
+use super::super::args::{self, VerifyArgs};
+use super::super::record::{Record, Verdict};
+use super::*;
+use crate::document;
+
+/// As the scheduler's own test recorded it.
+const RECORDED: &str = include_str!("recorded.json");
+
+fn decision() -> Decision {
+    Decision::parse(RECORDED).unwrap()
+}
+
+#[test]
+fn a_schedulers_decision_becomes_a_record_that_verifies_bit_for_bit() {
+    let record = decision().record().unwrap();
+    assert_eq!(record.verify().unwrap(), Verdict::Same);
+    assert!(record.answer.is_yes() && record.question.packing);
+    assert_eq!(record.answer.answers[0].explanation, decision().answer);
+    // As files.
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["record.json", "record.yaml"] {
+        let path = folder.path().join(name);
+        document::write(&record, &path).unwrap();
+        assert_eq!(document::read::<Record>(&path, "record").unwrap(), record);
+        let mut out = Vec::new();
+        args::verify(&VerifyArgs { record: path }, &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        assert!(out.starts_with("same answer, bit for bit: "), "{out}");
+    }
+}
+
+#[test]
+fn a_decision_that_the_simulator_does_not_make_is_no_record() {
+    let mut other = decision();
+    let Explanation::Placed(plan) = &mut other.answer else { panic!("it was placed") };
+    plan.placements[0].place.node = "n9".to_owned();
+    let error = other.record().unwrap_err().to_string();
+    assert!(error.contains("decides something else") && error.contains("n9"), "{error}");
+    // Nor is one that somebody else asked for.
+    let mut other = decision();
+    other.gang.groups[0].shape.resources.cpu_milli += 1_000_000;
+    assert!(matches!(other.record(), Err(DecisionError::Differs { .. })));
+}
+
+#[test]
+fn a_decision_of_another_form_is_refused_with_its_place() {
+    let error = Decision::parse("{\n\"cluster\": 1}").unwrap_err().to_string();
+    assert!(error.contains("line 2"), "{error}");
+}

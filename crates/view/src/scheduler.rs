@@ -1,0 +1,247 @@
+//! Octavo's scheduler, asked: why something is where it is or waits, and what decisions are made of.
+//!
+//! It is one of several pods, of which the leader alone decides; or a program that is no pod, named by
+//! address. Pods are reached through the API server's proxy, so that whoever has the right to it (`get` on
+//! `pods/proxy`) needs no other way.
+
+mod text;
+
+use std::str::FromStr;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use octavo_engine::explain::Explanation;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::address;
+use crate::error::ViewError;
+use crate::snapshot::ObjectName;
+
+pub(crate) use text::said as render_said;
+pub use text::{GangTextOptions, render};
+
+/// The scheduler's pods, whatever the release is called.
+const PODS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=scheduler";
+/// Name of the port of its admin server.
+const PORT: &str = "metrics";
+/// The metric of who leads.
+const LEADS: &str = "octavo_scheduler_leader 1";
+/// `spec.schedulerName` of pods that Kubernetes' own scheduler places.
+pub const KUBERNETES: &str = "default-scheduler";
+
+/// Where a scheduler's admin server is: `HOST:PORT`, or a URL before its paths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SchedulerAddress(http::Uri);
+
+/// Text that is no such address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no address of a scheduler: give HOST:PORT or http://HOST:PORT, as its --metrics-listen says"
+)]
+pub struct SchedulerAddressError(String);
+
+/// A scheduler that can be asked.
+#[derive(Clone)]
+pub struct Scheduler {
+    client: Client,
+    /// What goes before the admin server's paths.
+    prefix: String,
+    name: String,
+}
+
+/// What is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A pod.
+    Pod,
+    /// A gang, by the object that announces it.
+    Gang,
+}
+
+/// What a scheduler says of a pod or a gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Said {
+    /// What it waits for; absent: it does not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<WaitingSaid>,
+    /// The last decision; absent: there was none since the scheduler started, or it is forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Explanation>,
+    /// The gang that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Its node, where it is placed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// What something waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitingSaid {
+    /// One word.
+    pub reason: String,
+    /// In words.
+    pub message: String,
+}
+
+/// Where a gang stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GangExplanation {
+    /// Namespace.
+    pub namespace: String,
+    /// Name of the object that announces it.
+    pub name: String,
+    /// Whether it waits.
+    pub waits: bool,
+    /// Who was asked: a pod or an address.
+    pub scheduler: String,
+    /// What the scheduler says.
+    pub scheduler_says: Said,
+}
+
+impl FromStr for SchedulerAddress {
+    type Err = SchedulerAddressError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        address::parse(text).map(Self).ok_or_else(|| SchedulerAddressError(text.to_owned()))
+    }
+}
+
+impl Subject {
+    /// The key in a question.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Gang => "podgroup",
+        }
+    }
+}
+
+impl Scheduler {
+    /// The scheduler at an address. Nothing is sent yet.
+    pub fn at(address: &SchedulerAddress) -> Result<Self, ViewError> {
+        let SchedulerAddress(uri) = address;
+        let name = format!("at {}", uri.to_string().trim_end_matches('/'));
+        match address::client(uri) {
+            Ok(client) => Ok(Self { client, prefix: String::new(), name }),
+            Err(error) => {
+                Err(ViewError::SchedulerUnreachable { scheduler: name, message: error.to_string() })
+            }
+        }
+    }
+
+    /// The scheduler among the cluster's pods that leads; where none says that it does, the first that
+    /// answers.
+    pub async fn find(client: &Client) -> Result<Self, ViewError> {
+        let api = Api::<Pod>::all(client.clone());
+        let list = api.list(&ListParams::default().labels(PODS)).await;
+        let list = list.map_err(|error| ViewError::api("pods", error))?;
+        let found: Vec<_> =
+            list.items.into_iter().filter_map(|pod| Self::of_pod(client, pod)).collect();
+        let (mut answers, mut problem) = (None, ViewError::NoScheduler);
+        for one in found {
+            match one.get("/metrics").await {
+                Ok(text) if text.lines().any(|line| line == LEADS) => return Ok(one),
+                Ok(_) => answers = answers.or(Some(one)),
+                Err(error) => problem = error,
+            }
+        }
+        answers.ok_or(problem)
+    }
+
+    fn of_pod(client: &Client, pod: Pod) -> Option<Self> {
+        let containers = pod.spec?.containers;
+        let mut ports = containers.iter().flat_map(|container| container.ports.iter().flatten());
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT))?.container_port;
+        let (namespace, name) = (pod.metadata.namespace?, pod.metadata.name?);
+        if pod.status?.phase? != "Running" {
+            return None;
+        }
+        Some(Self {
+            client: client.clone(),
+            prefix: format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy"),
+            name: format!("{namespace}/{name}"),
+        })
+    }
+
+    /// Who it is: a pod or an address.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why something is where it is, or waits.
+    pub async fn explain(&self, subject: Subject, name: &ObjectName) -> Result<Said, ViewError> {
+        let text = self.get(&format!("/explain?{}={name}", subject.key())).await?;
+        self.parse(&text)
+    }
+
+    /// What decisions are made of: the document that `octavo sim whatif --cluster` reads.
+    pub async fn snapshot<T: DeserializeOwned>(&self) -> Result<T, ViewError> {
+        self.parse(&self.get("/snapshot").await?)
+    }
+
+    /// The last recorded decision on a gang, with what it was made of.
+    pub async fn decision<T: DeserializeOwned>(&self, gang: &ObjectName) -> Result<T, ViewError> {
+        self.parse(&self.get(&format!("/snapshot?{}={gang}", Subject::Gang.key())).await?)
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, ViewError> {
+        serde_json::from_str(text).map_err(|error| ViewError::SchedulerForm {
+            scheduler: self.name.clone(),
+            message: error.to_string(),
+        })
+    }
+
+    async fn get(&self, path: &str) -> Result<String, ViewError> {
+        let answer = address::ask(&self.client, &format!("{}{path}", self.prefix)).await;
+        let scheduler = self.name.clone();
+        let (code, text) = answer.map_err(|error| {
+            let (scheduler, message) = (scheduler.clone(), causes(&error));
+            ViewError::SchedulerUnreachable { scheduler, message }
+        })?;
+        if code.is_success() {
+            return Ok(text);
+        }
+        let code = code.as_u16();
+        // The API server between answers by a `Status`, the scheduler in plain words.
+        match serde_json::from_str::<Status>(&text) {
+            Ok(Status { message }) if code == 403 => {
+                Err(ViewError::Refused { kind: "pods/proxy", code, message })
+            }
+            Ok(Status { message }) => Err(ViewError::SchedulerUnreachable { scheduler, message }),
+            Err(_) => {
+                let message = text.trim().to_owned();
+                Err(ViewError::SchedulerSays { scheduler, code, message })
+            }
+        }
+    }
+}
+
+/// An API server's answer where it has nothing to pass on.
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    message: String,
+}
+
+/// An error with its causes, which say more than it does.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        let more = one.to_string();
+        if !words.contains(&more) {
+            words = format!("{words}: {more}");
+        }
+        cause = one.source();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+use std::convert::Infallible;
+
+use http::{Request, Response};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn client(answer: impl Fn(&str) -> (u16, String) + Clone + Send + 'static) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, body) = answer(&request.uri().to_string());
+        let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
+        async move { Ok::<_, Infallible>(answer.unwrap()) }
+    });
+    Client::new(service, "default")
+}
+
+fn pod(name: &str, phase: &str, port: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "octavo", "name": name},
+        "spec": {"containers": [{"name": "main", "ports": [{"name": port, "containerPort": 9179}]}]},
+        "status": {"phase": phase},
+    })
+}
+
+fn list(pods: &[Value]) -> (u16, String) {
+    (200, json!({"metadata": {}, "items": pods}).to_string())
+}
+
+fn status(code: u16, message: &str) -> (u16, String) {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
+    });
+    (code, status.to_string())
+}
+
+async fn found(client: &Client) -> Result<String, ViewError> {
+    Scheduler::find(client).await.map(|found| found.name().to_owned())
+}
+
+#[tokio::test]
+async fn where_nobody_leads_the_first_that_answers_is_asked() {
+    let client = client(|path| match path {
+        path if path.contains("/s-0:") => status(503, "connection refused"),
+        path if path.contains("/s-1:") => (200, "octavo_scheduler_leader 0\n".to_owned()),
+        path if path.contains("/s-2:") => (200, "octavo_scheduler_leader 0\n".to_owned()),
+        _ => list(&[
+            pod("gone", "Failed", "metrics"),
+            pod("other", "Running", "web"),
+            pod("s-0", "Running", "metrics"),
+            pod("s-1", "Running", "metrics"),
+            pod("s-2", "Running", "metrics"),
+        ]),
+    });
+    assert_eq!(found(&client).await.unwrap(), "octavo/s-1");
+}
+
+#[tokio::test]
+async fn why_no_scheduler_was_found_is_said() {
+    let none = client(|_| list(&[]));
+    assert!(matches!(found(&none).await, Err(ViewError::NoScheduler)));
+    let answer = |path: &str| match path {
+        path if path.contains("/proxy/") => status(503, "dial tcp: connection refused"),
+        _ => list(&[pod("s-0", "Running", "metrics")]),
+    };
+    let error = found(&client(answer)).await.unwrap_err();
+    assert!(error.to_string().contains("octavo/s-0") && error.to_string().contains("refused"));
+    assert!(error.hint().unwrap().contains("port-forward"), "{error}");
+    let answer = |path: &str| match path {
+        path if path.contains("/proxy/") => status(403, "pods/proxy is forbidden"),
+        _ => list(&[pod("s-0", "Running", "metrics")]),
+    };
+    let error = found(&client(answer)).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("pods/proxy"), "{error}");
+}
+
+#[tokio::test]
+async fn the_schedulers_words_are_told_from_those_of_the_api_server() {
+    let one = |answer: (u16, &'static str)| Scheduler {
+        client: client(move |_| (answer.0, answer.1.to_owned())),
+        prefix: String::new(),
+        name: "octavo/s-0".to_owned(),
+    };
+    let gang = ObjectName::new("a", "train");
+    let error = one((404, "no decision is recorded\n")).decision::<Value>(&gang).await;
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "the scheduler octavo/s-0 says: no decision is recorded"
+    );
+    let error = one((200, "{}}")).snapshot::<Value>().await.unwrap_err();
+    assert!(error.to_string().contains("not understood"), "{error}");
+}
+
+#[test]
+fn an_address_has_a_port() {
+    for text in ["localhost:9477", "http://10.0.0.1:80"] {
+        assert!(text.parse::<SchedulerAddress>().is_ok(), "{text}");
+    }
+    let error = "localhost".parse::<SchedulerAddress>().unwrap_err();
+    assert!(error.to_string().contains("HOST:PORT"), "{error}");
+}
+
+/// A decision of the scheduler itself, as it is recorded: its words are the engine's.
+#[test]
+fn a_decision_is_told_with_its_costs_and_the_runner_up() {
+    let recorded = include_str!("../../../sim/src/whatif/decision/recorded.json");
+    let recorded: Value = serde_json::from_str(recorded).unwrap();
+    let said = json!({
+        "waiting": null, "decision": recorded["answer"], "group": "PodGroup team/g", "node": null,
+    });
+    let explanation = GangExplanation {
+        namespace: "team".to_owned(),
+        name: "g".to_owned(),
+        waits: false,
+        scheduler: "at http://127.0.0.1:9477/".to_owned(),
+        scheduler_says: serde_json::from_value(said).unwrap(),
+    };
+    let text = render(&explanation, GangTextOptions { colour: false });
+    assert!(text.starts_with("Gang team/g does not wait\n"), "{text}");
+    for part in ["costs 0 pods disturbed", "next best: ", "policy "] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+}

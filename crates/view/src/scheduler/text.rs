@@ -1,0 +1,49 @@
+//! What a scheduler says, as lines for people.
+
+use super::{GangExplanation, Said};
+use crate::grid::{Tone, paint};
+
+/// How the text is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct GangTextOptions {
+    /// Whether lines are coloured.
+    pub colour: bool,
+}
+
+/// Draws where a gang stands.
+pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String {
+    let says = &explanation.scheduler_says;
+    let state = if explanation.waits { "waits" } else { "does not wait" };
+    let tone = if explanation.waits { Tone::Warn } else { Tone::Strong };
+    let head = format!("Gang {}/{} {state}", explanation.namespace, explanation.name);
+    let head = paint(&head, tone, options.colour);
+    let body = said(says, "");
+    let body = if body.is_empty() {
+        "  Nothing is known of a decision: none was made since this scheduler leads, or it is forgotten.\n"
+            .to_owned()
+    } else {
+        body
+    };
+    format!("{head}\n\nOctavo's scheduler ({})\n{body}", explanation.scheduler)
+}
+
+/// The lines of what a scheduler says, indented; empty where it says nothing. `known` is what was said of
+/// the waiting elsewhere, and is not said again.
+pub(crate) fn said(says: &Said, known: &str) -> String {
+    let mut lines = Vec::new();
+    lines.extend(says.group.iter().map(|group| format!("  gang: {group}")));
+    let decided = says.decision.as_ref().map(octavo_engine::explain::Explanation::lines);
+    let decided = decided.unwrap_or_default();
+    if let Some(waiting) = &says.waiting {
+        // A refusal is told as one sentence, of which the decision has the parts.
+        let parts: Vec<_> = decided.iter().map(|line| line.trim()).collect();
+        let is_said = waiting.message == known || waiting.message == parts.join("; ");
+        let message = if is_said { String::new() } else { format!(": {}", waiting.message) };
+        lines.push(format!("  waits, {}{message}", waiting.reason));
+    }
+    if !decided.is_empty() {
+        lines.push("  last decision:".to_owned());
+        lines.extend(decided.iter().map(|line| format!("    {line}")));
+    }
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
