@@ -102,6 +102,8 @@ pub struct Core {
     /// Pods of whose order nobody knows whether it was carried out, and until when that is waited for.
     doubtful: BTreeMap<Arc<str>, u64>,
     waiting: FxHashMap<Unit, Waiting>,
+    /// What was not told yet because it should pass by itself, by when it is told.
+    untold: BTreeSet<(u64, Unit)>,
     refused: single::Refused,
     decisions: Decisions,
 
@@ -189,6 +191,7 @@ impl Core {
             left_alone: BTreeSet::new(),
             doubtful: BTreeMap::new(),
             waiting: FxHashMap::default(),
+            untold: BTreeSet::new(),
             refused: single::Refused::default(),
             decisions,
             orders: Vec::new(),
@@ -206,7 +209,8 @@ impl Core {
         let hold = self.drop_old_holds();
         let again = self.ask_again();
         let doubt = self.end_doubts();
-        [retry, hold, again, doubt].into_iter().flatten().min()
+        let late = self.tell_late();
+        [retry, hold, again, doubt, late].into_iter().flatten().min()
     }
 
     /// Decides on what is ready, until there is nothing more, or enough for one look. Says whether

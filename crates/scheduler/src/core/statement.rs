@@ -13,6 +13,11 @@ use crate::policies::Unusable;
 use crate::predicates::{Unfit, Unsupported};
 use crate::status::{Report, Statement};
 
+/// Reason of pods whose claims are not there yet.
+const WAITS_FOR_CLAIMS: &str = "WaitingForClaims";
+/// How long what should pass by itself may take before it is told, in milliseconds.
+const PATIENCE: u64 = 5000;
+
 /// Why a pod or gang cannot be decided on, or was refused.
 #[derive(Clone, Debug)]
 pub(super) enum Blocked {
@@ -58,7 +63,7 @@ impl Blocked {
             Self::Unsupported(what) => (what.reason(), what.to_string()),
             Self::Group(error) => return error.statement(),
             Self::Gathering(missing) => ("Gathering", gathering(missing)),
-            Self::Claims(error) => ("WaitingForClaims", error.to_string()),
+            Self::Claims(error) => (WAITS_FOR_CLAIMS, error.to_string()),
             Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
             Self::NoPolicy(error) => return error.statement(),
             Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
@@ -131,8 +136,34 @@ impl Core {
             return;
         }
         self.waiting.insert(unit.clone(), Waiting { statement: statement.clone() });
+        if matches!(blocked, Blocked::Claims(error) if error.is_passing()) {
+            // Mostly it is over before anybody could read of it.
+            self.untold.insert((self.now.saturating_add(PATIENCE), unit.clone()));
+            return;
+        }
+        self.tell(unit, blocked, &statement);
+    }
+
+    /// Tells what still waits for what should have passed. Says when the next is told.
+    pub(super) fn tell_late(&mut self) -> Option<u64> {
+        loop {
+            let (at, unit) = self.untold.first()?.clone();
+            if at > self.now {
+                return Some(at);
+            }
+            self.untold.remove(&(at, unit.clone()));
+            let Some(waiting) = self.waiting.get(&unit) else { continue };
+            let statement = waiting.statement.clone();
+            let uids = self.uids_of(&unit);
+            for uid in uids.iter().filter(|_| statement.reason == WAITS_FOR_CLAIMS) {
+                self.say_pod_waits(uid, &statement);
+            }
+        }
+    }
+
+    fn tell(&mut self, unit: &Unit, blocked: &Blocked, statement: &Statement) {
         match unit {
-            Unit::Pod(uid) => self.say_pod_waits(uid, &statement),
+            Unit::Pod(uid) => self.say_pod_waits(uid, statement),
             Unit::Group(group) => {
                 self.report_group(group);
                 if matches!(blocked, Blocked::Gathering(_)) {
@@ -146,7 +177,7 @@ impl Core {
                         .get(&uid)
                         .is_some_and(|record| record.waits_for(&self.config.scheduler_name));
                     if waits {
-                        self.say_pod_waits(&uid, &statement);
+                        self.say_pod_waits(&uid, statement);
                     }
                 }
             }

@@ -122,6 +122,8 @@ fn a_claim_that_is_not_made_yet_is_waited_for() {
     waiting["status"].as_object_mut().expect("a status").remove("resourceClaimStatuses");
     bed.pod(&waiting);
     assert_eq!(bed.settle(), []);
+    assert_eq!(bed.reason("p"), None, "it is not told before it should have passed");
+    assert_eq!(bed.after(6000), []);
     assert_eq!(bed.reason("p").map(|(reason, _)| reason), Some("WaitingForClaims"));
     bed.claim(&claim("p-gpu", "p"));
     bed.pod(&claiming("p"));
