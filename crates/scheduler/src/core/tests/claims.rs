@@ -218,3 +218,44 @@ fn a_preempted_pods_device_is_given_on_when_its_claim_lets_it_go() {
     bed.claim(&claim("low-gpu", "low"));
     assert_eq!(bed.settle(), [("high".to_owned(), "a".to_owned())]);
 }
+
+/// A slice of GPUs of which parts can be had.
+fn shareable(node: &str, gpus: u32) -> Value {
+    let mut slice = slice(node, gpus);
+    for device in slice["spec"]["devices"].as_array_mut().expect("devices") {
+        device["allowMultipleAllocations"] = json!(true);
+        device["capacity"] = json!({
+            "memory": {"value": "80Gi", "requestPolicy": {
+                "default": "80Gi", "validRange": {"min": "1Mi", "max": "80Gi", "step": "1Mi"},
+            }},
+            "compute": {"value": "100", "requestPolicy": {
+                "default": "0", "validRange": {"min": "0", "max": "100"},
+            }},
+        });
+    }
+    slice
+}
+
+#[test]
+fn quarters_break_one_gpu_and_not_more() {
+    let mut bed = Bed::new();
+    bed.class(&class());
+    for name in ["a", "b"] {
+        bed.node(&node(name, 64));
+        bed.slice(&shareable(name, 8));
+    }
+    let mut taken = Vec::new();
+    for number in 0..4 {
+        let name = format!("p{number}");
+        let mut share = claim(&format!("{name}-gpu"), &name);
+        share["spec"]["devices"]["requests"][0]["exactly"]["capacity"] =
+            json!({"requests": {"memory": "20Gi", "compute": "25"}});
+        bed.claim(&share);
+        bed.pod(&claiming(&name));
+        for (bind, order) in binds(&mut bed) {
+            taken.extend(devices(&bind));
+            bed.carry_out(&order);
+        }
+    }
+    assert_eq!(taken, ["a/gpu-0"; 4]);
+}
