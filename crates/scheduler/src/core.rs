@@ -72,6 +72,7 @@ pub struct Core {
     by_name: FxHashMap<ObjectName, Arc<str>>,
     on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     members: BTreeMap<GroupName, BTreeSet<Arc<str>>>,
+    by_claim: FxHashMap<ObjectName, BTreeSet<Arc<str>>>,
     nodes: BTreeMap<Arc<str>, NodeRecord>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
     footprints: FxHashSet<Arc<Footprint>>,
@@ -96,6 +97,10 @@ pub struct Core {
     promises: BTreeMap<Unit, Promise>,
     holds: Vec<repair::HeldPlace>,
     lost: BTreeMap<Arc<str>, u64>,
+    /// Who could not be evicted, by when it may be asked again.
+    left_alone: BTreeSet<(u64, Arc<str>)>,
+    /// Pods of whose order nobody knows whether it was carried out, and until when that is waited for.
+    doubtful: BTreeMap<Arc<str>, u64>,
     waiting: FxHashMap<Unit, Waiting>,
     refused: single::Refused,
     decisions: Decisions,
@@ -116,6 +121,7 @@ struct Flight {
 enum FlightKind {
     Bind,
     Evict,
+    Repair,
     Other,
 }
 
@@ -161,6 +167,7 @@ impl Core {
             by_name: FxHashMap::default(),
             on_node: BTreeMap::new(),
             members: BTreeMap::new(),
+            by_claim: FxHashMap::default(),
             nodes: BTreeMap::new(),
             budgets: BTreeMap::new(),
             footprints: FxHashSet::default(),
@@ -179,6 +186,8 @@ impl Core {
             promises: BTreeMap::new(),
             holds: Vec::new(),
             lost: BTreeMap::new(),
+            left_alone: BTreeSet::new(),
+            doubtful: BTreeMap::new(),
             waiting: FxHashMap::default(),
             refused: single::Refused::default(),
             decisions,
@@ -194,15 +203,17 @@ impl Core {
         self.now = self.now.max(now);
         self.try_promises();
         let retry = self.queue.time_is(self.now);
-        let repair = self.repair_lost_nodes();
         let hold = self.drop_old_holds();
-        [retry, repair, hold].into_iter().flatten().min()
+        let again = self.ask_again();
+        let doubt = self.end_doubts();
+        [retry, hold, again, doubt].into_iter().flatten().min()
     }
 
     /// Decides on what is ready, until there is nothing more, or enough for one look. Says whether
     /// there may be more at once.
     pub fn decide(&mut self) -> bool {
         self.bring_picture_up_to_date();
+        self.repair_lost_nodes();
         let mut after = None;
         for _ in 0..self.config.batch {
             if self.flying.len() >= self.config.in_flight {
@@ -212,7 +223,11 @@ impl Core {
             let Some(rank) = self.queue.next(after.as_ref()) else { return false };
             match &rank.unit {
                 Unit::Pod(uid) => self.decide_pod(&Arc::clone(uid)),
-                Unit::Group(group) => self.decide_group(&group.clone()),
+                Unit::Group(group) => {
+                    self.decide_group(&group.clone());
+                    // A gang takes long enough for others to have news and orders meanwhile.
+                    return true;
+                }
             }
             after = Some(rank);
         }
@@ -245,6 +260,15 @@ impl Core {
         // Whoever leads next says it anew.
         self.waiting.clear();
         self.flying.retain(|_, flight| flight.kind != FlightKind::Other);
+    }
+
+    /// This scheduler leads from now on: what another had told last may not be so any more.
+    pub fn stand_up(&mut self) {
+        self.bring_picture_up_to_date();
+        let groups: Vec<_> = self.members.keys().cloned().collect();
+        for group in groups {
+            self.report_group(&group);
+        }
     }
 
     /// How much is where.

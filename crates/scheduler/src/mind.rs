@@ -72,6 +72,15 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         while let Ok(outcome) = outcomes.try_recv() {
             core.outcome(&outcome);
         }
+        // Whatever woke it, nobody is passed over for long.
+        while batch.len() < AT_ONCE
+            && let Ok(one) = news.try_recv()
+        {
+            batch.push(one);
+        }
+        if let Ok(question) = questions.try_recv() {
+            answer(&mut core, question);
+        }
         for one in batch.drain(..) {
             match one {
                 News::Change(change) => core.apply(&change),
@@ -87,6 +96,9 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         let is_leading = synced.is_none() && leadership.remaining().is_some();
         if was_leading && !is_leading {
             core.stand_down();
+        }
+        if is_leading && !was_leading {
+            core.stand_up();
         }
         if is_leading != was_leading {
             metrics.leader(is_leading);

@@ -105,7 +105,6 @@ async fn gpus_of(bed: &Bed, name: &str) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn a_pod_gets_what_it_asks_for_by_nothing_by_template_and_by_resource() {
     let bed = Bed::up_octavo(NODES).await;
     bed.create::<Pod>(pod("plain")).await;
@@ -136,7 +135,6 @@ async fn a_pod_gets_what_it_asks_for_by_nothing_by_template_and_by_resource() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn quarters_of_a_gpu_share_one_gpu_and_have_their_limits() {
     let bed = Bed::up_octavo(NODES).await;
     let quarter = json!({"memory": "20Gi", "compute": "25"});
@@ -160,7 +158,6 @@ async fn quarters_of_a_gpu_share_one_gpu_and_have_their_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn a_mig_device_is_made_for_its_pod() {
     let cut = DynamicMig::Some([("dgx-h100-0".to_owned(), [7].into())].into());
     let bed = Bed::up_octavo_cut(NODES, cut).await;
@@ -177,7 +174,6 @@ async fn a_mig_device_is_made_for_its_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn a_gang_waits_for_its_last_pod_and_is_then_bound_whole() {
     let bed = Bed::up_octavo(NODES).await;
     create_group(&bed, "train", &json!({"minMember": 4})).await;
@@ -208,7 +204,6 @@ async fn a_gang_waits_for_its_last_pod_and_is_then_bound_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn a_gang_that_cannot_be_is_told_why_and_takes_nothing_from_others() {
     let bed = Bed::up_octavo(NODES).await;
     create_group(&bed, "large", &json!({"minMember": 3})).await;
@@ -240,7 +235,6 @@ async fn a_gang_that_cannot_be_is_told_why_and_takes_nothing_from_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn a_scheduler_that_is_killed_again_and_again_ends_what_it_had_begun() {
     let bed = Bed::up_octavo(NODES).await;
     // One GPU each: each pod is a claim, its finalizer, its allocation, a status and a binding, and the
@@ -266,7 +260,6 @@ async fn a_scheduler_that_is_killed_again_and_again_ends_what_it_had_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "octavo scheduler is not wired yet"]
 async fn each_scheduler_gives_devices_of_its_own_nodes_only() {
     let bed = Bed::up_octavo("dgx-h100=1").await;
     // Kubernetes' own scheduler finds every device tainted.

@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Budget, Change, Claim, Delta, Node, ObjectName, Pod};
+use octavo_kube_io::objects::{Budget, Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
 
 use super::Core;
 use crate::devices::Touched;
+use crate::policies::Policies;
 
 impl Core {
     /// Takes in a change.
@@ -44,8 +45,8 @@ impl Core {
                 let groups = self.groups.apply(delta);
                 self.groups_changed(&groups);
                 let reports = self.policies.apply(delta);
-                if !reports.is_empty() {
-                    self.reports.extend(reports);
+                self.reports.extend(reports);
+                if is_policy(delta) {
                     self.something_changed();
                 }
             }
@@ -195,5 +196,14 @@ impl Core {
         for uid in self.pods_waiting_for(claims) {
             self.wake(&uid);
         }
+    }
+}
+
+/// Whether a change is of a placement policy.
+fn is_policy(delta: &Delta<WatchedObject>) -> bool {
+    let kind = Policies::kind();
+    match delta {
+        Delta::Set(object) | Delta::Gone(object) => object.kind == kind.kind,
+        Delta::All(of, _) => of.kind == kind.kind,
     }
 }

@@ -37,13 +37,20 @@ impl Core {
 
     /// Nodes on which a pod cannot be for reasons that the engine does not know. Empty for most pods,
     /// without looking at any node.
-    pub(super) fn forbidden(&self, uid: &Arc<str>, mark: Mark, ask: &Ask) -> NodeSet {
+    /// `with_room`: also for want of what only [`check_room`] knows (storage, ports, volumes).
+    pub(super) fn forbidden(
+        &self,
+        uid: &Arc<str>,
+        mark: Mark,
+        ask: &Ask,
+        with_room: bool,
+    ) -> NodeSet {
         let mut forbidden = NodeSet::new();
         let Some(record) = self.pods.get(uid) else { return forbidden };
         let is_gpu =
             |name: &str| name == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some();
         let away = self.neighbours.away(&record.pod, &self.volumes);
-        let has_more = pod::has_more(&record.footprint, is_gpu);
+        let has_more = with_room && pod::has_more(&record.footprint, is_gpu);
         let is_pinned = ask
             .claims
             .iter()

@@ -34,6 +34,8 @@ type Seat = (usize, Option<u32>, Arc<str>, Arc<str>);
 struct Alike {
     sub: usize,
     shape: Arc<Shape>,
+    /// Whether all of them have places: the shape is what is known of who runs.
+    is_placed: bool,
     uids: Vec<Arc<str>>,
 }
 
@@ -48,6 +50,12 @@ impl Core {
 
     fn try_group(&mut self, group: &GroupName, unit: &Unit) -> Result<(), Blocked> {
         let spec = self.spec_of(group).ok_or(Blocked::Gone)?;
+        if !self.has_waiting_members(group) {
+            self.queue.remove(unit);
+            self.waiting.remove(unit);
+            self.report_group(group);
+            return Ok(());
+        }
         let missing = self.missing(group, &spec);
         if !missing.is_empty() {
             return Err(Blocked::Gathering(missing));
@@ -97,9 +105,8 @@ impl Core {
                 return self.promise(unit, &members, &plan);
             }
             if members.is_empty() {
-                // Nobody more fits above the minimum.
-                self.decisions.note(unit, explanation.clone());
-                return Err(Blocked::Refused(Box::new(explanation)));
+                self.decisions.note(unit, explanation);
+                return Err(Blocked::Surplus);
             }
             let places = members.iter().map(|(uid, placed)| (uid, &placed.placement));
             match self.grant_all(places) {
@@ -199,12 +206,25 @@ impl Core {
             } else {
                 let ask = self.ask(&uid)?;
                 let (shape, mark) = self.shape_of_waiting(&uid, &ask).ok_or(Blocked::Gone)?;
-                forbidden.extend(self.forbidden(&uid, mark, &ask));
+                forbidden.extend(self.forbidden(&uid, mark, &ask, true));
                 shape
             };
-            match alike.iter_mut().find(|one| one.sub == sub && *one.shape == *shape) {
-                Some(one) => one.uids.push(uid),
-                None => alike.push(Alike { sub, shape, uids: vec![uid] }),
+            // Of who runs it may not be known any more what it asked of nodes: it is like those who ask
+            // for the same amounts.
+            let is_like = |one: &Alike| {
+                let amounts = |shape: &Shape| (shape.resources, shape.gpus.clone());
+                let is_same = *one.shape == *shape
+                    || ((one.is_placed || is_placed) && amounts(&one.shape) == amounts(&shape));
+                one.sub == sub && is_same
+            };
+            match alike.iter_mut().find(|one| is_like(one)) {
+                Some(one) => {
+                    if one.is_placed && !is_placed {
+                        (one.shape, one.is_placed) = (shape, false);
+                    }
+                    one.uids.push(uid);
+                }
+                None => alike.push(Alike { sub, shape, is_placed, uids: vec![uid] }),
             }
         }
         let mut least: Vec<u32> = spec.subs.iter().map(|sub| sub.min).collect();
@@ -214,7 +234,7 @@ impl Core {
             ranks: Vec::new(),
             forbidden,
         };
-        for (number, Alike { sub, shape, uids }) in alike.into_iter().enumerate() {
+        for (number, Alike { sub, shape, uids, .. }) in alike.into_iter().enumerate() {
             let count = u32::try_from(uids.len()).unwrap_or(u32::MAX);
             let min = least[sub].min(count);
             least[sub] -= min;

@@ -86,6 +86,9 @@ impl Core {
         let Granted { uid, node, grant } = granted;
         let Some(record) = self.pods.get(&uid) else { return };
         let has_devices = grant.is_some();
+        let joins = grant
+            .as_ref()
+            .is_some_and(|grant| grant.claims.iter().any(|claim| claim.allocation.is_none()));
         let (claims, extended) =
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
@@ -98,7 +101,10 @@ impl Core {
         }
         // Now its claims say what it has.
         self.refresh(&uid);
-        if has_devices {
+        if joins {
+            // What one pod had is of two.
+            self.refresh_node(&node);
+        } else if has_devices {
             self.refresh_claims(&node);
         }
     }
@@ -107,7 +113,7 @@ impl Core {
     pub(super) fn take_back(&mut self, granted: &Granted) {
         self.devices.forget(&granted.uid);
         self.put(&granted.uid, None);
-        self.refresh_claims(&granted.node);
+        self.holders_changed(&granted.node);
     }
 
     /// Puts a pod into its place, or out of it.

@@ -149,6 +149,7 @@ impl Core {
         for uid in uids {
             self.refresh(&uid);
         }
+        self.show_held_places();
         self.claim_holders.clear();
         let names: Vec<_> = self.nodes.keys().cloned().collect();
         for name in names {

@@ -9,6 +9,9 @@ use super::{Core, Decided, FlightKind};
 use crate::bind::{Failure, FailureKind, Outcome};
 use crate::status::Report;
 
+/// How long an order may stay undecided, in milliseconds: longer than a request may live, and than a watch
+/// takes to come back.
+const DOUBT: u64 = 45_000;
 /// Most doublings of the wait between tries.
 const MOST_DOUBLINGS: u32 = 4;
 
@@ -39,7 +42,7 @@ impl Core {
         });
         if waits {
             self.queue_group(group);
-            self.queue.set(&unit, State::Refused(self.changes));
+            self.block(&unit, &Blocked::Surplus);
         } else {
             self.queue.remove(&unit);
         }
@@ -53,7 +56,8 @@ impl Core {
             (FlightKind::Bind, Ok(())) => self.bound(&uid),
             (FlightKind::Bind, Err(failure)) => self.not_bound(&uid, failure),
             (FlightKind::Evict, Err(failure)) => self.not_evicted(&uid, failure),
-            (FlightKind::Evict | FlightKind::Other, _) => {}
+            (FlightKind::Repair, Err(_)) => self.not_repaired(&uid),
+            (FlightKind::Evict | FlightKind::Repair | FlightKind::Other, _) => {}
         }
     }
 
@@ -82,13 +86,50 @@ impl Core {
             // The watch will say where; until then its place stays counted.
             return;
         }
+        if !failure.left.is_empty() {
+            // It may be bound, or its claims allocated: nobody knows before the API server is back. Its
+            // place stays its own until then.
+            tracing::warn!(pod = %record.pod.meta.name, left = ?failure.left, "an order ended undecided");
+            self.doubtful.insert(Arc::clone(uid), self.now.saturating_add(DOUBT));
+            return;
+        }
+        self.not_placed(uid, failure);
+    }
+
+    /// Orders whose end nobody knew, for long enough: what the watches say by now is the truth.
+    pub(super) fn end_doubts(&mut self) -> Option<u64> {
+        let due: Vec<_> = self
+            .doubtful
+            .iter()
+            .filter(|(_, until)| **until <= self.now)
+            .map(|(uid, _)| Arc::clone(uid))
+            .collect();
+        for uid in due {
+            self.doubtful.remove(&uid);
+            let is_bound = self.pods.get(&uid).is_none_or(|record| record.pod.node.is_some());
+            if !is_bound {
+                let failure = Failure {
+                    stage: "bind",
+                    message: "whether it was carried out could not be found out".to_owned(),
+                    kind: FailureKind::Unreachable,
+                    left: Vec::new(),
+                };
+                self.not_placed(&uid, &failure);
+            }
+        }
+        self.doubtful.values().min().copied()
+    }
+
+    /// An order was not carried out: what was decided is forgotten, and decided anew after a while.
+    fn not_placed(&mut self, uid: &Arc<str>, failure: &Failure) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = record.failures.saturating_add(1);
         let failures = record.failures;
         let node = record.place.as_ref().map(|place| Arc::clone(&place.node));
         self.devices.forget(uid);
         self.put(uid, None);
         if let Some(node) = node {
-            self.refresh_claims(&node);
+            self.holders_changed(&node);
         }
         self.place_in_queue(uid);
         let unit = self.unit_of(uid);
@@ -99,8 +140,10 @@ impl Core {
                 FailureKind::Conflict if failures == 1 => 100,
                 _ => self.config.retry_seconds.saturating_mul(1000).saturating_mul(doubled),
             };
-            self.block(&unit, &Blocked::Failed(failure.to_string()));
-            self.queue.set(&unit, State::NotBefore(self.now.saturating_add(wait)));
+            if self.queue.state(&unit) != Some(State::Promised) {
+                self.block(&unit, &Blocked::Failed(failure.to_string()));
+                self.queue.set(&unit, State::NotBefore(self.now.saturating_add(wait)));
+            }
         }
         self.something_changed();
     }

@@ -10,7 +10,7 @@ use octavo_kube_io::objects::Pod;
 use super::marks::Mark;
 use super::node::GpuUse;
 use crate::bind::{OrderId, PodRef};
-use crate::groups::{GroupError, Member};
+use crate::groups::{GroupError, GroupName, Member, Standing};
 use crate::predicates::{Footprint, StaticKey};
 
 /// A pod, and what is decided about it.
@@ -22,6 +22,12 @@ pub(super) struct PodRecord {
     pub(super) member: Option<Member>,
     /// Why it is no member of the gang that it names.
     pub(super) group_fault: Option<GroupError>,
+    /// The gang that it names, whether it is known or not.
+    pub(super) claimed: Option<GroupName>,
+    /// How it counted for its gang when that was last asked, and whether it had no gates.
+    pub(super) standing: Option<(Standing, bool)>,
+    /// Whether it is kept among the users of its claims.
+    pub(super) has_noted_claims: bool,
     /// Its wish's mark, entered for as long as the pod waits or is ours and placed.
     pub(super) mark: Option<(Mark, StaticKey, GpuUse)>,
     /// What the engine knows as its request.
@@ -71,6 +77,9 @@ impl PodRecord {
             footprint,
             member: None,
             group_fault: None,
+            claimed: None,
+            standing: None,
+            has_noted_claims: false,
             mark: None,
             shape: None,
             profile: None,

@@ -27,7 +27,12 @@ impl Core {
         let was_there = record.occupies();
         let old = std::mem::replace(&mut record.pod, Arc::clone(pod));
         // Claims that were made from templates since, for one.
-        let is_news = old.claims != pod.claims || old.meta.labels != pod.meta.labels;
+        let is_other_said =
+            old.meta.labels != pod.meta.labels || old.meta.annotations != pod.meta.annotations;
+        let is_news = old.claims != pod.claims || is_other_said;
+        if is_other_said {
+            record.profile = None;
+        }
         let is_other_spec = old.spec != pod.spec;
         if is_other_spec {
             // Gates that were lifted, node selectors that a quota manager set, a resize in place. What
@@ -65,6 +70,7 @@ impl Core {
         if is_other_spec {
             self.forget_wish(&uid);
         }
+        self.note_claims(&uid, &old);
         self.find_group(&uid);
         self.place_in_queue(&uid);
         if is_news {
@@ -72,11 +78,8 @@ impl Core {
         }
         self.refresh(&uid);
         let is_there = self.pods.get(&uid).is_some_and(PodRecord::occupies);
-        let alone = Unit::Pod(Arc::clone(&uid));
-        if pod.meta.deleted.is_some() && pod.node.is_none() && self.promises.contains_key(&alone) {
-            // Nobody has to leave for who goes itself.
-            self.drop_promise(&alone);
-            self.queue.remove(&alone);
+        if pod.meta.deleted.is_some() && pod.node.is_none() {
+            self.member_goes(&uid);
         }
         if was_there && !is_there {
             self.has_left(&uid, old_node);
@@ -87,6 +90,8 @@ impl Core {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
         let name = record.pod.meta.name.clone();
+        self.member_goes(uid);
+        let Some(record) = self.pods.get_mut(uid) else { return };
         record.place = None;
         self.devices.forget(uid);
         self.refresh(uid);
@@ -95,6 +100,8 @@ impl Core {
         self.waiting.remove(&Unit::Pod(Arc::clone(uid)));
         self.drop_promise(&Unit::Pod(Arc::clone(uid)));
         self.forget_wish(uid);
+        self.forget_claims(uid);
+        self.doubtful.remove(uid);
         if let Some(record) = self.pods.remove(uid)
             && let Some(node) = &record.pod.node
             && let Some(there) = self.on_node.get_mut(node)
@@ -109,10 +116,24 @@ impl Core {
         }
     }
 
+    /// A pod goes to which a place is promised: nobody has to leave for it, and its gang is decided on
+    /// anew.
+    fn member_goes(&mut self, uid: &Arc<str>) {
+        let unit = self.unit_of(uid);
+        if !self.promises.get(&unit).is_some_and(|promise| promise.is_to(uid)) {
+            return;
+        }
+        self.drop_promise(&unit);
+        match unit {
+            Unit::Pod(_) => self.queue.remove(&unit),
+            Unit::Group(_) => self.queue.set(&unit, State::Ready),
+        }
+    }
+
     /// A pod has left its place: others may have it.
     fn has_left(&mut self, uid: &Arc<str>, node: Option<Arc<str>>) {
         if let Some(node) = node {
-            self.refresh_claims(&node);
+            self.holders_changed(&node);
         }
         self.victim_left(uid);
         self.something_changed();
@@ -140,18 +161,28 @@ impl Core {
         }
         let membership = self.groups.membership(&record.pod);
         let old = record.member.as_ref().map(|member| member.group.clone());
-        let (member, fault) = match membership {
-            Membership::Alone => (None, None),
-            Membership::Member(member) => (Some(member), None),
-            Membership::NotYet(not_yet) => (None, Some(not_yet.error)),
+        let (member, fault, claimed) = match membership {
+            Membership::Alone => (None, None, None),
+            Membership::Member(member) => {
+                let group = member.group.clone();
+                (Some(member), None, Some(group))
+            }
+            Membership::NotYet(not_yet) => (None, Some(not_yet.error), not_yet.group),
         };
         let new = member.as_ref().map(|member| member.group.clone());
+        let mut is_other = false;
         if let Some(record) = self.pods.get_mut(uid) {
+            let standing = (Standing::of(&record.pod), record.pod.spec.gates.is_empty());
+            is_other = record.member != member
+                || record.group_fault != fault
+                || record.standing != Some(standing);
             if record.member != member {
                 record.profile = None;
             }
             record.member = member;
             record.group_fault = fault;
+            record.claimed = claimed;
+            record.standing = Some(standing);
         }
         if old != new {
             if let Some(old) = old {
@@ -161,9 +192,9 @@ impl Core {
                 self.members.entry(new.clone()).or_default().insert(Arc::clone(uid));
             }
         }
-        if let Some(group) = new {
+        if is_other {
             // Who comes, goes or ends may complete the gang.
-            self.wake_group(&group);
+            self.wake(uid);
         }
     }
 
@@ -192,9 +223,11 @@ impl Core {
         if groups.is_empty() {
             return;
         }
-        let scheduler = &self.config.scheduler_name;
-        let ours = self.pods.values().filter(|record| record.pod.spec.scheduler == *scheduler);
-        let uids: Vec<_> = ours.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        let whole: BTreeSet<GroupName> = groups.iter().map(GroupName::whole).collect();
+        let concerned = self.pods.values().filter(|record| {
+            record.claimed.as_ref().is_some_and(|group| whole.contains(&group.whole()))
+        });
+        let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
         for uid in uids {
             self.find_group(&uid);
             self.place_in_queue(&uid);
@@ -215,12 +248,13 @@ impl Core {
             return;
         }
         if let Some(member) = &record.member {
+            let unit = Unit::Group(member.group.clone());
             let group = member.group.clone();
             self.queue.remove(&alone);
-            if !self.has_waiting_members(&group) && !self.has_promised_members(&group) {
-                let unit = Unit::Group(group);
+            // Members that places were promised to wait for others to leave.
+            if !self.has_waiting_members(&group) && !self.promises.contains_key(&unit) {
                 self.queue.remove(&unit);
-                self.drop_promise(&unit);
+                self.waiting.remove(&unit);
             }
             return;
         }
@@ -273,21 +307,10 @@ impl Core {
         self.queue.insert(rank);
     }
 
-    fn has_waiting_members(&self, group: &GroupName) -> bool {
+    pub(super) fn has_waiting_members(&self, group: &GroupName) -> bool {
         let members = self.members.get(group).into_iter().flatten();
         let mut records = members.filter_map(|uid| self.pods.get(uid));
         records.any(|record| record.waits_for(&self.config.scheduler_name))
-    }
-
-    /// Whether members have places that others must leave first: they do not wait, and are not done.
-    fn has_promised_members(&self, group: &GroupName) -> bool {
-        let members = self.members.get(group).into_iter().flatten();
-        let mut records = members.filter_map(|uid| self.pods.get(uid));
-        records.any(|record| {
-            let is_promised =
-                record.place.as_ref().is_some_and(|place| place.hold == Hold::Promised);
-            is_promised && record.pod.node.is_none() && record.pod.meta.deleted.is_none()
-        })
     }
 
     /// Makes a unit ready that waited for a pod or a claim to be there.
@@ -315,21 +338,42 @@ impl Core {
 
     /// Pods that wait and name one of these claims.
     pub(super) fn pods_waiting_for(&self, claims: &BTreeSet<ObjectName>) -> Vec<Arc<str>> {
-        if claims.is_empty() {
-            return Vec::new();
+        let uids = claims.iter().filter_map(|name| self.by_claim.get(name)).flatten();
+        uids.cloned().collect()
+    }
+
+    /// Keeps by which pods a claim is used.
+    fn note_claims(&mut self, uid: &Arc<str>, old: &Pod) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let is_first = !record.has_noted_claims;
+        if !is_first && old.claims == record.pod.claims && old.spec.claims == record.pod.spec.claims
+        {
+            return;
         }
-        let uses = |record: &&PodRecord| {
-            let namespace = &record.pod.meta.name.namespace;
-            record
-                .claim_names()
-                .any(|name| claims.contains(&ObjectName::new(Arc::clone(namespace), name)))
-        };
-        let waiting = self
-            .queue
-            .units()
-            .filter(|(_, _, state)| matches!(state, State::Missing | State::Refused(_)));
-        let uids = waiting.flat_map(|(unit, ..)| self.uids_of(unit));
-        uids.filter(|uid| self.pods.get(uid).as_ref().is_some_and(&uses)).collect()
+        let namespace = &record.pod.meta.name.namespace;
+        let names: Vec<_> =
+            record.claim_names().map(|name| ObjectName::new(Arc::clone(namespace), name)).collect();
+        for name in names {
+            self.by_claim.entry(name).or_default().insert(Arc::clone(uid));
+        }
+        if let Some(record) = self.pods.get_mut(uid) {
+            record.has_noted_claims = true;
+        }
+    }
+
+    /// A pod is gone: it uses no claim any more.
+    fn forget_claims(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let namespace = &record.pod.meta.name.namespace;
+        let names = record.claim_names().map(|name| ObjectName::new(Arc::clone(namespace), name));
+        for name in names.collect::<Vec<_>>() {
+            if let Some(users) = self.by_claim.get_mut(&name) {
+                users.remove(uid);
+                if users.is_empty() {
+                    self.by_claim.remove(&name);
+                }
+            }
+        }
     }
 
     /// Pods of a unit.
@@ -388,6 +432,16 @@ impl Core {
         let shape = self.shape_of_placed(uid, &gpus)?;
         let workload = self.workload_of(uid)?;
         Some(Want { workload, shape, node: Arc::clone(&place.node), gpus })
+    }
+
+    /// Who of a node holds its devices may be others now: a claim of one pod is of two, or the other way
+    /// round. Nodes without devices in use are passed by.
+    pub(super) fn holders_changed(&mut self, node: &Arc<str>) {
+        if self.devices.held(node).is_empty() {
+            self.refresh_claims(node);
+        } else {
+            self.refresh_node(node);
+        }
     }
 
     /// Looks at all who hold something of a node's devices.

@@ -38,6 +38,13 @@ pub(super) struct Promise {
     until: Option<u64>,
 }
 
+impl Promise {
+    /// Whether it has a place for a pod.
+    pub(super) fn is_to(&self, uid: &Arc<str>) -> bool {
+        self.members.contains(uid)
+    }
+}
+
 impl Core {
     /// Promises places to members of a unit, and asks those who have them to leave.
     pub(super) fn promise(
@@ -58,7 +65,7 @@ impl Core {
         }
         for step in &plan.moves {
             if let Some(uid) = self.victim(step.member) {
-                self.keep_place_for_successor(&uid, &step.to);
+                self.keep_place_for_successor(&uid, &step.to, unit);
             }
         }
         let reason = self.promise_words(unit);
@@ -91,6 +98,8 @@ impl Core {
                 count => format!("{count} nodes"),
             },
         };
+        // An older promise, if members' orders have failed since.
+        self.drop_promise_but(unit, &promise);
         self.promises.insert(unit.clone(), promise);
         self.place_in_queue_promised(unit);
         self.block(unit, &blocked);
@@ -184,9 +193,8 @@ impl Core {
         for uid in &promise.members {
             let Some(record) = self.pods.get(uid) else { continue };
             // Who is gone needs nothing, and who was bound by somebody else has it.
-            let Some(place) = record.place.clone().filter(|_| record.pod.node.is_none()) else {
-                continue;
-            };
+            let is_there = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
+            let Some(place) = record.place.clone().filter(|_| is_there) else { continue };
             places.push((Arc::clone(uid), place));
         }
         // The places are taken as anybody's would be; what was promised is free for it.
@@ -248,11 +256,29 @@ impl Core {
         if let Unit::Pod(uid) = unit {
             self.nominate(uid, None);
         }
+        self.drop_holds_of(unit);
         let nodes: Vec<_> = self.claim_holders.keys().cloned().collect();
         for node in nodes {
             self.refresh_claims(&node);
         }
         self.something_changed();
+    }
+
+    /// Takes an older promise to a unit back as far as a newer one does not repeat it.
+    fn drop_promise_but(&mut self, unit: &Unit, newer: &Promise) {
+        let Some(older) = self.promises.remove(unit) else { return };
+        for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
+            let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+            if place.is_some_and(|place| place.hold == Hold::Promised) {
+                self.put(uid, None);
+            }
+        }
+        for uid in older.victims.iter().filter(|uid| !newer.victims.contains(*uid)) {
+            if let Some(record) = self.pods.get_mut(uid) {
+                record.is_leaving = false;
+                self.refresh(uid);
+            }
+        }
     }
 
     /// A node is gone: what was promised there cannot be kept.
@@ -279,6 +305,7 @@ impl Core {
             record.left_alone_until = self.now.saturating_add(LEFT_ALONE);
             record.profile = None;
             record.is_leaving = false;
+            self.left_alone.insert((record.left_alone_until, Arc::clone(uid)));
         }
         self.refresh(uid);
         let promises = self.promises.iter();
@@ -286,6 +313,20 @@ impl Core {
         for unit in broken.map(|(unit, _)| unit.clone()).collect::<Vec<_>>() {
             self.drop_promise(&unit);
             self.queue.set(&unit, State::Ready);
+        }
+    }
+
+    /// Those who could not be evicted may be asked again after a while. Says when the next may.
+    pub(super) fn ask_again(&mut self) -> Option<u64> {
+        loop {
+            let (at, uid) = self.left_alone.first()?.clone();
+            if at > self.now {
+                return Some(at);
+            }
+            self.left_alone.remove(&(at, Arc::clone(&uid)));
+            self.forget_profile(&uid);
+            self.refresh(&uid);
+            self.something_changed();
         }
     }
 

@@ -7,6 +7,7 @@ use octavo_kube_io::objects::{Node, TaintEffect};
 
 use super::picture::Want;
 use super::pod::Place;
+use super::queue::Unit;
 use super::{Core, FlightKind};
 use crate::bind::{Evict, Task};
 use crate::status::{Report, Statement};
@@ -18,14 +19,17 @@ pub(super) struct HeldPlace {
     owner: Arc<str>,
     shape: Arc<Shape>,
     place: Place,
-    want: Option<Want>,
+    want: Want,
+    is_in_picture: bool,
+    /// For whom the pod was moved.
+    unit: Unit,
     holder: Arc<str>,
     until: u64,
 }
 
 impl Core {
     /// Keeps a place for the successor of a pod that is moved.
-    pub(super) fn keep_place_for_successor(&mut self, uid: &Arc<str>, to: &Placement) {
+    pub(super) fn keep_place_for_successor(&mut self, uid: &Arc<str>, to: &Placement, unit: &Unit) {
         let Some(record) = self.pods.get(uid) else { return };
         let Some(owner) = record.pod.meta.owner.as_ref().map(|owner| Arc::clone(&owner.uid)) else {
             return;
@@ -44,7 +48,9 @@ impl Core {
             owner,
             shape: has.shape,
             place,
-            want: Some(want),
+            want,
+            is_in_picture: false,
+            unit: unit.clone(),
             holder,
             until,
         });
@@ -54,8 +60,8 @@ impl Core {
     pub(super) fn take_held_places(&mut self) {
         let mut holds = std::mem::take(&mut self.holds);
         for hold in &mut holds {
-            if let Some(want) = hold.want.take() {
-                self.picture.set(&hold.holder, Some(want));
+            if !std::mem::replace(&mut hold.is_in_picture, true) {
+                self.picture.set(&hold.holder, Some(hold.want.clone()));
             }
         }
         self.holds = holds;
@@ -72,6 +78,23 @@ impl Core {
         let hold = self.holds.remove(index);
         self.picture.set(&hold.holder, None);
         Some(hold.place)
+    }
+
+    /// Puts kept places into a picture that was made anew.
+    pub(super) fn show_held_places(&mut self) {
+        for hold in self.holds.iter().filter(|hold| hold.is_in_picture) {
+            self.picture.set(&hold.holder, Some(hold.want.clone()));
+        }
+    }
+
+    /// Gives up places of those who need not move for a unit any more.
+    pub(super) fn drop_holds_of(&mut self, unit: &Unit) {
+        let (dropped, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.holds).into_iter().partition(|hold| hold.unit == *unit);
+        self.holds = kept;
+        for hold in dropped {
+            self.picture.set(&hold.holder, None);
+        }
     }
 
     /// Gives up places that nobody came for. Says when the next is given up.
@@ -109,29 +132,27 @@ impl Core {
     }
 
     /// Deletes members of gangs on nodes that are lost for long enough, so that they are made again
-    /// elsewhere. Says when the next node will be.
-    pub(super) fn repair_lost_nodes(&mut self) -> Option<u64> {
+    /// elsewhere. Only who leads does so.
+    pub(super) fn repair_lost_nodes(&mut self) {
         let after = self.config.repair_after_seconds.saturating_mul(1000);
         if after == 0 {
-            return None;
+            return;
         }
-        let due = |since: &u64| since.saturating_add(after);
-        let (now, mut next) = (self.now, None::<u64>);
-        let mut lost = Vec::new();
-        for (node, since) in &self.lost {
-            if due(since) <= now {
-                lost.push(Arc::clone(node));
-            } else {
-                next = Some(next.map_or(due(since), |next| next.min(due(since))));
-            }
-        }
-        for node in lost {
+        let is_due = |since: u64| since.saturating_add(after) <= self.now;
+        let lost = self.lost.iter().filter(|(_, since)| is_due(**since));
+        for node in lost.map(|(node, _)| Arc::clone(node)).collect::<Vec<_>>() {
             let uids: Vec<_> = self.on_node.get(&node).into_iter().flatten().cloned().collect();
             for uid in uids {
                 self.replace_member(&uid, &node);
             }
         }
-        next
+    }
+
+    /// A member on a lost node could not be deleted: it is tried again.
+    pub(super) fn not_repaired(&mut self, uid: &Arc<str>) {
+        if let Some(record) = self.pods.get_mut(uid) {
+            record.is_repaired = false;
+        }
     }
 
     fn replace_member(&mut self, uid: &Arc<str>, node: &Arc<str>) {
@@ -156,7 +177,7 @@ impl Core {
             reason: "DeletionByTaintManager",
             is_bound_by_budgets: false,
         });
-        self.order(uid, FlightKind::Other, task);
+        self.order(uid, FlightKind::Repair, task);
         if let Some(group) = group {
             self.report_group(&group);
         }

@@ -84,6 +84,8 @@ impl Core {
         let (mark, is_new) = self.marks.enter(&key, &record.pod);
         record.mark = Some((mark, rules, uses));
         if let (Mark::Bit(bit), true) = (mark, is_new) {
+            // What was refused was refused for another wish of this bit.
+            self.refused.clear();
             self.spread_mark(bit);
         }
         Some(mark)

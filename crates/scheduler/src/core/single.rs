@@ -19,7 +19,7 @@ use crate::groups::Marks as Standing;
 
 /// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, and the
 /// policy.
-type Wish = (Arc<Shape>, i32, bool, String);
+type Wish = (Arc<Shape>, i32, bool, TopologyWish, String);
 
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
@@ -84,18 +84,24 @@ impl Core {
         let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
         let allowance = self.allowance(profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
-        let mut forbidden = self.forbidden(uid, mark, ask);
+        // Room is looked at in each node only once the first choice has none.
+        let mut forbidden = self.forbidden(uid, mark, ask, false);
         let is_plain = forbidden.is_empty() && mark != Mark::Scan;
         let may_evict = allowance.evictions.is_some();
         let policy_name = policy.name().to_owned();
-        let wish = (Arc::clone(shape), profile.priority, may_evict, policy_name);
+        let (priority, topology) = (profile.priority, profile.topology);
+        let wish = (Arc::clone(shape), priority, may_evict, topology, policy_name);
         if is_plain {
             if self.refused.changes != self.changes {
                 self.refused.by_wish.clear();
                 self.refused.changes = self.changes;
             }
             if let Some(known) = self.refused.by_wish.get(&wish) {
-                return Err(known.clone());
+                let known = known.clone();
+                if let Blocked::Refused(explanation) = &known {
+                    self.decisions.note(unit, (**explanation).clone());
+                }
+                return Err(known);
             }
         }
         let mut last = None;
@@ -129,6 +135,9 @@ impl Core {
                     return Ok(());
                 }
                 Err(unplaced) => {
+                    if last.is_none() {
+                        forbidden = self.forbidden(uid, mark, ask, true);
+                    }
                     forbidden.insert(placed.placement.node);
                     last = Some(format!("{node}: {}", unplaced.words()));
                 }

@@ -34,6 +34,8 @@ pub(super) enum Blocked {
     Policy(PolicyError),
     /// The engine's refusal, in words.
     Refused(Box<Explanation>),
+    /// The gang has what it needs, and there is no room for more of its members.
+    Surplus,
     /// The engine had places, but no devices or room were found there.
     NoDevices { nodes: usize, last: String },
     /// Others were asked to leave.
@@ -61,6 +63,10 @@ impl Blocked {
             Self::NoPolicy(error) => return error.statement(),
             Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
             Self::Refused(explanation) => ("Unschedulable", refused(explanation)),
+            Self::Surplus => (
+                "Unschedulable",
+                "the gang has the members that it needs, and there is no room for more".to_owned(),
+            ),
             Self::NoDevices { nodes, last } => (
                 "Unschedulable",
                 format!(
@@ -96,6 +102,9 @@ fn gathering(missing: &[Missing]) -> String {
 fn refused(explanation: &Explanation) -> String {
     let mut lines = explanation.lines().into_iter().map(|line| line.trim().to_owned());
     let first = lines.next().unwrap_or_default();
+    // Equal pods are told the same: whose name it is says the object that it is told of.
+    let first =
+        first.split_once(" is not placed: ").map_or(first.clone(), |(_, why)| why.to_owned());
     let rest: Vec<_> = lines.collect();
     if rest.is_empty() { first } else { format!("{first}; {}", rest.join("; ")) }
 }
@@ -105,10 +114,14 @@ impl Core {
     pub(super) fn block(&mut self, unit: &Unit, blocked: &Blocked) {
         let state = blocked.state(self.changes);
         self.queue.set(unit, state);
+        if matches!(blocked, Blocked::Claims(AskError::LeftBehind(_))) {
+            self.undo_allocations(unit);
+            self.queue.set(unit, State::NotBefore(self.now.saturating_add(1000)));
+        }
         let statement = blocked.statement();
         let result = match blocked {
             Blocked::Promised { .. } => "promised",
-            Blocked::Refused(_) | Blocked::NoDevices { .. } => "refused",
+            Blocked::Refused(_) | Blocked::NoDevices { .. } | Blocked::Surplus => "refused",
             _ => "waits",
         };
         let is_gang = matches!(unit, Unit::Group(_));
@@ -122,6 +135,10 @@ impl Core {
             Unit::Pod(uid) => self.say_pod_waits(uid, &statement),
             Unit::Group(group) => {
                 self.report_group(group);
+                if matches!(blocked, Blocked::Gathering(_)) {
+                    // The gang's status says so: a write for each pod would tell nobody more.
+                    return;
+                }
                 // Autoscalers and people look at pods.
                 for uid in self.uids_of(&Unit::Group(group.clone())) {
                     let waits = self
