@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use octavo_kube_io::objects::ObjectName;
 
 /// How a binder works.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct BinderOptions {
     /// Most orders in flight at once. An overloaded API server makes it fewer for a while.
     pub most_in_flight: u32,

@@ -83,11 +83,15 @@ impl Core {
         }
         if was_there && !is_there {
             self.has_left(&uid, old_node);
+            if let Some(member) = self.pods.get(&uid).and_then(|record| record.member.clone()) {
+                self.report_departure(&member.group, &member.spec);
+            }
         }
     }
 
     pub(super) fn drop_pod(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get_mut(uid) else { return };
+        let member = record.member.clone();
         let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
         let name = record.pod.meta.name.clone();
         self.member_goes(uid);
@@ -113,6 +117,9 @@ impl Core {
         }
         if old_node.is_some() {
             self.has_left(uid, old_node);
+        }
+        if let Some(member) = member {
+            self.report_departure(&member.group, &member.spec);
         }
     }
 

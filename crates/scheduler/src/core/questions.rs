@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Core;
 use super::queue::Unit;
-use crate::groups::GroupName;
+use crate::groups::{GroupName, GroupSpec};
 use crate::status::{GroupPhase, GroupReport, Report, Statement};
 
 /// Decisions that are kept to be explained, the oldest forgotten first.
@@ -195,6 +195,32 @@ impl Core {
         let world = &self.picture.world;
         let packing = self.picture.decider.saved(&world.cluster);
         Snapshot { packing, ..Snapshot::of(world, waiting) }
+    }
+
+    /// Says how a gang stands that one of its pods has left, where its object has a status for that; an
+    /// event for each pod that ends would be noise.
+    pub(super) fn report_departure(&mut self, group: &GroupName, spec: &GroupSpec) {
+        if spec.announcer.kind.kind != "PodGroup" {
+            return;
+        }
+        if self.members.contains_key(group) {
+            self.report_group(group);
+            return;
+        }
+        self.reports.push(Report::Group(GroupReport {
+            kind: spec.announcer.kind.clone(),
+            name: spec.announcer.name.clone(),
+            uid: Arc::clone(&spec.announcer.uid),
+            generation: spec.announcer.generation,
+            phase: GroupPhase::Gathering,
+            statement: Statement {
+                reason: "Gathering",
+                message: "no pod of the gang is there".to_owned(),
+            },
+            present: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            domain: None,
+        }));
     }
 
     /// Says how a gang stands.

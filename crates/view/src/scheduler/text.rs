@@ -45,5 +45,5 @@ pub(crate) fn said(says: &Said, known: &str) -> String {
         lines.push("  last decision:".to_owned());
         lines.extend(decided.iter().map(|line| format!("    {line}")));
     }
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    if lines.is_empty() { String::new() } else { lines.join("\n") + "\n" }
 }

@@ -154,3 +154,26 @@ fn members_on_a_lost_node_are_deleted_after_a_while() {
     assert_eq!(orders.len(), 1, "the member on the lost node: {orders:?}");
     assert_eq!(bed.after(2_000), [], "once");
 }
+
+#[test]
+fn a_gangs_status_says_that_its_pods_are_gone() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        bed.pod(&member("g", name, "2"));
+    }
+    assert_eq!(bed.settle().len(), 2);
+    let bound = |bed: &Bed| {
+        bed.reports.iter().rev().find_map(|report| match report {
+            Report::Group(group) => Some(group.bound.values().sum::<u32>()),
+            _ => None,
+        })
+    };
+    bed.drop_pod("m0");
+    bed.settle();
+    assert_eq!(bound(&bed), Some(1));
+    bed.drop_pod("m1");
+    bed.settle();
+    assert_eq!((phase(&bed), bound(&bed)), (Some(GroupPhase::Gathering), Some(0)));
+}
