@@ -14,6 +14,7 @@ use crate::groups::{GroupError, GroupName, Member, Standing};
 use crate::predicates::{Footprint, StaticKey};
 
 /// A pod, and what is decided about it.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself, and all meet")]
 #[derive(Clone, Debug)]
 pub(super) struct PodRecord {
     pub(super) pod: Arc<Pod>,

@@ -3,5 +3,4 @@ mod ask;
 mod kit;
 mod ledger;
 mod models;
-mod speed;
 mod written;

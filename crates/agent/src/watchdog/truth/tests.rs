@@ -91,14 +91,17 @@ async fn a_call_that_hangs_is_waited_for_and_no_other_is_begun() {
     assert_eq!(calls.try_iter().count(), 1);
 }
 
-/// Ends after half a minute, whatever the runtime's clock says.
-fn in_vain() -> oneshot::Receiver<()> {
+/// Ends after half a minute, whatever the runtime's clock says, unless what is waited for came before: then
+/// the second value is dropped.
+fn in_vain() -> (oneshot::Receiver<()>, std::sync::mpsc::Sender<()>) {
     let (sender, receiver) = oneshot::channel();
+    let (came, waits) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_secs(30));
+        // An error either way: it came, or the deadline did.
+        let _ = waits.recv_timeout(Duration::from_secs(30));
         drop(sender);
     });
-    receiver
+    (receiver, came)
 }
 
 #[tokio::test]
@@ -114,9 +117,10 @@ async fn a_gpu_that_hangs_keeps_no_look_at_others_waiting() {
     tokio::time::pause();
     for _ in 0..3 {
         let asked = async { ask(&mut truth, &open, &names).await };
+        let (too_late, _came) = in_vain();
         let (lists, hanging) = tokio::select! {
             told = asked => told,
-            _ = in_vain() => panic!("GPU-1 is waited for"),
+            _ = too_late => panic!("GPU-1 is waited for"),
         };
         assert_eq!(lists.keys().collect::<Vec<_>>(), ["GPU-0", "GPU-2"]);
         assert_eq!(hanging, ["GPU-1"]);
