@@ -92,14 +92,21 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
         _ => bail!("{name}: nothing is known of what it must render to; add it to chart/cases.rs"),
     };
     for Fact { kind, pointer, expected } in facts {
-        let object = objects.iter().find(|object| object["kind"] == kind);
+        let (kind_of, wanted) =
+            kind.split_once('/').map_or((kind, None), |(kind, name)| (kind, Some(name)));
+        let is_it = |object: &&Value| {
+            let is_named = |name: &str| object["metadata"]["name"] == name;
+            object["kind"] == kind_of && wanted.is_none_or(is_named)
+        };
+        let object = objects.iter().find(is_it);
         let found = object.and_then(|object| object.pointer(pointer)).unwrap_or(&Value::Null);
         ensure!(*found == expected, "{name}: {kind}{pointer} is {found} and not {expected}");
     }
     Ok(())
 }
 
-/// What lies at a place in the first object of a kind; null: nothing does.
+/// What lies at a place in the first object of a kind, or in the one of a kind and name (`Role/viewer`);
+/// null: nothing does.
 struct Fact {
     kind: &'static str,
     pointer: &'static str,
@@ -207,8 +214,8 @@ fn default_facts() -> Vec<Fact> {
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
         // Nobody gets rights who was not named.
-        fact("Role", "", Value::Null),
-        fact("RoleBinding", "", Value::Null),
+        fact("Role/octavo-figures", "", Value::Null),
+        fact("RoleBinding/octavo-figures", "", Value::Null),
     ]
 }
 
@@ -255,10 +262,10 @@ fn every_value_facts() -> Vec<Fact> {
         // The policy judges whoever the agent is.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
-        fact("Role", "/rules/0/resources", json!(["pods/proxy"])),
-        fact("Role", "/rules/0/verbs", json!(["get"])),
-        fact("Role", "/metadata/namespace", json!("octavo-system")),
-        fact("RoleBinding", "/subjects/0/name", json!("gpu-users")),
+        fact("Role/octavo-gpus-figures", "/rules/0/resources", json!(["pods/proxy"])),
+        fact("Role/octavo-gpus-figures", "/rules/0/verbs", json!(["get"])),
+        fact("Role/octavo-gpus-figures", "/metadata/namespace", json!("octavo-system")),
+        fact("RoleBinding/octavo-gpus-figures", "/subjects/0/name", json!("gpu-users")),
     ]
 }
 
