@@ -60,7 +60,7 @@ pub fn pod(
     let asked = Asked { world, judge, profile, shape };
     if judge.policy().is_packing_alone() {
         return match packing.choose(&world.cluster, shape) {
-            Some(choice) => Ok(asked.plan_of(choice)),
+            Some(choice) => Ok(asked.plan_of(choice, packing.scores_per_millionth())),
             None => Err(asked.no_room()),
         };
     }
@@ -225,11 +225,12 @@ impl Asked<'_> {
         Plan { placements, cost: best.cost, runner_up, steps, ..Plan::default() }
     }
 
-    /// What the packing policy chose, with its costs in the other units.
-    fn plan_of(&self, choice: Choice) -> Plan {
+    /// What the packing policy chose, with its costs in the other units. `each`: what of its scores is a
+    /// millionth of a GPU.
+    fn plan_of(&self, choice: Choice, each: i64) -> Plan {
         let priced = |placement: Placement, state: &NodeState, score: i64| {
             let mut cost = self.cost(&placement, state);
-            cost.set(Unit::PackingPrice, score.saturating_neg());
+            cost.set(Unit::PackingPrice, score.saturating_neg() / each.max(1));
             Place { placement, cost }
         };
         let cluster = &self.world.cluster;

@@ -17,6 +17,12 @@ pub trait Packing: Send {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 
+    /// How much of its scores is a millionth of a GPU's future use: what decisions give as the packing
+    /// price is counted in those. 1 where scores are that already, or have no such meaning.
+    fn scores_per_millionth(&self) -> i64 {
+        1
+    }
+
     /// A pod of this shape has arrived; it may or may not find a place. Policies that learn what is
     /// asked for learn it here.
     fn arrived(&mut self, shape: &Arc<Shape>) {

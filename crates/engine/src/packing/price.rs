@@ -113,6 +113,10 @@ impl Packing for Price {
         "octavo"
     }
 
+    fn scores_per_millionth(&self) -> i64 {
+        potential::MILLIONTH
+    }
+
     fn arrived(&mut self, shape: &Arc<Shape>) {
         if let Some(schedule) = &mut self.schedule {
             self.popularity.count(shape);

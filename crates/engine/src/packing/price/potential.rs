@@ -25,6 +25,8 @@ pub(super) const WEIGHT: i64 = 1_000_000;
 pub(super) const UNIT: i64 = 1_000_000_000_000;
 /// How much a GPU's value counts beside fragmentation.
 const VALUE: i64 = 300;
+/// Worth of a millionth of a GPU.
+pub(super) const MILLIONTH: i64 = VALUE * WEIGHT;
 /// How much it counts that what is left lies on one node, when as many pods leave as come: for each
 /// square of a thousandth of a GPU. On openb's mixes the acceptance of pods of eight GPUs grows up
 /// to about this weight and stays the same for ten times as much.
