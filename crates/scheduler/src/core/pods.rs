@@ -106,10 +106,9 @@ impl Core {
         self.forget_wish(uid);
         self.forget_claims(uid);
         self.doubtful.remove(uid);
-        if let Some(record) = self.pods.remove(uid)
-            && let Some(node) = &record.pod.node
-            && let Some(there) = self.on_node.get_mut(node)
-        {
+        self.pods.remove(uid);
+        // Also where it was only to be bound.
+        if let Some(there) = old_node.as_ref().and_then(|node| self.on_node.get_mut(node)) {
             there.remove(uid);
         }
         if self.by_name.get(&name) == Some(uid) {

@@ -169,3 +169,15 @@ fn equal_pods_that_are_refused_all_hear_why() {
     assert_eq!(bed.reason("p"), bed.reason("q"));
     assert!(bed.reason("p").is_some());
 }
+
+#[test]
+fn a_pod_that_goes_before_it_is_bound_leaves_nothing_on_its_node() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("p", "3"));
+    assert_eq!(bed.orders().len(), 1);
+    bed.drop_pod("p");
+    assert!(bed.core.on_node.values().all(std::collections::BTreeSet::is_empty));
+    bed.pod(&pod("q", "4"));
+    assert_eq!(bed.settle(), [("q".to_owned(), "a".to_owned())]);
+}
