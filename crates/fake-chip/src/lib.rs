@@ -12,6 +12,9 @@
 //! cache, made anew whenever a slot is cleared or the holder of the chip's lock died.
 //!
 //! The file is trusted: whoever may map it can write anything into it. This is a simulation.
+//!
+//! What the two libraries have in common at their C interface is here too: where a copy finds its
+//! machine ([`place`]), and what callers pass by pointer ([`pointers`]).
 
 mod blocks;
 mod chip;
@@ -23,6 +26,8 @@ mod lock;
 mod member;
 mod memory;
 mod mine;
+pub mod place;
+pub mod pointers;
 mod process;
 
 pub use blocks::{BlockId, Identity};

@@ -46,7 +46,6 @@ mod library;
 mod machine;
 mod module;
 mod names;
-mod place;
 mod pointers;
 mod pool;
 mod spans;

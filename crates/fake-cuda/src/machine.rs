@@ -1,13 +1,13 @@
 //! The machine as a program sees it: its driver and those of its GPUs that are visible.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use octavo_fake_chip::Clock;
+use octavo_fake_chip::place::{self, Place};
 use octavo_machine::{Machine, SimulationClock};
 
 use crate::code::Code;
 use crate::device::Device;
-use crate::place;
 use crate::state::Watched;
 
 const MIB: u64 = 1 << 20;
@@ -22,13 +22,13 @@ pub(crate) struct Driver {
 impl Driver {
     /// Reads the machine and finds its visible GPUs.
     pub(crate) fn open() -> Result<Self, Code> {
-        let (folder, is_mounted) = find().ok_or(Code::NO_DEVICE)?;
+        let Place { folder, is_elsewhere } = place::machine().ok_or(Code::NO_DEVICE)?;
         let mut machine = read()?;
         machine.instantiate(&folder.to_string_lossy());
         let there: Vec<u32> = (0..)
             .zip(&machine.gpus)
             .filter(|(_, gpu)| {
-                !is_mounted || Path::new(&format!("/dev/nvidia{}", gpu.minor)).exists()
+                !is_elsewhere || Path::new(&format!("/dev/nvidia{}", gpu.minor)).exists()
             })
             .map(|(index, _)| index)
             .collect();
@@ -73,7 +73,7 @@ impl Driver {
 
 /// The machine's description.
 pub(crate) fn read() -> Result<Machine, Code> {
-    let (folder, _) = find().ok_or(Code::NO_DEVICE)?;
+    let Place { folder, .. } = place::machine().ok_or(Code::NO_DEVICE)?;
     Machine::read(&folder.join("machine.yaml")).map_err(|_| Code::NO_DEVICE)
 }
 
@@ -87,16 +87,6 @@ pub(crate) fn cuda_version(machine: &Machine) -> i32 {
 pub(crate) fn two_numbers(text: &str) -> (i32, i32) {
     let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
     (major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
-}
-
-/// The machine's folder, and whether it is the one for containers.
-fn find() -> Option<(PathBuf, bool)> {
-    let beside = place::folder().filter(|folder| folder.join("machine.yaml").exists());
-    let elsewhere = || {
-        let folder = PathBuf::from(place::ELSEWHERE);
-        folder.join("machine.yaml").exists().then_some((folder, true))
-    };
-    beside.map(|folder| (folder, false)).or_else(elsewhere)
 }
 
 /// The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order: by ordinal or by the beginning of a

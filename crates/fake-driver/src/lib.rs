@@ -22,7 +22,6 @@ mod events;
 mod exports;
 mod handle;
 mod library;
-mod place;
 mod pointers;
 mod processes;
 mod session;

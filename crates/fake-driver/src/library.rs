@@ -1,16 +1,16 @@
 //! The state of this copy of the library, and the way into it from C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
+use octavo_fake_chip::place;
 use octavo_machine::{Event, MachineError, State};
 
 use crate::code::{Answer, Code};
 use crate::handle::Handles;
-use crate::place;
 use crate::session::{Device, Session};
 
 /// What a copy of the library knows: nothing, until it is initialised.
@@ -32,7 +32,7 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
         let session = if let Some(session) = &mut library.session {
             session
         } else {
-            let folder = place::machine().ok_or(Code::LIBRARY_NOT_FOUND)?;
+            let folder = machine_folder().ok_or(Code::LIBRARY_NOT_FOUND)?;
             let anchor = (&raw const LIBRARY).addr();
             let handles = Handles::new(anchor, library.sessions.wrapping_add(1));
             let session = Session::open(&folder, handles);
@@ -140,6 +140,11 @@ pub(crate) fn wait(
             std::thread::sleep(left.min(LOOK));
         }
     })
+}
+
+/// The folder of the machine's description; the library's own where there is none anywhere.
+fn machine_folder() -> Option<PathBuf> {
+    place::machine().map(|found| found.folder).or_else(place::folder)
 }
 
 fn lock() -> MutexGuard<'static, Library> {

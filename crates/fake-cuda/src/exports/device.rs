@@ -26,7 +26,7 @@ calls! { CALLS = call;
 
     fn cuDeviceGetName(name: TextOut, length: c_int, ordinal: c_int) {
         device(ordinal)?;
-        name.put(length, &driver()?.machine.model.name)
+        name.put_cut(length, &driver()?.machine.model.name)
     }
 
     fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, ordinal: c_int) { uuid.put(device(ordinal)?.uuid) }
@@ -63,7 +63,7 @@ calls! { CALLS = call;
     }
 
     fn cuDeviceGetPCIBusId(address: TextOut, length: c_int, ordinal: c_int) {
-        address.put(length, &device(ordinal)?.pci.to_uppercase())
+        address.put_cut(length, &device(ordinal)?.pci.to_uppercase())
     }
 
     fn cuDeviceGetByPCIBusId(handle: Out<c_int>, address: TextIn) {

@@ -13,16 +13,16 @@ use super::system::two_numbers;
 device_calls! {
     fn nvmlDeviceGetName(gpu, name: TextOut, length: c_uint) {
         match &gpu.slice {
-            None => name.put(length, &gpu.model.name),
-            Some(slice) => name.put(length, &format!("{} MIG {}", gpu.model.name, slice.name())),
+            None => name.put_whole(length, &gpu.model.name),
+            Some(slice) => name.put_whole(length, &format!("{} MIG {}", gpu.model.name, slice.name())),
         }
     }
 
     fn nvmlDeviceGetUUID(gpu, uuid: TextOut, length: c_uint) {
         let whole = gpu.gpu.uuid.as_deref().ok_or(Code::NOT_SUPPORTED)?;
         match &gpu.slice {
-            None => uuid.put(length, whole),
-            Some(slice) => uuid.put(length, &slice.uuid(whole)),
+            None => uuid.put_whole(length, whole),
+            Some(slice) => uuid.put_whole(length, &slice.uuid(whole)),
         }
     }
 
@@ -58,7 +58,7 @@ gpu_calls! {
     }
 
     fn nvmlDeviceGetSerial(gpu, serial: TextOut, length: c_uint) {
-        serial.put(length, gpu.gpu.serial.as_deref().ok_or(Code::NOT_SUPPORTED)?)
+        serial.put_whole(length, gpu.gpu.serial.as_deref().ok_or(Code::NOT_SUPPORTED)?)
     }
 
     /// Callers of this oldest form have a structure that ends after the device id.

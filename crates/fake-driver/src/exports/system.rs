@@ -8,11 +8,11 @@ use crate::session::Session;
 
 machine_calls! {
     fn nvmlSystemGetDriverVersion(session, version: TextOut, length: c_uint) {
-        version.put(length, &session.machine().driver.version)
+        version.put_whole(length, &session.machine().driver.version)
     }
 
     fn nvmlSystemGetNVMLVersion(session, version: TextOut, length: c_uint) {
-        version.put(length, &session.machine().driver.nvml)
+        version.put_whole(length, &session.machine().driver.nvml)
     }
 
     fn nvmlSystemGetCudaDriverVersion(session, version: Out<c_int>) {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::resource::v1 as api;
 
 use crate::case::{Case, Given, Verdict};
-use crate::oracle::{Answer, Oracle};
+use crate::oracle::{Allocator, Answer};
 use crate::ours;
 
 /// What a comparison has found.
@@ -43,7 +43,7 @@ impl Comparison {
 /// Asks the oracle about a case that ours has decided; `decided` may be of another case, such as
 /// one with a fault planted.
 pub(crate) fn compare(
-    oracle: &mut Oracle,
+    oracle: &mut Allocator,
     seed: u64,
     case: &Case,
     decided: &[ours::OnNode],

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::case::{Case, Verdict};
 use crate::compare::compare;
-use crate::oracle::Oracle;
+use crate::oracle::Allocator;
 use crate::ours;
 use crate::traits::{Trait, traits};
 
@@ -60,7 +60,7 @@ pub(crate) const DIVERGENCES: [Divergence; 4] = [
 
 /// Whether a case that differs does so only by a fault of Kubernetes that is in the list: the
 /// first. Cases for the others come from no seed.
-pub(crate) fn explain(oracle: &mut Oracle, seed: u64, case: &Case) -> bool {
+pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
     if !traits(case).contains(&Trait::DistinctAttribute) {
         return false;
     }

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use octavo_oracle::Rng;
 
 use crate::SEEDS_OF_ADMISSION;
 use crate::case::Case;
-use crate::rng::Rng;
 pub(crate) use claims::NO_SELECTOR;
 
 /// Drivers of the clusters: in the order of their names, as allocators take them.

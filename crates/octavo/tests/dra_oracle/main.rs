@@ -25,7 +25,6 @@ mod generator;
 mod mutations;
 mod oracle;
 mod ours;
-mod rng;
 mod run;
 mod selectors;
 mod shrink;
@@ -34,14 +33,15 @@ mod traits;
 use std::ops::Range;
 
 use octavo_dra::Features;
+use octavo_oracle::{program, seeds};
 
 use crate::case::{Given, Verdict};
 use crate::compare::compare;
 use crate::divergences::DIVERGENCES;
 use crate::generator::{NO_SELECTOR, generate};
 use crate::mutations::{BLIND, WRONG, answer_wrongly};
-use crate::oracle::Oracle;
-use crate::run::{Report, run, side_by_side};
+use crate::oracle::Allocator;
+use crate::run::{Report, run};
 use crate::traits::Trait;
 
 /// Seeds of the comparison.
@@ -55,12 +55,8 @@ const SEEDS_OF_ADMISSION: Range<u64> = 0..400;
 
 #[test]
 fn kubernetes_decides_ten_thousand_cases_as_we_do() {
-    let chosen = std::env::var("OCTAVO_DRA_SEEDS").ok();
-    let seeds = chosen.as_deref().map_or(SEEDS, |range| {
-        let (from, to) = range.split_once("..").unwrap();
-        from.parse().unwrap()..to.parse().unwrap()
-    });
-    let report = run(seeds);
+    let chosen = seeds::chosen("OCTAVO_DRA_SEEDS").unwrap();
+    let report = run(chosen.clone().unwrap_or(SEEDS));
     println!("{report}");
     assert!(report.failures.is_empty(), "{} cases differ: see above", report.failures.len());
     if chosen.is_none() {
@@ -89,9 +85,9 @@ fn assert_cases_are_worth_it(report: &Report) {
 
 #[test]
 fn an_api_server_would_accept_the_cases() {
-    let program = run::program();
-    let refusals = side_by_side(SEEDS_OF_ADMISSION, |seeds| {
-        let mut oracle = Oracle::start(&program);
+    let program = program().unwrap();
+    let refusals = seeds::side_by_side(SEEDS_OF_ADMISSION, |seeds| {
+        let mut oracle = Allocator::start(&program);
         let refusals = seeds.map(|seed| (seed, oracle.refusals(seed, &generate(seed))));
         refusals.filter(|(_, refusals)| !refusals.is_empty()).collect::<Vec<_>>()
     });
@@ -108,8 +104,8 @@ fn an_api_server_would_accept_the_cases() {
 
 #[test]
 fn every_planted_fault_shows() {
-    let program = run::program();
-    let mut oracle = Oracle::start(&program);
+    let program = program().unwrap();
+    let mut oracle = Allocator::start(&program);
     for (name, blind) in BLIND {
         let mut shows = |seed: u64| {
             let case = generate(seed);
@@ -127,8 +123,8 @@ fn every_planted_fault_shows() {
 
 #[test]
 fn every_wrong_answer_shows() {
-    let program = run::program();
-    let mut oracle = Oracle::start(&program);
+    let program = program().unwrap();
+    let mut oracle = Allocator::start(&program);
     for (name, fault) in WRONG {
         let mut shows = |seed: u64| {
             let case = generate(seed);
@@ -144,7 +140,7 @@ fn every_wrong_answer_shows() {
 
 #[test]
 fn known_faults_of_kubernetes_are_still_there() {
-    let mut oracle = Oracle::start(&run::program());
+    let mut oracle = Allocator::start(&program().unwrap());
     for divergence in DIVERGENCES {
         let case = (divergence.case)();
         assert_eq!(oracle.refusals(0, &case), [""; 0]);

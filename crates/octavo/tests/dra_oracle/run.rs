@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::path::PathBuf;
 
 use octavo_dra::Features;
-use octavo_lab::Progress;
+use octavo_oracle::program;
+use octavo_oracle::seeds::side_by_side;
 
 use crate::case::{Case, Verdict};
 use crate::compare::{Comparison, compare};
 use crate::divergences;
 use crate::generator::generate;
-use crate::oracle::Oracle;
+use crate::oracle::Allocator;
 use crate::ours;
 use crate::shrink::shrink;
 use crate::traits::{Coverage, traits};
@@ -36,34 +36,11 @@ pub(crate) struct Report {
     shown: Vec<String>,
 }
 
-/// The control plane's program, which has the oracle.
-pub(crate) fn program() -> PathBuf {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(octavo_lab::control_plane(&Progress::to_stderr())).unwrap()
-}
-
-/// Does it with the seeds in as many parts as there are cores.
-pub(crate) fn side_by_side<T: Send>(
-    seeds: Range<u64>,
-    work: impl Fn(&mut dyn Iterator<Item = u64>) -> T + Sync,
-) -> Vec<T> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let (work, seeds) = (&work, &seeds);
-    std::thread::scope(|scope| {
-        let start = |thread: usize| {
-            // Hard cases are spread evenly.
-            scope.spawn(move || work(&mut seeds.clone().skip(thread).step_by(threads)))
-        };
-        let started: Vec<_> = (0..threads).map(start).collect();
-        started.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
 /// Compares the cases of these seeds.
 pub(crate) fn run(seeds: Range<u64>) -> Report {
-    let program = program();
+    let program = program().unwrap();
     let parts = side_by_side(seeds, |seeds| {
-        let mut oracle = Oracle::start(&program);
+        let mut oracle = Allocator::start(&program);
         let mut report = Report::default();
         for seed in seeds {
             report.compare(&mut oracle, seed);
@@ -96,7 +73,7 @@ impl Report {
         self.servable as f64 * 100.0 / self.cases.max(1) as f64
     }
 
-    fn compare(&mut self, oracle: &mut Oracle, seed: u64) {
+    fn compare(&mut self, oracle: &mut Allocator, seed: u64) {
         let case = generate(seed);
         let comparison = decide_and_compare(oracle, seed, &case);
         self.cases += 1;
@@ -134,12 +111,12 @@ impl Report {
     }
 }
 
-fn decide_and_compare(oracle: &mut Oracle, seed: u64, case: &Case) -> Comparison {
+fn decide_and_compare(oracle: &mut Allocator, seed: u64, case: &Case) -> Comparison {
     compare(oracle, seed, case, &ours::decide(case, Features::default()))
 }
 
 /// The case made small, with what differs, to be read by a person.
-fn small(oracle: &mut Oracle, seed: u64, case: &Case) -> String {
+fn small(oracle: &mut Allocator, seed: u64, case: &Case) -> String {
     let admitted = oracle.refusals(seed, case).is_empty();
     let smallest = shrink(case, |case| {
         (!admitted || oracle.refusals(seed, case).is_empty())

@@ -5,11 +5,10 @@ use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::Slice;
 use octavo_dra::cel::{CelError, DeviceView, Selector};
 use octavo_kube_io::slices;
+use octavo_oracle::{Rng, program};
 use serde_json::{Value, json};
 
-use crate::oracle::Oracle;
-use crate::rng::Rng;
-use crate::run;
+use crate::oracle::Allocator;
 
 const TABLE: &str = include_str!("../../../dra/testdata/selectors.txt");
 
@@ -29,7 +28,7 @@ const LEFT_OUT: [&str; 7] = [
 
 #[test]
 fn selectors_select_as_in_kubernetes() {
-    let mut oracle = Oracle::start(&run::program());
+    let mut oracle = Allocator::start(&program().unwrap());
     let mut rng = Rng::new(1);
     let devices: Vec<api::Device> = (0..4).map(|number| device(&mut rng, number)).collect();
     let spec = api::ResourceSliceSpec {

@@ -26,9 +26,8 @@ pub(crate) struct Case {
 
 impl Case {
     /// The question for kube-scheduler.
-    pub(crate) fn question(&self, id: &str) -> Value {
+    pub(crate) fn question(&self) -> Value {
         json!({
-            "id": id,
             "nodes": list(&self.nodes, node),
             "namespaces": list(&self.namespaces, |meta| json!({ "metadata": metadata(meta) })),
             "pods": list(&self.placed, pod),

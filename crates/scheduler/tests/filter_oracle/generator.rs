@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use octavo_dra::Stage;
 use octavo_kube_io::objects::{Container, Meta, Node, ObjectName, Pod, PodSpec};
+use octavo_oracle::Rng;
 
 use crate::case::Case;
-use crate::rng::Rng;
 
 /// What a case may be about.
 const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [

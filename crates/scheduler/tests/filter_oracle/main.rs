@@ -19,18 +19,18 @@ mod generator;
 mod mutations;
 mod oracle;
 mod ours;
-mod rng;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use octavo_oracle::{program, seeds};
 use octavo_scheduler::predicates::Unfit;
 
 use crate::case::Case;
 use crate::generator::generate;
 use crate::mutations::MUTATIONS;
-use crate::oracle::{Answer, Oracle};
+use crate::oracle::{Answer, Filters};
 use crate::ours::{Ours, decide, differences};
 
 /// Seeds of the comparison.
@@ -54,17 +54,14 @@ const ALONE: usize = 100;
 
 #[test]
 fn kube_scheduler_says_of_every_node_what_we_say() {
-    let chosen = std::env::var("OCTAVO_FILTER_SEEDS").ok();
-    let seeds = chosen.as_deref().map_or(SEEDS, |range| {
-        let (from, to) = range.split_once("..").unwrap();
-        from.parse().unwrap()..to.parse().unwrap()
-    });
-    let answers = ask(&oracle::program(), seeds.clone());
+    let chosen = seeds::chosen("OCTAVO_FILTER_SEEDS").unwrap();
+    let seeds = chosen.clone().unwrap_or(SEEDS);
+    let answers = ask(&program().unwrap(), seeds.clone());
     let mut tally = Tally::default();
     let mut failures = Vec::new();
     for (seed, theirs) in seeds.zip(&answers) {
         let case = generate(seed);
-        let question = case.question(&seed.to_string());
+        let question = case.question();
         if chosen.is_some() {
             println!("{}", serde_json::to_string_pretty(&question).unwrap());
         }
@@ -90,36 +87,29 @@ fn kube_scheduler_says_of_every_node_what_we_say() {
 
 /// What kube-scheduler says, by seed.
 fn ask(program: &Path, seeds: Range<u64>) -> Vec<Answer> {
-    side_by_side(&seeds.collect::<Vec<_>>(), |seeds| {
-        let mut oracle = Oracle::start(program);
-        seeds.iter().map(|seed| oracle.decide(*seed, &generate(*seed))).collect()
-    })
-}
-
-/// Does it with as many parts of the list as there are cores; results are in the list's order.
-fn side_by_side<T: Sync, R: Send>(list: &[T], work: impl Fn(&[T]) -> Vec<R> + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = &work;
-    std::thread::scope(|scope| {
-        let parts = list.chunks(list.len().div_ceil(threads).max(1));
-        let started: Vec<_> = parts.map(|part| scope.spawn(move || work(part))).collect();
-        started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-    })
+    let parts = seeds::side_by_side(seeds, |seeds| {
+        let mut filters = Filters::start(program);
+        seeds.map(|seed| (seed, filters.decide(seed, &generate(seed)))).collect::<Vec<_>>()
+    });
+    let answers: BTreeMap<_, _> = parts.into_iter().flatten().collect();
+    answers.into_values().collect()
 }
 
 /// Predicates that were wrong in one thing would be found out.
 fn assert_every_mutation_shows(answers: &[Answer]) {
-    let shown = side_by_side(&MUTATIONS, |mutations| {
-        let first = |(_, mutate): &mutations::Mutation| {
-            SEEDS.zip(answers).position(|(seed, theirs)| {
-                let mut case = generate(seed);
-                mutate(&mut case);
-                !differences(&decide(&case), theirs).is_empty()
-            })
-        };
-        mutations.iter().map(first).collect()
+    let first = |(_, mutate): &mutations::Mutation| {
+        SEEDS.zip(answers).position(|(seed, theirs)| {
+            let mut case = generate(seed);
+            mutate(&mut case);
+            !differences(&decide(&case), theirs).is_empty()
+        })
+    };
+    let parts = seeds::side_by_side(0..MUTATIONS.len() as u64, |numbers| {
+        let shown = numbers.map(|number| (number, first(&MUTATIONS[number as usize])));
+        shown.collect::<Vec<_>>()
     });
-    for ((name, _), seed) in MUTATIONS.iter().zip(shown) {
+    let shown: BTreeMap<_, _> = parts.into_iter().flatten().collect();
+    for ((name, _), seed) in MUTATIONS.iter().zip(shown.into_values()) {
         let seed = seed.unwrap_or_else(|| panic!("predicates that {name} would pass"));
         println!("predicates that {name} fail at seed {seed}");
     }

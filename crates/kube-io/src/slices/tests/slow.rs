@@ -91,7 +91,7 @@ async fn somebody_else_s_slice_of_our_name_is_left_alone() {
     stranger.metadata.name = Some("node-gpu.nvidia.com-000".to_owned());
     stranger.spec.driver = "other".to_owned();
     stranger.spec.node_name = Some("node".to_owned());
-    api.put(stranger);
+    api.put(&stranger);
     running.want(pool(1));
     running.until_writes(1).await;
     let drivers: Vec<_> = api.slices().into_iter().map(|slice| slice.spec.driver).collect();

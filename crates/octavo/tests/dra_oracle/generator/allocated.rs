@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
+use octavo_oracle::Rng;
 
 use super::{Plan, devices, namespaced};
-use crate::rng::Rng;
 
 /// Claims of other pods.
 pub(super) fn others(

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
+use octavo_oracle::Rng;
 
 use super::{DRIVERS, Plan, allocated, cel, devices, namespaced, opaque};
-use crate::rng::Rng;
 
 /// Most devices that requests with a count ask for together: searches stay small.
 const MOST_DEVICES: usize = 4;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use octavo_oracle::Rng;
 
 use super::Plan;
-use crate::rng::Rng;
 
 /// One device. It may draw on the pool's counter sets.
 pub(super) fn device(

@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use octavo_oracle::Rng;
 
 use super::namespaced;
-use crate::rng::Rng;
 
 const RESOURCE: &str = "example.com/gpu";
 

@@ -2,10 +2,10 @@
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
+use octavo_oracle::Rng;
 
 use super::scopes::{Scope, place};
 use super::{DRIVERS, Plan, devices, named};
-use crate::rng::Rng;
 
 /// All slices of the cluster, in no order.
 pub(super) fn slices(rng: &mut Rng, plan: &Plan, nodes: &[core::Node]) -> Vec<api::ResourceSlice> {

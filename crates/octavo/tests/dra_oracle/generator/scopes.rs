@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
-
-use crate::rng::Rng;
+use octavo_oracle::Rng;
 
 /// How a pool says where it is.
 #[derive(Clone, Copy, PartialEq, Eq)]

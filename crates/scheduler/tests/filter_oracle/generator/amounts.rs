@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use octavo_dra::{Quantity, Stage};
 use octavo_kube_io::objects::{HostPort, PodSpec};
+use octavo_oracle::Rng;
 
 use super::{Draft, container};
-use crate::rng::Rng;
 
 /// Resources, what containers ask for of them, and what nodes have.
 const RESOURCES: [(&str, &[&str], &[&str]); 9] = [

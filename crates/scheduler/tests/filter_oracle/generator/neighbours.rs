@@ -1,9 +1,9 @@
 //! Pods that run and want others away.
 
 use octavo_kube_io::objects::{AffinityTerm, LabelRequirement, LabelSelector};
+use octavo_oracle::Rng;
 
 use super::{Draft, meta, places, some};
-use crate::rng::Rng;
 
 /// Anti-affinity of those that run, in namespaces of all kinds.
 pub(super) fn apart(rng: &mut Rng, draft: &mut Draft) {

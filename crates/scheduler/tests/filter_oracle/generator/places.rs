@@ -2,9 +2,9 @@
 
 use octavo_dra::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
 use octavo_kube_io::objects::{NodeTaint, TaintEffect, Toleration};
+use octavo_oracle::Rng;
 
 use super::{Draft, some};
-use crate::rng::Rng;
 
 const CORDON: &str = "node.kubernetes.io/unschedulable";
 const NUMBERS: [&str; 7] = ["5", "7", "7", "12", "-3", "007", "many"];

@@ -7,9 +7,9 @@ use octavo_kube_io::objects::{
     BindingMode, CsiNode, Owner, PersistentVolume, PodVolume, StorageClass, VolumeClaim,
     VolumeSource,
 };
+use octavo_oracle::Rng;
 
 use super::{Draft, meta, places};
-use crate::rng::Rng;
 
 const ZONES: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/zone",

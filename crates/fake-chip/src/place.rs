@@ -1,4 +1,4 @@
-//! Where this copy of the library lies, and where its machine is.
+//! Where this copy of a simulated library lies, and where its machine is.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::mem::MaybeUninit;
@@ -8,17 +8,29 @@ use std::path::{Path, PathBuf};
 /// Where the machine is if it is not beside the library, which alone is mounted into containers.
 const ELSEWHERE: &str = "/run/octavo-simulator";
 
-/// The folder of the machine's description; the library's own where there is none anywhere.
-pub(crate) fn machine() -> Option<PathBuf> {
-    let has_machine = |folder: &Path| folder.join("machine.yaml").exists();
-    let own = folder()?;
-    let elsewhere = Path::new(ELSEWHERE);
-    let is_elsewhere = !has_machine(&own) && has_machine(elsewhere);
-    Some(if is_elsewhere { elsewhere.to_owned() } else { own })
+/// Where a machine is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The folder of its description.
+    pub folder: PathBuf,
+    /// Whether that is the one for containers, and not the library's own.
+    pub is_elsewhere: bool,
 }
 
-/// The folder of the file that this very code was loaded from.
-fn folder() -> Option<PathBuf> {
+/// Where the machine is; `None` where there is no description anywhere.
+pub fn machine() -> Option<Place> {
+    let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
+    let beside = folder().filter(has_machine);
+    let beside = beside.map(|folder| Place { folder, is_elsewhere: false });
+    beside.or_else(|| {
+        let elsewhere = Some(PathBuf::from(ELSEWHERE)).filter(has_machine);
+        elsewhere.map(|folder| Place { folder, is_elsewhere: true })
+    })
+}
+
+/// The folder of the file that this very code was loaded from: the library's, since this code is
+/// linked into it.
+pub fn folder() -> Option<PathBuf> {
     let here = folder as fn() -> Option<PathBuf> as *const c_void;
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
     // JUSTIFICATION: only the dynamic linker knows which file a copy came from.

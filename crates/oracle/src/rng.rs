@@ -1,10 +1,12 @@
 //! Numbers that a seed determines, on every machine and for ever: a case is named by its seed.
 
 /// `SplitMix64` (Steele, Lea, Flood 2014).
-pub(crate) struct Rng(u64);
+#[derive(Debug)]
+pub struct Rng(u64);
 
 impl Rng {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -17,32 +19,33 @@ impl Rng {
     }
 
     /// A number below this one.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+    pub fn below(&mut self, bound: usize) -> usize {
+        // Less than a number that fits.
+        usize::try_from(self.next() % bound as u64).unwrap_or_default()
     }
 
     /// A number from the first to the last.
-    pub(crate) fn between(&mut self, first: usize, last: usize) -> usize {
+    pub fn between(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
 
     /// True in so many of a hundred cases.
-    pub(crate) fn chance(&mut self, percent: usize) -> bool {
+    pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
     /// One of them.
-    pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
     /// One of these words.
-    pub(crate) fn word(&mut self, from: &[&'static str]) -> &'static str {
+    pub fn word(&mut self, from: &[&'static str]) -> &'static str {
         from[self.below(from.len())]
     }
 
     /// Puts them in any order.
-    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.below(last + 1));
         }

@@ -1,0 +1,34 @@
+//! Cases by their seeds: which, and on all cores.
+
+use std::ops::Range;
+
+use anyhow::Context as _;
+
+/// The seeds that a person chose by an environment variable, as in `77..78`; none where it is not
+/// set.
+pub fn chosen(variable: &str) -> anyhow::Result<Option<Range<u64>>> {
+    let Ok(text) = std::env::var(variable) else { return Ok(None) };
+    let seeds = text.split_once("..").and_then(|(from, to)| {
+        let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+        Some(from..to)
+    });
+    seeds.map(Some).with_context(|| format!("{variable} is {text:?}, and no range such as 77..78"))
+}
+
+/// Does it with the seeds in as many parts as there are cores.
+pub fn side_by_side<T: Send>(
+    seeds: Range<u64>,
+    work: impl Fn(&mut dyn Iterator<Item = u64>) -> T + Sync,
+) -> Vec<T> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (work, seeds) = (&work, &seeds);
+    std::thread::scope(|scope| {
+        let start = |thread: usize| {
+            // Hard cases are spread evenly.
+            scope.spawn(move || work(&mut seeds.clone().skip(thread).step_by(threads)))
+        };
+        let started: Vec<_> = (0..threads).map(start).collect();
+        let ended = started.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ended.map(|part| part.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    })
+}
