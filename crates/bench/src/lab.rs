@@ -1,27 +1,31 @@
 //! How quickly a lab is up, with 5 and with 500 nodes, as a user starts it.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use octavo_lab::{Component, Lab};
+use tokio::process::Command;
 
 use crate::figure::{Figure, Goal};
+use crate::ground::Ground;
 use crate::process;
 
 /// Runs `octavo lab up` and `down` in a state folder of their own.
-pub(crate) fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
+pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     // The build of the control plane is not part of the figure: have it done before.
-    round(octavo, "dgx-h100=1")?;
+    round(octavo, "dgx-h100=1").await?;
     for (nodes, count, rounds, goal) in [
         ("dgx-h100=2,dgx-a100-80=1,gb200-tray=2", 5, 5, 10.0),
         ("dgx-h100=250,gb200-tray=250", 500, 3, 60.0),
     ] {
-        let rounds: Vec<Round> =
-            (0..rounds).map(|_| round(octavo, nodes)).collect::<anyhow::Result<_>>()?;
-        let all = |value: fn(&Round) -> f64| rounds.iter().map(value).collect::<Vec<_>>();
+        let mut taken = Vec::new();
+        for _ in 0..rounds {
+            taken.push(round(octavo, nodes).await?);
+        }
+        let all = |value: fn(&Round) -> f64| taken.iter().map(value).collect::<Vec<_>>();
         let name = |what: &str| format!("{what}, {count} nodes");
         figures.extend([
             Figure::new(name("lab up"), "s", &all(|r| r.up), Goal::Below(goal))?,
@@ -41,36 +45,41 @@ struct Round {
     kubelets: f64,
 }
 
-fn round(octavo: &Path, nodes: &str) -> anyhow::Result<Round> {
-    let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
-    let state = folder.path().join("lab");
-    let lab = |args: &[&str]| -> anyhow::Result<f64> {
-        let started = Instant::now();
-        let output = Command::new(octavo)
-            .args(["lab", "--state-dir"])
-            .arg(&state)
-            .args(args)
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("run {}", octavo.display()))?;
-        ensure!(
-            output.status.success(),
-            "octavo lab {}: {}",
-            args.join(" "),
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(started.elapsed().as_secs_f64())
-    };
-    let up = lab(&["up", "--nodes", nodes]);
+async fn round(octavo: &Path, nodes: &str) -> anyhow::Result<Round> {
+    let ground = Ground::new()?;
+    let state = ground.lab();
+    let up = lab(octavo, state, &["up", "--nodes", nodes]).await;
     let measured = up.and_then(|up| {
-        let running = Lab::open(&state)?.context("the lab is up but left no settings")?;
+        let running = Lab::open(state)?.context("the lab is up but left no settings")?;
         let resident = |component| -> anyhow::Result<f64> {
             let process = running.process(component).context("a program of the lab has ended")?;
             Ok(process::memory(process.pid.cast_unsigned())?.resident)
         };
         Ok((up, resident(Component::Agents)?, resident(Component::Kubelets)?))
     });
-    let down = lab(&["down"])?;
+    let down = lab(octavo, state, &["down"]).await?;
     let (up, agents, kubelets) = measured?;
     Ok(Round { up, down, agents, kubelets })
+}
+
+/// Runs `octavo lab` to its end; how long that took, in seconds.
+async fn lab(octavo: &Path, state: &Path, args: &[&str]) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    let output = Command::new(octavo)
+        .args(["lab", "--state-dir"])
+        .arg(state)
+        .args(args)
+        .stdin(Stdio::null())
+        // Else nobody could end what it has begun when the run is told to end.
+        .kill_on_drop(true)
+        .output()
+        .await
+        .with_context(|| format!("run {}", octavo.display()))?;
+    ensure!(
+        output.status.success(),
+        "octavo lab {}: {}",
+        args.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(started.elapsed().as_secs_f64())
 }

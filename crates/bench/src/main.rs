@@ -7,17 +7,19 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Parser, ValueEnum};
-use octavo_lab::{Lab, UpOptions};
+use octavo_lab::Lab;
 
 use crate::figure::{Figure, Report};
+use crate::ground::Ground;
 
 mod agent;
 mod api_server;
 mod claims;
 mod engine;
 mod figure;
+mod ground;
 mod kubelet;
 mod lab;
 mod mig;
@@ -93,10 +95,17 @@ enum Format {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    match Box::pin(run(&args)).await {
+    let measured = match ground::Run::start() {
+        Ok(whole) => whole.of(Box::pin(run(&args))).await,
+        Err(error) => Err(error),
+    };
+    match measured {
         Ok(true) => ExitCode::SUCCESS,
         // A goal that is missed is a result, and a failure for whoever asked in a script.
-        Ok(false) => ExitCode::from(1),
+        Ok(false) => {
+            complain(&anyhow!("a goal was missed: see the column MET"));
+            ExitCode::from(1)
+        }
         Err(error) => {
             complain(&error);
             ExitCode::from(2)
@@ -113,6 +122,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             format!("{} is not there: run `cargo build --release` first", args.octavo.display())
         })
     };
+    ground::tell_others(&args.octavo);
     let mut met = true;
     let all = [
         (Name::Agent, "agent"),
@@ -134,7 +144,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         }
         let figures = match name {
             Name::Agent => Box::pin(measure_agent(&octavo()?)).await?,
-            Name::Lab | Name::All => lab::run(&octavo()?)?,
+            Name::Lab | Name::All => Box::pin(lab::run(&octavo()?)).await?,
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
@@ -158,8 +168,8 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 async fn measure_agent(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> {
-    let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
-    let mut options = UpOptions::new(folder.path().join("lab"), octavo);
+    let ground = Ground::new()?;
+    let mut options = ground.whole(octavo);
     options.nodes = Some(agent::NODES.parse()?);
     let lab = Box::pin(Lab::up(options)).await?;
     let figures = Box::pin(agent::run(&lab, octavo)).await;

@@ -4,14 +4,15 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use octavo_lab::{Component, DynamicMig, Lab, UpOptions};
+use octavo_lab::{Component, DynamicMig, Lab};
 use serde_json::json;
 
 use crate::figure::{Figure, Goal};
+use crate::ground::Ground;
 use crate::kubelet::Kubelet;
 use crate::program::Agent;
 use crate::{claims, process};
@@ -25,8 +26,8 @@ const CLAIMS: usize = 200;
 
 /// Brings up a node whose GPUs are all opted in, and measures its agent.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
-    let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
-    let mut options = UpOptions::new(folder.path().join("lab"), octavo);
+    let ground = Ground::new()?;
+    let mut options = ground.whole(octavo);
     options.nodes = Some("dgx-h100=1".parse()?);
     options.dynamic_mig = Some(DynamicMig::All);
     let lab = Box::pin(Lab::up(options)).await?;

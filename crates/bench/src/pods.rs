@@ -9,12 +9,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use octavo_lab::{Lab, TOOLS_IMAGE, UpOptions, real_node_obstacle};
+use octavo_lab::{Lab, TOOLS_IMAGE, real_node_obstacle};
 use serde_json::{Value, json};
 
 use futures::TryStreamExt as _;
 
 use crate::figure::{Figure, Goal, percentile};
+use crate::ground::Ground;
 
 /// Pods of each kind.
 const PODS: usize = 25;
@@ -36,8 +37,8 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     if let Some(obstacle) = real_node_obstacle() {
         bail!("this machine can have no real node: {obstacle}");
     }
-    let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
-    let mut options = UpOptions::control_plane_only(folder.path().join("lab"), octavo);
+    let ground = Ground::new()?;
+    let mut options = ground.control_plane_only(octavo);
     options.real_nodes = Some("1".parse()?);
     let lab = Box::pin(Lab::up(options)).await?;
     let figures = Box::pin(measure(&lab)).await;

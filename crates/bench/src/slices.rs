@@ -11,12 +11,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use octavo_lab::{DynamicMig, Lab, Progress, UpOptions};
+use octavo_lab::{DynamicMig, Lab, Progress};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::figure::{Figure, Goal, Report};
+use crate::ground::Ground;
 use crate::{api_server, place};
 
 /// Nodes of the cluster, and the variable that sets another number.
@@ -33,8 +34,8 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (shape, dynamic_mig) in [("not cut", DynamicMig::None), ("all opted in", DynamicMig::All)] {
         tell(&format!("{shape}: bringing up {nodes} nodes"));
-        let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
-        let mut options = UpOptions::new(folder.path().join("lab"), octavo);
+        let ground = Ground::new()?;
+        let mut options = ground.whole(octavo);
         options.nodes = Some(format!("dgx-h100={nodes}").parse()?);
         options.dynamic_mig = Some(dynamic_mig);
         options.patience = PATIENCE;

@@ -47,6 +47,9 @@ pub(crate) enum LabCommand {
     /// Run the simulated kubelets of all nodes. Started by `up`.
     #[command(hide = true)]
     Kubelets,
+    /// Wait until the process that brought the lab up has ended, then end the lab. Started by `up`.
+    #[command(hide = true)]
+    Keep(KeepArgs),
     /// Run a real node, as process 1 of namespaces of its own. Started by `up`.
     #[command(hide = true)]
     RealNode(RealNodeArgs),
@@ -97,6 +100,12 @@ impl UpArgs {
             (false, false) => None,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeepArgs {
+    /// Number and start time of the process, as in a pid file
+    pub(crate) owner: String,
 }
 
 #[derive(Debug, Args)]

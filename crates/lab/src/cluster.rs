@@ -23,7 +23,7 @@ use crate::ready::{self, Wanted};
 use crate::real_node::set::RealNodeSet;
 use crate::settings::{Node, Settings};
 use crate::stop;
-use crate::{binaries, manifests, nodes, octavo_scheduler, pki, start};
+use crate::{binaries, keeper, manifests, nodes, octavo_scheduler, pki, start};
 
 mod real;
 
@@ -54,6 +54,9 @@ pub struct UpOptions {
     pub agents: bool,
     /// Whether to run the simulated kubelets; without them no node becomes Ready.
     pub kubelets: bool,
+    /// Whether the lab ends when this process does, however that ends, as tests and benchmarks want it; else
+    /// it stays up until `down`. Changes nothing of a lab that is up already.
+    pub ends_with_us: bool,
     /// How long to wait for the nodes at most.
     pub patience: Duration,
     /// Who is told how far it is.
@@ -76,6 +79,7 @@ impl UpOptions {
             fake_driver: None,
             agents: true,
             kubelets: true,
+            ends_with_us: false,
             patience: Duration::from_mins(3),
             progress: Progress::silent(),
         }
@@ -105,7 +109,8 @@ impl UpOptions {
     }
 }
 
-/// A lab that is up. Dropping it leaves the lab up; [`Lab::down`] ends it.
+/// A lab that is up. Dropping it leaves the lab up; [`Lab::down`] ends it, and
+/// [`UpOptions::ends_with_us`] the end of this process.
 #[derive(Debug)]
 pub struct Lab {
     layout: Layout,
@@ -154,6 +159,22 @@ impl Lab {
     /// Ends the lab: every process stopped, every file gone.
     pub async fn down(self) -> anyhow::Result<()> {
         stop::down(&self.layout, false).await.map(drop)
+    }
+
+    /// Ends whatever there is of a lab in this folder, also what an `up` has left that was broken off.
+    /// Whether there was anything.
+    pub async fn end(state_dir: &Path) -> anyhow::Result<bool> {
+        let layout = Layout::new(state_dir)?;
+        Ok(stop::down(&layout, false).await?.is_some())
+    }
+
+    /// Every lab of this user on this machine that has processes, and how many.
+    pub fn all_up() -> BTreeMap<PathBuf, usize> {
+        let mut labs = BTreeMap::new();
+        for (state_dir, _) in crate::process::marked() {
+            *labs.entry(state_dir).or_default() += 1;
+        }
+        labs
     }
 
     /// Kubeconfig of the cluster's administrator.
@@ -240,6 +261,9 @@ impl Lab {
             std::os::unix::fs::PermissionsExt::from_mode(0o700),
         )
         .context("close etcd's folder to others")?;
+        if options.ends_with_us {
+            keeper::start(layout, &options.octavo)?;
+        }
         pki::create(&layout.pki(), real.as_ref())?;
         let settings = Settings {
             complete: false,

@@ -13,8 +13,9 @@ use crate::args::{
 use crate::cluster::{Lab, UpOptions};
 use crate::layout::Layout;
 use crate::output::{self, print};
+use crate::process::Process;
 use crate::progress::Progress;
-use crate::{gpu, kubelet, logs, nodes, real_node, status, stop, tour};
+use crate::{gpu, keeper, kubelet, logs, nodes, real_node, status, stop, tour};
 
 /// Runs one `octavo lab` command to its end.
 ///
@@ -38,6 +39,11 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
         LabCommand::Logs(args) => Box::pin(logs::show(&layout, &args)).await,
         LabCommand::Tour(args) => Box::pin(run_tour(&open(&layout)?, &args)).await,
         LabCommand::Kubelets => Box::pin(run_kubelets(&layout)).await,
+        LabCommand::Keep(args) => {
+            let owner = Process::parse(&args.owner);
+            let owner = owner.with_context(|| format!("{:?} names no process", args.owner))?;
+            keeper::run(&layout, owner).await
+        }
         LabCommand::RealNode(args) => Box::pin(real_node::init::run(&layout, &args.name)).await,
     }
 }

@@ -162,6 +162,16 @@ impl Layout {
         self.pids().join(component.name())
     }
 
+    /// Pid file of the keeper, where the lab has one.
+    pub(crate) fn keeper_pid(&self) -> PathBuf {
+        self.pids().join("keeper")
+    }
+
+    /// Log of the keeper.
+    pub(crate) fn keeper_log(&self) -> PathBuf {
+        self.logs().join("keeper.log")
+    }
+
     pub(crate) fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }

@@ -13,7 +13,8 @@
 //!            │  ├───> manifests   the chart's objects
 //!            │  ├───> nodes ────> hardware (folders of simulated hardware)
 //!            │  ├───> real_node   namespaces with a kubelet, containerd and an agent
-//!            │  └───> ready       waits for nodes and slices
+//!            │  ├───> ready       waits for nodes and slices
+//!            │  └───> keeper      where the lab is to end with who brought it up
 //!  down ──> stop ───> process
 //! ```
 //!
@@ -31,6 +32,7 @@ mod driver_library;
 mod dynamic_mig;
 mod gpu;
 mod hardware;
+mod keeper;
 mod kubeconfig;
 mod kubelet;
 mod layout;

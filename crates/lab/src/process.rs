@@ -1,8 +1,10 @@
 //! Processes that outlive the command that started them, and are stopped by another.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -50,13 +52,22 @@ impl Process {
 
     /// Reads a pid file; none where it is missing or was cut off while being written.
     pub(crate) fn read(path: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(path).ok()?;
+        Self::parse(&std::fs::read_to_string(path).ok()?)
+    }
+
+    /// The process that [`Process::text`] names.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (pid, start) = text.trim().split_once(' ')?;
         Some(Self { pid: pid.parse().ok()?, start: start.parse().ok()? })
     }
 
+    /// Number and start time, as pid files have them.
+    pub(crate) fn text(self) -> String {
+        format!("{} {}", self.pid, self.start)
+    }
+
     fn write(self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, format!("{} {}\n", self.pid, self.start))
+        std::fs::write(path, self.text() + "\n")
     }
 
     /// Whether this process, and not another with its number, runs.
@@ -166,21 +177,28 @@ pub(crate) async fn gone(processes: &[Process], patience: Duration) -> bool {
 /// Every process of this user that was started for the lab in `state`, whether a pid file
 /// knows it or not.
 pub(crate) fn strays(state: &Path) -> Vec<Process> {
-    let mark = [MARK.as_bytes(), b"=", state.as_os_str().as_encoded_bytes()].concat();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let mut found: Vec<Process> = entries
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| {
-            // Unreadable where the process is another user's or has ended.
-            std::fs::read(format!("/proc/{pid}/environ"))
-                .is_ok_and(|environ| environ.split(|byte| *byte == 0).any(|line| line == mark))
-        })
-        .filter_map(Process::of)
-        .filter(|process| u32::try_from(process.pid) != Ok(std::process::id()))
-        .collect();
+    let is_own = |process: &Process| u32::try_from(process.pid) == Ok(std::process::id());
+    let of_lab = marked().into_iter().filter(|(of, process)| of == state && !is_own(process));
+    let mut found: Vec<Process> = of_lab.map(|(_, process)| process).collect();
     found.sort_unstable();
     found
+}
+
+/// Every process of this user that was started for a lab, with the lab's state folder.
+pub(crate) fn marked() -> Vec<(PathBuf, Process)> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(|pid| {
+            // Unreadable where the process is another user's or has ended.
+            let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
+            let state = environ
+                .split(|byte| *byte == 0)
+                .find_map(|line| line.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
+            Some((PathBuf::from(OsStr::from_bytes(state)), Process::of(pid)?))
+        })
+        .collect()
 }
 
 /// The start time in a line of `/proc/PID/stat`; none for a zombie.

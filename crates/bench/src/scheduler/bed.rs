@@ -15,6 +15,7 @@ use super::contender::Contender;
 use super::objects::{self, Ask, Gpus};
 use super::observer::Observer;
 use super::work;
+use crate::ground::Ground;
 use crate::process;
 
 /// How long a pod may take that shows that a scheduler works.
@@ -39,7 +40,7 @@ pub(super) struct Bed {
     pub(super) contender: Contender,
     pub(super) world: World,
     // Goes after the lab has ended.
-    _folder: tempfile::TempDir,
+    _ground: Ground,
 }
 
 impl Bed {
@@ -49,12 +50,12 @@ impl Bed {
         contender: Contender,
         world: World,
     ) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("ob").tempdir().context("make a folder")?;
+        let ground = Ground::new()?;
         let options = UpOptions {
             scheduler: Some(contender == Contender::Octavo),
             scheduler_config: Some(scheduler_config(world)),
             more_args: more_args(),
-            ..UpOptions::control_plane_only(folder.path().join("lab"), octavo)
+            ..ground.control_plane_only(octavo)
         };
         let lab = Box::pin(Lab::up(options)).await?;
         let made = Box::pin(Self::equip(&lab, contender, world)).await;
@@ -65,7 +66,7 @@ impl Bed {
                 return Err(error);
             }
         };
-        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _folder: folder })
+        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _ground: ground })
     }
 
     async fn equip(
@@ -103,10 +104,9 @@ impl Bed {
             }
         })
         .await?;
-        let gangs = world.gangs && contender == Contender::Octavo;
         // A connection of its own: what writes does not hold up what looks.
         let watches = Api::connect(lab).await?;
-        let observer = Observer::start(&watches, world.gpus == Gpus::Dra, gangs).await?;
+        let observer = Observer::start(&watches, world.gpus == Gpus::Dra, world.gangs).await?;
         Ok((api, observer))
     }
 

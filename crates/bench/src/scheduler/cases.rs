@@ -1,5 +1,7 @@
 //! The cases: what each is made of, and how its figures are compared.
 
+use std::time::Duration;
+
 use super::Case;
 use super::bed::{Bed, World};
 use super::objects::Gpus;
@@ -10,8 +12,10 @@ mod full;
 mod gang;
 mod throughput;
 
+/// How long it took to bind all; absent where not all were bound.
+pub(super) const ALL_BOUND: &str = "first create to all bound";
 /// The quantity that throughput is compared by.
-const ALL_BOUND: &str = "first create to all bound";
+pub(super) const RATE: &str = "rate";
 
 /// The cluster of a case.
 pub(super) fn world(case: Case, scale: f64) -> World {
@@ -21,10 +25,16 @@ pub(super) fn world(case: Case, scale: f64) -> World {
         Case::Gpus => (500, Gpus::Plain, false),
         Case::GpusByDevices => (500, Gpus::Dra, false),
         Case::Gang => (512, Gpus::Plain, true),
-        Case::Full | Case::Defragmentation => (500, Gpus::Plain, true),
+        Case::Full => (500, Gpus::Plain, true),
+        Case::Defragmentation => (defragmentation::NODES, Gpus::Plain, true),
     };
     let moves = if case == Case::Defragmentation { defragmentation::MOVES } else { 0 };
-    World { nodes: scaled(nodes, scale), gpus, gangs, moves }
+    let least = match case {
+        Case::Full => full::LEAST_NODES,
+        Case::Defragmentation => defragmentation::LEAST_NODES,
+        _ => 1,
+    };
+    World { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves }
 }
 
 /// Measures one turn.
@@ -32,17 +42,16 @@ pub(super) async fn run(
     bed: &Bed,
     case: Case,
     scale: f64,
+    patience: Duration,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     match case {
         Case::Pods | Case::Claims | Case::Gpus | Case::GpusByDevices => {
-            throughput::run(bed, case, measured).await
+            throughput::run(bed, case, patience, measured).await
         }
         Case::Gang => gang::run(bed, scaled(gang::PODS, scale), measured).await,
         Case::Full => full::run(bed, measured).await,
-        Case::Defragmentation => {
-            defragmentation::run(bed, scaled(defragmentation::GANGS, scale), measured).await
-        }
+        Case::Defragmentation => defragmentation::run(bed, measured).await,
     }
 }
 
@@ -85,18 +94,26 @@ impl Case {
             }
             Self::Full => format!("{} running pods on {nodes} x 8 GPUs", nodes * 8),
             Self::Defragmentation => {
-                let gangs = scaled(defragmentation::GANGS, scale);
+                let gangs = defragmentation::gangs(nodes);
                 format!("{nodes} x 8 GPUs, 3 of each taken, then {gangs} gangs of 10 x 6 GPUs")
             }
         }
     }
 
+    /// How long a contender may take to bind all pods, if nothing else is asked for.
+    pub(super) fn patience(self) -> Duration {
+        match self {
+            // kube-scheduler takes far longer for this than anybody would wait.
+            Self::GpusByDevices => Duration::from_mins(4),
+            _ => Duration::from_mins(15),
+        }
+    }
+
     /// What contenders are compared by.
     pub(super) fn compared(self) -> &'static [Compared] {
-        const RATE: &[Compared] =
-            &[Compared { what: ALL_BOUND, least_of_raw: Some(80.0), most_of_raw: None }];
+        const RATES: &[Compared] = &[Compared::Rate { what: RATE, least_of_raw: 80.0 }];
         match self {
-            Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => RATE,
+            Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => RATES,
             Self::Gang => &gang::COMPARED,
             Self::Full | Self::Defragmentation => &[],
         }

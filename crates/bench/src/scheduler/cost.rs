@@ -64,9 +64,9 @@ impl Before {
 }
 
 impl Cost {
-    /// Writes for each of `pods`, but for their creation.
-    pub(super) fn writes_per_pod(&self, pods: f64) -> f64 {
-        (self.writes.values().sum::<f64>() - pods) / pods
+    /// Writes beyond those that are known of.
+    pub(super) fn writes_beyond(&self, known: f64) -> f64 {
+        self.writes.values().sum::<f64>() - known
     }
 }
 

@@ -17,39 +17,47 @@ pub(super) struct Results {
 /// One turn of one contender.
 pub(super) struct Measured {
     contender: Contender,
+    turn: u32,
+    is_whole: bool,
     samples: Vec<Sample>,
 }
 
-/// One quantity of all contenders, sample by sample in the order of turns.
+/// One quantity of all contenders, in the order of turns.
 struct Line {
     what: String,
     unit: &'static str,
-    goal: Goal,
-    by: BTreeMap<Contender, Vec<f64>>,
+    by: BTreeMap<Contender, Vec<Sample>>,
 }
 
+#[derive(Clone)]
 struct Sample {
     what: String,
     unit: &'static str,
     goal: Goal,
     amount: f64,
+    turn: u32,
+    /// Whether its turn came to its end.
+    is_whole: bool,
 }
 
 /// A quantity that contenders are compared by, turn by turn.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Compared {
-    /// The quantity: a time.
-    pub(super) what: &'static str,
-    /// The least rate in percent of raw's, for Octavo.
-    pub(super) least_of_raw: Option<f64>,
-    /// The longest time as a multiple of raw's, for Octavo.
-    pub(super) most_of_raw: Option<f64>,
+pub(super) enum Compared {
+    /// A rate, and the least in percent of raw's, for Octavo.
+    Rate { what: &'static str, least_of_raw: f64 },
+    /// A time, and the longest as a multiple of raw's, for Octavo.
+    Time { what: &'static str, most_of_raw: f64 },
 }
 
 impl Measured {
     /// A place for what a turn measures.
-    pub(super) fn new(contender: Contender) -> Self {
-        Self { contender, samples: Vec::new() }
+    pub(super) fn new(contender: Contender, turn: u32) -> Self {
+        Self { contender, turn, is_whole: true, samples: Vec::new() }
+    }
+
+    /// The contender did not come to an end: figures with a sample of this turn say so.
+    pub(super) fn is_unfinished(&mut self) {
+        self.is_whole = false;
     }
 
     /// A sample for the record.
@@ -65,7 +73,39 @@ impl Measured {
         goal: Goal,
         amount: f64,
     ) {
-        self.samples.push(Sample { what: what.into(), unit, goal, amount });
+        let goal = if self.contender == Contender::Octavo { goal } else { Goal::None };
+        self.push(what.into(), unit, goal, amount);
+    }
+
+    /// A sample of what has to be so: without it, whatever Octavo is held against is worth nothing.
+    pub(super) fn add_with_duty(
+        &mut self,
+        what: impl Into<String>,
+        unit: &'static str,
+        duty: Goal,
+        amount: f64,
+    ) {
+        let goal = if has_duties(self.contender) { duty } else { Goal::None };
+        self.push(what.into(), unit, goal, amount);
+    }
+
+    fn push(&mut self, what: String, unit: &'static str, goal: Goal, amount: f64) {
+        let sample = Sample { what, unit, goal, amount, turn: self.turn, is_whole: true };
+        self.samples.push(sample);
+    }
+}
+
+/// Whether a turn of its that fails is a missed goal. kube-scheduler's is for the record.
+fn has_duties(contender: Contender) -> bool {
+    contender != Contender::Kube
+}
+
+/// What a figure of these samples says behind the contender's name.
+fn unfinished(samples: &[Sample]) -> String {
+    match samples.iter().filter(|sample| !sample.is_whole).count() {
+        0 => String::new(),
+        all if all == samples.len() => " (did not finish)".to_owned(),
+        some => format!(" (did not finish in {some} of {} turns)", samples.len()),
     }
 }
 
@@ -76,16 +116,18 @@ impl Results {
 
     /// Keeps what a turn has measured.
     pub(super) fn keep(&mut self, measured: Measured) {
-        for Sample { what, unit, goal, amount } in measured.samples {
-            let place = self.lines.iter().position(|line| line.what == what);
+        for sample in measured.samples {
+            let sample = Sample { is_whole: measured.is_whole, ..sample };
+            let place = self.lines.iter().position(|line| line.what == sample.what);
             let line = if let Some(place) = place {
                 self.lines.get_mut(place)
             } else {
-                self.lines.push(Line { what, unit, goal, by: BTreeMap::new() });
+                let (what, unit) = (sample.what.clone(), sample.unit);
+                self.lines.push(Line { what, unit, by: BTreeMap::new() });
                 self.lines.last_mut()
             };
             if let Some(line) = line {
-                line.by.entry(measured.contender).or_default().push(amount);
+                line.by.entry(measured.contender).or_default().push(sample);
             }
         }
     }
@@ -101,13 +143,15 @@ impl Results {
         let name = self.case.title(self.scale);
         for line in &self.lines {
             for (contender, samples) in &line.by {
-                let goal = if *contender == Contender::Octavo { line.goal } else { Goal::None };
-                let what = format!("{name}: {}: {}", line.what, contender.name());
-                figures.push(Figure::new(what, line.unit, samples, goal)?);
+                let goal = samples.last().map_or(Goal::None, |sample| sample.goal);
+                let what =
+                    format!("{name}: {}: {}{}", line.what, contender.name(), unfinished(samples));
+                let amounts: Vec<f64> = samples.iter().map(|sample| sample.amount).collect();
+                figures.push(Figure::new(what, line.unit, &amounts, goal)?);
             }
         }
         for compared in self.case.compared() {
-            figures.extend(self.compare(&name, compared)?);
+            figures.extend(self.compare(&name, *compared)?);
         }
         for note in self.case.notes() {
             figures.push(Figure::absent(format!("{name}: {note}"), None));
@@ -115,94 +159,61 @@ impl Results {
         for (contender, why) in &self.failures {
             let line = why.lines().next().unwrap_or_default();
             let what = format!("{name}: {} failed: {line}", contender.name());
-            let met = (*contender == Contender::Octavo).then_some(false);
+            let met = has_duties(*contender).then_some(false);
             figures.push(Figure::absent(what, met));
         }
         Ok(figures)
     }
 
-    fn compare(&self, name: &str, compared: &Compared) -> anyhow::Result<Vec<Figure>> {
-        let Some(line) = self.lines.iter().find(|line| line.what == compared.what) else {
+    fn compare(&self, name: &str, compared: Compared) -> anyhow::Result<Vec<Figure>> {
+        let (Compared::Rate { what, .. } | Compared::Time { what, .. }) = compared;
+        let Some(line) = self.lines.iter().find(|line| line.what == what) else {
             return Ok(Vec::new());
         };
-        let of = |contender: Contender| line.by.get(&contender).map_or(&[][..], Vec::as_slice);
         let mut figures = Vec::new();
         for contender in [Contender::Kube, Contender::Octavo] {
+            let Some((ratios, raw, its)) = line.ratios(Contender::Raw, contender) else { continue };
             let is_ours = contender == Contender::Octavo;
-            // Turn by turn: both were measured within a minute or so.
-            let pairs = || of(Contender::Raw).iter().zip(of(contender));
-            let who = contender.name();
-            let rates: Vec<f64> = pairs().map(|(raw, its)| raw / its * 100.0).collect();
-            if !rates.is_empty() && compared.most_of_raw.is_none() {
-                let goal = match compared.least_of_raw {
-                    Some(least) if is_ours => Goal::Above(least),
-                    _ => Goal::None,
-                };
-                let what = format!("{name}: rate, of raw's: {who}");
-                figures.push(Figure::new(what, "%", &rates, goal)?);
-            }
-            if let (Some(most), false) = (compared.most_of_raw, rates.is_empty()) {
-                let times: Vec<f64> = pairs().map(|(raw, its)| its / raw).collect();
-                let goal = if is_ours { Goal::Below(most) } else { Goal::None };
-                let what = format!("{name}: {}, times raw's: {who}", line.what);
-                figures.push(Figure::new(what, "x", &times, goal)?);
-            }
+            let its = format!("{}{its}", contender.name());
+            figures.push(match compared {
+                Compared::Rate { least_of_raw, .. } => {
+                    let what = format!("{name}: rate, of raw's{raw}: {its}");
+                    let percents: Vec<f64> = ratios.iter().map(|ratio| ratio * 100.0).collect();
+                    let goal = if is_ours { Goal::Above(least_of_raw) } else { Goal::None };
+                    Figure::new(what, "%", &percents, goal)?
+                }
+                Compared::Time { most_of_raw, .. } => {
+                    let what = format!("{name}: {what}, times raw's{raw}: {its}");
+                    let goal = if is_ours { Goal::Below(most_of_raw) } else { Goal::None };
+                    Figure::new(what, "x", &ratios, goal)?
+                }
+            });
         }
-        let both = of(Contender::Kube).iter().zip(of(Contender::Octavo));
-        let faster: Vec<f64> = both.map(|(kube, ours)| kube / ours).collect();
-        if !faster.is_empty() {
-            let what = format!("{name}: rate, times kube-scheduler's: octavo");
-            figures.push(Figure::new(what, "x", &faster, Goal::None)?);
+        if let Compared::Rate { .. } = compared
+            && let Some((ratios, kube, ours)) = line.ratios(Contender::Kube, Contender::Octavo)
+        {
+            let what = format!("{name}: rate, times kube-scheduler's{kube}: octavo{ours}");
+            figures.push(Figure::new(what, "x", &ratios, Goal::None)?);
         }
         Ok(figures)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOUND: &str = "first create to all bound";
-
-    fn results(samples: &[(Contender, f64)]) -> Vec<Figure> {
-        let mut results = Results::new(Case::Gpus, 1.0);
-        for (contender, value) in samples {
-            let mut measured = Measured::new(*contender);
-            measured.add(BOUND, "s", *value);
-            results.keep(measured);
-        }
-        results.figures().unwrap()
-    }
-
-    fn find<'a>(figures: &'a [Figure], end: &str) -> &'a Figure {
-        figures.iter().find(|figure| figure.what.ends_with(end)).unwrap()
-    }
-
-    #[test]
-    fn rates_are_compared_turn_by_turn() {
-        let figures = results(&[
-            (Contender::Raw, 10.0),
-            (Contender::Octavo, 12.5),
-            (Contender::Raw, 20.0),
-            (Contender::Octavo, 20.0),
-        ]);
-        let rate = find(&figures, "rate, of raw's: octavo");
-        assert_eq!((rate.min, rate.max, rate.n), (80.0, 100.0, 2));
-        assert_eq!(rate.met, Some(false));
-        let figures = results(&[(Contender::Kube, 30.0), (Contender::Octavo, 10.0)]);
-        let faster = find(&figures, "times kube-scheduler's: octavo");
-        assert_eq!((faster.median, faster.n), (3.0, 1));
-    }
-
-    #[test]
-    fn a_turn_that_failed_is_a_line_and_a_missed_goal_if_it_was_ours() {
-        let mut results = Results::new(Case::Gang, 1.0);
-        results.failed(Contender::Octavo, &anyhow::anyhow!("no pod was bound"));
-        results.failed(Contender::Raw, &anyhow::anyhow!("no API server"));
-        let figures = results.figures().unwrap();
-        let of = |text: &str| figures.iter().find(|figure| figure.what.contains(text)).unwrap();
-        assert_eq!(of("octavo failed: no pod was bound").met, Some(false));
-        assert_eq!(of("raw failed").met, None);
-        assert_eq!(of("kube-scheduler has no gangs").n, 0);
+impl Line {
+    /// What one contender took as a multiple of what another did, turn by turn (both were measured within
+    /// minutes), and what is said behind the two names. None where they have no turn in common.
+    fn ratios(&self, base: Contender, other: Contender) -> Option<(Vec<f64>, String, String)> {
+        let of = |contender| self.by.get(&contender).map_or(&[][..], Vec::as_slice);
+        let pairs = of(other).iter().filter_map(|its| {
+            let bases = of(base).iter().find(|sample| sample.turn == its.turn)?;
+            (bases.amount > 0.0).then(|| (bases.clone(), its.clone()))
+        });
+        let (bases, others): (Vec<Sample>, Vec<Sample>) = pairs.unzip();
+        let both = bases.iter().zip(&others);
+        let ratios: Vec<f64> = both.map(|(base, other)| other.amount / base.amount).collect();
+        (!ratios.is_empty()).then(|| (ratios, unfinished(&bases), unfinished(&others)))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,7 @@
 //! any scheduler, and nothing with the observer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
@@ -14,8 +15,8 @@ use super::observer::set_of;
 /// What must hold beside what always must.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// How many pods of each set must be bound, and no more may be there.
-    pub(super) bound: BTreeMap<String, usize>,
+    /// How many pods of each set must be bound, from the least to the most.
+    pub(super) bound: BTreeMap<String, RangeInclusive<usize>>,
     /// Sets that are gangs, with what they asked of places: all or none of their pods are bound.
     pub(super) gangs: BTreeMap<String, Near>,
 }
@@ -63,7 +64,9 @@ impl Cluster {
         }
         for (set, wanted) in &expected.bound {
             let bound = found.get(set.as_str()).copied().unwrap_or_default();
-            ensure!(bound == *wanted, "{bound} pods of {set} are bound, and not {wanted}");
+            let (least, most) = (wanted.start(), wanted.end());
+            ensure!(bound >= *least, "{bound} pods of {set} are bound, and not {least}");
+            ensure!(bound <= *most, "{bound} pods of {set} are bound, of {most} there should be");
         }
         Ok(())
     }

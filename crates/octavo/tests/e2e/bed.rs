@@ -79,7 +79,9 @@ impl Bed {
         // Socket paths are short: the folder's name has to be, too.
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();
         let state = folder.path().join("lab");
-        let lab = Box::pin(Lab::up(options(&state))).await.unwrap();
+        // A test that is killed ends nothing.
+        let options = UpOptions { ends_with_us: true, ..options(&state) };
+        let lab = Box::pin(Lab::up(options)).await.unwrap();
         let client = lab.client().await.unwrap();
         Self { lab, client, state, _folder: folder }
     }

@@ -20,8 +20,12 @@ use crate::scheduler::results::Measured;
 use crate::scheduler::validate::{self, Expected};
 use crate::scheduler::{raw, work};
 
-/// Gangs, their pods, and the GPUs of each pod.
-pub(super) const GANGS: usize = 41;
+/// Gangs on so many nodes at full size.
+const GANGS: usize = 41;
+pub(super) const NODES: usize = 500;
+/// Nodes for one gang, with as much to spare as there is at full size.
+pub(super) const LEAST_NODES: usize = NODES.div_ceil(GANGS);
+/// Pods of a gang, and the GPUs of each.
 const PODS: usize = 10;
 const GPUS_EACH: usize = 6;
 /// Pods that may move for one gang: one on each of its nodes, and some to spare.
@@ -33,8 +37,15 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// The pods that run, and are made anew when they go.
 const FILL: &str = "fill";
 
+/// How many gangs there are on so many nodes: never a larger part of what is free than at full size, where
+/// the last one just fits.
+pub(super) fn gangs(nodes: usize) -> usize {
+    nodes * GANGS / NODES
+}
+
 /// Three pods on each node, then all gangs at once.
-pub(super) async fn run(bed: &Bed, gangs: usize, measured: &mut Measured) -> anyhow::Result<()> {
+pub(super) async fn run(bed: &Bed, measured: &mut Measured) -> anyhow::Result<()> {
+    let gangs = gangs(bed.world.nodes);
     let pods = bed.world.nodes * TAKEN;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FILL}});
     let owner: Arc<str> = raw::uid(&bed.api.create(Kind::Owners, &owner).await?)?.into();
@@ -75,9 +86,10 @@ pub(super) async fn run(bed: &Bed, gangs: usize, measured: &mut Measured) -> any
         (moved.first().copied().context("nobody had to move")?, moved.len())
     };
     drop(player);
-    let mut expected = Expected { bound: [(FILL.to_owned(), pods)].into(), gangs: BTreeMap::new() };
+    let mut expected =
+        Expected { bound: [(FILL.to_owned(), pods..=pods)].into(), gangs: BTreeMap::new() };
     for gang in 0..gangs {
-        expected.bound.insert(gang_name(gang), PODS);
+        expected.bound.insert(gang_name(gang), PODS..=PODS);
         expected.gangs.insert(gang_name(gang), Near::Anywhere);
     }
     validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await?;
@@ -118,4 +130,33 @@ fn filler(name: &str, contender: Contender, owner: &str) -> Value {
 
 fn gang_name(gang: usize) -> String {
     format!("team{gang}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::Case;
+    use crate::scheduler::cases::world;
+
+    #[test]
+    fn at_every_scale_all_gangs_fit_beside_those_that_move() {
+        for thousandth in 1..=1_000 {
+            let nodes = world(Case::Defragmentation, f64::from(thousandth) / 1_000.0).nodes;
+            let gangs = gangs(nodes);
+            assert!(gangs > 0, "{nodes} nodes");
+            // No node has room for two pods of gangs: each takes one, and what it leaves of it.
+            let taken = gangs * PODS;
+            let spare = taken.min(nodes) * (objects::GPUS - GPUS_EACH);
+            let whole = nodes.saturating_sub(taken) * objects::GPUS;
+            assert!(taken <= nodes, "{gangs} gangs on {nodes} nodes");
+            assert!(nodes * TAKEN <= spare + whole, "{gangs} gangs on {nodes} nodes");
+            // Nor is less left free than at full size.
+            let free = |nodes: usize, gangs: usize| {
+                let free = nodes * (objects::GPUS - TAKEN) - gangs * PODS * GPUS_EACH;
+                crate::scheduler::cases::float(free) / crate::scheduler::cases::float(nodes)
+            };
+            assert!(free(nodes, gangs) >= free(NODES, GANGS), "{gangs} gangs on {nodes} nodes");
+        }
+        assert_eq!(gangs(world(Case::Defragmentation, 1.0).nodes), 41);
+    }
 }

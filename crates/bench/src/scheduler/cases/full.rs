@@ -19,6 +19,8 @@ use crate::scheduler::work;
 
 /// Pods of a gang that does not fit; each asks for a whole node.
 const GANG: usize = 10;
+/// Nodes at least: those whose pods may be preempted, and as many more.
+pub(super) const LEAST_NODES: usize = 2 * GANG;
 /// One-GPU pods that preempt, one after the other.
 const PREEMPTIONS: usize = 10;
 /// How often the scheduler is killed and started.
@@ -47,7 +49,7 @@ pub(super) async fn run(bed: &Bed, measured: &mut Measured) -> anyhow::Result<()
     drop(player);
     let pods = bed.world.nodes * GPUS;
     let bound = [(FILL, pods - PREEMPTIONS), ("top", PREEMPTIONS), ("late", RESTARTS)];
-    let bound = bound.map(|(set, count)| (set.to_owned(), count));
+    let bound = bound.map(|(set, count)| (set.to_owned(), count..=count));
     let expected = Expected { bound: bound.into(), gangs: BTreeMap::new() };
     validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await
 }

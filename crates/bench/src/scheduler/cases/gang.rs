@@ -24,8 +24,8 @@ const PREFERRED: &str = "last create to all bound, one rack preferred";
 
 /// Raw's time is that of the bindings alone: all else was there before.
 pub(super) const COMPARED: [Compared; 2] = [
-    Compared { what: REQUIRED, least_of_raw: None, most_of_raw: Some(1.5) },
-    Compared { what: PREFERRED, least_of_raw: None, most_of_raw: Some(1.5) },
+    Compared::Time { what: REQUIRED, most_of_raw: 1.5 },
+    Compared::Time { what: PREFERRED, most_of_raw: 1.5 },
 ];
 
 /// A gang that must be in one block, then one that had better be in one rack, which has no room for it.
@@ -50,7 +50,7 @@ pub(super) async fn run(bed: &Bed, pods: usize, measured: &mut Measured) -> anyh
         let bound = bed.observer.all_bound(gang, pods, PATIENCE).await?;
         let took = bound.saturating_duration_since(last_create).as_secs_f64();
         measured.add_with_goal(what, "s", Goal::Below(2.0), took);
-        expected.bound.insert(gang.to_owned(), pods);
+        expected.bound.insert(gang.to_owned(), pods..=pods);
         expected.gangs.insert(gang.to_owned(), near);
         bed.quiet().await?;
         let cost = before.end(bed).await?;

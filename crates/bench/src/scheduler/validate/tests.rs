@@ -32,7 +32,7 @@ fn cluster(gpus: Gpus, pods: Vec<Value>, claims: Vec<Value>) -> Cluster {
 
 fn expect(bound: &[(&str, usize)], gangs: &[(&str, Near)]) -> Expected {
     Expected {
-        bound: bound.iter().map(|(set, count)| ((*set).to_owned(), *count)).collect(),
+        bound: bound.iter().map(|(set, count)| ((*set).to_owned(), *count..=*count)).collect(),
         gangs: gangs.iter().map(|(gang, near)| ((*gang).to_owned(), *near)).collect(),
     }
 }
@@ -95,4 +95,17 @@ fn pods_that_are_missing_or_on_others_nodes_are_found() {
     let others = Cluster { nodes, pods, claims: Vec::new(), slices: Vec::new() };
     let said = verdict(&others, false, &expect(&[("a", 1)], &[]));
     assert!(said.contains("a node of others"), "{said}");
+}
+
+#[test]
+fn fewer_or_more_bound_than_was_said_are_found() {
+    let pods = || vec![bound("a-0", Ask::Plain, 0), bound("a-1", Ask::Plain, 0)];
+    let said = |wanted| {
+        let expected =
+            Expected { bound: [("a".to_owned(), wanted)].into(), gangs: BTreeMap::new() };
+        verdict(&cluster(Gpus::None, pods(), Vec::new()), false, &expected)
+    };
+    assert_eq!((said(1..=2), said(2..=3)), ("valid".to_owned(), "valid".to_owned()));
+    assert!(said(3..=4).contains("2 pods of a are bound, and not 3"), "{}", said(3..=4));
+    assert!(said(0..=1).contains("2 pods of a are bound, of 1 there"), "{}", said(0..=1));
 }

@@ -1,0 +1,85 @@
+//! The keeper of a lab that is to end with the process that brought it up: a small process of the lab that
+//! waits for the other's end, however that comes, and then takes the lab down.
+//!
+//! A signal at the parent's death would do for one process, but it is tied to the thread that started it,
+//! and leaves the files.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::layout::Layout;
+use crate::process::{self, CommandLine, Process};
+use crate::stop;
+
+/// How often the keeper looks: a look costs microseconds, and nobody waits for it.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// Starts the keeper of the lab in `layout`, which ends when this process has.
+pub(crate) fn start(layout: &Layout, octavo: &Path) -> anyhow::Result<()> {
+    let pid = i32::try_from(std::process::id()).context("a process id fits 31 bits")?;
+    let owner = Process::of(pid).context("/proc does not show this process")?;
+    let args = ["lab", "keep", "--state-dir"].map(str::to_owned);
+    let more = [layout.root().display().to_string(), owner.text()];
+    let command = CommandLine {
+        program: octavo.to_owned(),
+        args: args.into_iter().chain(more).collect(),
+        env: BTreeMap::new(),
+    };
+    process::spawn(&command, layout.root(), &layout.keeper_log(), &layout.keeper_pid())
+        .context("start the lab's keeper")?;
+    Ok(())
+}
+
+/// Waits until `owner` has ended, then ends the lab.
+pub(crate) async fn run(layout: &Layout, owner: Process) -> anyhow::Result<()> {
+    while owner.is_alive() {
+        tokio::time::sleep(PERIOD).await;
+    }
+    stop::down(layout, false).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::component::Component;
+
+    fn sleeper(layout: &Layout, component: Component) -> Process {
+        let command = CommandLine {
+            program: "/bin/sleep".into(),
+            args: vec!["60".to_owned()],
+            env: BTreeMap::new(),
+        };
+        let (log, pid_file) = (layout.log(component), layout.pid_file(component));
+        process::spawn(&command, layout.root(), &log, &pid_file).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_lab_goes_when_its_owner_is_killed_and_not_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let layouts = ["owner", "lab"].map(|name| Layout::new(&folder.path().join(name)).unwrap());
+        for part in layouts.iter().flat_map(|layout| [layout.pids(), layout.logs()]) {
+            std::fs::create_dir_all(part).unwrap();
+        }
+        let [owners, layout] = layouts;
+        let owner = sleeper(&owners, Component::Etcd);
+        let etcd = sleeper(&layout, Component::Etcd);
+        let mut kept = Box::pin(run(&layout, owner));
+        assert!(futures::poll!(kept.as_mut()).is_pending() && etcd.is_alive());
+        process::stop(&[owner], Duration::ZERO).await;
+        tokio::time::timeout(Duration::from_secs(20), kept).await.unwrap().unwrap();
+        assert!(!etcd.is_alive() && !layout.root().exists());
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_has_ended_before_the_keeper_looks_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = Layout::new(&folder.path().join("lab")).unwrap();
+        // This test's own number with another start time.
+        let gone = Process::parse(&format!("{} 1", std::process::id())).unwrap();
+        let kept = tokio::time::timeout(Duration::from_secs(20), run(&layout, gone)).await;
+        kept.unwrap().unwrap();
+    }
+}
