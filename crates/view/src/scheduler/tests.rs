@@ -147,5 +147,13 @@ fn who_would_have_to_go_is_told_with_the_nodes_that_are_left_out() {
     });
     let says: Said = serde_json::from_value(said).unwrap();
     let text = text::said(&says, "");
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @"
+    waits, Unschedulable
+    last decision:
+      pod team/p is not placed: no node has room
+      it would help to add 1 node, like n0
+    as things are now:
+      2 nodes (a, b) are left out: both the device plugin and the driver serve the GPUs
+      it would help to evict 2 pods of PodGroup team/old (priority 5) from 2 nodes, pod team/q (priority 5) from node n2; that is not done: `preemption` is off in the scheduler's config
+    ");
 }
