@@ -307,12 +307,10 @@ impl Core {
             ));
         }
         let records = plan.moves.iter().filter_map(|step| self.record_of(step.member));
-        let is_said = |record: &&PodRecord| match &record.member {
-            Some(member) => member.spec.is_movable,
-            None => {
-                let said = Standing::of(&record.pod.meta).ok().and_then(|said| said.is_movable);
-                said.unwrap_or(false)
-            }
+        let says = |record: &PodRecord| Standing::of(&record.pod.meta).ok()?.is_movable;
+        let is_said = |record: &&PodRecord| {
+            let of_gang = record.member.as_ref().map(|member| member.spec.is_movable);
+            of_gang.or_else(|| says(record)).unwrap_or(false)
         };
         let (mut count, mut name) = (0, None);
         for record in records.filter(|record| !is_said(record)) {
