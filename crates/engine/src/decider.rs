@@ -12,7 +12,7 @@ use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::decide::{self, Memo};
-use crate::decision::{Answer, Reason, Refusal, Remedy};
+use crate::decision::{Answer, Plan, Reason, Refusal, Remedy};
 use crate::disturb::{self, Allowance};
 use crate::fragmentation::{Left, Typical};
 use crate::gang::Gang;
@@ -25,7 +25,7 @@ use crate::placement::Placement;
 use crate::repair::{self, Means};
 use crate::shape::{GpuDemand, Shape};
 use crate::snapshot::{PackingForm, SnapshotError};
-use crate::solve::{NodeSet, Options, Pinned, Request, Solver};
+use crate::solve::{Judge, NodeSet, Options, Pinned, Request, Solver};
 
 /// What is to be decided.
 #[derive(Clone, Copy, Debug)]
@@ -177,6 +177,30 @@ impl Decider {
         world: &mut World,
         case: &Case<'_>,
     ) -> Result<Option<Remedy>, PolicyError> {
+        self.for_people(world, case, |world, request, judge| {
+            disturb::cheapest_remedy(world, request, Allowance::STEPS, judge)
+        })
+    }
+
+    /// The plan that disturbs the fewest of those whom the case's allowance names, for people who were
+    /// told that there is no place without: whether there is one is not asked again.
+    /// An error: as for [`Self::decide`].
+    pub fn disturbing_plan(
+        &mut self,
+        world: &mut World,
+        case: &Case<'_>,
+    ) -> Result<Option<Plan>, PolicyError> {
+        self.for_people(world, case, |world, request, judge| {
+            disturb::plan(world, request, case.allowance, judge).ok()
+        })
+    }
+
+    fn for_people<T>(
+        &mut self,
+        world: &mut World,
+        case: &Case<'_>,
+        ask: impl FnOnce(&mut World, &Request<'_>, &dyn Judge) -> T,
+    ) -> Result<T, PolicyError> {
         let typical = typical(world, case);
         let shares = fair_shares(world, case);
         self.meter.read(world);
@@ -187,7 +211,7 @@ impl Decider {
         let judge = PolicyJudge::new(world, case.policy, &figures, &shares, &self.meter)?;
         let Case { gang, pinned, forbidden, .. } = *case;
         let request = Request { gang, pinned, forbidden, within: None };
-        Ok(disturb::cheapest_remedy(world, &request, Allowance::STEPS, &judge))
+        Ok(ask(world, &request, &judge))
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`answer`] makes of a plan or a refusal an [`Explanation`]: names in the place of ids, to be
 //! written as JSON; [`Explanation::lines`] makes plain English of it.
 
+mod disturbance;
 mod lines;
 mod said;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::placement::Placement;
 use crate::topology::Topology;
 use crate::workload::MemberId;
 
+pub use disturbance::{DisturbanceSaid, VictimSaid};
 pub use said::{
     Amount, Explanation, GpuSaid, MemberSaid, MoveSaid, NodesSaid, PlaceSaid, PlacedSaid, PlanSaid,
     RefusalSaid, RemedySaid, RunnerUpSaid,

@@ -6,6 +6,7 @@
 //! left out.
 
 mod packing;
+mod pins;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use crate::resources::Resources;
 pub use packing::{
     BasisForm, CountForm, LearningForm, PACKING_VERSION, PackingForm, SizeForm, TurnoverForm,
 };
+pub use pins::nodes_named;
 pub use read::SnapshotError;
 pub(crate) use read::{any_shape, model_of, models};
 pub(crate) use write::shape_form;
@@ -244,6 +246,19 @@ pub struct MemberForm {
     /// Index of what it asks for in the workload's list.
     #[serde(default, skip_serializing_if = "is_default")]
     pub shape: u32,
+    /// Name of its node.
+    pub node: String,
+    /// What it has of GPUs.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub gpus: Vec<PartForm>,
+}
+
+/// A member of a gang that waits which has its place already; see [`crate::solve::Pinned`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PinnedForm {
+    /// Its rank among all members of the gang.
+    pub rank: u32,
     /// Name of its node.
     pub node: String,
     /// What it has of GPUs.

@@ -58,10 +58,10 @@ Examples:
 
     /// Write what a live scheduler's decisions are made of, for `octavo sim`
     #[command(after_help = "\
-Without a gang: the cluster as it is now, for `octavo sim whatif --cluster FILE`. With one: the last
-decision on it and the cluster before, for `octavo sim verify FILE`; the scheduler keeps as many as
-`records` in its config file says, which is none if nothing is said. The simulator is asked the same
-here: exit code 1 where it decides something else.
+Without a gang or a pod: the cluster as it is now, for `octavo sim whatif --cluster FILE`. With one: the
+last decision on it and the cluster before, for `octavo sim verify FILE`; the scheduler keeps as many as
+`records` in its config file says, of pods by themselves `podRecords`, which is none if nothing is said.
+The simulator is asked the same here: exit code 1 where it decides something else.
 
 The file has names, labels and devices of all nodes, and names, priorities and requests of all pods.
 

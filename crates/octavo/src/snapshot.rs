@@ -9,7 +9,7 @@ use clap::Args;
 use octavo_sim::document::{self, Form};
 use octavo_sim::whatif::decision::Decision;
 use octavo_view::connect::ConnectArgs;
-use octavo_view::scheduler::{Scheduler, SchedulerAddress};
+use octavo_view::scheduler::{Scheduler, SchedulerAddress, Subject};
 use octavo_view::snapshot::ObjectName;
 use serde::Serialize;
 use serde_json::Value;
@@ -19,10 +19,13 @@ use serde_json::Value;
 pub(crate) struct SnapshotArgs {
     /// The last recorded decision on this gang, named by the object that announces it, instead of the cluster
     /// as it is now
-    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = gang_name)]
-    podgroup: Option<GangName>,
-    /// Namespace of the gang [default: that of the context]
-    #[arg(short, long, value_name = "NAME", requires = "podgroup")]
+    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = name, group = "subject")]
+    podgroup: Option<Name>,
+    /// The last recorded decision on this pod, which is in no gang
+    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = name, group = "subject")]
+    pod: Option<Name>,
+    /// Namespace of the gang or the pod [default: that of the context]
+    #[arg(short, long, value_name = "NAME", requires = "subject")]
     namespace: Option<String>,
     /// Write it there, as the name says [default: standard output, as JSON]
     #[arg(long, short, value_name = "FILE.json|.yaml")]
@@ -35,9 +38,9 @@ pub(crate) struct SnapshotArgs {
     connect: ConnectArgs,
 }
 
-/// A gang as it is named on the command line.
+/// A gang or a pod as it is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct GangName {
+struct Name {
     namespace: Option<String>,
     name: String,
 }
@@ -52,12 +55,13 @@ pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
             Some(address) => Scheduler::at(address)?,
             None => Scheduler::find(&connection.client).await?,
         };
-        match &args.podgroup {
-            Some(gang) => {
-                let namespace = gang.namespace.as_ref().or(args.namespace.as_ref());
+        let gang = args.podgroup.as_ref().map(|name| (Subject::Gang, name));
+        match gang.or(args.pod.as_ref().map(|name| (Subject::Pod, name))) {
+            Some((subject, name)) => {
+                let namespace = name.namespace.as_ref().or(args.namespace.as_ref());
                 let namespace = namespace.unwrap_or(&connection.namespace).clone();
-                let gang = ObjectName::new(namespace, &gang.name);
-                Ok(Asked::Decision(Box::new(scheduler.decision(&gang).await?)))
+                let name = ObjectName::new(namespace, &name.name);
+                Ok(Asked::Decision(Box::new(scheduler.decision(subject, &name).await?)))
             }
             // As it came: what this program does not know of it is not lost.
             None => Ok(Asked::Cluster(scheduler.snapshot().await?)),
@@ -86,7 +90,7 @@ fn written(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<String
     }
 }
 
-fn gang_name(text: &str) -> Result<GangName, String> {
+fn name(text: &str) -> Result<Name, String> {
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace.to_owned()), name),
         None => (None, text),
@@ -94,7 +98,7 @@ fn gang_name(text: &str) -> Result<GangName, String> {
     if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
         return Err("write NAME or NAMESPACE/NAME".to_owned());
     }
-    Ok(GangName { namespace, name: name.to_owned() })
+    Ok(Name { namespace, name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -103,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_gang_is_named_with_and_without_its_namespace() {
-        let name = |text| gang_name(text).map(|gang| (gang.namespace, gang.name));
+        let name = |text| super::name(text).map(|name| (name.namespace, name.name));
         assert_eq!(name("train"), Ok((None, "train".to_owned())));
         assert_eq!(name("a/train"), Ok((Some("a".to_owned()), "train".to_owned())));
         for text in ["", "/train", "a/", "a/b/c"] {

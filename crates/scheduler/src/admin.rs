@@ -2,7 +2,8 @@
 //!
 //! - `GET /explain?pod=NAMESPACE/NAME`, `GET /explain?podgroup=NAMESPACE/NAME`: why it is where it is, or is nowhere.
 //! - `GET /snapshot`: what decisions are made of, to be replayed.
-//! - `GET /snapshot?podgroup=NAMESPACE/NAME`: the last recorded decision on a gang, with what it was made of.
+//! - `GET /snapshot?podgroup=NAMESPACE/NAME`, `GET /snapshot?pod=NAMESPACE/NAME`: the last recorded decision,
+//!   with what it was made of.
 //!
 //! Both answer JSON, and nobody has to log in. **Who reaches the address learns names, namespaces,
 //! priorities and requests of all pods, and names, labels and devices of all nodes** (no environment, no
@@ -44,9 +45,11 @@ pub enum AdminQuestion {
         /// Takes the answer.
         answer: Answer,
     },
-    /// What was the last decision on a gang made of, and what was it?
+    /// What was the last decision made of, and what was it?
     Record {
-        /// The gang, by the object that announced it.
+        /// Whether one on a pod by itself or on a gang is meant.
+        subject: Explained,
+        /// Its name.
         name: ObjectName,
         /// Takes the answer.
         answer: Answer,
@@ -135,11 +138,12 @@ async fn explain(State(questions): State<Questions>, uri: Uri) -> Response {
 async fn snapshot(State(questions): State<Questions>, uri: Uri) -> Response {
     match uri.query().filter(|query| !query.is_empty()).map(subject) {
         None => questions.ask(|answer| AdminQuestion::Snapshot { answer }).await,
-        Some(Ok((Explained::PodGroup, name))) => {
-            questions.ask(|answer| AdminQuestion::Record { name, answer }).await
+        Some(Ok((subject, name))) => {
+            questions.ask(|answer| AdminQuestion::Record { subject, name, answer }).await
         }
-        Some(_) => {
-            let text = "ask for /snapshot or /snapshot?podgroup=NAMESPACE/NAME\n";
+        Some(Err(_)) => {
+            let text = "ask for /snapshot, /snapshot?pod=NAMESPACE/NAME or \
+                        /snapshot?podgroup=NAMESPACE/NAME\n";
             (StatusCode::BAD_REQUEST, text).into_response()
         }
     }

@@ -56,6 +56,8 @@ pub struct Config {
     pub explanations: usize,
     /// Decisions on gangs that are kept with the cluster as it was, to be replayed.
     pub records: usize,
+    /// Decisions on pods by themselves that are kept likewise.
+    pub pod_records: usize,
 }
 
 /// Who of several schedulers works.
@@ -123,6 +125,7 @@ impl Default for Config {
             writes_in_flight: BinderOptions::default().most_in_flight,
             explanations: core.explanations,
             records: core.records,
+            pod_records: core.pod_records,
         }
     }
 }
@@ -193,6 +196,7 @@ impl Config {
             repair_after_seconds: self.repair_after_seconds,
             explanations: self.explanations,
             records: self.records,
+            pod_records: self.pod_records,
             ..CoreConfig::default()
         }
     }

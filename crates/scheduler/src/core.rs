@@ -24,13 +24,16 @@ mod node;
 mod nodes;
 mod occupancy;
 mod outcome;
+mod outside;
 mod picture;
 mod pod;
 mod pods;
 mod promise;
 mod questions;
 mod queue;
+mod records;
 mod recover;
+mod remedy;
 mod repair;
 mod shape;
 mod single;
@@ -54,11 +57,13 @@ use crate::status::Report;
 pub use config::{CoreConfig, LevelConfig};
 use marks::Marks;
 use node::NodeRecord;
+pub(crate) use outside::nodes_are;
 use picture::Picture;
 use pod::PodRecord;
 use promise::Promise;
 use questions::Decisions;
 use queue::{Queue, Unit};
+use records::Records;
 use statement::Waiting;
 
 /// The scheduler's mind.
@@ -108,6 +113,8 @@ pub struct Core {
     untold: BTreeSet<(u64, Unit)>,
     refused: single::Refused,
     decisions: Decisions,
+    records: Records,
+    remedies: remedy::Due,
 
     orders: Vec<Order>,
     reports: Vec<Report>,
@@ -162,7 +169,8 @@ pub struct Counts {
 impl Core {
     /// A mind that knows nothing yet.
     pub fn new(config: CoreConfig) -> Self {
-        let decisions = Decisions::new(config.explanations, config.records);
+        let decisions = Decisions::new(config.explanations);
+        let records = Records::new(&config);
         Self {
             config,
             now: 0,
@@ -196,6 +204,8 @@ impl Core {
             untold: BTreeSet::new(),
             refused: single::Refused::default(),
             decisions,
+            records,
+            remedies: remedy::Due::default(),
             orders: Vec::new(),
             reports: Vec::new(),
             decided: Vec::new(),
@@ -212,7 +222,8 @@ impl Core {
         let again = self.ask_again();
         let doubt = self.end_doubts();
         let late = self.tell_late();
-        [retry, hold, again, doubt, late].into_iter().flatten().min()
+        let remedy = self.tell_remedies();
+        [retry, hold, again, doubt, late, remedy].into_iter().flatten().min()
     }
 
     /// Decides on what is ready, until there is nothing more, or enough for one look. Says whether

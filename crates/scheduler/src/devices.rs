@@ -57,6 +57,8 @@ pub struct Devices {
     class_objects: BTreeMap<Arc<str>, Arc<DeviceClass>>,
     pools: Pools,
     nodes: BTreeMap<Arc<str>, NodeView>,
+    /// Nodes whose GPUs are not in the engine's picture.
+    outside: BTreeMap<Arc<str>, Outside>,
     models: Models,
     ledger: Ledger,
     /// What requests were found to mean: kept from ask to ask.
@@ -84,6 +86,7 @@ impl Devices {
             class_objects: BTreeMap::new(),
             pools: Pools::default(),
             nodes: BTreeMap::new(),
+            outside: BTreeMap::new(),
             models: Models::default(),
             ledger: Ledger::default(),
             forms: Mutex::default(),
@@ -176,7 +179,12 @@ impl Devices {
     /// Why a node's GPUs are not in the engine's picture though it has some: what asks for them is
     /// allocated there by the allocator alone.
     pub fn outside(&self, node: &str) -> Option<&Outside> {
-        self.nodes.get(node)?.gpus.as_ref().err()
+        self.outside.get(node)
+    }
+
+    /// All nodes whose GPUs are not in the engine's picture though they have some, and why.
+    pub fn all_outside(&self) -> &BTreeMap<Arc<str>, Outside> {
+        &self.outside
     }
 
     /// Models of GPUs, in the order of their names. Two products that differ in memory or in how MIG cuts
@@ -255,10 +263,16 @@ impl Devices {
             touched.are_models_changed = true;
             self.forms().clear();
             self.nodes.values_mut().for_each(|view| view.set_model(&self.models));
+            let all = self.nodes.iter();
+            let outside = all.filter_map(|(name, view)| Some((name, view.gpus.as_ref().err()?)));
+            self.outside = outside.map(|(name, why)| (Arc::clone(name), why.clone())).collect();
         } else {
             for name in &touched.hardware {
-                if let Some(view) = self.nodes.get_mut(name) {
-                    view.set_model(&self.models);
+                self.outside.remove(name);
+                let Some(view) = self.nodes.get_mut(name) else { continue };
+                view.set_model(&self.models);
+                if let Err(why) = &view.gpus {
+                    self.outside.insert(Arc::clone(name), why.clone());
                 }
             }
         }

@@ -24,6 +24,7 @@ pub mod devices;
 pub mod groups;
 pub mod metrics;
 mod mind;
+mod outside;
 pub mod policies;
 pub mod predicates;
 mod run;

@@ -2,6 +2,7 @@
 
 mod reference;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
@@ -57,6 +58,11 @@ struct RequestLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
 }
@@ -83,6 +89,7 @@ pub struct Metrics {
     binding_time: Histogram,
     gangs: Family<PhaseLabels, Gauge>,
     preemptions: Family<SubjectLabels, Counter>,
+    nodes_outside: Family<ReasonLabels, Gauge>,
     watch_age: Family<WatchLabels, Gauge>,
     leader: Gauge,
     reports: Family<KindLabels, Gauge>,
@@ -106,6 +113,7 @@ impl Metrics {
             binding_time: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
             gangs: Family::default(),
             preemptions: Family::default(),
+            nodes_outside: Family::default(),
             watch_age: Family::default(),
             leader: Gauge::default(),
             reports: Family::default(),
@@ -160,6 +168,11 @@ impl Metrics {
             "preemptions",
             "Pods and gangs that were told to leave for others",
             self.preemptions.clone(),
+        );
+        registry.register(
+            "nodes_outside",
+            "Nodes that are left out though they have GPUs, by reason: the log says which and why",
+            self.nodes_outside.clone(),
         );
         registry.register_with_unit(
             "watch_age",
@@ -246,6 +259,14 @@ impl Metrics {
     /// A pod or gang was told to leave for others.
     pub fn preempted(&self, subject: Subject) {
         self.preemptions.get_or_create(&SubjectLabels { subject: subject.name() }).inc();
+    }
+
+    /// Nodes that are left out, by reason; a reason that is not named is over.
+    pub fn nodes_outside(&self, by_reason: &BTreeMap<&'static str, usize>) {
+        self.nodes_outside.clear();
+        for (reason, count) in by_reason {
+            self.nodes_outside.get_or_create(&ReasonLabels { reason }).set(whole(*count));
+        }
     }
 
     /// Whole seconds since the watch of a kind brought anything.

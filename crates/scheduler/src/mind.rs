@@ -12,6 +12,7 @@ use crate::admin::{AdminQuestion, Explained, Unknown};
 use crate::bind::{Leadership, Order, Outcome};
 use crate::core::Core;
 use crate::metrics::{Metrics, Subject};
+use crate::outside::OutsideTold;
 use crate::status::Reports;
 
 /// Changes that are taken in before the next decisions.
@@ -52,6 +53,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
     let mut has_more = false;
     let mut batch = Vec::with_capacity(AT_ONCE);
     let mut wake = begin;
+    let mut outside = OutsideTold::default();
     loop {
         let wait = if has_more { Instant::now() } else { wake };
         tokio::select! {
@@ -126,6 +128,10 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
             metrics.decided(subject, one.result, one.reason, each);
         }
         tell(&core, &metrics);
+        if synced.is_none() {
+            // Before, half is known of most nodes.
+            outside.tell(core.outside(), &metrics);
+        }
         let at = next.map_or(TICK, |next| Duration::from_millis(next.saturating_sub(now)));
         wake = Instant::now() + at.min(TICK);
     }
@@ -159,12 +165,18 @@ fn answer(core: &mut Core, question: AdminQuestion) {
         AdminQuestion::Snapshot { answer } => {
             answer.give(json(serde_json::to_value(core.snapshot())));
         }
-        AdminQuestion::Record { name, answer } => answer.give(match core.recorded(&name) {
-            Some(recorded) => json(serde_json::to_value(recorded)),
-            None => Err(Unknown(format!(
-                "no decision on the gang {name} is recorded; the config's `records` says how many are \
-                 kept"
-            ))),
-        }),
+        AdminQuestion::Record { subject, name, answer } => {
+            let (found, kind, key) = match subject {
+                Explained::Pod => (core.recorded_pod(&name), "pod", "podRecords"),
+                Explained::PodGroup => (core.recorded(&name), "gang", "records"),
+            };
+            answer.give(match found {
+                Some(recorded) => json(serde_json::to_value(recorded)),
+                None => Err(Unknown(format!(
+                    "no decision on the {kind} {name} is recorded; the config's `{key}` says how many \
+                     are kept"
+                ))),
+            });
+        }
     }
 }

@@ -25,7 +25,7 @@ mod tests;
 use octavo_engine::explain::{Explanation, RemedySaid};
 use octavo_engine::objective::policy::{PlacementPolicy, PolicyError};
 use octavo_engine::repair::Stale;
-use octavo_engine::snapshot::{GangForm, Snapshot, SnapshotError};
+use octavo_engine::snapshot::{GangForm, PinnedForm, Snapshot, SnapshotError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -58,6 +58,13 @@ pub struct Question {
     /// the document says that it has learned; otherwise they are searched for like gangs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packing: bool,
+    /// Members of the gang that have their places already. With these there is one gang in the
+    /// question.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<PinnedForm>,
+    /// Names of nodes on which nobody is placed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forbidden: Vec<String>,
 }
 
 /// What was found.
@@ -118,6 +125,9 @@ pub enum WhatifError {
     /// Nobody is on the nodes that fail, which are named.
     #[error("nothing runs on {0}, so nothing is lost with it; ask for other nodes or a gang")]
     NothingLost(String),
+    /// Members have places of which it is not known whose they are.
+    #[error("pinned members are those of one gang, but the question is about {0}")]
+    PinnedOfMany(usize),
     /// The name is taken.
     #[error("a workload named {0:?} runs already; give the gang another name")]
     NameTaken(String),
@@ -138,6 +148,7 @@ impl WhatifError {
             | Self::Policy(_)
             | Self::UnknownNode { .. }
             | Self::NothingLost(_)
+            | Self::PinnedOfMany(_)
             | Self::NameTaken(_)
             | Self::Stale(_)
             | Self::Json(_) => false,

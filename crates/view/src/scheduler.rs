@@ -11,7 +11,7 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use octavo_engine::explain::Explanation;
+use octavo_engine::explain::{DisturbanceSaid, Explanation};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -76,6 +76,24 @@ pub struct Said {
     /// Its node, where it is placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Of what was refused: who would have to go so that it has its place, as things are now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disturbance: Option<DisturbanceSaid>,
+    /// Of what waits for GPUs: nodes that have some and are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOut>,
+}
+
+/// Nodes that have GPUs and are left out, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeftOut {
+    /// One word.
+    pub reason: String,
+    /// How many nodes.
+    pub nodes: usize,
+    /// Which ones and why.
+    pub message: String,
 }
 
 /// What something waits for.
@@ -185,9 +203,13 @@ impl Scheduler {
         self.parse(&self.get("/snapshot").await?)
     }
 
-    /// The last recorded decision on a gang, with what it was made of.
-    pub async fn decision<T: DeserializeOwned>(&self, gang: &ObjectName) -> Result<T, ViewError> {
-        self.parse(&self.get(&format!("/snapshot?{}={gang}", Subject::Gang.key())).await?)
+    /// The last recorded decision on a pod by itself or a gang, with what it was made of.
+    pub async fn decision<T: DeserializeOwned>(
+        &self,
+        subject: Subject,
+        name: &ObjectName,
+    ) -> Result<T, ViewError> {
+        self.parse(&self.get(&format!("/snapshot?{}={name}", subject.key())).await?)
     }
 
     fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, ViewError> {

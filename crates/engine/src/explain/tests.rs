@@ -260,3 +260,31 @@ fn amounts_have_their_units() {
         "2 GPU-seconds expected to be lost per hour"
     );
 }
+
+#[test]
+fn of_many_who_would_have_to_go_the_first_are_named_and_the_rest_is_counted() {
+    let victim = |name: String, gang: Option<&str>, node: u32| VictimSaid {
+        name,
+        gang: gang.map(str::to_owned),
+        priority: -1,
+        node: format!("n{node}"),
+        to: None,
+    };
+    let gang = (0..3).map(|rank| victim(format!("pod a/g{rank}"), Some("PodGroup a/g"), rank));
+    let alone = (0..5).map(|number| victim(format!("pod a/p{number}"), None, 9));
+    let said = DisturbanceSaid { evictions: gang.chain(alone).collect(), ..Default::default() };
+    assert_eq!(
+        said.line(),
+        "it would help to evict 3 pods of PodGroup a/g (priority -1) from 3 nodes, \
+         pod a/p0 (priority -1) from node n9, pod a/p1 (priority -1) from node n9, \
+         pod a/p2 (priority -1) from node n9, 2 pods more"
+    );
+    let moved = VictimSaid { to: Some("n2".to_owned()), ..victim("pod a/p".to_owned(), None, 1) };
+    let hindrances = vec!["one".to_owned(), "two".to_owned()];
+    let said = DisturbanceSaid { moves: vec![moved], hindrances, ..Default::default() };
+    assert_eq!(
+        said.line(),
+        "it would help to move pod a/p (priority -1) from node n1 to node n2; that is not done: \
+         one; two"
+    );
+}

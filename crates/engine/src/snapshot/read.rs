@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    ClassForm, GangForm, GpusForm, MemberForm, PartForm, ProfileForm, ShapeForm, Snapshot, VERSION,
+    ClassForm, GangForm, GpusForm, PartForm, ProfileForm, ShapeForm, Snapshot, VERSION,
     WorkloadForm,
 };
 use crate::World;
 use crate::cluster::{Cluster, Misfit};
 use crate::gang::{Gang, GangError, Group, Segment};
 use crate::gpu::{ModelId, ModelSet, Slices, WHOLE};
-use crate::node::{NodeClass, NodeSpec};
+use crate::node::{NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
@@ -200,7 +200,8 @@ impl Snapshot {
         let mut members: Vec<Option<Member>> = Vec::new();
         for member in &form.members {
             let place = || format!("{}, rank {}", place(), member.rank);
-            let (rank, placed) = (member.rank as usize, placed(&place, member, world)?);
+            let (rank, placed) =
+                (member.rank as usize, placement(&place, &member.node, &member.gpus, world)?);
             let shape = shapes.get(member.shape as usize).ok_or_else(|| {
                 let wanted = format!("below {}", shapes.len());
                 amount(place(), "shape", member.shape.into(), wanted)
@@ -355,13 +356,23 @@ pub(crate) fn model_of(
     cluster.model_named(name).ok_or_else(|| unknown(place(), "model", name, known()))
 }
 
-fn placed(
+/// The node of a name.
+pub(super) fn node(
     place: &dyn Fn() -> String,
-    form: &MemberForm,
+    name: &str,
+    world: &World,
+) -> Result<NodeId, SnapshotError> {
+    world.cluster.node_named(name).ok_or_else(|| unknown(place(), "node", name, []))
+}
+
+/// A place on the node of a name.
+pub(super) fn placement(
+    place: &dyn Fn() -> String,
+    name: &str,
+    gpus: &[PartForm],
     world: &World,
 ) -> Result<Placement, SnapshotError> {
-    let node = world.cluster.node_named(&form.node);
-    let node = node.ok_or_else(|| unknown(place(), "node", &form.node, []))?;
+    let node = node(place, name, world)?;
     let part = |part: &PartForm| GpuPart {
         gpu: part.gpu,
         milli: part.milli,
@@ -371,7 +382,7 @@ fn placed(
         }),
         memory_mib: part.memory_mib,
     };
-    Ok(Placement { node, gpus: form.gpus.iter().map(part).collect() })
+    Ok(Placement { node, gpus: gpus.iter().map(part).collect() })
 }
 
 fn check_resources(place: &dyn Fn() -> String, resources: &Resources) -> Result<(), SnapshotError> {

@@ -112,19 +112,23 @@ fn running(workload: &Workload, world: &World) -> WorkloadForm {
 }
 
 fn member_form(rank: u32, shape: usize, member: &Member, cluster: &Cluster) -> MemberForm {
-    let part = |part: &crate::GpuPart| PartForm {
+    MemberForm {
+        rank,
+        shape: u32::try_from(shape).unwrap_or(u32::MAX),
+        node: cluster.name(member.placement.node).to_owned(),
+        gpus: member.placement.gpus.iter().map(part_form).collect(),
+    }
+}
+
+/// The form of a part of a GPU.
+pub(super) fn part_form(part: &crate::GpuPart) -> PartForm {
+    PartForm {
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,
         start: part.slices.first(),
         size: part.slices.count(),
         media: part.slices.overlaps(Slices::MEDIA),
-    };
-    MemberForm {
-        rank,
-        shape: u32::try_from(shape).unwrap_or(u32::MAX),
-        node: cluster.name(member.placement.node).to_owned(),
-        gpus: member.placement.gpus.iter().map(part).collect(),
     }
 }
 

@@ -27,8 +27,8 @@ async fn questions_reach_who_decides_and_answers_come_back() {
                 AdminQuestion::Explain { name, answer, .. } => {
                     answer.give(Err(Unknown(format!("there is no pod {name}"))));
                 }
-                AdminQuestion::Record { name, answer } => {
-                    answer.give(Ok(json!({"record": name.to_string()})));
+                AdminQuestion::Record { subject, name, answer } => {
+                    answer.give(Ok(json!({"record": format!("{subject:?} {name}")})));
                 }
                 AdminQuestion::Snapshot { answer } => answer.give(Ok(json!({"nodes": []}))),
             }
@@ -43,8 +43,10 @@ async fn questions_reach_who_decides_and_answers_come_back() {
     assert_eq!((status, body.as_str()), (404, "there is no pod team/other\n"));
     assert_eq!(ask(&questions, "/snapshot").await, (200, "{\"nodes\":[]}".to_owned()));
     let recorded = ask(&questions, "/snapshot?podgroup=team/g").await;
-    assert_eq!(recorded, (200, "{\"record\":\"team/g\"}".to_owned()));
-    assert_eq!(ask(&questions, "/snapshot?pod=team/p").await.0, 400);
+    assert_eq!(recorded, (200, "{\"record\":\"PodGroup team/g\"}".to_owned()));
+    let recorded = ask(&questions, "/snapshot?pod=team/p").await;
+    assert_eq!(recorded, (200, "{\"record\":\"Pod team/p\"}".to_owned()));
+    assert_eq!(ask(&questions, "/snapshot?node=a/b").await.0, 400);
     drop(questions);
     deciding.await.unwrap();
 }

@@ -35,6 +35,8 @@ pub struct CoreConfig {
     /// Decisions on gangs that are kept with the whole cluster as it was, to be replayed by
     /// `octavo sim verify`. Each takes as much memory as a snapshot.
     pub records: usize,
+    /// Decisions on pods by themselves that are kept likewise.
+    pub pod_records: usize,
 }
 
 /// A level of the topology.
@@ -74,6 +76,7 @@ impl Default for CoreConfig {
             retry_seconds: 1,
             explanations: 10_000,
             records: 0,
+            pod_records: 0,
         }
     }
 }

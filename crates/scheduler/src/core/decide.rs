@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use octavo_engine::decider::Case;
 use octavo_engine::disturb::Allowance;
+use octavo_engine::explain::{self, Explanation};
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::{Answer, Gang};
@@ -13,6 +14,8 @@ use super::Core;
 use super::marks::Mark;
 use super::node::is_owned;
 use super::pod;
+use super::queue::Unit;
+use super::records::Recorded;
 use super::statement::Blocked;
 use crate::devices::{Ask, AskedClaim, GpuSource};
 use crate::predicates::{check_room, unsupported};
@@ -110,15 +113,16 @@ impl Core {
         Allowance { moves: self.config.defragmentation_moves, ..evictions }
     }
 
-    /// Asks the engine.
+    /// Asks the engine, and records what was asked where decisions are recorded.
     pub(super) fn ask_engine(
         &mut self,
+        unit: &Unit,
         gang: &Gang,
         pinned: &[Pinned],
         forbidden: &NodeSet,
         allowance: &Allowance,
         policy: &PlacementPolicy,
-    ) -> Result<Answer, Blocked> {
+    ) -> Result<(Answer, Explanation), Blocked> {
         let weights = BTreeMap::new();
         let waiting: [Gang; 0] = [];
         let case = Case {
@@ -130,7 +134,17 @@ impl Core {
             waiting: &waiting,
             weights: &weights,
         };
+        // As it is before the engine learns from the answer.
+        let is_recorded = self.records.want(unit);
+        let cluster = is_recorded.then(|| self.snapshot_with(std::slice::from_ref(gang)));
         let picture = &mut self.picture;
-        picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)
+        let answer = picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)?;
+        let explanation = explain::answer(&picture.world, policy, gang, &answer);
+        if let Some(cluster) = cluster
+            && let Some(recorded) = Recorded::of(cluster, &case, &picture.world, &explanation)
+        {
+            self.records.keep(unit, recorded);
+        }
+        Ok((answer, explanation))
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::explain;
 use octavo_engine::gang::Group;
 use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::workload::Profile;
@@ -24,7 +23,7 @@ pub(super) struct Asked {
     pub(super) pinned: Vec<Pinned>,
     /// By rank: the pod.
     pub(super) ranks: Vec<Arc<str>>,
-    forbidden: NodeSet,
+    pub(super) forbidden: NodeSet,
 }
 
 /// A member's place in the order of ranks: subgroup, rank in it, name; and its UID.
@@ -71,19 +70,9 @@ impl Core {
         let allowance = self.allowance(asked.gang.profile.priority, may_preempt, &policy);
         let mut last = None;
         for _ in 0..TRIES {
-            let snapshot = self
-                .decisions
-                .wants_records()
-                .then(|| self.snapshot_with(std::slice::from_ref(&asked.gang)));
-            let answer =
-                self.ask_engine(&asked.gang, &asked.pinned, &asked.forbidden, &allowance, &policy)?;
-            let explanation = explain::answer(&self.picture.world, &policy, &asked.gang, &answer);
-            if let Some(snapshot) = snapshot
-                && asked.pinned.is_empty()
-                && asked.forbidden.is_empty()
-            {
-                self.decisions.record(unit, snapshot, &policy, &allowance, &explanation);
-            }
+            let Asked { gang, pinned, forbidden, .. } = &asked;
+            let (answer, explanation) =
+                self.ask_engine(unit, gang, pinned, forbidden, &allowance, &policy)?;
             let Ok(plan) = answer else {
                 let blocked = match last {
                     Some(last) => Blocked::NoDevices { nodes: asked.forbidden.len(), last },

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use octavo_engine::Gang;
-use octavo_engine::disturb::Allowance;
-use octavo_engine::explain::Explanation;
-use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::snapshot::{GangForm, Snapshot};
+use octavo_engine::explain::{DisturbanceSaid, Explanation};
+use octavo_engine::snapshot::Snapshot;
 use octavo_kube_io::objects::ObjectName;
 use serde::Serialize;
 
 use super::Core;
+use super::outside::LeftOut;
 use super::queue::Unit;
+use super::statement::Waiting;
 use crate::groups::{GroupName, GroupSpec};
 use crate::status::{GroupPhase, GroupReport, Report, Statement};
 
@@ -22,26 +22,6 @@ pub(super) struct Decisions {
     most: usize,
     by_unit: BTreeMap<Unit, Explanation>,
     order: VecDeque<Unit>,
-    most_records: usize,
-    records: VecDeque<(Unit, Recorded)>,
-}
-
-/// A decision on a gang, with the whole cluster as it was: what `octavo sim verify` asks again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Recorded {
-    /// The cluster before the decision.
-    pub cluster: Snapshot,
-    /// Who asked.
-    pub gang: GangForm,
-    /// By which policy.
-    pub policy: PlacementPolicy,
-    /// How many running pods might be moved.
-    pub moves: u32,
-    /// Whether workloads of lower priority might be evicted.
-    pub evictions: bool,
-    /// What was decided.
-    pub answer: Explanation,
 }
 
 /// Why a pod or a gang is where it is, or waits.
@@ -56,6 +36,10 @@ pub struct Explained {
     pub group: Option<String>,
     /// Its node, where it is placed.
     pub node: Option<String>,
+    /// Of what the engine refused: who would have to go so that it has its place.
+    pub disturbance: Option<DisturbanceSaid>,
+    /// Of what waits for GPUs: nodes that have some and are left out.
+    pub left_out: Vec<LeftOut>,
 }
 
 /// What something waits for.
@@ -69,14 +53,13 @@ pub struct WaitingSaid {
 }
 
 impl Decisions {
-    pub(super) fn new(most: usize, most_records: usize) -> Self {
-        Self {
-            most,
-            by_unit: BTreeMap::new(),
-            order: VecDeque::new(),
-            most_records,
-            records: VecDeque::new(),
-        }
+    pub(super) fn new(most: usize) -> Self {
+        Self { most, by_unit: BTreeMap::new(), order: VecDeque::new() }
+    }
+
+    /// The last decision on a unit.
+    pub(super) fn last(&self, unit: &Unit) -> Option<&Explanation> {
+        self.by_unit.get(unit)
     }
 
     /// Keeps a decision.
@@ -93,41 +76,11 @@ impl Decisions {
             }
         }
     }
-
-    /// Whether decisions on gangs are recorded.
-    pub(super) fn wants_records(&self) -> bool {
-        self.most_records > 0
-    }
-
-    /// Keeps a decision on the gang that waits in the document of the cluster as it was.
-    pub(super) fn record(
-        &mut self,
-        unit: &Unit,
-        mut cluster: Snapshot,
-        policy: &PlacementPolicy,
-        allowance: &Allowance,
-        answer: &Explanation,
-    ) {
-        let Some(gang) = cluster.waiting.pop() else { return };
-        let recorded = Recorded {
-            cluster,
-            gang,
-            policy: policy.clone(),
-            moves: allowance.moves,
-            evictions: allowance.evictions.is_some(),
-            answer: answer.clone(),
-        };
-        self.records.retain(|(known, _)| known != unit);
-        self.records.push_back((unit.clone(), recorded));
-        while self.records.len() > self.most_records {
-            self.records.pop_front();
-        }
-    }
 }
 
 impl Core {
     /// Why a pod is where it is, or waits. `None`: there is no such pod.
-    pub fn explain_pod(&self, name: &ObjectName) -> Option<Explained> {
+    pub fn explain_pod(&mut self, name: &ObjectName) -> Option<Explained> {
         let uid = self.by_name.get(name)?;
         let record = self.pods.get(uid)?;
         let unit = self.unit_of(uid);
@@ -138,31 +91,25 @@ impl Core {
 
     /// Why a gang is where it is, or waits: by the name of the object that announced it, or by the group's
     /// own. `None`: there is no such gang with pods.
-    pub fn explain_group(&self, name: &ObjectName) -> Option<Explained> {
-        let group = self.group_named(name)?;
-        let explained = self.explained(&Unit::Group(group.clone()));
-        Some(Explained { group: Some(group.to_string()), ..explained })
+    pub fn explain_group(&mut self, name: &ObjectName) -> Option<Explained> {
+        let group = self.group_named(name)?.clone();
+        let named = Some(group.to_string());
+        Some(Explained { group: named, ..self.explained(&Unit::Group(group)) })
     }
 
     fn group_named(&self, name: &ObjectName) -> Option<&GroupName> {
         self.members.keys().find(|group| group.object == *name)
     }
 
-    fn explained(&self, unit: &Unit) -> Explained {
+    fn explained(&mut self, unit: &Unit) -> Explained {
+        let disturbance = self.asked_disturbance(unit);
         let waiting = self.waiting.get(unit).map(|waiting| WaitingSaid {
             reason: waiting.statement.reason.to_owned(),
             message: waiting.statement.message.clone(),
         });
-        let decision = self.decisions.by_unit.get(unit).cloned();
-        Explained { waiting, decision, group: None, node: None }
-    }
-
-    /// The last recorded decision on a gang. `None`: there is none; `records` in the config says how many
-    /// are kept.
-    pub fn recorded(&self, name: &ObjectName) -> Option<&Recorded> {
-        let is_it = |unit: &Unit| matches!(unit, Unit::Group(group) if group.object == *name);
-        let records = self.decisions.records.iter().rev();
-        records.filter(|(unit, _)| is_it(unit)).map(|(_, recorded)| recorded).next()
+        let decision = self.decisions.last(unit).cloned();
+        let left_out = if waiting.is_some() { self.left_out(unit) } else { Vec::new() };
+        Explained { waiting, decision, group: None, node: None, disturbance, left_out }
     }
 
     /// The cluster as decisions see it, with the gangs that wait and what the packing policy has learned.
@@ -256,7 +203,7 @@ impl Core {
                 }
             });
         }
-        let statement = self.waiting.get(&unit).map(|waiting| waiting.statement.clone());
+        let statement = self.waiting.get(&unit).map(Waiting::statement_of_gang);
         let all_bound: u32 = bound.values().sum();
         let phase = if self.promises.contains_key(&unit) {
             GroupPhase::Preempting

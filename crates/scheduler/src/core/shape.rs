@@ -10,6 +10,7 @@ use octavo_engine::placement::GpuParts;
 use octavo_engine::shape::GpuDemand;
 use octavo_engine::workload::{Bonds, Profile, TopologyWish};
 use octavo_engine::{GpuPart, LevelId, Shape};
+use octavo_kube_io::objects::ObjectName;
 
 use super::Core;
 use super::marks::{Mark, MarkKey};
@@ -269,13 +270,20 @@ impl Core {
 
     /// Whether a disruption budget lets nobody more of the pod's kind be disturbed now.
     pub(super) fn is_protected(&self, record: &PodRecord) -> bool {
+        self.budget_against(record).is_some()
+    }
+
+    /// The disruption budget that lets nobody more of the pod's kind be disturbed now.
+    pub(super) fn budget_against(&self, record: &PodRecord) -> Option<&ObjectName> {
         let meta = &record.pod.meta;
-        self.budgets.values().any(|budget| {
+        let budgets = self.budgets.values().map(|budget| &**budget);
+        let mut against = budgets.filter(|budget| {
             budget.allowed <= 0
                 && budget.meta.name.namespace == meta.name.namespace
                 && !budget.disrupted.iter().any(|name| **name == *meta.name.name)
                 && budget.selector.as_ref().is_some_and(|one| selects(one, &meta.labels))
-        })
+        });
+        against.next().map(|budget| &budget.meta.name)
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use octavo_engine::explain;
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::workload::{Profile, TopologyWish};
@@ -106,9 +105,8 @@ impl Core {
         }
         let mut last = None;
         for _ in 0..TRIES {
-            let answer = self.ask_engine(&gang, &[], &forbidden, &allowance, policy)?;
-            let world = &self.picture.world;
-            let explanation = explain::answer(world, policy, &gang, &answer);
+            let (answer, explanation) =
+                self.ask_engine(unit, &gang, &[], &forbidden, &allowance, policy)?;
             let Ok(plan) = answer else {
                 let blocked = match last {
                     Some(last) => Blocked::NoDevices { nodes: forbidden.len(), last },

@@ -1,5 +1,6 @@
 //! Why something waits: one value, of which conditions, events, metrics and pages are views.
 
+use std::iter;
 use std::sync::Arc;
 
 use octavo_engine::explain::Explanation;
@@ -53,6 +54,24 @@ pub(super) enum Blocked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) statement: Statement,
+    /// Whether it is the engine that had no place.
+    pub(super) is_refused: bool,
+    /// Of a gang: who would have to go, in words, as it was told last.
+    pub(super) disturbance: Option<String>,
+    /// When that was looked for last.
+    pub(super) looked_at: Option<u64>,
+}
+
+impl Waiting {
+    /// What the status of a gang says.
+    pub(super) fn statement_of_gang(&self) -> Statement {
+        let Statement { reason, message } = self.statement.clone();
+        let message = match &self.disturbance {
+            Some(words) => format!("{message}; {words}"),
+            None => message,
+        };
+        Statement { reason, message }
+    }
 }
 
 impl Blocked {
@@ -123,7 +142,13 @@ impl Core {
             self.undo_allocations(unit);
             self.queue.set(unit, State::NotBefore(self.now.saturating_add(1000)));
         }
-        let statement = blocked.statement();
+        let mut statement = blocked.statement();
+        let is_refused = matches!(blocked, Blocked::Refused(_));
+        if is_refused {
+            let left_out = self.left_out(unit).into_iter().map(|one| one.message);
+            let parts: Vec<_> = iter::once(statement.message).chain(left_out).collect();
+            statement.message = parts.join("; ");
+        }
         let result = match blocked {
             Blocked::Promised { .. } => "promised",
             Blocked::Refused(_) | Blocked::NoDevices { .. } | Blocked::Surplus => "refused",
@@ -132,10 +157,19 @@ impl Core {
         let is_gang = matches!(unit, Unit::Group(_));
         self.decided.push(Decided { is_gang, result, reason: statement.reason });
         let is_new = self.waiting.get(unit).is_none_or(|known| known.statement != statement);
+        if is_new {
+            let waiting = Waiting {
+                statement: statement.clone(),
+                is_refused,
+                disturbance: None,
+                looked_at: None,
+            };
+            self.waiting.insert(unit.clone(), waiting);
+        }
+        self.remedy_is_due(unit);
         if !is_new {
             return;
         }
-        self.waiting.insert(unit.clone(), Waiting { statement: statement.clone() });
         if matches!(blocked, Blocked::Claims(error) if error.is_passing()) {
             // Mostly it is over before anybody could read of it.
             self.untold.insert((self.now.saturating_add(PATIENCE), unit.clone()));

@@ -3,6 +3,8 @@
 mod claims;
 mod gangs;
 mod kit;
+mod outside;
 mod pods;
 mod preemption;
+mod remedy;
 mod replay;

@@ -50,12 +50,14 @@ pub enum GpuSource {
 #[non_exhaustive]
 pub enum Outside {
     /// The engine does not understand the devices.
-    #[error("{0}; claims are served there by the allocator alone")]
+    #[error(
+        "{0}; claims are left to the allocator alone there, where no other node could serve them"
+    )]
     Devices(#[from] DevicesError),
     /// The driver publishes several pools for the node.
     #[error(
-        "driver {DRIVER} publishes {0} pools for the node; one is understood, so claims are served \
-         there by the allocator alone"
+        "driver {DRIVER} publishes {0} pools for the node; one is understood, so claims are left to the \
+         allocator alone there, where no other node could serve them"
     )]
     SeveralPools(usize),
     /// A device plugin serves the same GPUs.
@@ -67,6 +69,20 @@ pub enum Outside {
     /// The table of models is full.
     #[error("the cluster has more models of GPUs than the engine can tell apart")]
     TooManyModels,
+}
+
+impl Outside {
+    /// In one word, for metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Devices(DevicesError::MixedModels(_)) => "MixedModels",
+            Self::Devices(DevicesError::TooMany(_)) => "TooManyGpus",
+            Self::Devices(_) => "Devices",
+            Self::SeveralPools(_) => "SeveralPools",
+            Self::ServedTwice => "ServedTwice",
+            Self::TooManyModels => "TooManyModels",
+        }
+    }
 }
 
 /// A node.

@@ -334,6 +334,7 @@ fn question(
         moves: args.allow_moves,
         evictions: args.allow_evictions,
         packing: args.packing,
+        ..Question::default()
     })
 }
 

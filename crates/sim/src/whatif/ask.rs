@@ -8,7 +8,7 @@ use octavo_engine::decision::{Reason, Refusal};
 use octavo_engine::disturb::Allowance;
 use octavo_engine::explain::{self, Explanation, RemedySaid};
 use octavo_engine::repair;
-use octavo_engine::snapshot::Snapshot;
+use octavo_engine::snapshot::{Snapshot, nodes_named};
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{Gang, World};
 
@@ -20,19 +20,28 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     let mut world = cluster.world()?;
     let gangs =
         Snapshot { waiting: question.gangs.clone(), ..Snapshot::default() }.gangs(&world)?;
-    if let Some(taken) =
-        gangs.iter().find(|gang| world.workloads.named(&gang.profile.name).is_some())
-    {
+    let pinned: Vec<_> =
+        question.pinned.iter().map(|form| form.pinned(&world)).collect::<Result<_, _>>()?;
+    let is_running = |gang: &&Gang| world.workloads.named(&gang.profile.name).is_some();
+    if !pinned.is_empty() && gangs.len() != 1 {
+        return Err(WhatifError::PinnedOfMany(gangs.len()));
+    }
+    // Who has members in their places runs already.
+    if let Some(taken) = gangs.iter().find(is_running).filter(|_| pinned.is_empty()) {
         return Err(WhatifError::NameTaken(taken.profile.name.to_string()));
     }
+    let forbidden = nodes_named(&question.forbidden, &world)?;
     let waiting = cluster.gangs(&world)?;
     question.policy.check(&world)?;
     if gangs.is_empty() && question.fail.is_empty() {
         return Err(WhatifError::Nothing);
     }
     let lost = failed::fail(&mut world, &question.fail)?;
-    let wanted =
-        if gangs.is_empty() { lost } else { gangs.into_iter().map(Loss::new_gang).collect() };
+    let wanted = if gangs.is_empty() {
+        lost
+    } else {
+        gangs.into_iter().map(|gang| Loss::pinned_gang(gang, pinned.clone())).collect()
+    };
     if wanted.is_empty() {
         return Err(WhatifError::NothingLost(question.fail.join(", ")));
     }
@@ -42,7 +51,7 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
         (None, true) => Decider::default(),
         (_, false) => Decider::searching(),
     };
-    let mut asker = Asker { question, weights: weights.collect(), waiting, decider };
+    let mut asker = Asker { question, forbidden, weights: weights.collect(), waiting, decider };
     let mut answers = Vec::new();
     for loss in &wanted {
         answers.push(asker.one(&mut world, loss)?);
@@ -60,6 +69,7 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
 /// What is kept from one gang to the next.
 struct Asker<'a> {
     question: &'a Question,
+    forbidden: NodeSet,
     weights: BTreeMap<Arc<str>, u32>,
     waiting: Vec<Gang>,
     decider: Decider,
@@ -74,7 +84,7 @@ impl Asker<'_> {
         let case = Case {
             gang,
             pinned,
-            forbidden: &NodeSet::new(),
+            forbidden: &self.forbidden,
             allowance: &allowance,
             policy,
             waiting: &self.waiting,
@@ -93,7 +103,10 @@ impl Asker<'_> {
         }
         let found = found.map(|plan| loss.with_own_ranks(plan));
         let explanation = explain::answer(world, policy, gang, &found);
-        if let Ok(plan) = &found {
+        if let Ok(plan) = &found
+            && self.question.pinned.is_empty()
+        {
+            // For the next one. Where members are pinned there is none.
             repair::apply(world, gang, plan)?;
         }
         Ok(Answer { explanation, disturbance })

@@ -6,13 +6,14 @@
 
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::snapshot::{GangForm, Snapshot};
+use octavo_engine::snapshot::{GangForm, PinnedForm, Snapshot};
 use serde::Deserialize;
 
 use super::record::Record;
 use super::{Question, WhatifError, answer};
 
-/// What `GET /snapshot?podgroup=NAMESPACE/NAME` of the scheduler answers.
+/// What `GET /snapshot?podgroup=NAMESPACE/NAME` and `GET /snapshot?pod=NAMESPACE/NAME` of the scheduler
+/// answer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Decision {
@@ -20,6 +21,12 @@ pub struct Decision {
     pub cluster: Snapshot,
     /// Who asked.
     pub gang: GangForm,
+    /// Members of it that had their places already.
+    #[serde(default)]
+    pub pinned: Vec<PinnedForm>,
+    /// Names of nodes on which nobody was to be placed.
+    #[serde(default)]
+    pub forbidden: Vec<String>,
     /// By which policy.
     pub policy: PlacementPolicy,
     /// How many running pods might be moved.
@@ -61,7 +68,7 @@ impl Decision {
 
     /// Asks again, and makes a record where the answer is the scheduler's.
     pub fn record(self) -> Result<Record, DecisionError> {
-        let Self { cluster, gang, policy, moves, evictions, answer: was } = self;
+        let Self { cluster, gang, pinned, forbidden, policy, moves, evictions, answer: was } = self;
         let question = Question {
             gangs: vec![gang],
             policy,
@@ -69,6 +76,8 @@ impl Decision {
             moves,
             evictions,
             packing: true,
+            pinned,
+            forbidden,
         };
         let answers = answer(&cluster, &question)?;
         // One gang was asked for.

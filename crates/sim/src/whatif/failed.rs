@@ -29,6 +29,11 @@ impl Loss {
         Self { gang, pinned: Vec::new(), ranks: Vec::new() }
     }
 
+    /// A gang of which some members have their places, as a live scheduler asks for it.
+    pub(super) fn pinned_gang(gang: Gang, pinned: Vec<Pinned>) -> Self {
+        Self { pinned, ..Self::new_gang(gang) }
+    }
+
     /// A plan for the gang, with the ranks that its members have in their workload.
     pub(super) fn with_own_ranks(&self, mut plan: Plan) -> Plan {
         for placed in &mut plan.placements {

@@ -82,7 +82,8 @@ async fn the_schedulers_words_are_told_from_those_of_the_api_server() {
         name: "octavo/s-0".to_owned(),
     };
     let gang = ObjectName::new("a", "train");
-    let error = one((404, "no decision is recorded\n")).decision::<Value>(&gang).await;
+    let error =
+        one((404, "no decision is recorded\n")).decision::<Value>(Subject::Gang, &gang).await;
     assert_eq!(
         error.unwrap_err().to_string(),
         "the scheduler octavo/s-0 says: no decision is recorded"
@@ -120,4 +121,39 @@ fn a_decision_is_told_with_its_costs_and_the_runner_up() {
     for part in ["costs 0 pods disturbed", "next best: ", "policy "] {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
+}
+
+#[test]
+fn who_would_have_to_go_is_told_with_the_nodes_that_are_left_out() {
+    let left_out =
+        "2 nodes (a, b) are left out: both the device plugin and the driver serve the GPUs";
+    let victim = |name: &str, gang: Option<&str>, node: &str| json!({"name": format!("pod team/{name}"), "gang": gang, "priority": 5, "node": node});
+    let gang = Some("PodGroup team/old");
+    let said = json!({
+        "waiting": {
+            "reason": "Unschedulable",
+            "message": format!("no node has room; it would help to add 1 node, like n0; {left_out}"),
+        },
+        "decision": {
+            "outcome": "refused", "request": "pod team/p", "policy": "default", "reason": "NoNode",
+            "message": "no node has room",
+            "remedy": {"kind": "moreNodes", "nodes": 1, "like": "n0"}, "steps": 3,
+        },
+        "disturbance": {
+            "evictions": [victim("o0", gang, "n0"), victim("o1", gang, "n1"), victim("q", None, "n2")],
+            "hindrances": ["`preemption` is off in the scheduler's config"],
+        },
+        "leftOut": [{"reason": "ServedTwice", "nodes": 2, "message": left_out}],
+    });
+    let says: Said = serde_json::from_value(said).unwrap();
+    let text = text::said(&says, "");
+    insta::assert_snapshot!(text, @"
+    waits, Unschedulable
+    last decision:
+      pod team/p is not placed: no node has room
+      it would help to add 1 node, like n0
+    as things are now:
+      2 nodes (a, b) are left out: both the device plugin and the driver serve the GPUs
+      it would help to evict 2 pods of PodGroup team/old (priority 5) from 2 nodes, pod team/q (priority 5) from node n2; that is not done: `preemption` is off in the scheduler's config
+    ");
 }

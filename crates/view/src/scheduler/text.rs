@@ -1,5 +1,7 @@
 //! What a scheduler says, as lines for people.
 
+use octavo_engine::explain::DisturbanceSaid;
+
 use super::{GangExplanation, Said};
 use crate::grid::{Tone, paint};
 
@@ -35,15 +37,22 @@ pub(crate) fn said(says: &Said, known: &str) -> String {
     let decided = says.decision.as_ref().map(octavo_engine::explain::Explanation::lines);
     let decided = decided.unwrap_or_default();
     if let Some(waiting) = &says.waiting {
-        // A refusal is told as one sentence, of which the decision has the parts.
-        let parts: Vec<_> = decided.iter().map(|line| line.trim()).collect();
-        let is_said = waiting.message == known || waiting.message == parts.join("; ");
+        // A refusal is told as one sentence, of which the decision has the parts, without the name.
+        let left_out = says.left_out.iter().map(|one| &*one.message);
+        let parts: Vec<_> = decided.iter().map(|line| line.trim()).chain(left_out).collect();
+        let is_said = waiting.message == known || parts.join("; ").ends_with(&waiting.message);
         let message = if is_said { String::new() } else { format!(": {}", waiting.message) };
         lines.push(format!("  waits, {}{message}", waiting.reason));
     }
     if !decided.is_empty() {
         lines.push("  last decision:".to_owned());
         lines.extend(decided.iter().map(|line| format!("    {line}")));
+    }
+    let now = says.left_out.iter().map(|one| one.message.clone());
+    let now: Vec<_> = now.chain(says.disturbance.iter().map(DisturbanceSaid::line)).collect();
+    if !now.is_empty() {
+        lines.push("  as things are now:".to_owned());
+        lines.extend(now.iter().map(|line| format!("    {line}")));
     }
     if lines.is_empty() { String::new() } else { lines.join("\n") + "\n" }
 }

@@ -8,12 +8,11 @@ use serde_json::json;
 
 use super::kit::{Bed, member, node, plugin_node, pod_group, with};
 use crate::core::CoreConfig;
-use crate::core::questions::Recorded;
+use crate::core::records::Recorded;
 
-/// What the simulator's tests read: a decision as this scheduler records it. Where the form changes, this
-/// test writes the file anew with `OCTAVO_WRITE_FIXTURES=1`.
-const FIXTURE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/src/whatif/decision/recorded.json");
+/// What the simulator's tests read: decisions as this scheduler records them. Where the form changes, the
+/// test writes the files anew with `OCTAVO_WRITE_FIXTURES=1`.
+const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/src/whatif/decision");
 
 /// A gang of two on three racks, in which some GPUs are taken.
 fn recorded_decision() -> Recorded {
@@ -37,14 +36,93 @@ fn recorded_decision() -> Recorded {
     bed.core.recorded(&ObjectName::new("team", "g")).expect("a record").clone()
 }
 
-#[test]
-fn the_decision_in_the_repository_is_the_one_that_is_recorded() {
-    let text = serde_json::to_string_pretty(&recorded_decision()).expect("a document") + "\n";
-    if std::env::var_os("OCTAVO_WRITE_FIXTURES").is_some() {
-        std::fs::write(FIXTURE, &text).expect("a file");
+/// The third member of a gang, that comes when two run.
+fn late_member() -> Recorded {
+    let config = CoreConfig { records: 4, ..CoreConfig::default() };
+    let mut bed = Bed::with_config(config);
+    for number in 0..6 {
+        let rack = json!(format!("r{}", number % 2));
+        let node = plugin_node(&format!("n{number}"));
+        bed.node(&with(node, "/metadata/labels/topology.octavo.dev~1rack", rack));
     }
-    let found = std::fs::read_to_string(FIXTURE).unwrap_or_default();
-    assert!(found == text, "{FIXTURE} is not what is recorded: OCTAVO_WRITE_FIXTURES=1 writes it");
+    bed.object(&pod_group("g", 2, json!({"required": "rack"})));
+    let gpus = json!({"nvidia.com/gpu": "4"});
+    let late =
+        |name| with(member("g", name, "1"), "/spec/containers/0/resources/limits", gpus.clone());
+    bed.pod(&late("m0"));
+    bed.pod(&late("m1"));
+    assert_eq!(bed.settle().len(), 2);
+    // The other rack is the fuller one by now.
+    for number in 0..2 {
+        let filler = super::kit::gpu_pod(&format!("p{number}"), 4);
+        let node = ["n0", "n1"][usize::from(bed.pods["m0"]["spec"]["nodeName"] == "n0")];
+        bed.pod(&with(filler, "/spec/nodeSelector", json!({"kubernetes.io/hostname": node})));
+    }
+    bed.settle();
+    bed.pod(&late("m2"));
+    assert_eq!(bed.settle().len(), 1);
+    bed.core.recorded(&ObjectName::new("team", "g")).expect("a record").clone()
+}
+
+/// A pod that somebody who runs keeps off the node where it would go.
+fn kept_away() -> Recorded {
+    let config = CoreConfig { pod_records: 4, ..CoreConfig::default() };
+    let mut bed = Bed::with_config(config);
+    for number in 0..3 {
+        bed.node(&plugin_node(&format!("n{number}")));
+    }
+    let web = json!({"app": "web"});
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": web}, "topologyKey": "kubernetes.io/hostname"},
+    ]}});
+    let guard = with(super::kit::gpu_pod("guard", 6), "/spec/affinity", apart);
+    let guard = with(guard, "/spec/schedulerName", json!("default-scheduler"));
+    bed.pod(&with(guard, "/spec/nodeName", json!("n1")));
+    bed.pod(&with(super::kit::gpu_pod("p", 2), "/metadata/labels", web));
+    assert_eq!(bed.settle().len(), 1);
+    bed.core.recorded_pod(&ObjectName::new("team", "p")).expect("a record").clone()
+}
+
+#[test]
+fn the_decisions_in_the_repository_are_those_that_are_recorded() {
+    let all =
+        [("recorded", recorded_decision()), ("late", late_member()), ("kept-away", kept_away())];
+    for (name, recorded) in all {
+        let file = format!("{FIXTURES}/{name}.json");
+        let text = serde_json::to_string_pretty(&recorded).expect("a document") + "\n";
+        if std::env::var_os("OCTAVO_WRITE_FIXTURES").is_some() {
+            std::fs::write(&file, &text).expect("a file");
+        }
+        let found = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(found == text, "{file} is not what is recorded: OCTAVO_WRITE_FIXTURES=1 writes it");
+    }
+}
+
+#[test]
+fn members_that_have_their_places_and_nodes_that_are_left_out_are_in_the_record() {
+    let late = late_member();
+    assert_eq!((late.pinned.len(), late.forbidden.len()), (2, 0));
+    assert!(late.pinned.iter().all(|pinned| pinned.gpus.len() == 4));
+    let kept = kept_away();
+    assert_eq!((kept.pinned.len(), &*kept.forbidden), (0, &["n1".to_owned()][..]));
+}
+
+#[test]
+fn as_many_decisions_on_pods_are_kept_as_is_said_and_none_by_default() {
+    for most in [0, 2] {
+        let config = CoreConfig { pod_records: most, records: 1, ..CoreConfig::default() };
+        let mut bed = Bed::with_config(config);
+        bed.node(&node("a", 8));
+        let names: Vec<_> = (0..4).map(|number| format!("p{number}")).collect();
+        for name in &names {
+            bed.pod(&super::kit::pod(name, "1"));
+        }
+        assert_eq!(bed.settle().len(), 4);
+        let is_kept = |name: &&String| {
+            bed.core.recorded_pod(&ObjectName::new("team", name.as_str())).is_some()
+        };
+        assert_eq!(names.iter().filter(is_kept).count(), most);
+    }
 }
 
 #[test]

@@ -7,6 +7,10 @@ use crate::document;
 
 /// As the scheduler's own test recorded it.
 const RECORDED: &str = include_str!("recorded.json");
+/// A member of a gang that came when the others had their places.
+const LATE: &str = include_str!("late.json");
+/// A pod that may not be on a node.
+const KEPT_AWAY: &str = include_str!("kept-away.json");
 
 fn decision() -> Decision {
     Decision::parse(RECORDED).unwrap()
@@ -48,4 +52,38 @@ fn a_decision_that_the_simulator_does_not_make_is_no_record() {
 fn a_decision_of_another_form_is_refused_with_its_place() {
     let error = Decision::parse("{\n\"cluster\": 1}").unwrap_err().to_string();
     assert!(error.contains("line 2"), "{error}");
+}
+
+#[test]
+fn members_with_places_and_nodes_that_are_left_out_are_asked_for_again() {
+    for text in [LATE, KEPT_AWAY] {
+        let decision = Decision::parse(text).unwrap();
+        let record = decision.clone().record().unwrap();
+        assert_eq!(record.verify().unwrap(), Verdict::Same);
+        let text = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
+        // They are what makes the answer what it is.
+        let without = Decision { pinned: Vec::new(), forbidden: Vec::new(), ..decision };
+        without.record().unwrap_err();
+    }
+}
+
+#[test]
+fn a_place_that_there_is_not_is_said_with_the_member() {
+    let mut late = Decision::parse(LATE).unwrap();
+    late.pinned[0].node = "n9".to_owned();
+    let error = late.record().unwrap_err().to_string();
+    assert!(error.contains("pinned member of rank 0") && error.contains("n9"), "{error}");
+    let mut kept_away = Decision::parse(KEPT_AWAY).unwrap();
+    kept_away.forbidden = vec!["n9".to_owned()];
+    let error = kept_away.record().unwrap_err().to_string();
+    assert!(error.contains("forbidden nodes") && error.contains("n9"), "{error}");
+}
+
+#[test]
+fn whose_pinned_members_are_must_be_clear() {
+    let mut record = Decision::parse(LATE).unwrap().record().unwrap();
+    record.question.gangs.push(record.question.gangs[0].clone());
+    let error = answer(&record.cluster, &record.question).unwrap_err().to_string();
+    assert!(error.contains("one gang") && error.contains('2'), "{error}");
 }
