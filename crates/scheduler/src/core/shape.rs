@@ -137,11 +137,9 @@ impl Core {
             return self.plugin_parts(&place.node, known, count);
         }
         let mut parts = GpuParts::new();
-        for held in self.devices.held(&place.node) {
-            // A claim of several pods is nobody's own: its devices stay when one of them leaves.
-            if held.pods.len() == 1 && held.pods.contains(uid) {
-                parts.extend(held.parts);
-            }
+        // A claim of several pods is nobody's own: its devices stay when one of them leaves.
+        for held in self.devices.held_alone_by(&place.node, uid) {
+            parts.extend(held.parts);
         }
         parts.sort_unstable();
         parts

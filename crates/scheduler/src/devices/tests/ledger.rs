@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::kit::{
     MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
 };
-use crate::devices::{AskError, AskedClaim, Devices, Grant};
+use crate::devices::{AskError, AskedClaim, Devices, Grant, Held};
 
 #[test]
 fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
@@ -163,12 +163,20 @@ fn check(devices: &Devices, node: &str) {
     let gpus = devices.gpus(node).unwrap();
     let model = &devices.models()[usize::from(gpus.model.0)];
     let mut free = vec![octavo_engine::GpuFree::idle(model); gpus.devices.gpus.len()];
-    for held in devices.held(node) {
+    let all = devices.held(node);
+    for held in &all {
         for part in &held.parts {
             let gpu = &mut free[usize::from(part.gpu)];
             *gpu = gpu.without(part).unwrap_or_else(|| panic!("{part:?} twice: {gpu:?}"));
         }
     }
+    // What one pod has by itself is found without a look at the others.
+    for pod in all.iter().flat_map(|held| &held.pods) {
+        let is_own = |held: &&Held| held.pods.len() == 1 && held.pods.contains(pod);
+        let own: Vec<Held> = all.iter().filter(is_own).cloned().collect();
+        assert_eq!(devices.held_alone_by(node, pod), own);
+    }
+    assert_eq!(devices.held_alone_by(node, "nobody"), []);
 }
 
 proptest! {
