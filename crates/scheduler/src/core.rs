@@ -13,6 +13,7 @@
 //! Whatever is decided holds at once for the next decision. What the API says later puts it right:
 //! a pod's place is recomputed from what is known whenever anything about it changes.
 
+mod budgets;
 mod change;
 pub mod config;
 mod decide;
@@ -108,6 +109,9 @@ pub struct Core {
     untold: BTreeSet<(u64, Unit)>,
     refused: single::Refused,
     decisions: Decisions,
+    /// Whether the last decision was made with pods spared for the sake of budgets, so that it cannot be
+    /// asked for again as it stands.
+    kept_to_budgets: bool,
 
     orders: Vec<Order>,
     reports: Vec<Report>,
@@ -196,6 +200,7 @@ impl Core {
             untold: BTreeSet::new(),
             refused: single::Refused::default(),
             decisions,
+            kept_to_budgets: false,
             orders: Vec::new(),
             reports: Vec::new(),
             decided: Vec::new(),

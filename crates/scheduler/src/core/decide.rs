@@ -130,7 +130,8 @@ impl Core {
             waiting: &waiting,
             weights: &weights,
         };
-        let picture = &mut self.picture;
-        picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)
+        self.within_budgets(|picture| {
+            picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)
+        })
     }
 }

@@ -81,6 +81,7 @@ impl Core {
             if let Some(snapshot) = snapshot
                 && asked.pinned.is_empty()
                 && asked.forbidden.is_empty()
+                && !self.kept_to_budgets
             {
                 self.decisions.record(unit, snapshot, &policy, &allowance, &explanation);
             }

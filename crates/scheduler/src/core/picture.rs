@@ -245,6 +245,25 @@ impl Picture {
         }
     }
 
+    /// Shows a workload as one that may not be disturbed. What it said of itself before.
+    pub(super) fn spare(&mut self, id: WorkloadId) -> Option<Profile> {
+        let said = self.world.workloads.workload(id)?.profile.clone();
+        self.say(id, Profile { is_preemptible: false, is_movable: false, ..said.clone() });
+        Some(said)
+    }
+
+    /// Shows a workload again as it was.
+    pub(super) fn spare_no_more(&mut self, id: WorkloadId, said: Profile) {
+        self.say(id, said);
+    }
+
+    fn say(&mut self, id: WorkloadId, profile: Profile) {
+        let workloads = &mut self.world.workloads;
+        if let Some((min, bonds)) = workloads.workload(id).map(|one| (one.min_members, one.bonds)) {
+            workloads.describe(id, profile, min, bonds);
+        }
+    }
+
     /// The workload of a want. What its newest member says of it holds.
     fn workload(&mut self, want: &WorkloadWant) -> WorkloadId {
         let WorkloadWant { profile, min_members, bonds } = want;

@@ -18,7 +18,7 @@ use super::picture::WorkloadWant;
 use super::pod::{self, Hold, Place, PodRecord};
 use crate::devices::{Ask, GpuSource};
 use crate::groups::{GroupSpec, Marks as Standing};
-use crate::predicates::{StaticKey, selects};
+use crate::predicates::StaticKey;
 
 impl PodRecord {
     /// Names of the claims that the pod uses, as far as they are made.
@@ -263,17 +263,6 @@ impl Core {
         let known: Vec<_> =
             self.picture.world.topology.levels().iter().skip(1).map(|name| &**name).collect();
         spec.wishes(|name| self.level(name), &known.join(", "))
-    }
-
-    /// Whether a disruption budget lets nobody more of the pod's kind be disturbed now.
-    pub(super) fn is_protected(&self, record: &PodRecord) -> bool {
-        let meta = &record.pod.meta;
-        self.budgets.values().any(|budget| {
-            budget.allowed <= 0
-                && budget.meta.name.namespace == meta.name.namespace
-                && !budget.disrupted.iter().any(|name| **name == *meta.name.name)
-                && budget.selector.as_ref().is_some_and(|one| selects(one, &meta.labels))
-        })
     }
 }
 

@@ -1,5 +1,7 @@
 //! The core with objects as the API serves them, and an API server's part played by hand.
 
+mod budgets;
+mod changes;
 mod claims;
 mod gangs;
 mod kit;
