@@ -178,7 +178,7 @@ impl Policies {
     }
 
     /// How each stands.
-    fn reports(&self) -> BTreeMap<Arc<str>, Report> {
+    pub fn reports(&self) -> BTreeMap<Arc<str>, Report> {
         let default = self.default_name();
         let report = |(name, entry): (&Arc<str>, &Entry)| {
             let is_second = entry.is_default && default.is_some_and(|default| default != name);

@@ -14,7 +14,7 @@ use super::marks::Mark;
 use super::node::is_owned;
 use super::pod;
 use super::statement::Blocked;
-use crate::devices::{Ask, AskedClaim, GpuSource};
+use crate::devices::{Ask, AskError, AskedClaim, GpuSource};
 use crate::predicates::{check_room, unsupported};
 
 /// Times that a decision is tried anew because a node had no devices or room after all. After this many
@@ -32,6 +32,12 @@ impl Core {
             return Err(Blocked::Group(fault.clone()));
         }
         let pod = Arc::clone(&record.pod);
+        if !self.undos.is_empty()
+            && let Some(claim) = self.undos.flying_of(uid)
+        {
+            let claim = claim.clone();
+            return Err(Blocked::Claims(AskError::BeingTakenBack { claim }));
+        }
         self.devices.ask(&pod).map_err(Blocked::Claims)
     }
 

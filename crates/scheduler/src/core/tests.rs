@@ -5,6 +5,8 @@ mod changes;
 mod claims;
 mod gangs;
 mod kit;
+mod leading;
 mod pods;
 mod preemption;
 mod replay;
+mod undo;

@@ -37,7 +37,7 @@ fn slice(node: &str, gpus: u32) -> Value {
     })
 }
 
-fn claim(name: &str, pod: &str) -> Value {
+pub(super) fn claim(name: &str, pod: &str) -> Value {
     json!({
         "metadata": {
             "name": name, "namespace": "team", "uid": format!("uid-{name}"), "resourceVersion": "1",
@@ -55,7 +55,7 @@ fn claim(name: &str, pod: &str) -> Value {
     })
 }
 
-fn claiming(name: &str) -> Value {
+pub(super) fn claiming(name: &str) -> Value {
     let pod = with(
         pod(name, "1"),
         "/spec/resourceClaims",
@@ -69,7 +69,7 @@ fn claiming(name: &str) -> Value {
     )
 }
 
-fn bed(nodes: &[&str], gpus: u32) -> Bed {
+pub(super) fn bed(nodes: &[&str], gpus: u32) -> Bed {
     let mut bed = Bed::new();
     bed.class(&class());
     for name in nodes {
