@@ -93,6 +93,7 @@ fn a_shared_claim_is_used_where_it_is_and_by_256_pods_at_most() {
     assert!(devices.allocate(&ask, "a", None).is_err());
 
     devices.see(&seen(&grant.claims[0], &pod_ref(&first)));
+    assert_eq!(devices.held_alone_by("b", "u0").len(), 1);
     for number in 1..256 {
         let pod = user(&format!("u{number}"), &shared);
         let ask = devices.ask(&pod).unwrap();
@@ -101,6 +102,7 @@ fn a_shared_claim_is_used_where_it_is_and_by_256_pods_at_most() {
         assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
         devices.assume(&grant);
     }
+    assert_eq!(devices.held_alone_by("b", "u0"), [], "it is nobody's own any more");
     let late = user("late", &shared);
     assert!(matches!(devices.ask(&late), Err(AskError::Crowded { .. })));
     // Who is among them already has a place.
