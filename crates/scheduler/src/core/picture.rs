@@ -34,6 +34,14 @@ pub(super) struct Want {
     pub(super) gpus: octavo_engine::placement::GpuParts,
 }
 
+impl Want {
+    /// Whether the same member has the same, whatever its workload says of itself.
+    fn is_same_place(&self, other: &Self) -> bool {
+        self.workload.profile.name == other.workload.profile.name
+            && (&self.shape, &self.node, &self.gpus) == (&other.shape, &other.node, &other.gpus)
+    }
+}
+
 /// A workload as its members see it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct WorkloadWant {
@@ -201,10 +209,15 @@ impl Picture {
 
     /// Tells what a holder ought to have; `None`: nothing.
     pub(super) fn set(&mut self, holder: &Holder, want: Option<Want>) {
-        let held = self.held.get(holder);
-        match (&want, held) {
+        match (&want, self.held.get_mut(holder)) {
             (None, None) => return,
             (Some(want), Some(held)) if held.want == *want && !held.is_short => return,
+            (Some(want), Some(held)) if held.want.is_same_place(want) && !held.is_short => {
+                // Nobody comes or goes, which the packing policy would learn from.
+                held.want = want.clone();
+                self.workload(&want.workload);
+                return;
+            }
             _ => {}
         }
         self.take(holder);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kit::{Bed, budget, evicted, member, node, pod, pod_group, with};
+use super::kit::{Bed, budget, evicted, gpu_pod, member, node, plugin_node, pod, pod_group, with};
 
 /// A pod that a budget for this application is for, on this node.
 fn of(app: &str, name: &str, cpu: &str, node: &str) -> Value {
@@ -106,6 +106,25 @@ fn a_gang_of_which_a_budget_lets_not_all_go_is_no_victim() {
 }
 
 #[test]
+fn members_above_the_minimum_leave_one_by_one_as_far_as_the_budget_goes() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 6));
+    bed.object(&pod_group("g", 1, json!({})));
+    for name in ["m0", "m1", "m2"] {
+        bed.pod(&with(member("g", name, "2"), "/metadata/labels/app", json!("train")));
+    }
+    assert_eq!(bed.settle().len(), 3);
+    bed.budget(&budget("train", json!({"app": "train"}), 1));
+    bed.pod(&urgent("large", "4"));
+    assert_eq!(evicted(&bed.orders()), [""; 0], "two would have to go");
+    bed.drop_pod("large");
+    bed.pod(&urgent("small", "2"));
+    assert_eq!(evicted(&bed.orders()).len(), 1);
+    bed.pod(&urgent("next", "2"));
+    assert_eq!(evicted(&bed.orders()), [""; 0]);
+}
+
+#[test]
 fn pods_of_two_budgets_cannot_be_evicted_and_are_no_victims() {
     let mut bed = Bed::new();
     bed.node(&node("a", 4));
@@ -118,6 +137,21 @@ fn pods_of_two_budgets_cannot_be_evicted_and_are_no_victims() {
     assert_eq!(evicted(&bed.orders()), [""; 0]);
     bed.drop_budget(&budget("two", json!({"app": "web"}), 1));
     assert_eq!(evicted(&bed.orders()), ["low"]);
+}
+
+#[test]
+fn who_may_not_leave_any_more_has_not_left() {
+    let mut bed = Bed::new();
+    bed.node(&plugin_node("a"));
+    bed.pod(&with(gpu_pod("p", 2), "/metadata/labels", json!({"app": "web"})));
+    assert_eq!(bed.settle().len(), 1);
+    let learned = bed.core.snapshot().packing;
+    for allowed in [0, 1] {
+        bed.budget(&budget("web", json!({"app": "web"}), allowed));
+    }
+    assert_eq!(bed.core.snapshot().packing, learned, "the packing policy counts who leaves");
+    bed.drop_pod("p");
+    assert_ne!(bed.core.snapshot().packing, learned);
 }
 
 #[test]

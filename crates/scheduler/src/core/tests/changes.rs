@@ -80,7 +80,7 @@ fn a_list_of_claims_wakes_only_where_one_has_let_go() {
     });
     bed.claim(&claim);
     assert_eq!(bed.orders(), []);
-    bed.all_claims(&[claim.clone()]);
+    bed.all_claims(std::slice::from_ref(&claim));
     assert_eq!(bed.core.counts().ready, 0);
     bed.all_claims(&[with(claim.clone(), "/status", json!({}))]);
     assert_eq!(bed.core.counts().ready, 1);
