@@ -19,7 +19,7 @@ pub use node::{Node, NodeTaint, TaintEffect};
 pub use pod::{
     AffinityTerm, Container, ExtendedClaimStatus, HostPort, LabelRequirement, LabelSelector, Phase,
     Pod, PodClaim, PodSpec, PodVolume, Requests, ScheduledCondition, Spread, Stage, Toleration,
-    VolumeSource,
+    VolumeSource, WHOLE_POD,
 };
 pub use resource::{Claim, ClaimConfig, Consumer, DeviceClass, DeviceConditions, ResourceSlice};
 pub use storage::{

@@ -13,11 +13,13 @@
 //! Whatever is decided holds at once for the next decision. What the API says later puts it right:
 //! a pod's place is recomputed from what is known whenever anything about it changes.
 
+mod budgets;
 mod change;
 pub mod config;
 mod decide;
 mod gang;
 mod grant;
+mod leading;
 mod marks;
 mod membership;
 mod node;
@@ -40,6 +42,7 @@ mod single;
 mod statement;
 #[cfg(test)]
 mod tests;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -106,8 +109,10 @@ pub struct Core {
     lost: BTreeMap<Arc<str>, u64>,
     /// Who could not be evicted, by when it may be asked again.
     left_alone: BTreeSet<(u64, Arc<str>)>,
-    /// Pods of whose order nobody knows whether it was carried out, and until when that is waited for.
-    doubtful: BTreeMap<Arc<str>, u64>,
+    /// Pods of whose order nobody knows what it left.
+    doubtful: BTreeMap<Arc<str>, outcome::Doubt>,
+    /// Claims that are taken back.
+    undos: undo::Undos,
     waiting: FxHashMap<Unit, Waiting>,
     /// What was not told yet because it should pass by itself, by when it is told.
     untold: BTreeSet<(u64, Unit)>,
@@ -133,6 +138,7 @@ enum FlightKind {
     Bind,
     Evict,
     Repair,
+    Undo,
     Other,
 }
 
@@ -200,6 +206,7 @@ impl Core {
             lost: BTreeMap::new(),
             left_alone: BTreeSet::new(),
             doubtful: BTreeMap::new(),
+            undos: undo::Undos::default(),
             waiting: FxHashMap::default(),
             untold: BTreeSet::new(),
             refused: single::Refused::default(),
@@ -222,8 +229,9 @@ impl Core {
         let again = self.ask_again();
         let doubt = self.end_doubts();
         let late = self.tell_late();
+        let undo = self.undo_again();
         let remedy = self.tell_remedies();
-        [retry, hold, again, doubt, late, remedy].into_iter().flatten().min()
+        [retry, hold, again, doubt, late, undo, remedy].into_iter().flatten().min()
     }
 
     /// Decides on what is ready, until there is nothing more, or enough for one look. Says whether
@@ -264,28 +272,6 @@ impl Core {
     /// Decisions since the last call.
     pub fn take_decided(&mut self) -> Vec<Decided> {
         std::mem::take(&mut self.decided)
-    }
-
-    /// Somebody else leads: what was promised is no longer this scheduler's to keep. What is on its way
-    /// ends by its outcome.
-    pub fn stand_down(&mut self) {
-        let units: Vec<_> = self.promises.keys().cloned().collect();
-        for unit in units {
-            self.drop_promise(&unit);
-            self.queue.set(&unit, queue::State::Ready);
-        }
-        // Whoever leads next says it anew.
-        self.waiting.clear();
-        self.flying.retain(|_, flight| flight.kind != FlightKind::Other);
-    }
-
-    /// This scheduler leads from now on: what another had told last may not be so any more.
-    pub fn stand_up(&mut self) {
-        self.bring_picture_up_to_date();
-        let groups: Vec<_> = self.members.keys().cloned().collect();
-        for group in groups {
-            self.report_group(&group);
-        }
     }
 
     /// How much is where.

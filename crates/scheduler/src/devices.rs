@@ -205,6 +205,18 @@ impl Devices {
         self.ledger.held(&view.pools, gpus)
     }
 
+    /// Of that what only this pod may use: a claim of several pods is nobody's own.
+    pub fn held_alone_by(&self, node: &str, pod: &str) -> Vec<Held> {
+        let Some(view) = self.nodes.get(node) else { return Vec::new() };
+        let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
+        self.ledger.held_alone_by(pod, &view.pools, gpus)
+    }
+
+    /// Names of claims that were seen with an allocation.
+    pub fn allocated(&self) -> impl Iterator<Item = &ObjectName> {
+        self.ledger.allocated()
+    }
+
     /// Whether a class of devices serves an extended resource.
     pub fn is_class_resource(&self, resource: &str) -> bool {
         self.classes.for_resource(resource).is_some()

@@ -94,6 +94,7 @@ pub struct Metrics {
     leader: Gauge,
     reports: Family<KindLabels, Gauge>,
     dropped: Family<KindLabels, Counter>,
+    undos_given_up: Counter,
 }
 
 impl Metrics {
@@ -118,6 +119,7 @@ impl Metrics {
             leader: Gauge::default(),
             reports: Family::default(),
             dropped: Family::default(),
+            undos_given_up: Counter::default(),
         };
         metrics.register(registry);
         metrics
@@ -194,6 +196,11 @@ impl Metrics {
             "reports_dropped",
             "Conditions, statuses and events that were never written: too many waited",
             self.dropped.clone(),
+        );
+        registry.register(
+            "undos_given_up",
+            "Claims that could not be taken back from pods that were not bound, after all tries",
+            self.undos_given_up.clone(),
         );
     }
 
@@ -285,6 +292,11 @@ impl Metrics {
         for (kind, count) in [("condition", conditions), ("status", statuses), ("event", events)] {
             self.reports.get_or_create(&KindLabels { kind }).set(whole(count));
         }
+    }
+
+    /// So many claims more could not be taken back from pods that were not bound.
+    pub(crate) fn undos_given_up(&self, count: u64) {
+        self.undos_given_up.inc_by(count);
     }
 
     /// A report was dropped.

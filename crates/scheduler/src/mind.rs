@@ -99,7 +99,8 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         if was_leading && !is_leading {
             core.stand_down();
         }
-        if is_leading && !was_leading {
+        let has_forgotten = is_leading && reports.take_forgotten();
+        if has_forgotten || (is_leading && !was_leading) {
             core.stand_up();
         }
         if is_leading != was_leading {
@@ -127,6 +128,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
             let subject = if one.is_gang { Subject::Gang } else { Subject::Pod };
             metrics.decided(subject, one.result, one.reason, each);
         }
+        metrics.undos_given_up(core.take_given_up());
         tell(&core, &metrics);
         if synced.is_none() {
             // Before, half is known of most nodes.
@@ -180,3 +182,6 @@ fn answer(core: &mut Core, question: AdminQuestion) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

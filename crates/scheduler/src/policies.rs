@@ -24,14 +24,14 @@ const API_GROUP: &str = "octavo.dev";
 const KIND: &str = "PlacementPolicy";
 
 /// All policies of the cluster.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policies {
     list: BTreeMap<Arc<str>, Entry>,
     fallback: Arc<PlacementPolicy>,
 }
 
 /// A policy as an object has it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Entry {
     uid: Arc<str>,
     created: i64,
@@ -178,7 +178,7 @@ impl Policies {
     }
 
     /// How each stands.
-    fn reports(&self) -> BTreeMap<Arc<str>, Report> {
+    pub fn reports(&self) -> BTreeMap<Arc<str>, Report> {
         let default = self.default_name();
         let report = |(name, entry): (&Arc<str>, &Entry)| {
             let is_second = entry.is_default && default.is_some_and(|default| default != name);

@@ -9,6 +9,9 @@ pub use octavo_dra::Stage;
 
 use super::Meta;
 
+/// Key in [`Pod::held`] of the pod as a whole: no container has this name.
+pub const WHOLE_POD: &str = "";
+
 /// Amounts by resource.
 pub type Requests = BTreeMap<String, Quantity>;
 
@@ -32,9 +35,12 @@ pub struct Pod {
     pub claims: BTreeMap<String, Option<String>>,
     /// `status.extendedResourceClaimStatus`.
     pub extended_claim: Option<ExtendedClaimStatus>,
-    /// What containers have beyond what they ask for, by container: the whole amounts, of the resources
-    /// that a resize in place has not given back yet (`status.containerStatuses[].resources` and
-    /// `.allocatedResources`, KEP-1287). As a rule empty.
+    /// What counts in place of what is asked for while a resize in place is not done (KEP-1287): by
+    /// container, and under [`WHOLE_POD`] of the pod as a whole, the amounts that differ. As a rule empty.
+    ///
+    /// What counts of a resource is the most of what is asked for, what the kubelet has granted
+    /// (`allocatedResources`) and what the runtime has set (`resources`) in the status; of a resize that
+    /// cannot be done only the last two.
     pub held: BTreeMap<String, Requests>,
 }
 

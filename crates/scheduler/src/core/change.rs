@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Budget, Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
+use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
 
 use super::Core;
 use crate::devices::Touched;
@@ -44,9 +44,10 @@ impl Core {
             Change::Object(delta) => {
                 let groups = self.groups.apply(delta);
                 self.groups_changed(&groups);
+                let before = is_policy(delta).then(|| self.policies.clone());
                 let reports = self.policies.apply(delta);
                 self.reports.extend(reports);
-                if is_policy(delta) {
+                if before.is_some_and(|before| before != self.policies) {
                     self.something_changed();
                 }
             }
@@ -101,45 +102,11 @@ impl Core {
                 && record.waits_for(&self.config.scheduler_name)
         });
         let uids: Vec<_> = with_volumes.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        if uids.is_empty() {
+            return;
+        }
         for uid in uids {
             self.forget_wish(&uid);
-        }
-        self.something_changed();
-    }
-
-    fn apply_budgets(&mut self, delta: &Delta<Budget>) {
-        let mut namespaces: BTreeSet<Arc<str>> = BTreeSet::new();
-        let name = |budget: &Budget| budget.meta.name.clone();
-        match delta {
-            Delta::Set(budget) => {
-                let old = self.budgets.insert(name(budget), Arc::clone(budget));
-                let is_same = old.is_some_and(|old| {
-                    (&old.selector, old.allowed > 0) == (&budget.selector, budget.allowed > 0)
-                });
-                if !is_same {
-                    namespaces.insert(Arc::clone(&budget.meta.name.namespace));
-                }
-            }
-            Delta::Gone(budget) => {
-                self.budgets.remove(&name(budget));
-                namespaces.insert(Arc::clone(&budget.meta.name.namespace));
-            }
-            Delta::All(_, budgets) => {
-                namespaces.extend(self.budgets.keys().map(|name| Arc::clone(&name.namespace)));
-                self.budgets.clear();
-                for budget in budgets {
-                    namespaces.insert(Arc::clone(&budget.meta.name.namespace));
-                    self.budgets.insert(name(budget), Arc::clone(budget));
-                }
-            }
-        }
-        let concerned = self.pods.values().filter(|record| {
-            record.occupies() && namespaces.contains(&record.pod.meta.name.namespace)
-        });
-        let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
-        for uid in uids {
-            self.forget_profile(&uid);
-            self.refresh(&uid);
         }
         self.something_changed();
     }
@@ -181,7 +148,12 @@ impl Core {
         match delta {
             Delta::Set(claim) => claim.claim.allocation.is_none() && had(claim),
             Delta::Gone(claim) => had(claim),
-            Delta::All(..) => true,
+            Delta::All(_, claims) => {
+                let holding = claims.iter().filter(|claim| claim.claim.allocation.is_some());
+                let holding: BTreeSet<&ObjectName> =
+                    holding.map(|claim| &claim.meta.name).collect();
+                self.devices.allocated().any(|name| !holding.contains(name))
+            }
         }
     }
 

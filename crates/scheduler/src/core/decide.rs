@@ -17,7 +17,7 @@ use super::pod;
 use super::queue::Unit;
 use super::records::Recorded;
 use super::statement::Blocked;
-use crate::devices::{Ask, AskedClaim, GpuSource};
+use crate::devices::{Ask, AskError, AskedClaim, GpuSource};
 use crate::predicates::{check_room, unsupported};
 
 /// Times that a decision is tried anew because a node had no devices or room after all. After this many
@@ -35,6 +35,12 @@ impl Core {
             return Err(Blocked::Group(fault.clone()));
         }
         let pod = Arc::clone(&record.pod);
+        if !self.undos.is_empty()
+            && let Some(claim) = self.undos.flying_of(uid)
+        {
+            let claim = claim.clone();
+            return Err(Blocked::Claims(AskError::BeingTakenBack { claim }));
+        }
         self.devices.ask(&pod).map_err(Blocked::Claims)
     }
 
@@ -134,17 +140,20 @@ impl Core {
             waiting: &waiting,
             weights: &weights,
         };
-        // As it is before the engine learns from the answer.
         let is_recorded = self.records.want(unit);
-        let cluster = is_recorded.then(|| self.snapshot_with(std::slice::from_ref(gang)));
-        let picture = &mut self.picture;
-        let answer = picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)?;
-        let explanation = explain::answer(&picture.world, policy, gang, &answer);
-        if let Some(cluster) = cluster
-            && let Some(recorded) = Recorded::of(cluster, &case, &picture.world, &explanation)
-        {
-            self.records.keep(unit, recorded);
-        }
-        Ok((answer, explanation))
+        self.within_budgets(|core| {
+            // As it is before the engine learns from the answer.
+            let cluster = is_recorded.then(|| core.snapshot_with(std::slice::from_ref(gang)));
+            let picture = &mut core.picture;
+            let answer =
+                picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)?;
+            let explanation = explain::answer(&picture.world, policy, gang, &answer);
+            if let Some(cluster) = cluster
+                && let Some(recorded) = Recorded::of(cluster, &case, &picture.world, &explanation)
+            {
+                core.records.keep(unit, recorded);
+            }
+            Ok((answer, explanation))
+        })
     }
 }

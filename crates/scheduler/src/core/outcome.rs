@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use octavo_kube_io::objects::ObjectName;
+
 use super::grant::Granted;
 use super::queue::{State, Unit};
 use super::statement::Blocked;
@@ -14,6 +16,21 @@ use crate::status::Report;
 const DOUBT: u64 = 45_000;
 /// Most doublings of the wait between tries.
 const MOST_DOUBLINGS: u32 = 4;
+
+/// An order of which nobody knows what it left.
+#[derive(Clone, Debug)]
+pub(super) struct Doubt {
+    /// How long that is waited for.
+    until: u64,
+    failure: Failure,
+}
+
+impl Doubt {
+    /// Whether the pod may be bound although the order failed.
+    fn may_be_bound(&self) -> bool {
+        matches!(self.failure.kind, FailureKind::Unreachable | FailureKind::NotLeader)
+    }
+}
 
 impl Core {
     /// A unit has its places: the orders are given.
@@ -57,6 +74,7 @@ impl Core {
             (FlightKind::Bind, Err(failure)) => self.not_bound(&uid, failure),
             (FlightKind::Evict, Err(failure)) => self.not_evicted(&uid, failure),
             (FlightKind::Repair, Err(_)) => self.not_repaired(&uid),
+            (FlightKind::Undo, result) => self.undone(&uid, outcome.id, result),
             (FlightKind::Evict | FlightKind::Repair | FlightKind::Other, _) => {}
         }
     }
@@ -87,37 +105,49 @@ impl Core {
             return;
         }
         if !failure.left.is_empty() {
-            // It may be bound, or its claims allocated: nobody knows before the API server is back. Its
-            // place stays its own until then.
+            // It may be bound, or its claims allocated. Its place stays its own until that is seen.
             tracing::warn!(pod = %record.pod.meta.name, left = ?failure.left, "an order ended undecided");
-            self.doubtful.insert(Arc::clone(uid), self.now.saturating_add(DOUBT));
+            let until = self.now.saturating_add(DOUBT);
+            self.doubtful.insert(Arc::clone(uid), Doubt { until, failure: failure.clone() });
             return;
         }
         self.not_placed(uid, failure);
     }
 
-    /// Orders whose end nobody knew, for long enough: what the watches say by now is the truth.
+    /// Orders whose end nobody knew, for long enough: what the watches say by now is the truth. Where it
+    /// was only not known which claims are allocated, it is enough to have seen them.
     pub(super) fn end_doubts(&mut self) -> Option<u64> {
-        let due: Vec<_> = self
-            .doubtful
-            .iter()
-            .filter(|(_, until)| **until <= self.now)
-            .map(|(uid, _)| Arc::clone(uid))
-            .collect();
+        let is_seen = |claim: &ObjectName| {
+            self.devices.claim(claim).is_some_and(|claim| claim.claim.allocation.is_some())
+        };
+        let due = |doubt: &Doubt| {
+            doubt.until <= self.now
+                || (!doubt.may_be_bound() && doubt.failure.left.iter().all(is_seen))
+        };
+        let due = self.doubtful.iter().filter(|(_, doubt)| due(doubt));
+        let due: Vec<_> = due.map(|(uid, _)| Arc::clone(uid)).collect();
         for uid in due {
-            self.doubtful.remove(&uid);
+            let Some(doubt) = self.doubtful.remove(&uid) else { continue };
             let is_bound = self.pods.get(&uid).is_none_or(|record| record.pod.node.is_some());
-            if !is_bound {
-                let failure = Failure {
+            if is_bound {
+                continue;
+            }
+            let may_be_bound = doubt.may_be_bound();
+            let Failure { left, .. } = doubt.failure.clone();
+            let failure = if may_be_bound {
+                Failure {
                     stage: "bind",
                     message: "whether it was carried out could not be found out".to_owned(),
                     kind: FailureKind::Unreachable,
                     left: Vec::new(),
-                };
-                self.not_placed(&uid, &failure);
-            }
+                }
+            } else {
+                doubt.failure
+            };
+            self.not_placed(&uid, &failure);
+            self.undo_later(&uid, &left);
         }
-        self.doubtful.values().min().copied()
+        self.doubtful.values().map(|doubt| doubt.until).min()
     }
 
     /// An order was not carried out: what was decided is forgotten, and decided anew after a while.

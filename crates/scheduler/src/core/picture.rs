@@ -34,6 +34,14 @@ pub(super) struct Want {
     pub(super) gpus: octavo_engine::placement::GpuParts,
 }
 
+impl Want {
+    /// Whether the same member has the same, whatever its workload says of itself.
+    fn is_same_place(&self, other: &Self) -> bool {
+        self.workload.profile.name == other.workload.profile.name
+            && (&self.shape, &self.node, &self.gpus) == (&other.shape, &other.node, &other.gpus)
+    }
+}
+
 /// A workload as its members see it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct WorkloadWant {
@@ -201,10 +209,15 @@ impl Picture {
 
     /// Tells what a holder ought to have; `None`: nothing.
     pub(super) fn set(&mut self, holder: &Holder, want: Option<Want>) {
-        let held = self.held.get(holder);
-        match (&want, held) {
+        match (&want, self.held.get_mut(holder)) {
             (None, None) => return,
             (Some(want), Some(held)) if held.want == *want && !held.is_short => return,
+            (Some(want), Some(held)) if held.want.is_same_place(want) && !held.is_short => {
+                // Nobody comes or goes, which the packing policy would learn from.
+                held.want = want.clone();
+                self.workload(&want.workload);
+                return;
+            }
             _ => {}
         }
         self.take(holder);
@@ -242,6 +255,25 @@ impl Picture {
         let workload = held.id.workload;
         if self.world.workloads.workload(workload).is_some_and(|one| one.member_count() == 0) {
             self.world.workloads.remove(workload);
+        }
+    }
+
+    /// Shows a workload as one that may not be disturbed. What it said of itself before.
+    pub(super) fn spare(&mut self, id: WorkloadId) -> Option<Profile> {
+        let said = self.world.workloads.workload(id)?.profile.clone();
+        self.say(id, Profile { is_preemptible: false, is_movable: false, ..said.clone() });
+        Some(said)
+    }
+
+    /// Shows a workload again as it was.
+    pub(super) fn spare_no_more(&mut self, id: WorkloadId, said: Profile) {
+        self.say(id, said);
+    }
+
+    fn say(&mut self, id: WorkloadId, profile: Profile) {
+        let workloads = &mut self.world.workloads;
+        if let Some((min, bonds)) = workloads.workload(id).map(|one| (one.min_members, one.bonds)) {
+            workloads.describe(id, profile, min, bonds);
         }
     }
 

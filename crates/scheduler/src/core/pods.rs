@@ -31,10 +31,12 @@ impl Core {
             record.profile = None;
         }
         let is_other_spec = old.spec != pod.spec;
-        if is_other_spec {
+        let mut is_resized = false;
+        if is_other_spec || old.held != pod.held {
             // Gates that were lifted, node selectors that a quota manager set, a resize in place. What
             // was counted is taken back as it was counted.
             let footprint = std::mem::replace(&mut record.footprint, Arc::new(Footprint::of(pod)));
+            is_resized = was_there && footprint != record.footprint;
             if let Some(counted) = record.counted.take() {
                 if let Some(node) = self.nodes.get_mut(&counted) {
                     node.usage.remove(&footprint);
@@ -75,6 +77,10 @@ impl Core {
         }
         self.refresh(&uid);
         let is_there = self.pods.get(&uid).is_some_and(PodRecord::occupies);
+        if is_resized && is_there {
+            // It may have given something back.
+            self.something_changed();
+        }
         if pod.meta.deleted.is_some() && pod.node.is_none() {
             self.member_goes(&uid);
         }

@@ -43,6 +43,11 @@ impl Promise {
     pub(super) fn is_to(&self, uid: &Arc<str>) -> bool {
         self.members.contains(uid)
     }
+
+    /// Who must leave and is there yet.
+    pub(super) fn victims(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.victims.iter()
+    }
 }
 
 impl Core {

@@ -6,10 +6,9 @@
 
 use std::sync::Arc;
 
+use super::Core;
 use super::queue::Unit;
 use super::statement::Blocked;
-use super::{Core, FlightKind};
-use crate::bind::Task;
 use crate::devices::{AskError, AskedClaim};
 
 impl Core {
@@ -42,8 +41,7 @@ impl Core {
             };
             let Some(pod) = self.pods.get(&uid).map(super::PodRecord::reference) else { continue };
             for claim in claims {
-                let task = Task::Undo { pod: pod.clone(), claim };
-                self.order(&uid, FlightKind::Other, task);
+                self.undo(&pod, &claim);
             }
         }
     }

@@ -10,7 +10,6 @@ use octavo_engine::placement::GpuParts;
 use octavo_engine::shape::GpuDemand;
 use octavo_engine::workload::{Bonds, Profile, TopologyWish};
 use octavo_engine::{GpuPart, LevelId, Shape};
-use octavo_kube_io::objects::ObjectName;
 
 use super::Core;
 use super::marks::{Mark, MarkKey};
@@ -19,7 +18,7 @@ use super::picture::WorkloadWant;
 use super::pod::{self, Hold, Place, PodRecord};
 use crate::devices::{Ask, GpuSource};
 use crate::groups::{GroupSpec, Marks as Standing};
-use crate::predicates::{StaticKey, selects};
+use crate::predicates::StaticKey;
 
 impl PodRecord {
     /// Names of the claims that the pod uses, as far as they are made.
@@ -138,11 +137,9 @@ impl Core {
             return self.plugin_parts(&place.node, known, count);
         }
         let mut parts = GpuParts::new();
-        for held in self.devices.held(&place.node) {
-            // A claim of several pods is nobody's own: its devices stay when one of them leaves.
-            if held.pods.len() == 1 && held.pods.contains(uid) {
-                parts.extend(held.parts);
-            }
+        // A claim of several pods is nobody's own: its devices stay when one of them leaves.
+        for held in self.devices.held_alone_by(&place.node, uid) {
+            parts.extend(held.parts);
         }
         parts.sort_unstable();
         parts
@@ -266,24 +263,6 @@ impl Core {
         let known: Vec<_> =
             self.picture.world.topology.levels().iter().skip(1).map(|name| &**name).collect();
         spec.wishes(|name| self.level(name), &known.join(", "))
-    }
-
-    /// Whether a disruption budget lets nobody more of the pod's kind be disturbed now.
-    pub(super) fn is_protected(&self, record: &PodRecord) -> bool {
-        self.budget_against(record).is_some()
-    }
-
-    /// The disruption budget that lets nobody more of the pod's kind be disturbed now.
-    pub(super) fn budget_against(&self, record: &PodRecord) -> Option<&ObjectName> {
-        let meta = &record.pod.meta;
-        let budgets = self.budgets.values().map(|budget| &**budget);
-        let mut against = budgets.filter(|budget| {
-            budget.allowed <= 0
-                && budget.meta.name.namespace == meta.name.namespace
-                && !budget.disrupted.iter().any(|name| **name == *meta.name.name)
-                && budget.selector.as_ref().is_some_and(|one| selects(one, &meta.labels))
-        });
-        against.next().map(|budget| &budget.meta.name)
     }
 }
 

@@ -218,7 +218,7 @@ impl Core {
         }
     }
 
-    fn say_pod_waits(&mut self, uid: &Arc<str>, statement: &Statement) {
+    pub(super) fn say_pod_waits(&mut self, uid: &Arc<str>, statement: &Statement) {
         let Some(record) = self.pods.get(uid) else { return };
         self.reports.push(Report::PodWaits {
             pod: record.reference(),

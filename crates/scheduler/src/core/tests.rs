@@ -1,10 +1,14 @@
 //! The core with objects as the API serves them, and an API server's part played by hand.
 
+mod budgets;
+mod changes;
 mod claims;
 mod gangs;
 mod kit;
+mod leading;
 mod outside;
 mod pods;
 mod preemption;
 mod remedy;
 mod replay;
+mod undo;

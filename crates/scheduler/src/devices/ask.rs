@@ -120,12 +120,24 @@ pub enum AskError {
     /// A claim for the pod's extended resources was left behind by an earlier try.
     #[error("ResourceClaim {} was left behind by an earlier try and is taken back", .0.meta.name)]
     LeftBehind(Arc<Claim>),
+    /// What an earlier try left is just being taken back.
+    #[error("ResourceClaim {claim} is being taken back after an earlier try")]
+    BeingTakenBack {
+        /// The claim.
+        claim: ObjectName,
+    },
 }
 
 impl AskError {
     /// Whether something is on its way that answers it: nobody has to do anything.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::NotGenerated { .. } | Self::BeingDeleted { .. } | Self::LeftBehind(_))
+        matches!(
+            self,
+            Self::NotGenerated { .. }
+                | Self::BeingDeleted { .. }
+                | Self::LeftBehind(_)
+                | Self::BeingTakenBack { .. }
+        )
     }
 }
 

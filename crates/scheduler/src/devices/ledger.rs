@@ -41,6 +41,8 @@ pub(super) struct Ledger {
     users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
     /// The pod whose order allocates a claim, by the claim's UID.
     allocating: BTreeMap<Arc<str>, Arc<str>>,
+    /// UIDs of claims that were seen reserved for a pod, by the pod's UID.
+    reserved: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 }
 
 /// A claim with an allocation.
@@ -143,16 +145,44 @@ impl Ledger {
         for pool in pools {
             for (uid, holder) in self.holders.get(pool).into_iter().flatten() {
                 let held = all.entry(uid).or_insert_with(|| self.blank(uid, holder));
-                for result in results(holder.claim()).filter(|result| is_of(result, pool)) {
-                    match gpus.and_then(|gpus| gpus.part(result)) {
-                        Some(part) => held.parts.push(part),
-                        None => held.others += 1,
-                    }
-                }
-                held.parts.sort_unstable();
+                add_results(held, holder, pool, gpus);
             }
         }
         all.into_values().collect()
+    }
+
+    /// Of what is held of a node that which only this pod may use, without a look at what others hold.
+    pub(super) fn held_alone_by(
+        &self,
+        pod: &str,
+        pools: &[PoolRef],
+        gpus: Option<&NodeGpus>,
+    ) -> Vec<Held> {
+        let assumed = self.assumed.get(pod);
+        let decided = assumed
+            .into_iter()
+            .flat_map(|assumed| assumed.claims.iter().map(|claim| &claim.key).chain(&assumed.uses));
+        let claims: BTreeSet<&Arc<str>> =
+            self.reserved.get(pod).into_iter().flatten().chain(decided).collect();
+        let held = claims.into_iter().filter_map(|uid| {
+            let mut held: Option<Held> = None;
+            for pool in pools {
+                let Some(holder) = self.holders.get(pool).and_then(|of_pool| of_pool.get(uid))
+                else {
+                    continue;
+                };
+                let held = held.get_or_insert_with(|| self.blank(uid, holder));
+                add_results(held, holder, pool, gpus);
+            }
+            held.filter(|held| held.pods.len() == 1 && held.pods.contains(pod))
+        });
+        held.collect()
+    }
+
+    /// Names of claims that were seen with an allocation.
+    pub(super) fn allocated(&self) -> impl Iterator<Item = &ObjectName> {
+        let holding = self.claims.iter().filter(|(_, claim)| claim.claim.allocation.is_some());
+        holding.map(|(name, _)| name)
     }
 
     /// Assumes allocations of claims, and the use of claims, for a pod.
@@ -209,6 +239,13 @@ impl Ledger {
             _ => {}
         }
         let old = old.filter(|old| old.meta.uid == *uid);
+        if let Some(old) = &old {
+            self.forget_reserved(old);
+        }
+        for consumer in &claim.reserved_for {
+            let of_pod = self.reserved.entry(Arc::clone(&consumer.uid)).or_default();
+            of_pod.insert(Arc::clone(uid));
+        }
         changed.claims.insert(name.clone());
         self.claims.insert(name.clone(), Arc::clone(claim));
         if claim.is_extended
@@ -240,6 +277,7 @@ impl Ledger {
     fn remove(&mut self, name: &ObjectName, changed: &mut Changed) {
         let Some(claim) = self.claims.remove(name) else { return };
         let uid = &claim.meta.uid;
+        self.forget_reserved(&claim);
         changed.claims.insert(name.clone());
         if let Some(owner) = &claim.meta.owner
             && self.extended.get(&owner.uid) == Some(name)
@@ -266,6 +304,16 @@ impl Ledger {
         }
         if let (true, Some(owner)) = (claim.is_extended, &claim.meta.owner) {
             self.drop_one(&owner.uid, &extended_key(&owner.uid), changed);
+        }
+    }
+
+    fn forget_reserved(&mut self, claim: &Claim) {
+        for consumer in &claim.reserved_for {
+            let Some(of_pod) = self.reserved.get_mut(&consumer.uid) else { continue };
+            of_pod.remove(&claim.meta.uid);
+            if of_pod.is_empty() {
+                self.reserved.remove(&consumer.uid);
+            }
         }
     }
 
@@ -367,6 +415,17 @@ impl Holder {
 /// What stands in for the UID of a pod's extended claim until it has one.
 pub(super) fn extended_key(pod: &str) -> Arc<str> {
     format!("{pod}/extended").into()
+}
+
+/// Adds what a holder has of one pool.
+fn add_results(held: &mut Held, holder: &Holder, pool: &PoolRef, gpus: Option<&NodeGpus>) {
+    for result in results(holder.claim()).filter(|result| is_of(result, pool)) {
+        match gpus.and_then(|gpus| gpus.part(result)) {
+            Some(part) => held.parts.push(part),
+            None => held.others += 1,
+        }
+    }
+    held.parts.sort_unstable();
 }
 
 fn results(claim: &octavo_dra::Claim) -> impl Iterator<Item = &AllocationResult> {

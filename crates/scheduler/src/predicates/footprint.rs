@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use octavo_dra::{Quantity, Stage, is_extended_resource};
-use octavo_kube_io::objects::{Container, HostPort, ObjectName, Pod, PodSpec, VolumeSource};
+use octavo_kube_io::objects::{
+    Container, HostPort, ObjectName, Pod, PodSpec, VolumeSource, WHOLE_POD,
+};
 
 use super::Amounts;
 use super::volumes::claim_name;
@@ -12,7 +14,8 @@ use super::volumes::claim_name;
 ///
 /// Amounts are the greater of what its containers need together and what it needs at any time while
 /// it is initialised (KEP-753), what is said for the whole pod instead where that is said (KEP-2837),
-/// and its overhead. Pods of one template without volumes have equal ones.
+/// and its overhead. While a resize in place is not done, what is granted and set counts too (KEP-1287).
+/// Pods of one template without volumes have equal ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Footprint {
     /// Amounts.
@@ -39,7 +42,8 @@ pub struct Disk {
 impl Footprint {
     /// What a pod takes.
     pub fn of(pod: &Pod) -> Self {
-        let mut footprint = Self { amounts: amounts(&pod.spec), ..Self::default() };
+        let amounts = if pod.held.is_empty() { amounts(&pod.spec) } else { amounts(&held(pod)) };
+        let mut footprint = Self { amounts, ..Self::default() };
         for container in pod.spec.containers.iter().filter(|c| c.stage != Stage::Init) {
             footprint.ports.extend(container.ports.iter().filter(|port| port.port > 0).cloned());
         }
@@ -77,6 +81,23 @@ impl<'a> Sums<'a> {
         let most = self.0.entry(name).or_default();
         *most = nanos.max(*most);
     }
+}
+
+/// A pod's spec with what it has while a resize in place is not done.
+fn held(pod: &Pod) -> PodSpec {
+    let mut spec = PodSpec::clone(&pod.spec);
+    for container in spec.containers.iter_mut().filter(|one| one.stage != Stage::Init) {
+        if let Some(held) = pod.held.get(&container.name) {
+            container.requests.extend(held.clone());
+        }
+    }
+    for (name, amount) in pod.held.get(WHOLE_POD).into_iter().flatten() {
+        // Of resources that are not asked for as a whole the containers' sum counts.
+        if let Some(asked) = spec.pod_requests.get_mut(name) {
+            *asked = *amount;
+        }
+    }
+    spec
 }
 
 /// What a pod's spec asks for.

@@ -56,18 +56,22 @@ pub struct Away {
 }
 
 impl Neighbours {
-    /// Takes a change of namespaces or nodes in; whether it was one.
+    /// Takes a change of namespaces or nodes in; whether anything that matters here may be another now.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
             Change::Namespace(Delta::Set(one)) => {
-                self.namespaces.insert(Arc::clone(&one.name.name), Arc::clone(one));
+                let old = self.namespaces.insert(Arc::clone(&one.name.name), Arc::clone(one));
+                return old.is_none_or(|old| old.labels != one.labels);
             }
             Change::Namespace(Delta::Gone(one)) => {
-                self.namespaces.remove(&one.name.name);
+                return self.namespaces.remove(&one.name.name).is_some();
             }
             Change::Namespace(Delta::All(_, all)) => {
                 let all = all.iter().map(|one| (Arc::clone(&one.name.name), Arc::clone(one)));
-                self.namespaces = all.collect();
+                let old = std::mem::replace(&mut self.namespaces, all.collect());
+                let labels =
+                    |(name, meta): (&Arc<str>, &Arc<Meta>)| (Arc::clone(name), meta.labels.clone());
+                return !old.iter().map(labels).eq(self.namespaces.iter().map(labels));
             }
             Change::Node(Delta::Set(node)) => self.set_node(node),
             Change::Node(Delta::Gone(node)) => self.drop_node(&node.meta.name.name),

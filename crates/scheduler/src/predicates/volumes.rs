@@ -50,18 +50,35 @@ pub(super) enum State<'a> {
 }
 
 impl Volumes {
-    /// Takes a change in; whether it was one of the kinds that are mirrored here.
+    /// Takes a change in; whether anything that matters here is another now.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
-            Change::VolumeClaim(delta) => take(&mut self.claims, delta, |one| &one.meta.name),
-            Change::Volume(delta) => take(&mut self.bound, delta, |one| &one.meta.name.name),
-            Change::StorageClass(delta) => {
-                take(&mut self.classes, delta, |one| &one.meta.name.name);
+            Change::VolumeClaim(delta) => {
+                let is_same = |old: &VolumeClaim, new: &VolumeClaim| {
+                    (&old.volume, &old.class, &old.access_modes)
+                        == (&new.volume, &new.class, &new.access_modes)
+                        && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
+                            == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
+                };
+                take(&mut self.claims, delta, |one| &one.meta.name, is_same)
             }
-            Change::CsiNode(delta) => take(&mut self.nodes, delta, |one| &one.meta.name.name),
-            _ => return false,
+            Change::Volume(delta) => {
+                let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
+                    (&old.node_affinity, &old.csi, &old.meta.labels)
+                        == (&new.node_affinity, &new.csi, &new.meta.labels)
+                };
+                take(&mut self.bound, delta, |one| &one.meta.name.name, is_same)
+            }
+            Change::StorageClass(delta) => {
+                let is_same = |old: &StorageClass, new: &StorageClass| old.binding == new.binding;
+                take(&mut self.classes, delta, |one| &one.meta.name.name, is_same)
+            }
+            Change::CsiNode(delta) => {
+                let is_same = |old: &CsiNode, new: &CsiNode| old.limits == new.limits;
+                take(&mut self.nodes, delta, |one| &one.meta.name.name, is_same)
+            }
+            _ => false,
         }
-        true
     }
 
     /// Whether a pod has volumes that this mirror knows more of: what is made of the pod has to be made
@@ -189,20 +206,29 @@ pub(super) fn claim_name(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
     }
 }
 
+/// Takes a change in; whether anything is another by what `is_same` compares.
 fn take<K: Clone + Ord, T>(
     known: &mut BTreeMap<K, Arc<T>>,
     delta: &Delta<T>,
     key: impl Fn(&T) -> &K,
-) {
+    is_same: impl Fn(&T, &T) -> bool,
+) -> bool {
+    let is_like = |known: &BTreeMap<K, Arc<T>>, one: &T| {
+        known.get(key(one)).is_some_and(|old| is_same(old, one))
+    };
     match delta {
         Delta::Set(one) => {
+            let is_known = is_like(known, one);
             known.insert(key(one).clone(), Arc::clone(one));
+            !is_known
         }
-        Delta::Gone(one) => {
-            known.remove(key(one));
-        }
+        Delta::Gone(one) => known.remove(key(one)).is_some(),
         Delta::All(_, all) => {
-            *known = all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
+            let new: BTreeMap<K, Arc<T>> =
+                all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
+            let is_other = new.len() != known.len() || new.values().any(|one| !is_like(known, one));
+            *known = new;
+            is_other
         }
     }
 }

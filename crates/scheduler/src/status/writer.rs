@@ -1,5 +1,6 @@
 //! The task that tells: one write at a time, at its own pace, after the bindings.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +49,8 @@ pub struct Reports(Arc<Inbox>);
 struct Inbox {
     pending: Mutex<Pending>,
     news: Notify,
+    /// Whether reports were forgotten because the lease was lost.
+    has_forgotten: AtomicBool,
 }
 
 impl StatusOptions {
@@ -70,6 +73,18 @@ impl Reports {
         self.0.news.notify_one();
     }
 
+    /// Whether reports were forgotten since this was asked last, because the lease was lost: who leads has
+    /// to tell all anew. It may be lost for so short that nobody else notices.
+    pub fn take_forgotten(&self) -> bool {
+        self.0.has_forgotten.swap(false, Ordering::AcqRel)
+    }
+
+    fn forget(&self) {
+        self.lock().clear();
+        // After it: what is told from here on stays.
+        self.0.has_forgotten.store(true, Ordering::Release);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pending> {
         // Reports that a panic cut short are told again when they change.
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +102,11 @@ impl StatusWriter {
         stop: CancellationToken,
     ) -> Self {
         let pending = Mutex::new(Pending::new(metrics.clone()));
-        let reports = Reports(Arc::new(Inbox { pending, news: Notify::new() }));
+        let reports = Reports(Arc::new(Inbox {
+            pending,
+            news: Notify::new(),
+            has_forgotten: AtomicBool::new(false),
+        }));
         let api = Api { client, leadership, metrics, timeout: options.timeout };
         let run = run(api, options, reports.clone(), load);
         let task = tokio::spawn(async move {
@@ -129,8 +148,8 @@ async fn run(api: Api, options: StatusOptions, reports: Reports, load: Load) {
             Err(fault) => fault,
         };
         match fault {
-            // The next leader tells what it sees.
-            Fault::NotLeader => reports.lock().clear(),
+            // Who leads next tells what it sees, also where that is this one again.
+            Fault::NotLeader => reports.forget(),
             Fault::Refused(refusal) if refusal.code != 429 => {
                 // Gone, another of its name, or not ours to write: it is not tried again.
                 tracing::debug!(%refusal, ?job, "a status was refused");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use octavo_dra::{NodeRequirement, NodeSelector, Quantity, Stage};
 use octavo_kube_io::objects::{
     AffinityTerm, BindingMode, Container, CsiNode, LabelSelector, Meta, Node, PersistentVolume,
-    Pod, PodVolume, ReadError, StorageClass, VolumeClaim, VolumeSource,
+    Pod, PodVolume, ReadError, Requests, StorageClass, VolumeClaim, VolumeSource, WHOLE_POD,
 };
 use serde_json::{Map, Value, json};
 
@@ -129,6 +129,39 @@ fn pod(pod: &Pod) -> Value {
                 "podAntiAffinity": { required: list(&spec.anti_affinity, affinity) },
             },
         },
+        "status": status(pod),
+    })
+}
+
+/// What a pod has while it is resized. What is less than is asked for is of a resize that cannot be done.
+fn status(pod: &Pod) -> Value {
+    let mut is_infeasible = false;
+    let mut state = |name: &str, asked: &Requests, is_granted: bool| {
+        let held = pod.held.get(name)?;
+        let is_less =
+            |(name, held): (&String, &Quantity)| asked.get(name).is_some_and(|asked| held < asked);
+        is_infeasible |= held.iter().any(is_less);
+        let mut has = asked.clone();
+        has.extend(held.clone());
+        Some(if is_granted {
+            json!({ "name": name, "allocatedResources": amounts(&has), "resources": {} })
+        } else {
+            json!({ "name": name, "resources": { "requests": amounts(&has) } })
+        })
+    };
+    let mut of = |is_init: bool| -> Vec<Value> {
+        let all = pod.spec.containers.iter().filter(|one| (one.stage != Stage::Main) == is_init);
+        all.filter_map(|one| state(&one.name, &one.requests, is_init)).collect()
+    };
+    let (init, main) = (of(true), of(false));
+    let whole = state(WHOLE_POD, &pod.spec.pod_requests, false).unwrap_or_default();
+    let infeasible =
+        json!([{ "type": "PodResizePending", "status": "True", "reason": "Infeasible" }]);
+    json!({
+        "conditions": if is_infeasible { infeasible } else { json!([]) },
+        "initContainerStatuses": init,
+        "containerStatuses": main,
+        "resources": whole["resources"],
     })
 }
 

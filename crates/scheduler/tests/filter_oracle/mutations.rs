@@ -12,7 +12,7 @@ use crate::case::Case;
 pub(crate) type Mutation = (&'static str, fn(&mut Case));
 
 /// The faults.
-pub(crate) const MUTATIONS: [Mutation; 53] = [
+pub(crate) const MUTATIONS: [Mutation; 55] = [
     ("ignore overhead", |case| specs(case, |spec| spec.overhead.clear())),
     ("ignore requests of whole pods", |case| specs(case, |spec| spec.pod_requests.clear())),
     ("take requests of whole pods for all of it", |case| {
@@ -33,6 +33,17 @@ pub(crate) const MUTATIONS: [Mutation; 53] = [
         specs(case, |spec| spec.containers.sort_by_key(|one| one.stage != Stage::Sidecar));
     }),
     ("ignore the pods that run", |case| case.placed.clear()),
+    ("ignore what pods have while they are resized", |case| {
+        case.placed.iter_mut().for_each(|pod| pod.held.clear());
+    }),
+    ("count what init containers have had", |case| {
+        for pod in &mut case.placed {
+            let held = pod.held.clone();
+            for one in &mut Arc::make_mut(&mut pod.spec).containers {
+                one.requests.extend(held.get(&one.name).cloned().unwrap_or_default());
+            }
+        }
+    }),
     ("look at the first container alone", |case| {
         specs(case, |spec| {
             let mut is_first = true;

@@ -69,7 +69,7 @@ pub(super) fn claiming(name: &str) -> Value {
     )
 }
 
-fn bed(nodes: &[&str], gpus: u32) -> Bed {
+pub(super) fn bed(nodes: &[&str], gpus: u32) -> Bed {
     let mut bed = Bed::new();
     bed.class(&class());
     for name in nodes {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    Change, Claim, Delta, DeviceClass, Node, Pod, ResourceSlice, WatchedObject,
+    Budget, Change, Claim, Delta, DeviceClass, Kind, Node, Pod, ResourceSlice, WatchedObject,
 };
 use serde_json::{Value, json};
 
@@ -95,6 +95,26 @@ pub(super) fn pod_group(name: &str, min: u32, topology: Value) -> Value {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "written at the call by json!")]
+pub(super) fn budget(name: &str, labels: Value, allowed: i32) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}")},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed},
+    })
+}
+
+/// Names of the pods that orders evict, sorted.
+pub(super) fn evicted(orders: &[Order]) -> Vec<String> {
+    let evicts = orders.iter().filter_map(|order| match &order.task {
+        Task::Evict(evict) => Some(evict.pod.name.name.to_string()),
+        _ => None,
+    });
+    let mut evicts: Vec<_> = evicts.collect();
+    evicts.sort();
+    evicts
+}
+
 impl Bed {
     pub(super) fn new() -> Self {
         Self::with_config(CoreConfig::default())
@@ -137,6 +157,24 @@ impl Bed {
         self.core.apply(&Change::Claim(Delta::Set(Arc::new(
             Claim::from_value(value.clone()).expect("an object"),
         ))));
+    }
+
+    /// The API lists claims anew.
+    pub(super) fn all_claims(&mut self, values: &[Value]) {
+        let claims = values
+            .iter()
+            .map(|value| Arc::new(Claim::from_value(value.clone()).expect("an object")));
+        self.core.apply(&Change::Claim(Delta::All(Kind::default(), claims.collect())));
+    }
+
+    pub(super) fn budget(&mut self, value: &Value) {
+        let budget = Arc::new(Budget::from_value(value.clone()).expect("an object"));
+        self.core.apply(&Change::Budget(Delta::Set(budget)));
+    }
+
+    pub(super) fn drop_budget(&mut self, value: &Value) {
+        let budget = Arc::new(Budget::from_value(value.clone()).expect("an object"));
+        self.core.apply(&Change::Budget(Delta::Gone(budget)));
     }
 
     pub(super) fn class(&mut self, value: &Value) {

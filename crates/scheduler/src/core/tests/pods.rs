@@ -181,3 +181,24 @@ fn a_pod_that_goes_before_it_is_bound_leaves_nothing_on_its_node() {
     bed.pod(&pod("q", "4"));
     assert_eq!(bed.settle(), [("q".to_owned(), "a".to_owned())]);
 }
+
+#[test]
+fn what_a_resize_has_not_given_back_is_nobody_elses_before_it_is() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("p", "3"));
+    bed.settle();
+    // It shall have less from now on, and has still what it had.
+    let smaller =
+        with(bed.pods["p"].clone(), "/spec/containers/0/resources/requests/cpu", json!("1"));
+    let has = |cpu: &str| {
+        let status = json!([{"name": "main", "allocatedResources": {"cpu": cpu},
+            "resources": {"requests": {"cpu": cpu}}}]);
+        with(smaller.clone(), "/status/containerStatuses", status)
+    };
+    bed.pod(&has("3"));
+    bed.pod(&pod("q", "3"));
+    assert_eq!(bed.settle(), []);
+    bed.pod(&has("1"));
+    assert_eq!(bed.settle(), [("q".to_owned(), "a".to_owned())]);
+}

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::kit::{
     MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
 };
-use crate::devices::{AskError, AskedClaim, Devices, Grant};
+use crate::devices::{AskError, AskedClaim, Devices, Grant, Held};
 
 #[test]
 fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
@@ -93,6 +93,7 @@ fn a_shared_claim_is_used_where_it_is_and_by_256_pods_at_most() {
     assert!(devices.allocate(&ask, "a", None).is_err());
 
     devices.see(&seen(&grant.claims[0], &pod_ref(&first)));
+    assert_eq!(devices.held_alone_by("b", "u0").len(), 1);
     for number in 1..256 {
         let pod = user(&format!("u{number}"), &shared);
         let ask = devices.ask(&pod).unwrap();
@@ -101,6 +102,7 @@ fn a_shared_claim_is_used_where_it_is_and_by_256_pods_at_most() {
         assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
         devices.assume(&grant);
     }
+    assert_eq!(devices.held_alone_by("b", "u0"), [], "it is nobody's own any more");
     let late = user("late", &shared);
     assert!(matches!(devices.ask(&late), Err(AskError::Crowded { .. })));
     // Who is among them already has a place.
@@ -163,12 +165,20 @@ fn check(devices: &Devices, node: &str) {
     let gpus = devices.gpus(node).unwrap();
     let model = &devices.models()[usize::from(gpus.model.0)];
     let mut free = vec![octavo_engine::GpuFree::idle(model); gpus.devices.gpus.len()];
-    for held in devices.held(node) {
+    let all = devices.held(node);
+    for held in &all {
         for part in &held.parts {
             let gpu = &mut free[usize::from(part.gpu)];
             *gpu = gpu.without(part).unwrap_or_else(|| panic!("{part:?} twice: {gpu:?}"));
         }
     }
+    // What one pod has by itself is found without a look at the others.
+    for pod in all.iter().flat_map(|held| &held.pods) {
+        let is_own = |held: &&Held| held.pods.len() == 1 && held.pods.contains(pod);
+        let own: Vec<Held> = all.iter().filter(is_own).cloned().collect();
+        assert_eq!(devices.held_alone_by(node, pod), own);
+    }
+    assert_eq!(devices.held_alone_by(node, "nobody"), []);
 }
 
 proptest! {

@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use octavo_dra::Stage;
-use octavo_kube_io::objects::{Pod, PodSpec, PodVolume, VolumeSource};
+use octavo_kube_io::objects::{Container, Pod, PodSpec, PodVolume, VolumeSource, WHOLE_POD};
 
 use super::kit::{amounts, asking, container, csi_claim, limit, node, pod, port, using};
 use crate::predicates::{Capacity, Footprint, Unfit, Usage, Volumes, check_room};
@@ -37,6 +39,29 @@ fn an_init_container_runs_beside_the_sidecars_before_it() {
     let whole = pod("p", PodSpec { pod_requests, ..spec });
     assert_eq!(cpu(&whole), 4_000);
     assert_eq!(Footprint::of(&whole).extended().count(), 0);
+}
+
+#[test]
+fn what_a_pod_has_while_it_is_resized_counts_but_for_init_containers() {
+    let stages = [(Stage::Init, "1"), (Stage::Sidecar, "1"), (Stage::Main, "2")];
+    let containers = (0..).zip(stages).map(|(number, (stage, cpu))| Container {
+        name: format!("c{number}"),
+        ..container(stage, &[("cpu", cpu)])
+    });
+    let spec = PodSpec { containers: containers.collect(), ..PodSpec::default() };
+    let held = |list: &[(&str, &str)]| {
+        let held = list.iter().map(|(name, cpu)| ((*name).to_owned(), amounts(&[("cpu", *cpu)])));
+        Pod { held: held.collect(), ..pod("p", spec.clone()) }
+    };
+    assert_eq!(cpu(&held(&[("c1", "2"), ("c2", "4")])), 6_000);
+    assert_eq!(cpu(&held(&[("c0", "9")])), 3_000);
+    // Of a resize that cannot be done less counts than is asked for.
+    assert_eq!(cpu(&held(&[("c2", "1")])), 2_000);
+    // As a whole only of what is asked for as a whole.
+    assert_eq!(cpu(&held(&[(WHOLE_POD, "8")])), 3_000);
+    let mut whole = held(&[(WHOLE_POD, "8")]);
+    Arc::make_mut(&mut whole.spec).pod_requests = amounts(&[("cpu", "5")]);
+    assert_eq!(cpu(&whole), 8_000);
 }
 
 #[test]

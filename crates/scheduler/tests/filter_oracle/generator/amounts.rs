@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use octavo_dra::{Quantity, Stage};
-use octavo_kube_io::objects::{HostPort, PodSpec};
+use octavo_kube_io::objects::{HostPort, PodSpec, WHOLE_POD};
 use octavo_oracle::Rng;
 
 use super::{Draft, container};
@@ -64,6 +64,17 @@ pub(super) fn requests(rng: &mut Rng, draft: &mut Draft) {
         }
         if rng.chance(15) {
             spec.pod_requests = ask(rng, 90);
+        }
+    }
+    for (pod, spec) in draft.case.placed.iter_mut().zip(&draft.placed) {
+        if !rng.chance(30) {
+            continue;
+        }
+        // Beside what is asked for, so that a resize may be up, down, or to something that cannot be.
+        let names = spec.containers.iter().map(|one| one.name.as_str());
+        let whole = (!spec.pod_requests.is_empty()).then_some(WHOLE_POD);
+        for name in names.chain(whole).filter(|_| rng.chance(70)).collect::<Vec<_>>() {
+            pod.held.insert(name.to_owned(), ask(rng, 80));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! What a pod's status says.
 
-use octavo_dra::RequestMapping;
+use octavo_dra::{Quantity, RequestMapping};
 use serde::Deserialize;
 
 use super::super::{Amounts, Reader, filled};
-use crate::objects::{ExtendedClaimStatus, Phase, Pod, Requests, ScheduledCondition};
+use crate::objects::{ExtendedClaimStatus, Phase, Pod, Requests, ScheduledCondition, WHOLE_POD};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -16,6 +16,8 @@ pub(super) struct WireStatus {
     extended_resource_claim_status: Option<WireExtended>,
     init_container_statuses: Option<Vec<WireContainerStatus>>,
     container_statuses: Option<Vec<WireContainerStatus>>,
+    allocated_resources: Option<Amounts>,
+    resources: Option<WireHeld>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +84,9 @@ impl WireStatus {
             }
         };
         pod.nominated_node = filled(self.nominated_node_name).map(|node| reader.shared(&node));
-        let mut conditions = self.conditions.into_iter().flatten();
+        let mut conditions = self.conditions.unwrap_or_default().into_iter();
+        let resize = conditions.as_slice().iter().find(|one| one.kind == "PodResizePending");
+        let is_infeasible = resize.is_some_and(|one| one.reason.as_deref() == Some("Infeasible"));
         let scheduled = conditions.find(|condition| condition.kind == "PodScheduled");
         pod.scheduled = scheduled.map(|condition| ScheduledCondition {
             is_true: condition.status == "True",
@@ -93,8 +97,14 @@ impl WireStatus {
         pod.claims = claims.map(|claim| (claim.name, filled(claim.resource_claim_name))).collect();
         pod.extended_claim = self.extended_resource_claim_status.map(WireExtended::read);
         let init = self.init_container_statuses.into_iter().flatten();
-        for status in init.chain(self.container_statuses.into_iter().flatten()) {
-            status.note_held(pod, reader);
+        let whole = WireContainerStatus {
+            name: WHOLE_POD.to_owned(),
+            allocated_resources: self.allocated_resources,
+            resources: self.resources,
+        };
+        let containers = init.chain(self.container_statuses.into_iter().flatten());
+        for status in containers.chain([whole]) {
+            status.note_held(pod, is_infeasible, reader);
         }
     }
 }
@@ -115,20 +125,32 @@ impl WireExtended {
 }
 
 impl WireContainerStatus {
-    /// Notes what the container has beyond its requests. As a rule that is nothing, and nothing is
-    /// kept.
-    fn note_held(self, pod: &mut Pod, reader: &mut Reader) {
-        let requests = self.resources.and_then(|resources| resources.requests);
+    /// Notes what counts in place of what is asked for, as kube-scheduler has it
+    /// (`k8s.io/component-helpers/resource`, `determineEffectiveRequests`). As a rule that is nothing, and
+    /// nothing is kept.
+    fn note_held(self, pod: &mut Pod, is_infeasible: bool, reader: &mut Reader) {
+        // Before the kubelet has told what is set, what it granted says nothing either.
+        let Some(resources) = self.resources else { return };
+        let asked = if self.name == WHOLE_POD {
+            &pod.spec.pod_requests
+        } else {
+            let mut containers = pod.spec.containers.iter();
+            let Some(own) = containers.find(|one| one.name == self.name) else { return };
+            &own.requests
+        };
         let mut held = Requests::new();
-        for amounts in [requests, self.allocated_resources] {
+        for amounts in [resources.requests, self.allocated_resources] {
             for (name, amount) in reader.offered("status of a container", amounts) {
                 let most = held.entry(name).or_insert(amount);
                 *most = (*most).max(amount);
             }
         }
-        let asked = pod.spec.containers.iter().find(|container| container.name == self.name);
-        let Some(asked) = asked else { return };
-        held.retain(|name, amount| asked.requests.get(name).is_none_or(|asked| *amount > *asked));
+        for (name, asked) in asked {
+            let least = if is_infeasible { Quantity::ZERO } else { *asked };
+            let most = held.entry(name.clone()).or_insert(least);
+            *most = (*most).max(least);
+        }
+        held.retain(|name, amount| *amount != asked.get(name).copied().unwrap_or(Quantity::ZERO));
         if !held.is_empty() {
             pod.held.insert(self.name, held);
         }

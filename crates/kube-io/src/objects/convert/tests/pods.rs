@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{read, sound};
 use crate::objects::convert::{Kept, Reader};
-use crate::objects::{HostPort, Phase, Pod, PodSpec, Stage, VolumeSource};
+use crate::objects::{HostPort, Phase, Pod, PodSpec, Requests, Stage, VolumeSource, WHOLE_POD};
 
 fn amount(text: &str) -> Quantity {
     text.parse().unwrap()
@@ -82,6 +82,43 @@ fn what_a_resize_has_not_given_back_is_still_held() {
     let pod: Pod = sound(full());
     assert_eq!(pod.held.keys().collect::<Vec<_>>(), ["main"]);
     assert_eq!(pod.held["main"], [("cpu".to_owned(), amount("3"))].into());
+}
+
+#[test]
+fn of_a_resize_that_is_not_done_the_most_of_asked_granted_and_set_counts() {
+    let held = |asked: &str, status: &Value, conditions: &Value| {
+        let pod: Pod = sound(json!({
+            "metadata": {"name": "p"},
+            "spec": {"containers": [
+                {"name": "c", "resources": {"requests": {"cpu": asked, "memory": "1Gi"}}},
+            ]},
+            "status": {"containerStatuses": [status], "conditions": conditions},
+        }));
+        pod.held.get("c").cloned().unwrap_or_default()
+    };
+    let set = json!({"name": "c", "allocatedResources": {"cpu": "2", "memory": "1Gi"},
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}});
+    let none = json!([]);
+    assert_eq!(held("1", &set, &none), [("cpu".to_owned(), amount("2"))].into());
+    assert_eq!(held("4", &set, &none), Requests::new());
+    // What is granted counts only beside what is set.
+    let granted = json!({"name": "c", "allocatedResources": {"cpu": "2"}});
+    assert_eq!(held("1", &granted, &none), Requests::new());
+    // What cannot be given is not taken.
+    let cannot = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
+    assert_eq!(held("4", &set, &cannot), [("cpu".to_owned(), amount("2"))].into());
+    let later = json!([{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]);
+    assert_eq!(held("4", &set, &later), Requests::new());
+}
+
+#[test]
+fn a_resize_of_the_pod_as_a_whole_counts_too() {
+    let pod: Pod = sound(json!({
+        "metadata": {"name": "p"},
+        "spec": {"resources": {"requests": {"cpu": "1"}}, "containers": [{"name": "c"}]},
+        "status": {"allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "2"}}},
+    }));
+    assert_eq!(pod.held[WHOLE_POD], [("cpu".to_owned(), amount("3"))].into());
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! Claims that cannot be taken back at once.
+
+use octavo_kube_io::objects::ObjectName;
+use serde_json::{Value, json};
+
+use super::claims::{bed, claim, claiming};
+use super::kit::{Bed, pod, with};
+use crate::bind::{Failure, FailureKind, Order, Outcome, Task};
+
+/// The claim of `p`, allocated on `b` for it.
+fn allocated(version: &str) -> Value {
+    let mut claim = with(claim("p-gpu", "p"), "/metadata/resourceVersion", json!(version));
+    claim["status"] = json!({
+        "allocation": {
+            "devices": {"results": [{
+                "request": "gpu", "driver": "gpu.nvidia.com", "pool": "b", "device": "gpu-0",
+            }]},
+            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+                {"key": "metadata.name", "operator": "In", "values": ["b"]}
+            ]}]},
+        },
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "uid-p"}],
+    });
+    claim
+}
+
+/// A pod whose claim an earlier scheduler allocated on a node that is full now.
+fn half_done() -> Bed {
+    let mut bed = bed(&["a", "b"], 1);
+    let on_b = json!({"kubernetes.io/hostname": "b"});
+    bed.pod(&with(pod("filler", "64"), "/spec/nodeSelector", on_b));
+    assert_eq!(bed.settle().len(), 1);
+    bed.claim(&allocated("1"));
+    bed.pod(&claiming("p"));
+    bed
+}
+
+fn is_undo(order: &Order) -> bool {
+    matches!(order.task, Task::Undo { .. })
+}
+
+fn fail(bed: &mut Bed, order: &Order, kind: FailureKind) {
+    let left = vec![ObjectName::new("team", "p-gpu")];
+    let failure = Failure { stage: "undo", message: "no".to_owned(), kind, left };
+    bed.core.outcome(&Outcome { id: order.id, result: Err(failure) });
+}
+
+#[test]
+fn a_claim_that_is_not_given_back_is_asked_for_again_later_each_time_until_it_is_given_up() {
+    let mut bed = half_done();
+    let mut orders = bed.orders();
+    let mut tries = 0;
+    let mut waits = Vec::new();
+    let mut waited = 0;
+    while waited < 3_600 {
+        if let [order] = &orders[..] {
+            assert!(is_undo(order), "{order:?}");
+            tries += 1;
+            waits.push(std::mem::take(&mut waited));
+            fail(&mut bed, &order.clone(), FailureKind::Refused);
+        }
+        orders = bed.after(1000);
+        waited += 1;
+    }
+    assert_eq!(tries, 10);
+    assert_eq!(waits, [0, 4, 8, 16, 32, 64, 64, 64, 64, 64]);
+    assert_eq!(bed.core.take_given_up(), 1);
+    assert_eq!(bed.core.take_given_up(), 0);
+    // Somebody has touched it.
+    bed.claim(&allocated("2"));
+    let orders = bed.orders();
+    assert!(orders.len() == 1 && is_undo(&orders[0]), "{orders:?}");
+}
+
+#[test]
+fn a_pod_is_not_bound_with_a_claim_that_is_just_taken_from_it() {
+    let mut bed = half_done();
+    let orders = bed.orders();
+    let [undo] = &orders[..] else { panic!("one: {orders:?}") };
+    // There is room now where the claim is.
+    bed.drop_pod("filler");
+    assert_eq!(bed.after(2000), []);
+    fail(&mut bed, undo, FailureKind::Refused);
+    assert_eq!(bed.settle(), [("p".to_owned(), "b".to_owned())]);
+    assert_eq!(bed.after(60_000), [], "there is nothing to take back");
+}
+
+#[test]
+fn what_was_taken_back_lets_the_pod_go_elsewhere() {
+    let mut bed = half_done();
+    let orders = bed.orders();
+    fail(&mut bed, &orders[0], FailureKind::Unreachable);
+    let orders = bed.after(4000);
+    assert!(orders.len() == 1 && is_undo(&orders[0]), "{orders:?}");
+    bed.claim(&with(claim("p-gpu", "p"), "/metadata/resourceVersion", json!("2")));
+    bed.carry_out(&orders[0]);
+    assert_eq!(bed.settle(), [("p".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_refused_order_whose_claim_stayed_allocated_is_tried_again_as_soon_as_that_is_seen() {
+    let mut bed = bed(&["b"], 1);
+    bed.claim(&claim("p-gpu", "p"));
+    bed.pod(&claiming("p"));
+    let orders = bed.orders();
+    fail(&mut bed, &orders[0], FailureKind::Refused);
+    assert_eq!(bed.after(2000), [], "its device may be its own");
+    bed.claim(&allocated("2"));
+    bed.after(1);
+    let again = bed.after(1000);
+    assert!(matches!(&again[..], [order] if matches!(order.task, Task::Bind(_))), "{again:?}");
+    bed.carry_out(&again[0]);
+    assert_eq!(bed.after(60_000), [], "it is bound: nothing is taken back");
+}
+
+#[test]
+fn a_refused_order_whose_claim_stayed_allocated_gives_it_back_where_the_pod_finds_no_place() {
+    let mut bed = bed(&["b"], 1);
+    bed.claim(&claim("p-gpu", "p"));
+    bed.pod(&claiming("p"));
+    let orders = bed.orders();
+    bed.claim(&allocated("2"));
+    fail(&mut bed, &orders[0], FailureKind::Refused);
+    bed.after(0);
+    // It asks for more than there is from now on, and is not decided on for its gate's sake.
+    let gated = with(claiming("p"), "/spec/schedulingGates", json!([{"name": "quota"}]));
+    bed.pod(&gated);
+    assert_eq!(bed.after(10_000), [], "who is gated is not touched");
+    bed.pod(&with(claiming("p"), "/spec/nodeSelector", json!({"no": "node"})));
+    let orders = bed.after(1000);
+    assert!(orders.len() == 1 && is_undo(&orders[0]), "{orders:?}");
+}
