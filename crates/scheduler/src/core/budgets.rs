@@ -81,14 +81,18 @@ impl Core {
 
     /// Whether disruption budgets let nobody more of the pod's kind leave now.
     pub(super) fn is_protected(&self, record: &PodRecord) -> bool {
+        self.budget_against(record).is_some()
+    }
+
+    /// The disruption budget that lets nobody more of the pod's kind leave now.
+    pub(super) fn budget_against(&self, record: &PodRecord) -> Option<&ObjectName> {
         let meta = &record.pod.meta;
         let mut budgets = self.budgets_of(meta);
-        match (budgets.next(), budgets.next()) {
-            (None, _) => false,
-            (Some(budget), None) => budget.allowed <= 0 && !is_leaving_by(budget, meta),
-            // The Eviction API refuses pods that several are for.
-            (Some(_), Some(_)) => true,
-        }
+        let first = budgets.next()?;
+        // The Eviction API refuses pods that several are for.
+        let is_against =
+            budgets.next().is_some() || (first.allowed <= 0 && !is_leaving_by(first, meta));
+        is_against.then_some(&first.meta.name)
     }
 
     /// Asks the engine until its plan keeps to all budgets.
@@ -134,7 +138,7 @@ impl Core {
     }
 
     /// Budgets that are for a pod.
-    fn budgets_of<'a>(&'a self, meta: &'a Meta) -> impl Iterator<Item = &'a Arc<Budget>> {
+    fn budgets_of<'a>(&'a self, meta: &Meta) -> impl Iterator<Item = &'a Arc<Budget>> {
         let namespace = &meta.name.namespace;
         let first = ObjectName::new(Arc::clone(namespace), "");
         let of_namespace = self.budgets.range(first..);
