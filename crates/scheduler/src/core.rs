@@ -13,6 +13,7 @@
 //! Whatever is decided holds at once for the next decision. What the API says later puts it right:
 //! a pod's place is recomputed from what is known whenever anything about it changes.
 
+mod asking;
 mod change;
 pub mod config;
 mod decide;

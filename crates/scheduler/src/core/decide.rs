@@ -84,6 +84,16 @@ impl Core {
         forbidden
     }
 
+    /// Whether nothing but what a pod's footprint takes keeps it away from nodes: then [`Self::forbidden`]
+    /// is the same for all pods of the footprint that ask for the same extended resources.
+    pub(super) fn is_kept_away_by_room_alone(&self, uid: &Arc<str>, mark: Mark, ask: &Ask) -> bool {
+        let Some(record) = self.pods.get(uid) else { return false };
+        mark != Mark::Scan
+            && ask.is_exact
+            && ask.claims.is_empty()
+            && self.neighbours.away(&record.pod, &self.volumes).is_nowhere()
+    }
+
     /// Whether this scheduler may give what is asked for on a node: nothing, or devices of its own nodes,
     /// or what a device plugin guards.
     pub(super) fn may_give_devices(&self, ask: &Ask, node: &str) -> bool {

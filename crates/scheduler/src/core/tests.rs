@@ -6,3 +6,4 @@ mod kit;
 mod pods;
 mod preemption;
 mod replay;
+mod rules;
