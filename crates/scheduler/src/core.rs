@@ -24,6 +24,7 @@ mod membership;
 mod node;
 mod nodes;
 mod occupancy;
+mod others;
 mod outcome;
 mod picture;
 mod pod;

@@ -129,8 +129,9 @@ impl Core {
         allowance: &Allowance,
         policy: &PlacementPolicy,
     ) -> Result<Answer, Blocked> {
+        // Nothing in the API says what tenants weigh: all weigh the same.
         let weights = BTreeMap::new();
-        let waiting: [Gang; 0] = [];
+        let waiting = self.others_than(gang, policy);
         let case = Case {
             gang,
             pinned,

@@ -143,10 +143,11 @@ impl Core {
             // Nobody is asked to leave for a place of which it is not known whether it will serve.
             let is_sure = search.kept.is_empty() && !asked.shares_claim;
             let allowance = if is_sure { search.allowance.clone() } else { Allowance::nothing() };
-            let snapshot = self
-                .decisions
-                .wants_records()
-                .then(|| self.snapshot_with(std::slice::from_ref(&asked.gang)));
+            let snapshot = self.decisions.wants_records().then(|| {
+                let mut waiting = self.others_than(&asked.gang, &policy);
+                waiting.push(asked.gang.clone());
+                self.snapshot_with(&waiting)
+            });
             let answer =
                 self.ask_engine(&asked.gang, &asked.pinned, &asked.forbidden, &allowance, &policy)?;
             let explanation = explain::answer(&self.picture.world, &policy, &asked.gang, &answer);
