@@ -127,6 +127,26 @@ fn a_port_that_is_taken_keeps_those_away_who_take_it() {
     assert_eq!(nodes(&bound), ["a", "b", "c"]);
 }
 
+#[test]
+fn members_of_one_group_are_kept_away_each_by_its_own_ports() {
+    let mut bed = Bed::new();
+    for name in ["a", "b", "c"] {
+        bed.node(&node(name, 4));
+    }
+    for name in ["a", "b"] {
+        let daemon = on_port(super::kit::pod(&format!("daemon-{name}"), "1"), 29_500);
+        let daemon = with(daemon, "/spec/nodeName", json!(name));
+        bed.pod(&with(daemon, "/status/phase", json!("Running")));
+    }
+    bed.object(&pod_group("g", 3, json!({})));
+    bed.pod(&member("g", "m0", "3"));
+    bed.pod(&on_port(member("g", "m1", "3"), 29_500));
+    bed.pod(&member("g", "m2", "3"));
+    let bound = bed.settle();
+    assert_eq!(bound.iter().find(|(pod, _)| pod == "m1").map(|(_, node)| &**node), Some("c"));
+    assert_eq!(nodes(&bound), ["a", "b", "c"]);
+}
+
 /// A claim of a node's devices, that pods name.
 fn shared_claim(name: &str) -> Value {
     let mut claim = claim(name, "nobody");
