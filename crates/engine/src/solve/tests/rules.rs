@@ -83,3 +83,23 @@ fn groups_that_say_otherwise_of_one_limit_make_no_sense() {
     gang.groups[1].limits[0].most = 2;
     assert!(matches!(gang.check(1), Err(GangError::UnevenLimits { over: 3, most: 2, .. })));
 }
+
+/// Nodes that are alike but for a rule are not taken for one another: who comes first leaves the node
+/// to the other that may only be there.
+#[test]
+fn nodes_that_differ_by_a_rule_are_not_alike() {
+    for (kept, own) in [("a", "b"), ("b", "a")] {
+        let mut world = world(&[("a", "", 1), ("b", "", 1)]);
+        let node = world.cluster.node_named(kept).unwrap();
+        let mut gang = gang(gpus(1), 1);
+        gang.groups = vec![group("free", gpus(1), 1), group("bound", gpus(1), 1)];
+        gang.groups[1].forbidden = [node].into();
+        assert_eq!(places(&mut world, &gang), [kept, own]);
+        // The same where a member that is pinned there leaves no more of a limit.
+        gang.groups[1] = group("bound", gpus(1), 2);
+        gang.groups[1].limits = vec![NodeLimit { over: 0, most: 1 }];
+        let pin = Pinned { rank: 1, placement: Placement { node, gpus: GpuParts::new() } };
+        let settled = Settled { pinned: vec![pin], ..Settled::default() };
+        assert_eq!(places_with(&mut world, &gang, &settled), [kept, own]);
+    }
+}
