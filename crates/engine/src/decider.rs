@@ -120,6 +120,8 @@ impl Decider {
             && case.forbidden.is_empty()
             && case.gang.profile.topology.required.is_none()
             && group.topology.required.is_none()
+            && group.forbidden.is_empty()
+            && group.limits.iter().all(|limit| limit.most > 0)
             && case.policy.is_packing_alone();
         if !is_free {
             return Ok(None);

@@ -167,6 +167,9 @@ pub enum Scarce {
     Gpus,
     /// Enough GPUs are free, but not CPU or memory beside them.
     PlainResources,
+    /// There is room, but on nodes that a group may not have, or of which each may have no more of
+    /// its members.
+    Rules,
 }
 
 /// A change with which there would be a plan.

@@ -1,8 +1,9 @@
 //! A gang: pods that are placed together or not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::topology::LevelId;
 use crate::workload::{Profile, TopologyWish};
@@ -35,6 +36,20 @@ pub struct Group {
     pub topology: TopologyWish,
     /// Members that must lie together in equal segments.
     pub segment: Option<Segment>,
+    /// Nodes on which no member of this group is placed.
+    pub forbidden: BTreeSet<NodeId>,
+    /// How many members one node may have.
+    pub limits: Vec<NodeLimit>,
+}
+
+/// One node may have so many members at most, of all groups that name the same limit: those that
+/// take the same port of their node, say, of which it has but one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeLimit {
+    /// Which limit of the gang it is: groups with the same number share it.
+    pub over: u32,
+    /// Members at most; the same in all groups that share it.
+    pub most: u32,
 }
 
 /// Each run of `size` ranks of a group lies in one domain of a level (Slurm's block topology,
@@ -106,6 +121,23 @@ pub enum GangError {
         /// Members.
         count: u32,
     },
+    /// Two groups that say otherwise of one limit.
+    #[error(
+        "gang {gang:?}, group {group:?}: at most {most} members of limit {over} may be on one node, \
+         but another group says {other}"
+    )]
+    UnevenLimits {
+        /// The gang.
+        gang: Arc<str>,
+        /// The second of the groups.
+        group: Arc<str>,
+        /// The limit.
+        over: u32,
+        /// What this group says.
+        most: u32,
+        /// What another said.
+        other: u32,
+    },
     /// A group that the gang has not.
     #[error("gang {gang:?} has {groups} groups, none of them number {group}")]
     NoGroup {
@@ -142,6 +174,8 @@ impl Gang {
             min: count,
             topology: TopologyWish::default(),
             segment: None,
+            forbidden: BTreeSet::new(),
+            limits: Vec::new(),
         };
         Self { profile: Profile::new(name), groups: vec![group] }
     }
@@ -168,6 +202,7 @@ impl Gang {
         }
         check_wish(self.profile.topology, levels, || format!("gang {:?}", self.profile.name))?;
         let mut names = BTreeSet::new();
+        let mut limits: BTreeMap<u32, u32> = BTreeMap::new();
         for group in &self.groups {
             let &Group { count, min, .. } = group;
             let name = || Arc::clone(&group.name);
@@ -180,6 +215,13 @@ impl Gang {
             if min > count {
                 let (gang, group) = (gang(), name());
                 return Err(GangError::MinAboveCount { gang, group, min, count });
+            }
+            for &NodeLimit { over, most } in &group.limits {
+                let other = *limits.entry(over).or_insert(most);
+                if other != most {
+                    let (gang, group) = (gang(), name());
+                    return Err(GangError::UnevenLimits { gang, group, over, most, other });
+                }
             }
             let whose = || format!("gang {:?}, group {:?}", self.profile.name, group.name);
             check_wish(group.topology, levels, whose)?;

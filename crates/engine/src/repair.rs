@@ -294,6 +294,8 @@ pub fn gang_of(workload: &Workload) -> Gang {
                 min: 0,
                 topology: TopologyWish::default(),
                 segment: None,
+                forbidden: NodeSet::new(),
+                limits: Vec::new(),
             }),
             (None, None) => {}
         }

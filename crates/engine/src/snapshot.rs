@@ -320,6 +320,22 @@ pub struct GroupForm {
     /// Segments.
     #[serde(default, skip_serializing_if = "is_default")]
     pub segment: Option<SegmentForm>,
+    /// Nodes on which no member of the group is placed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub forbidden: Vec<String>,
+    /// How many members one node may have.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limits: Vec<LimitForm>,
+}
+
+/// How many members of a gang one node may have; see [`crate::gang::NodeLimit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LimitForm {
+    /// Groups with the same number share it.
+    pub over: u32,
+    /// Members at most.
+    pub most: u32,
 }
 
 /// Segments of a group; see [`crate::gang::Segment`].

@@ -29,6 +29,8 @@ mod picks;
 mod ranks;
 mod refuse;
 mod room;
+pub(crate) mod rules;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -65,7 +67,7 @@ pub struct Request<'a> {
     pub gang: &'a Gang,
     /// Members that have their places, in the cluster too. They count towards what must lie
     /// together and towards the least number of members. Of two of one rank the later counts; a
-    /// rank that the gang has not counts for where the others may be.
+    /// rank that the gang has not counts for where the others may be, and against every limit.
     pub pinned: &'a [Pinned],
     /// Nodes on which nobody is placed.
     pub forbidden: &'a NodeSet,

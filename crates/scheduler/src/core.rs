@@ -13,6 +13,7 @@
 //! Whatever is decided holds at once for the next decision. What the API says later puts it right:
 //! a pod's place is recomputed from what is known whenever anything about it changes.
 
+mod asking;
 mod budgets;
 mod change;
 pub mod config;
@@ -25,6 +26,7 @@ mod membership;
 mod node;
 mod nodes;
 mod occupancy;
+mod others;
 mod outcome;
 mod outside;
 mod picture;

@@ -10,6 +10,7 @@ use crate::gpu::GpuFree;
 use crate::node::NodeId;
 use crate::solve::Request;
 use crate::solve::need::{Home, Need, is_within};
+use crate::solve::rules::Seated;
 use crate::topology::{DomainId, LevelId, Topology};
 
 use super::stage::Play;
@@ -33,14 +34,15 @@ pub(super) fn reach(
             }
         }
         for (need, reach) in needs.iter().zip(&mut reach) {
-            reach[node.0 as usize] = fit::times(&world.cluster, &state, &need.shape);
+            let left = need.rules.left(node, &Seated::default());
+            reach[node.0 as usize] = fit::times(&world.cluster, &state, &need.shape).min(left);
         }
     }
     reach
 }
 
-/// The same if nothing ran at all.
-fn reach_of_empty(world: &World, request: &Request<'_>, need: &Need) -> Vec<u32> {
+/// The same if nothing ran at all, by the rules of the group or without them.
+fn reach_of_empty(world: &World, request: &Request<'_>, need: &Need, has_rules: bool) -> Vec<u32> {
     let times = |node| {
         let state = world.cluster.states().state(world.cluster.state(node));
         let Some(state) = state.filter(|_| !request.forbidden.contains(&node)) else { return 0 };
@@ -51,7 +53,8 @@ fn reach_of_empty(world: &World, request: &Request<'_>, need: &Need) -> Vec<u32>
             GpuFree { is_closed: gpu.is_closed, ..idle }
         });
         let empty = NodeState { free: class.capacity, gpus: gpus.collect(), ..state.clone() };
-        fit::times(&world.cluster, &empty, &need.shape)
+        let left = if has_rules { need.rules.left(node, &Seated::default()) } else { u32::MAX };
+        fit::times(&world.cluster, &empty, &need.shape).min(left)
     };
     world.cluster.nodes().map(times).collect()
 }
@@ -132,8 +135,17 @@ pub(super) fn failed(
     };
     let (group, possible, domain) = alone.or_else(together)?;
     let need = &needs[group];
-    let empty = reach_of_empty(world, request, need);
-    let is_free = roots.iter().any(|root| most_in(topology, need, &empty, *root) >= wanted(group));
+    let is_enough = |has_rules| {
+        let empty = reach_of_empty(world, request, need, has_rules);
+        roots.iter().any(|root| most_in(topology, need, &empty, *root) >= wanted(group))
+    };
+    let scarce = if is_enough(true) {
+        Scarce::Free
+    } else if !need.rules.is_none() && is_enough(false) {
+        Scarce::Rules
+    } else {
+        Scarce::Capacity
+    };
     let within = domain.filter(|domain| *domain != Topology::ROOT).map(|id| topology.path(id));
     Some(FailedBound {
         group: std::sync::Arc::clone(&request.gang.groups[need.group as usize].name),
@@ -141,7 +153,7 @@ pub(super) fn failed(
         possible: possible + u64::from(need.pinned),
         level,
         within,
-        scarce: if is_free { Scarce::Free } else { Scarce::Capacity },
+        scarce,
     })
 }
 

@@ -10,6 +10,7 @@ use super::who::{PodIndex, Unit};
 use crate::fit;
 use crate::node::NodeId;
 use crate::shape::Shape;
+use crate::solve::rules::{Rules, Seated};
 
 /// Cells of the table of the exact choice; above it the choice is greedy.
 const MOST_CELLS: usize = 1 << 20;
@@ -21,6 +22,16 @@ pub(super) struct Want<'a> {
     pub(super) group: u32,
     pub(super) shape: &'a Shape,
     pub(super) count: u32,
+    pub(super) rules: &'a Rules,
+    /// Members of the gang that have their places already.
+    pub(super) seated: &'a Seated,
+}
+
+impl Want<'_> {
+    /// So many of them may be on a node at most.
+    fn most_on(&self, node: NodeId) -> u32 {
+        self.count.min(self.rules.left(node, self.seated))
+    }
 }
 
 /// Nodes, and who must go there.
@@ -36,6 +47,8 @@ pub(super) struct Choice {
 struct Stand {
     node: NodeId,
     signature: u32,
+    /// Members that may be there at most.
+    most: u32,
     offers: Arc<Offers>,
 }
 
@@ -54,10 +67,14 @@ pub(super) fn choose(scene: &mut Scene<'_>, nodes: &[NodeId], want: Want<'_>) ->
         if scene.is_spent() {
             return None;
         }
-        let found = scene.offers(*node, want.group, want.shape, want.count);
+        let most = want.most_on(*node);
+        if most == 0 {
+            continue;
+        }
+        let found = scene.offers(*node, want.group, want.shape, most);
         let Some((signature, offers)) = found else { continue };
         if offers.free > 0 || !offers.more.is_empty() {
-            stands.push(Stand { node: *node, signature, offers });
+            stands.push(Stand { node: *node, signature, most, offers });
         }
     }
     let free: u64 = stands.iter().map(|stand| u64::from(stand.offers.free)).sum();
@@ -85,7 +102,7 @@ type Offered = (usize, Vec<(u32, Price, Vec<Unit>)>);
 
 /// Of each signature the cheapest stands, as many as could be needed.
 fn offered(scene: &mut Scene<'_>, stands: &[Stand], missing: u32) -> Vec<Offered> {
-    let mut alike: BTreeMap<u32, Vec<(Price, usize)>> = BTreeMap::new();
+    let mut alike: BTreeMap<(u32, u32), Vec<(Price, usize)>> = BTreeMap::new();
     let mut all: BTreeMap<usize, Vec<(u32, Price, Vec<Unit>)>> = BTreeMap::new();
     for (number, stand) in stands.iter().enumerate() {
         if stand.offers.more.is_empty() {
@@ -106,7 +123,7 @@ fn offered(scene: &mut Scene<'_>, stands: &[Stand], missing: u32) -> Vec<Offered
             })
             .collect();
         let first = offers.first().map_or(Price::ZERO, |offer| offer.1);
-        alike.entry(stand.signature).or_default().push((first, number));
+        alike.entry((stand.signature, stand.most)).or_default().push((first, number));
         all.insert(number, offers);
     }
     let mut kept = BTreeSet::new();
@@ -290,7 +307,7 @@ impl Draft<'_> {
                 let now = self.rooms.get(node).copied().unwrap_or(0);
                 let cluster = &scene.world.cluster;
                 let times = |view: View<'_>| fit::times(cluster, &view.state, self.want.shape);
-                view.map_or(0, times).min(self.want.count).saturating_sub(now)
+                view.map_or(0, times).min(self.want.most_on(*node)).saturating_sub(now)
             });
             let gain = gain.fold(0_u32, u32::saturating_add);
             consider(scene.crowd.price(unit), gain, &[unit]);
@@ -328,7 +345,7 @@ impl Draft<'_> {
                 continue;
             }
             let Some(view) = scene.view(node, |pod| self.less.contains(&pod)) else { continue };
-            let offers = scene.find(&view, self.want.shape, self.want.count);
+            let offers = scene.find(&view, self.want.shape, self.want.most_on(node));
             self.set_offers(scene, &view, node, &offers);
         }
     }
@@ -355,7 +372,7 @@ impl Draft<'_> {
                 let view = scene.view(*node, |pod| others.contains(&pod));
                 let cluster = &scene.world.cluster;
                 let times = |view: View<'_>| fit::times(cluster, &view.state, self.want.shape);
-                rooms.insert(*node, view.map_or(0, times).min(self.want.count));
+                rooms.insert(*node, view.map_or(0, times).min(self.want.most_on(*node)));
             }
             let room = rooms.values().fold(0_u32, |sum, room| sum.saturating_add(*room));
             if room >= self.want.count {

@@ -19,6 +19,7 @@ use crate::placement::Placement;
 use crate::solve::Request;
 use crate::solve::attempt::place_on;
 use crate::solve::need::{Home, Need, is_within};
+use crate::solve::rules::Seated;
 use crate::topology::{DomainId, LevelId, Topology};
 use crate::workload::{Member, MemberId};
 
@@ -65,6 +66,8 @@ pub(super) struct Stage<'w, 'a> {
     lost: Vec<u32>,
     units: BTreeSet<Unit>,
     placements: Vec<Placed>,
+    /// The same, as far as limits count them.
+    seated: Seated,
     /// Nodes that were changed, whose signatures must be forgotten.
     touched: BTreeSet<NodeId>,
     targets: BTreeMap<PodIndex, Placement>,
@@ -117,7 +120,8 @@ impl Play<'_> {
             let count = Self::count(need);
             if count > 0 {
                 let nodes = self.nodes(&world.topology, domain, group);
-                let want = Want { group: need.group, shape: &need.shape, count };
+                let (rules, seated) = (&need.rules, &Seated::default());
+                let want = Want { group: need.group, shape: &need.shape, count, rules, seated };
                 dearest = dearest.max(choose::choose(&mut scene, &nodes, want)?.price);
             }
         }
@@ -142,6 +146,7 @@ impl<'w, 'a> Stage<'w, 'a> {
             lost,
             units: BTreeSet::new(),
             placements: Vec::new(),
+            seated: Seated::default(),
             touched: BTreeSet::new(),
             targets: BTreeMap::new(),
         }
@@ -288,7 +293,8 @@ impl<'w, 'a> Stage<'w, 'a> {
         let (crowd, limit) = (self.play.crowd, self.play.limit);
         let (known, spent) = (&mut *self.known, &mut *self.spent);
         let mut scene = Scene { world, crowd, known, gone, lost, spent, limit };
-        let want = Want { group: need.group, shape: &need.shape, count };
+        let (rules, seated) = (&need.rules, &self.seated);
+        let want = Want { group: need.group, shape: &need.shape, count, rules, seated };
         let choice = choose::choose(&mut scene, &nodes, want);
         (self.gone, self.lost) = (scene.gone, scene.lost);
         choice
@@ -315,6 +321,7 @@ impl<'w, 'a> Stage<'w, 'a> {
                 placed.map_err(|_| Stuck::NoRoom)?;
                 places.push(place);
             }
+            self.seated.add(need.rules.limits(), node, count);
             self.touch(node);
         }
         Ok(places)

@@ -75,6 +75,9 @@ pub(super) fn reason(world: &World, reason: &Reason) -> String {
         Scarce::Free => "there would be room if nothing else ran",
         Scarce::Gpus => "free GPUs are too few or in pieces",
         Scarce::PlainResources => "GPUs are free, but not enough CPU or memory beside them",
+        Scarce::Rules => {
+            "there is room, but on nodes that they may not have, or on which no more of them may be"
+        }
     };
     format!("{bound}{together}: {scarce}")
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    ClassForm, GangForm, GpusForm, PartForm, ProfileForm, ShapeForm, Snapshot, VERSION,
+    ClassForm, GangForm, GpusForm, LimitForm, PartForm, ProfileForm, ShapeForm, Snapshot, VERSION,
     WorkloadForm,
 };
 use crate::World;
 use crate::cluster::{Cluster, Misfit};
-use crate::gang::{Gang, GangError, Group, Segment};
+use crate::gang::{Gang, GangError, Group, NodeLimit, Segment};
 use crate::gpu::{ModelId, ModelSet, Slices, WHOLE};
 use crate::node::{NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
@@ -240,6 +240,17 @@ pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError
             Some(segment) => level(&Some(segment.level.clone()))?
                 .map(|level| Segment { size: segment.size, level }),
         };
+        let node = |name: &String| {
+            world.cluster.node_named(name).ok_or_else(|| SnapshotError::Unknown {
+                place: place(),
+                kind: "node",
+                name: name.clone(),
+                known: Vec::new(),
+            })
+        };
+        let forbidden = group.forbidden.iter().map(node).collect::<Result<_, _>>()?;
+        let limits = group.limits.iter();
+        let limits = limits.map(|&LimitForm { over, most }| NodeLimit { over, most });
         groups.push(Group {
             name: group.name.as_str().into(),
             shape: Arc::new(shape(&place, &group.shape, &world.cluster)?),
@@ -250,6 +261,8 @@ pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError
                 preferred: level(&group.preferred)?,
             },
             segment,
+            forbidden,
+            limits: limits.collect(),
         });
     }
     let gang = Gang { profile, groups };

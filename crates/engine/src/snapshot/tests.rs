@@ -29,6 +29,7 @@ const DOCUMENT: &str = r#"{
     "profile": {"name": "next", "preferred": "rack"},
     "groups": [{
       "name": "workers", "count": 4, "min": 2, "segment": {"size": 2, "level": "rack"},
+      "forbidden": ["b"], "limits": [{"over": 7, "most": 1}],
       "shape": {"resources": {"cpuMilli": 1000, "pods": 1}, "models": ["H100"],
                 "gpus": {"share": {"count": 1, "milli": 250, "memoryMib": 20000}}}
     }]

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    ClassForm, GangForm, GpusForm, GroupForm, LevelForm, MemberForm, NodeForm, PartForm,
+    ClassForm, GangForm, GpusForm, GroupForm, LevelForm, LimitForm, MemberForm, NodeForm, PartForm,
     ProfileForm, SegmentForm, ShapeForm, Snapshot, VERSION, WorkloadForm,
 };
 use crate::World;
 use crate::cluster::Cluster;
-use crate::gang::Gang;
+use crate::gang::{Gang, NodeLimit};
 use crate::gpu::{ModelId, ModelSet, Slices};
 use crate::node::NodeClass;
 use crate::shape::{GpuDemand, Shape};
@@ -181,11 +181,17 @@ fn gang_form(gang: &Gang, world: &World) -> GangForm {
             let level = level_name(Some(segment.level), topology)?;
             Some(SegmentForm { size: segment.size, level })
         }),
+        forbidden: group.forbidden.iter().map(|id| world.cluster.name(*id).to_owned()).collect(),
+        limits: group.limits.iter().map(|&limit| limit_form(limit)).collect(),
     };
     GangForm {
         profile: profile_form(&gang.profile, topology),
         groups: gang.groups.iter().map(group).collect(),
     }
+}
+
+fn limit_form(NodeLimit { over, most }: NodeLimit) -> LimitForm {
+    LimitForm { over, most }
 }
 
 fn level_name(level: Option<LevelId>, topology: &Topology) -> Option<String> {

@@ -12,6 +12,7 @@ use crate::node::NodeId;
 use crate::solve::Request;
 use crate::solve::case::{Case, Goal};
 use crate::solve::need::{contains, is_within};
+use crate::solve::rules::Seated;
 use crate::topology::{DomainId, LevelId, Topology};
 
 /// A domain, or one node.
@@ -178,7 +179,8 @@ impl Case<'_> {
             let node = area.node.and_then(|at| topology.order().get(at as usize));
             node.is_some_and(|node| {
                 let near = self.pins.on(*node);
-                seen.insert((cluster.state(*node), area.domain, near))
+                let left = self.left(*node, &Seated::default());
+                seen.insert((cluster.state(*node), area.domain, near, left))
             })
         });
         let mut found: Vec<Area> = nodes.collect();

@@ -14,6 +14,7 @@ use crate::solve::fill::{Amounts, Ground, Order};
 use crate::solve::need::{Home, Need, is_within};
 use crate::solve::picks;
 use crate::solve::room::{Room, common};
+use crate::solve::rules::Seated;
 use crate::topology::LevelId;
 
 /// How much may be tried.
@@ -52,7 +53,10 @@ struct Attempt<'a, 't> {
     rooms: Cow<'a, [Room]>,
     /// Whether rooms are looked at again after a member was placed.
     is_tracking: bool,
-    touched: Vec<NodeId>,
+    /// Nodes that got members, the group, and how many.
+    touched: Vec<(NodeId, usize, u32)>,
+    /// Members placed so far, as far as limits count them.
+    seated: Seated,
     taken: Vec<Taken>,
     budget: &'a mut Budget,
 }
@@ -78,6 +82,7 @@ pub(crate) fn attempt<'a>(
         rooms: Cow::Borrowed(&case.rooms),
         is_tracking: case.needs.len() > 1 || has_runs || goal.is_elastic,
         touched: Vec::new(),
+        seated: Seated::default(),
         taken: vec![Taken::default(); case.needs.len()],
         budget,
     };
@@ -239,7 +244,8 @@ impl Attempt<'_, '_> {
         let mut places = Vec::new();
         for (position, count) in amounts {
             let node = self.case.topology.order()[*position as usize];
-            self.touched.push(node);
+            self.touched.push((node, group, *count));
+            self.seated.add(need.rules.limits(), node, *count);
             self.budget.steps += u64::from(*count);
             let placed = place_on(&mut self.trial, node, need, *count);
             if self.is_tracking {
@@ -254,7 +260,7 @@ impl Attempt<'_, '_> {
 
     fn look_again(&mut self, node: NodeId) {
         for (room, need) in self.rooms.to_mut().iter_mut().zip(&self.case.needs) {
-            room.update(self.trial.cluster(), self.case.topology, need, node);
+            room.update(self.trial.cluster(), self.case.topology, need, node, &self.seated);
         }
     }
 
@@ -265,7 +271,8 @@ impl Attempt<'_, '_> {
 
     fn roll_back(&mut self, point: Checkpoint, touched: usize) {
         self.trial.roll_back(point);
-        for node in self.touched.split_off(touched) {
+        for (node, group, count) in self.touched.split_off(touched) {
+            self.seated.remove(self.case.needs[group].rules.limits(), node, count);
             if self.is_tracking {
                 self.look_again(node);
             }

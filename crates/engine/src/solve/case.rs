@@ -2,6 +2,8 @@
 
 use std::cmp::Reverse;
 
+use smallvec::SmallVec;
+
 use crate::bounds::Bounds;
 use crate::cluster::Cluster;
 use crate::gang::Gang;
@@ -10,6 +12,8 @@ use crate::resources::Resources;
 use crate::solve::areas::{Area, Pins};
 use crate::solve::need::{self, Need};
 use crate::solve::room::Room;
+use crate::solve::rules::Seated;
+use crate::solve::shared::{Shared, shared};
 use crate::solve::{NodeSet, Request};
 use crate::topology::{DomainId, Topology};
 
@@ -30,7 +34,11 @@ pub(crate) struct Case<'a> {
     pub(crate) order: Vec<usize>,
     pub(crate) pins: Pins,
     supply: Vec<Supply>,
+    shared: Vec<Shared>,
 }
+
+/// What rules of groups leave of a node, by group; empty where no group has rules.
+pub(crate) type Left = SmallVec<[u32; 4]>;
 
 /// How many members are to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +94,7 @@ pub(crate) enum Scarcity {
     Capacity,
     Gpus,
     PlainResources,
+    Rules,
 }
 
 /// Amounts of which all groups take together.
@@ -144,18 +153,19 @@ impl<'a> Case<'a> {
             .iter()
             .map(|need| {
                 let column = bounds.column_here(cluster, topology, &need.shape);
-                Room::of(topology, column, request.forbidden)
+                Room::of(topology, column, request.forbidden, need)
             })
             .collect();
         let supply = if needs.len() > 1 { supply(cluster, topology, &rooms) } else { Vec::new() };
-        Self::with_rooms(topology, request, needs, rooms, supply)
+        let shared = shared(topology, &needs, &rooms);
+        Self::with_rooms(topology, request, needs, rooms, supply, shared)
     }
 
     /// The case of a request for the same groups with other wishes.
     pub(crate) fn with<'b>(&'b self, request: &Request<'b>) -> Case<'b> {
         let needs = need::needs(self.topology, request);
         let (rooms, supply) = (self.rooms.clone(), self.supply.clone());
-        Case::with_rooms(self.topology, request, needs, rooms, supply)
+        Case::with_rooms(self.topology, request, needs, rooms, supply, self.shared.clone())
     }
 
     fn with_rooms(
@@ -164,6 +174,7 @@ impl<'a> Case<'a> {
         needs: Vec<Need>,
         rooms: Vec<Room>,
         supply: Vec<Supply>,
+        shared: Vec<Shared>,
     ) -> Self {
         let able = needs.iter().zip(&rooms).map(|(need, room)| room.able(topology, need)).collect();
         let mut order: Vec<usize> = (0..needs.len()).collect();
@@ -175,12 +186,14 @@ impl<'a> Case<'a> {
         });
         let pins = Pins::of(topology, request);
         let (gang, forbidden) = (request.gang, request.forbidden);
-        Self { topology, gang, forbidden, needs, rooms, able, order, pins, supply }
+        Self { topology, gang, forbidden, needs, rooms, able, order, pins, supply, shared }
     }
 
     /// Whether every bound lets the gang into an area: each group by itself, and all together.
     pub(crate) fn admits(&self, area: &Area, goal: &Goal) -> bool {
-        self.first_refused(area, goal).is_none() && self.has_supply(area, goal)
+        self.first_refused(area, goal).is_none()
+            && self.has_supply(area, goal)
+            && self.shared.iter().all(|shared| shared.has(&self.needs, area, goal))
     }
 
     /// The first group that does not fit an area by itself.
@@ -198,6 +211,12 @@ impl<'a> Case<'a> {
         supply.covers(&self.demand(goal))
     }
 
+    /// What rules leave of a node beside those who are placed.
+    pub(crate) fn left(&self, node: NodeId, seated: &Seated) -> Left {
+        let with_rules = self.needs.iter().filter(|need| !need.rules.is_none());
+        with_rules.map(|need| need.rules.left(node, seated)).collect()
+    }
+
     /// What is scarce in a domain for all groups together.
     pub(crate) fn scarcity(&self, cluster: &Cluster, domain: DomainId, goal: &Goal) -> Scarcity {
         let demand = self.demand(goal);
@@ -207,7 +226,10 @@ impl<'a> Case<'a> {
             nodes.fold(Supply::default(), |sum, node| sum.plus(&Supply::of_empty(cluster, *node)));
         let free = self.supply.get(domain.0 as usize).copied().unwrap_or_default();
         let has_gpus = free.0[3..].iter().zip(&demand.0[3..]).all(|(have, wanted)| have >= wanted);
+        let area = Area::domain(domain);
+        let has_seats = self.shared.iter().all(|shared| shared.has(&self.needs, &area, goal));
         match (empty.covers(&demand), has_gpus) {
+            (true, true) if !has_seats && free.covers(&demand) => Scarcity::Rules,
             (false, _) => Scarcity::Capacity,
             (true, false) => Scarcity::Gpus,
             (true, true) => Scarcity::PlainResources,
@@ -225,6 +247,9 @@ impl<'a> Case<'a> {
     pub(crate) fn together(&self, domain: DomainId, goal: &Goal) -> u64 {
         let members: Vec<u32> = goal.members(&self.needs).collect();
         let all: u64 = members.iter().map(|count| u64::from(*count)).sum();
+        let area = Area::domain(domain);
+        let by_limit = self.shared.iter().map(|shared| all - shared.missing(&members, &area));
+        let all = by_limit.min().unwrap_or(all);
         let Some(supply) = self.supply.get(domain.0 as usize) else { return all };
         let by_unit = supply.0.iter().enumerate().map(|(unit, have)| {
             let demand = |group: usize| Supply::demand(&self.needs[group], 1).0[unit];
@@ -239,7 +264,7 @@ impl<'a> Case<'a> {
             }
             fit
         });
-        by_unit.min().unwrap_or(all)
+        by_unit.min().unwrap_or(all).min(all)
     }
 }
 

@@ -13,10 +13,11 @@ use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::solve::areas::Area;
 use crate::solve::attempt::Budget;
-use crate::solve::case::{Case, Goal};
+use crate::solve::case::{Case, Goal, Left};
 use crate::solve::need::{Home, Need, is_within};
 use crate::solve::picks;
 use crate::solve::room::common;
+use crate::solve::rules::Seated;
 use crate::topology::DomainId;
 
 /// What a complete search says.
@@ -71,6 +72,8 @@ struct Search<'a, 't> {
     /// Group, rank and place of the members so far.
     placed: Vec<(u32, u32, Placement)>,
     budget: &'a mut Budget,
+    /// The same, as far as limits count them.
+    seated: Seated,
     /// By group: positions that had room for a member when the search began; trials only take.
     open: Vec<Vec<u32>>,
     is_cut: bool,
@@ -97,8 +100,8 @@ pub(crate) fn search(
         positions.clone().filter(has_room).collect()
     });
     let open = open.collect();
-    let (trial, placed) = (Trial::new(cluster), Vec::new());
-    let mut search = Search { case, trial, placed, budget, open, is_cut: false };
+    let (trial, placed, seated) = (Trial::new(cluster), Vec::new(), Seated::default());
+    let mut search = Search { case, trial, placed, seated, budget, open, is_cut: false };
     // Of many runs not every choice is searched.
     let is_partial = case
         .needs
@@ -205,8 +208,10 @@ impl Search<'_, '_> {
                 let node = case.topology.order()[*position as usize];
                 let cluster = self.trial.cluster();
                 let state = cluster.states().state(cluster.state(node));
-                let shape = &case.needs[*group].shape;
-                room += state.map_or(0, |state| u64::from(fit::times(cluster, state, shape)));
+                let need = &case.needs[*group];
+                let left = need.rules.left(node, &self.seated);
+                let times = state.map_or(0, |state| fit::times(cluster, state, &need.shape));
+                room += u64::from(times.min(left));
             }
             if room < wanted {
                 return false;
@@ -247,8 +252,8 @@ impl Search<'_, '_> {
         let segment = need.segment.filter(|_| series.has_segments);
         let is_first = segment.is_some_and(|segment| at.is_multiple_of(segment.size as usize));
         let within = if is_first { series.positions.clone() } else { within };
-        // Nodes in one state and one domain are alike as long as no rule names them.
-        let mut seen: Vec<(StateId, DomainId)> = Vec::new();
+        // Nodes in one state and one domain are alike if every rule leaves as much of them.
+        let mut seen: Vec<(StateId, DomainId, Left)> = Vec::new();
         for position in from.max(within.start)..within.end {
             // Forbidden nodes have none either.
             if case.rooms[series.group].counts.get(position as usize).is_none_or(|room| *room == 0)
@@ -256,7 +261,11 @@ impl Search<'_, '_> {
                 continue;
             }
             let node: NodeId = case.topology.order()[position as usize];
-            let kind = (self.trial.cluster().state(node), case.topology.home(node));
+            if need.rules.left(node, &self.seated) == 0 {
+                continue;
+            }
+            let left = case.left(node, &self.seated);
+            let kind = (self.trial.cluster().state(node), case.topology.home(node), left);
             if seen.contains(&kind) {
                 continue;
             }
@@ -287,10 +296,12 @@ impl Search<'_, '_> {
                     continue;
                 }
                 self.placed.push((need.group, *rank, placement));
+                self.seated.add(need.rules.limits(), node, 1);
                 if self.members(all, next, at + 1, position, inner.clone(), then) {
                     return true;
                 }
                 self.placed.pop();
+                self.seated.remove(need.rules.limits(), node, 1);
                 self.trial.roll_back(point);
                 if self.is_cut {
                     return false;

@@ -5,6 +5,7 @@ use crate::World;
 use crate::fit;
 use crate::gang::Segment;
 use crate::node::NodeId;
+use crate::solve::rules::{Rules, Seated};
 use crate::solve::{Request, ring_hops};
 use crate::topology::{DomainId, LevelId, Topology};
 
@@ -69,11 +70,13 @@ pub fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact> {
 
 fn rooms(world: &World, request: &Request<'_>, domain: DomainId) -> Vec<(NodeId, u32)> {
     let nodes = world.topology.nodes(domain).iter();
-    let shape = &request.gang.groups[0].shape;
+    let group = &request.gang.groups[0];
+    let (shape, rules) = (&group.shape, Rules::of(group, &Seated::default()));
     let room = |node: &NodeId| {
         let state = world.cluster.states().state(world.cluster.state(*node));
         let room = state.map_or(0, |state| fit::times(&world.cluster, state, shape));
-        (*node, if request.forbidden.contains(node) { 0 } else { room })
+        let left = rules.left(*node, &Seated::default());
+        (*node, if request.forbidden.contains(node) { 0 } else { room.min(left) })
     };
     nodes.map(room).filter(|(_, room)| *room > 0).collect()
 }

@@ -1,12 +1,13 @@
 //! What a request still needs of each group, when pinned members are where they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::gang::Segment;
+use crate::gang::{NodeLimit, Segment};
 use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::solve::Request;
+use crate::solve::rules::{Rules, Seated};
 use crate::topology::{DomainId, LevelId, Topology};
 
 /// What is to be placed of one group.
@@ -28,6 +29,8 @@ pub(crate) struct Need {
     pub(crate) home: Home,
     /// Members that are pinned.
     pub(crate) pinned: u32,
+    /// What else nodes must be like.
+    pub(crate) rules: Rules,
 }
 
 /// Ranks that must go where a pinned member of their segment is.
@@ -99,6 +102,7 @@ impl Need {
 pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
     let pins: BTreeMap<u32, NodeId> =
         request.pinned.iter().map(|pinned| (pinned.rank, pinned.placement.node)).collect();
+    let seated = seated(request);
     let mut first = 0;
     let mut needs = Vec::new();
     for (number, group) in (0..).zip(&request.gang.groups) {
@@ -136,10 +140,37 @@ pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
             preferred: group.topology.preferred,
             home: Home::of(topology, group.topology.required, &pinned),
             pinned: count,
+            rules: Rules::of(group, &seated),
         });
         first = own.end;
     }
     needs
+}
+
+/// Pinned members by limit. One of a rank that the gang has not may be of any group.
+fn seated(request: &Request<'_>) -> Seated {
+    let mut seated = Seated::default();
+    let groups = &request.gang.groups;
+    if groups.iter().all(|group| group.limits.is_empty()) {
+        return seated;
+    }
+    let pins: BTreeMap<u32, NodeId> =
+        request.pinned.iter().map(|pinned| (pinned.rank, pinned.placement.node)).collect();
+    for (rank, node) in pins {
+        let mut end = 0_u32;
+        let group = groups.iter().find(|group| {
+            end = end.saturating_add(group.count);
+            rank < end
+        });
+        if let Some(group) = group {
+            seated.add(&group.limits, node, 1);
+        } else {
+            let all = groups.iter().flat_map(|group| &group.limits);
+            let all: BTreeSet<NodeLimit> = all.copied().collect();
+            seated.add(&Vec::from_iter(all), node, 1);
+        }
+    }
+    seated
 }
 
 /// Whether a node is in a domain.

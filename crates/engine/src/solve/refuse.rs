@@ -84,6 +84,9 @@ fn of_group(
         let ranges = areas.iter().map(|area| area.positions(topology));
         Room::measured(cluster, topology, need, case.forbidden, yardstick, ranges, enough)
     };
+    // What there would be room for now without the group's rules; few groups have any.
+    let lawless = (!need.rules.is_none())
+        .then(|| Room::without_rules(cluster, topology, need, case.forbidden));
     if let Some((place, wanted, possible)) = run
         && roots.iter().all(|root| able[root.0 as usize] >= loose)
     {
@@ -92,7 +95,8 @@ fn of_group(
             let room = |at| measured(yardstick, slice::from_ref(at), wanted);
             place.iter().any(|at| room(at).count(at) >= wanted)
         };
-        let scarce = scarce(has(Yardstick::Empty), has);
+        let is_rule = lawless.is_some_and(|room| place.iter().any(|at| room.count(at) >= wanted));
+        let scarce = if is_rule { Scarce::Rules } else { scarce(has(Yardstick::Empty), has) };
         let within = place.as_ref().map(|place| topology.path(place.domain));
         return FailedBound { group: name, wanted, possible, level, within, scarce };
     }
@@ -121,9 +125,17 @@ fn of_group(
         let able = measured(yardstick, &areas, enough).able(topology, need);
         domains.iter().any(|domain| able[domain.0 as usize] >= loose)
     };
-    let scarce = scarce(would_hold(Yardstick::Empty, roots), |yardstick| {
-        would_hold(yardstick, best.as_slice())
+    let is_rule = lawless.is_some_and(|room| {
+        let able = room.able(topology, need);
+        roots.iter().any(|root| able[root.0 as usize] >= loose)
     });
+    let scarce = if is_rule {
+        Scarce::Rules
+    } else {
+        scarce(would_hold(Yardstick::Empty, roots), |yardstick| {
+            would_hold(yardstick, best.as_slice())
+        })
+    };
     let within = best.filter(|best| *best != Topology::ROOT).map(|best| topology.path(best));
     FailedBound { group: name, wanted: loose, possible, level, within, scarce }
 }
@@ -154,6 +166,7 @@ fn of_all(
         Scarcity::Capacity => Scarce::Capacity,
         Scarcity::Gpus => Scarce::Gpus,
         Scarcity::PlainResources => Scarce::PlainResources,
+        Scarcity::Rules => Scarce::Rules,
     };
     FailedBound {
         group: names.join(" and ").into(),

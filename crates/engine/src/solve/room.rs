@@ -12,6 +12,7 @@ use crate::node::NodeId;
 use crate::solve::NodeSet;
 use crate::solve::areas::Area;
 use crate::solve::need::{Home, Need, is_within};
+use crate::solve::rules::Seated;
 use crate::topology::{DomainId, Topology};
 
 /// Room for one group.
@@ -24,14 +25,43 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// What a column says, without forbidden nodes.
-    pub(crate) fn of(topology: &Topology, column: &Column, forbidden: &NodeSet) -> Self {
-        let (counts, sums) = (column.counts().to_vec(), column.sums().to_vec());
-        let mut room = Self { counts, sums };
-        for node in forbidden {
+    /// What a column says, without forbidden nodes and as far as the group's rules allow.
+    pub(crate) fn of(
+        topology: &Topology,
+        column: &Column,
+        forbidden: &NodeSet,
+        need: &Need,
+    ) -> Self {
+        let mut counts = column.counts().to_vec();
+        let mut room = if need.rules.limits().is_empty() {
+            Self { counts, sums: column.sums().to_vec() }
+        } else {
+            for (count, node) in counts.iter_mut().zip(topology.order()) {
+                *count = (*count).min(need.rules.left(*node, &Seated::default()));
+            }
+            let sums = sums(topology, &counts);
+            Self { counts, sums }
+        };
+        for node in forbidden.iter().chain(need.rules.forbidden()) {
             room.set(topology, *node, 0);
         }
         room
+    }
+
+    /// What there is room for now if the group had no rules.
+    pub(crate) fn without_rules(
+        cluster: &Cluster,
+        topology: &Topology,
+        need: &Need,
+        forbidden: &NodeSet,
+    ) -> Self {
+        let count = |node: &NodeId| {
+            let is_forbidden = forbidden.contains(node);
+            if is_forbidden { 0 } else { fit::times_on(cluster, *node, &need.shape) }
+        };
+        let counts: Vec<u32> = topology.order().iter().map(count).collect();
+        let sums = sums(topology, &counts);
+        Self { counts, sums }
     }
 
     /// Room in these ranges of positions, if something were otherwise. Where as many fit a range as
@@ -56,7 +86,8 @@ impl Room {
                     break;
                 }
                 if !forbidden.contains(node) {
-                    *count = measure.times(*node);
+                    let left = need.rules.left(*node, &Seated::default());
+                    *count = if left == 0 { 0 } else { measure.times(*node).min(left) };
                     sum += u64::from(*count);
                 }
             }
@@ -72,15 +103,18 @@ impl Room {
         }
     }
 
-    /// Looks at a node again.
+    /// Looks at a node again, with these members of the gang placed.
     pub(crate) fn update(
         &mut self,
         cluster: &Cluster,
         topology: &Topology,
         need: &Need,
         node: NodeId,
+        seated: &Seated,
     ) {
-        self.set(topology, node, fit::times_on(cluster, node, &need.shape));
+        let left = need.rules.left(node, seated);
+        let times = if left == 0 { 0 } else { fit::times_on(cluster, node, &need.shape).min(left) };
+        self.set(topology, node, times);
     }
 
     /// How many members fit an area, if any may be anywhere in it.

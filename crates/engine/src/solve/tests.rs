@@ -4,6 +4,7 @@ mod judged;
 mod levels;
 mod pins;
 mod refusals;
+mod rules;
 mod small;
 mod spread;
 mod support;

@@ -93,6 +93,16 @@ impl Core {
         forbidden
     }
 
+    /// Whether nothing but what a pod's footprint takes keeps it away from nodes: then [`Self::forbidden`]
+    /// is the same for all pods of the footprint that ask for the same extended resources.
+    pub(super) fn is_kept_away_by_room_alone(&self, uid: &Arc<str>, mark: Mark, ask: &Ask) -> bool {
+        let Some(record) = self.pods.get(uid) else { return false };
+        mark != Mark::Scan
+            && ask.is_exact
+            && ask.claims.is_empty()
+            && self.neighbours.away(&record.pod, &self.volumes).is_nowhere()
+    }
+
     /// Whether this scheduler may give what is asked for on a node: nothing, or devices of its own nodes,
     /// or what a device plugin guards.
     pub(super) fn may_give_devices(&self, ask: &Ask, node: &str) -> bool {
@@ -129,8 +139,9 @@ impl Core {
         allowance: &Allowance,
         policy: &PlacementPolicy,
     ) -> Result<(Answer, Explanation), Blocked> {
+        // Nothing in the API says what tenants weigh: all weigh the same.
         let weights = BTreeMap::new();
-        let waiting: [Gang; 0] = [];
+        let waiting = self.others_than(gang, policy);
         let case = Case {
             gang,
             pinned,
@@ -143,7 +154,11 @@ impl Core {
         let is_recorded = self.records.want(unit);
         self.within_budgets(|core| {
             // As it is before the engine learns from the answer.
-            let cluster = is_recorded.then(|| core.snapshot_with(std::slice::from_ref(gang)));
+            let cluster = is_recorded.then(|| {
+                let mut waiting = waiting.clone();
+                waiting.push(gang.clone());
+                core.snapshot_with(&waiting)
+            });
             let picture = &mut core.picture;
             let answer =
                 picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)?;

@@ -4,38 +4,88 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::gang::Group;
-use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::workload::Profile;
-use octavo_engine::{Gang, Placement, Shape};
+use octavo_engine::decision::Placed;
+use octavo_engine::disturb::Allowance;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::solve::NodeSet;
+use octavo_engine::{NodeId, Placement};
 
 use super::Core;
+use super::asking::{Asked, Tried};
 use super::decide::TRIES;
 use super::grant::Granted;
 use super::queue::Unit;
 use super::statement::Blocked;
+use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec, Standing};
 
-/// A gang as the engine is asked for it, and whose each rank is.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) gang: Gang,
-    pub(super) pinned: Vec<Pinned>,
-    /// By rank: the pod.
-    pub(super) ranks: Vec<Arc<str>>,
-    pub(super) forbidden: NodeSet,
+/// Most tries of one decision beside those of any decision, however large the gang.
+const MOST_TRIES: usize = 120;
+
+/// What one decision has found out.
+struct Search {
+    spec: Arc<GroupSpec>,
+    policy: Arc<PlacementPolicy>,
+    allowance: Allowance,
+    /// Those who have their places, no order given yet.
+    kept: Vec<Granted>,
+    /// Nodes that did not serve whatever the others had.
+    tried: Tried,
+    /// Those, and nodes that do not serve beside those who are kept.
+    tried_now: Tried,
+    /// Nodes to be left out if it must be begun anew, each for these pods.
+    bad: Vec<(Vec<Arc<str>>, NodeId)>,
+    /// All nodes on which somebody found no place.
+    nodes: NodeSet,
+    /// The last of them, and why.
+    last: Option<String>,
 }
 
-/// A member's place in the order of ranks: subgroup, rank in it, name; and its UID.
-type Seat = (usize, Option<u32>, Arc<str>, Arc<str>);
+impl Search {
+    fn new(spec: Arc<GroupSpec>, policy: Arc<PlacementPolicy>, allowance: Allowance) -> Self {
+        Self {
+            spec,
+            policy,
+            allowance,
+            kept: Vec::new(),
+            tried: Tried::new(),
+            tried_now: Tried::new(),
+            bad: Vec::new(),
+            nodes: NodeSet::new(),
+            last: None,
+        }
+    }
 
-/// Members of a subgroup that ask for the same.
-struct Alike {
-    sub: usize,
-    shape: Arc<Shape>,
-    /// Whether all of them have places: the shape is what is known of who runs.
-    is_placed: bool,
-    uids: Vec<Arc<str>>,
+    /// Nobody is kept any more.
+    fn begin_anew(&mut self) {
+        for (uids, node) in self.bad.drain(..) {
+            learn(&mut self.tried, &uids, node);
+        }
+        self.tried_now.clone_from(&self.tried);
+    }
+}
+
+/// A node does not serve these pods.
+fn learn(tried: &mut Tried, uids: &[Arc<str>], node: NodeId) {
+    let mut last: Option<(Option<Arc<NodeSet>>, Arc<NodeSet>)> = None;
+    for uid in uids {
+        let before = tried.get(uid).cloned();
+        // Mostly they have what is known in common.
+        let after = match &last {
+            Some((known, after))
+                if known.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
+            {
+                Arc::clone(after)
+            }
+            _ => {
+                let mut nodes = before.as_deref().cloned().unwrap_or_default();
+                nodes.insert(node);
+                Arc::new(nodes)
+            }
+        };
+        tried.insert(Arc::clone(uid), Arc::clone(&after));
+        last = Some((before, after));
+    }
 }
 
 impl Core {
@@ -61,21 +111,49 @@ impl Core {
         }
         let policy = self.policies.find(spec.policy.as_deref()).map_err(Blocked::NoPolicy)?;
         let policy = Arc::clone(policy);
-        let mut asked = self.asked(group, &spec)?;
+        let asked = self.asked(group, &spec)?;
         let may_preempt = self
             .present(group)
             .iter()
             .filter_map(|uid| self.pods.get(uid))
             .all(|record| record.pod.spec.may_preempt);
         let allowance = self.allowance(asked.gang.profile.priority, may_preempt, &policy);
-        let mut last = None;
-        for _ in 0..TRIES {
+        let mut search = Search::new(spec, policy, allowance);
+        let outcome = self.search_group(group, unit, asked, &mut search);
+        self.take_all_back(&mut search.kept);
+        outcome
+    }
+
+    /// Asks for places until all members have theirs. Who could have his place keeps it while others are
+    /// asked for anew: so it is known what is left for them. Where that leads nowhere, all is given back,
+    /// and nodes that did not serve are left out.
+    fn search_group(
+        &mut self,
+        group: &GroupName,
+        unit: &Unit,
+        mut asked: Asked,
+        search: &mut Search,
+    ) -> Result<(), Blocked> {
+        let policy = Arc::clone(&search.policy);
+        for _ in 0..TRIES + asked.ranks.len().min(MOST_TRIES) {
+            if asked.gang.groups.is_empty() {
+                return Err(Blocked::Incomplete(asked.left));
+            }
+            // Nobody is asked to leave for a place of which it is not known whether it will serve.
+            let is_sure = search.kept.is_empty() && !asked.shares_claim;
+            let allowance = if is_sure { search.allowance.clone() } else { Allowance::nothing() };
             let Asked { gang, pinned, forbidden, .. } = &asked;
             let (answer, explanation) =
                 self.ask_engine(unit, gang, pinned, forbidden, &allowance, &policy)?;
             let Ok(plan) = answer else {
-                let blocked = match last {
-                    Some(last) => Blocked::NoDevices { nodes: asked.forbidden.len(), last },
+                if !search.kept.is_empty() {
+                    self.take_all_back(&mut search.kept);
+                    search.begin_anew();
+                    asked = self.asked_without(group, &search.spec, &search.tried)?;
+                    continue;
+                }
+                let blocked = match search.last.take() {
+                    Some(last) => Blocked::NoDevices { nodes: search.nodes.len(), last },
                     None => Blocked::Refused(Box::new(explanation.clone())),
                 };
                 self.decisions.note(unit, explanation);
@@ -93,26 +171,87 @@ impl Core {
                 self.decisions.note(unit, explanation);
                 return self.promise(unit, &members, &plan);
             }
-            if members.is_empty() {
+            if members.is_empty() && search.kept.is_empty() {
                 self.decisions.note(unit, explanation);
-                return Err(Blocked::Surplus);
+                let left = asked.left;
+                return Err(if left.is_empty() {
+                    Blocked::Surplus
+                } else {
+                    Blocked::Incomplete(left)
+                });
             }
-            let places = members.iter().map(|(uid, placed)| (uid, &placed.placement));
-            match self.grant_all(places) {
-                Ok(granted) => {
-                    self.decisions.note(unit, explanation);
-                    self.placed(unit, granted);
-                    return Ok(());
+            if self.grant_some(&members, &asked, search) {
+                self.decisions.note(unit, explanation);
+                self.placed(unit, std::mem::take(&mut search.kept));
+                if !asked.left.is_empty() {
+                    self.block(unit, &Blocked::Incomplete(asked.left));
                 }
-                Err((placement, words)) => {
-                    let node = self.picture.world.cluster.name(placement.node);
-                    last = Some(format!("{node}: {words}"));
-                    asked.forbidden.insert(placement.node);
-                }
+                return Ok(());
+            }
+            asked = self.asked_without(group, &search.spec, &search.tried_now)?;
+        }
+        let last = search.last.take().unwrap_or_default();
+        Err(Blocked::NoDevices { nodes: search.nodes.len(), last })
+    }
+
+    /// Grants places to those who can have them. Whether all could.
+    fn grant_some(
+        &mut self,
+        members: &[(Arc<str>, Placed)],
+        asked: &Asked,
+        search: &mut Search,
+    ) -> bool {
+        let mut failed = Vec::new();
+        for (uid, placed) in members {
+            match self.grant_one(uid, &placed.placement) {
+                Ok(granted) => search.kept.push(granted),
+                Err(words) => failed.push((uid, placed, words)),
             }
         }
-        let nodes = asked.forbidden.len();
-        Err(Blocked::NoDevices { nodes, last: last.unwrap_or_default() })
+        for (uid, placed, words) in &failed {
+            let node = placed.placement.node;
+            let name = self.picture.world.cluster.name(node);
+            let who =
+                self.pods.get(*uid).map_or_else(String::new, |one| one.pod.meta.name.to_string());
+            search.last = Some(format!("{name}: {words} (pod {who})"));
+            search.nodes.insert(node);
+            let alike = asked.alike(placed.group);
+            learn(&mut search.tried_now, alike, node);
+            match self.claim_elsewhere(uid, node) {
+                // The node is good, but for a claim that another of them got elsewhere.
+                Some((users, elsewhere)) => search.bad.push((users, elsewhere)),
+                None => search.bad.push((alike.to_vec(), node)),
+            }
+        }
+        if search.kept.is_empty() && !failed.is_empty() {
+            search.begin_anew();
+        }
+        failed.is_empty()
+    }
+
+    /// Where a claim of the pod is, if a pod of this decision has it on another node: the members that use
+    /// it, and the node.
+    fn claim_elsewhere(&mut self, uid: &Arc<str>, node: NodeId) -> Option<(Vec<Arc<str>>, NodeId)> {
+        let ask = self.ask(uid).ok()?;
+        let name = self.picture.world.cluster.name(node);
+        if self.devices.is_allowed(&ask, name) {
+            return None;
+        }
+        ask.claims.iter().find_map(|claim| {
+            let AskedClaim::Allocated { claim, allocating: Some(other), .. } = claim else {
+                return None;
+            };
+            let place = self.pods.get(other)?.place.as_ref()?;
+            let elsewhere = self.picture.node(&place.node).filter(|other| *other != node)?;
+            let users = self.by_claim.get(&claim.meta.name)?;
+            Some((users.iter().cloned().collect(), elsewhere))
+        })
+    }
+
+    fn take_all_back(&mut self, granted: &mut Vec<Granted>) {
+        for one in granted.drain(..).rev() {
+            self.take_back(&one);
+        }
     }
 
     /// Grants places to several pods, all or none. An error: the first place that could not be had, and
@@ -123,15 +262,7 @@ impl Core {
     ) -> Result<Vec<Granted>, (Placement, String)> {
         let mut granted: Vec<Granted> = Vec::new();
         for (uid, placement) in places {
-            let node: Arc<str> = self.picture.world.cluster.name(placement.node).into();
-            // Anew: what those before it got may be a claim that it shares.
-            let result = match self.ask(uid) {
-                Ok(ask) => self
-                    .grant(uid, &ask, &node, Some(&placement.gpus))
-                    .map_err(|unplaced| unplaced.words().to_owned()),
-                Err(blocked) => Err(blocked.statement().message),
-            };
-            match result {
+            match self.grant_one(uid, placement) {
                 Ok(one) => granted.push(one),
                 Err(words) => {
                     for one in granted.iter().rev() {
@@ -142,6 +273,14 @@ impl Core {
             }
         }
         Ok(granted)
+    }
+
+    fn grant_one(&mut self, uid: &Arc<str>, placement: &Placement) -> Result<Granted, String> {
+        let node: Arc<str> = self.picture.world.cluster.name(placement.node).into();
+        // Anew: what those before it got may be a claim that it shares.
+        let ask = self.ask(uid).map_err(|blocked| blocked.statement().message)?;
+        let granted = self.grant(uid, &ask, &node, Some(&placement.gpus));
+        granted.map_err(|unplaced| unplaced.words().to_owned())
     }
 
     /// What is known of a gang, by its first member.
@@ -163,112 +302,4 @@ impl Core {
         }
         spec.missing(|sub| have.get(sub).copied().unwrap_or(0))
     }
-
-    /// The gang as the engine is asked for it.
-    pub(super) fn asked(
-        &mut self,
-        group: &GroupName,
-        spec: &Arc<GroupSpec>,
-    ) -> Result<Asked, Blocked> {
-        let wishes = self.wishes_of(spec).map_err(Blocked::Group)?;
-        let mut forbidden = NodeSet::new();
-        let mut members: Vec<Seat> = Vec::new();
-        for uid in self.present(group) {
-            let Some(record) = self.pods.get(&uid) else { continue };
-            let Some(member) = &record.member else { continue };
-            let Some(sub) = spec.subs.iter().position(|sub| sub.name == member.sub) else {
-                continue;
-            };
-            let is_waiting = record.waits_for(&self.config.scheduler_name);
-            if is_waiting || record.occupies() {
-                let name = Arc::clone(&record.pod.meta.name.name);
-                members.push((sub, member.rank, name, uid));
-            }
-        }
-        members.sort();
-        let mut alike: Vec<Alike> = Vec::new();
-        for (sub, _, _, uid) in members {
-            let is_placed = self.pods.get(&uid).is_some_and(|record| record.place.is_some());
-            let shape = if is_placed {
-                let Some(want) = self.picture.has(&uid) else { continue };
-                Arc::clone(&want.shape)
-            } else {
-                let ask = self.ask(&uid)?;
-                let (shape, mark) = self.shape_of_waiting(&uid, &ask).ok_or(Blocked::Gone)?;
-                forbidden.extend(self.forbidden(&uid, mark, &ask, true));
-                shape
-            };
-            // Of who runs it may not be known any more what it asked of nodes: it is like those who ask
-            // for the same amounts.
-            let is_like = |one: &Alike| {
-                let amounts = |shape: &Shape| (shape.resources, shape.gpus.clone());
-                let is_same = *one.shape == *shape
-                    || ((one.is_placed || is_placed) && amounts(&one.shape) == amounts(&shape));
-                one.sub == sub && is_same
-            };
-            match alike.iter_mut().find(|one| is_like(one)) {
-                Some(one) => {
-                    if one.is_placed && !is_placed {
-                        (one.shape, one.is_placed) = (shape, false);
-                    }
-                    one.uids.push(uid);
-                }
-                None => alike.push(Alike { sub, shape, is_placed, uids: vec![uid] }),
-            }
-        }
-        let mut least: Vec<u32> = spec.subs.iter().map(|sub| sub.min).collect();
-        let mut asked = Asked {
-            gang: Gang { profile: self.profile_of_group(group, spec), groups: Vec::new() },
-            pinned: Vec::new(),
-            ranks: Vec::new(),
-            forbidden,
-        };
-        for (number, Alike { sub, shape, uids, .. }) in alike.into_iter().enumerate() {
-            let count = u32::try_from(uids.len()).unwrap_or(u32::MAX);
-            let min = least[sub].min(count);
-            least[sub] -= min;
-            let (topology, segment) = wishes.subs.get(sub).copied().unwrap_or_default();
-            asked.gang.groups.push(Group {
-                name: format!("{}{}", spec.subs[sub].name, suffix(number, sub)).into(),
-                shape,
-                count,
-                min,
-                topology,
-                segment: segment.filter(|segment| segment.size > 0 && count % segment.size == 0),
-            });
-            for uid in uids {
-                let rank = u32::try_from(asked.ranks.len()).unwrap_or(u32::MAX);
-                if let Some(placement) = self.placement_of(&uid) {
-                    asked.pinned.push(Pinned { rank, placement });
-                }
-                asked.ranks.push(uid);
-            }
-        }
-        Ok(asked)
-    }
-
-    fn profile_of_group(&self, group: &GroupName, spec: &GroupSpec) -> Profile {
-        let members = self.members.get(group).into_iter().flatten();
-        let mut records = members.filter_map(|uid| self.pods.get(uid));
-        let priority = spec.priority.or_else(|| {
-            let all = self.members.get(group).into_iter().flatten();
-            all.filter_map(|uid| self.pods.get(uid)).map(|record| record.pod.spec.priority).max()
-        });
-        let mut profile = records
-            .next()
-            .map_or_else(|| Profile::new(group.to_string()), |record| self.profile_of(record));
-        profile.priority = priority.unwrap_or(0);
-        profile
-    }
-
-    /// Where a pod is in the picture.
-    pub(super) fn placement_of(&self, uid: &Arc<str>) -> Option<Placement> {
-        let id = self.picture.member(uid)?;
-        self.picture.world.workloads.member(id).map(|member| member.placement.clone())
-    }
-}
-
-/// Names of groups are unique: the second shape of a subgroup has its number behind the name.
-fn suffix(number: usize, sub: usize) -> String {
-    if number == sub { String::new() } else { format!("-{number}") }
 }

@@ -50,6 +50,8 @@ pub(super) enum State {
 pub(super) struct Queue {
     units: FxHashMap<Unit, (Rank, State)>,
     ready: BTreeSet<Rank>,
+    /// All, in their order.
+    order: BTreeSet<Rank>,
     /// Those that were refused.
     refused: FxHashSet<Unit>,
     /// Those that wait for a time, by it.
@@ -62,6 +64,7 @@ impl Queue {
         let unit = rank.unit.clone();
         let Some((known, _)) = self.units.get_mut(&unit) else {
             self.ready.insert(rank.clone());
+            self.order.insert(rank.clone());
             self.units.insert(unit, (rank, State::Ready));
             return;
         };
@@ -69,6 +72,8 @@ impl Queue {
             if self.ready.remove(known) {
                 self.ready.insert(rank.clone());
             }
+            self.order.remove(known);
+            self.order.insert(rank.clone());
             *known = rank;
         }
     }
@@ -77,7 +82,9 @@ impl Queue {
     pub(super) fn remove(&mut self, unit: &Unit) {
         if self.units.contains_key(unit) {
             self.set(unit, State::Missing);
-            self.units.remove(unit);
+            if let Some((rank, _)) = self.units.remove(unit) {
+                self.order.remove(&rank);
+            }
         }
     }
 
@@ -146,6 +153,11 @@ impl Queue {
     pub(super) fn next(&self, after: Option<&Rank>) -> Option<Rank> {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         self.ready.range((from, std::ops::Bound::Unbounded)).next().cloned()
+    }
+
+    /// All units, in their order.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Rank> {
+        self.order.iter()
     }
 
     /// All units, in no order.

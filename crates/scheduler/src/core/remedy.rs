@@ -19,7 +19,7 @@ use octavo_engine::workload::{MemberId, Profile};
 use octavo_engine::{Gang, World};
 
 use super::Core;
-use super::gang::Asked;
+use super::asking::Asked;
 use super::pod::{Hold, PodRecord};
 use super::queue::Unit;
 use super::single::gang_of_one;

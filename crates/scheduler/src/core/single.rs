@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::solve::NodeSet;
 use octavo_engine::workload::{Profile, TopologyWish};
 use octavo_engine::{Gang, Shape};
 use rustc_hash::FxHashMap;
@@ -179,6 +180,8 @@ pub(super) fn gang_of_one(profile: &Profile, shape: &Arc<Shape>) -> Gang {
         min: 1,
         topology: TopologyWish::default(),
         segment: None,
+        forbidden: NodeSet::new(),
+        limits: Vec::new(),
     };
     Gang { profile: profile.clone(), groups: vec![group] }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
+use super::asking::Left;
 use super::queue::{State, Unit};
 use super::{Core, Decided};
 use crate::devices::AskError;
@@ -42,6 +43,10 @@ pub(super) enum Blocked {
     Refused(Box<Explanation>),
     /// The gang has what it needs, and there is no room for more of its members.
     Surplus,
+    /// Members of segments that are not complete.
+    Incomplete(Vec<Left>),
+    /// Members of one segment ask for different things.
+    UnevenSegment { sub: String, size: u32 },
     /// The engine had places, but no devices or room were found there.
     NoDevices { nodes: usize, last: String },
     /// Others were asked to leave.
@@ -91,6 +96,14 @@ impl Blocked {
                 "Unschedulable",
                 "the gang has the members that it needs, and there is no room for more".to_owned(),
             ),
+            Self::Incomplete(left) => ("IncompleteSegment", incomplete(left)),
+            Self::UnevenSegment { sub, size } => (
+                "UnevenSegment",
+                format!(
+                    "subgroup {sub:?} has segments of {size} members, but members of one segment ask \
+                     for different things: give those that differ a subgroup of their own"
+                ),
+            ),
             Self::NoDevices { nodes, last } => (
                 "Unschedulable",
                 format!(
@@ -120,6 +133,16 @@ impl Blocked {
 fn gathering(missing: &[Missing]) -> String {
     let each = missing.iter().map(|one| format!("{} of {} {}", one.have, one.min, one.sub));
     format!("fewer pods are there than the gang needs: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+fn incomplete(left: &[Left]) -> String {
+    let each = left.iter().map(|Left { sub, count, size, of }| {
+        format!(
+            "{count} pods of {sub} wait until their segment is complete: a segment has {size} members, \
+             and there are {of}"
+        )
+    });
+    each.collect::<Vec<_>>().join("; ")
 }
 
 /// A refusal in one sentence, with what would help.

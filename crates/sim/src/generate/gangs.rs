@@ -49,6 +49,8 @@ pub(super) fn wait(options: &Options, machines: &[Description], snapshot: &mut S
             required: None,
             preferred: None,
             segment: segment.map(|_| SegmentForm { size: 2, level: "clique".to_owned() }),
+            forbidden: Vec::new(),
+            limits: Vec::new(),
         };
         let mut groups = Vec::new();
         if random.chance(25) {
@@ -88,5 +90,7 @@ fn launcher() -> GroupForm {
         required: None,
         preferred: None,
         segment: None,
+        forbidden: Vec::new(),
+        limits: Vec::new(),
     }
 }

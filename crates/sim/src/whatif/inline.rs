@@ -55,6 +55,8 @@ pub(super) fn gang(args: &GangArgs) -> Result<Option<GangForm>, InlineError> {
         required: None,
         preferred: None,
         segment,
+        forbidden: Vec::new(),
+        limits: Vec::new(),
     };
     let profile = ProfileForm {
         name: name.clone(),

@@ -9,7 +9,7 @@
 
 use super::super::*;
 use super::fixture::*;
-use crate::gang::Gang;
+use crate::gang::{Gang, Group, NodeLimit};
 use crate::repair::apply;
 use crate::solve::{Nearest, NodeSet};
 use crate::workload::Profile;
@@ -45,7 +45,7 @@ struct Case {
     gang: Gang,
 }
 
-fn case(numbers: &mut Numbers) -> Case {
+fn case(numbers: &mut Numbers, has_rules: bool) -> Case {
     let mut world = world(&[2, 2], GPUS);
     let (mut pods, mut slack) = (Vec::new(), Vec::new());
     for number in 0..=numbers.below(5) {
@@ -86,6 +86,10 @@ fn case(numbers: &mut Numbers) -> Case {
     gang.profile.priority = 1;
     if numbers.below(2) == 0 {
         gang.profile.topology.required = Some(RACK);
+    }
+    if has_rules {
+        gang.groups[0].forbidden = [NodeId(numbers.below(NODES as u64) as u32)].into();
+        gang.groups[0].limits = vec![NodeLimit { over: 0, most: 1 + numbers.below(2) as u32 }];
     }
     Case { world, pods, slack, gang }
 }
@@ -131,7 +135,12 @@ fn fewest(case: &Case, has_moves: bool, has_evictions: bool) -> Option<usize> {
                 Some(_) => &[&[0, 1], &[2, 3]],
                 None => &[&[0, 1, 2, 3]],
             };
-            if racks.iter().any(|rack| pack_gang(&mut free.clone(), &gang, rack, &items)) {
+            let rules = &case.gang.groups[0];
+            let pack = |rack: &&[usize]| {
+                let mut seats = vec![0; NODES];
+                pack_gang(&mut free.clone(), &mut seats, &gang, rack, rules, &items)
+            };
+            if racks.iter().any(pack) {
                 best = Some(disturbed);
             }
         }
@@ -143,15 +152,22 @@ fn fewest(case: &Case, has_moves: bool, has_evictions: bool) -> Option<usize> {
 
 fn pack_gang(
     free: &mut Vec<i64>,
+    seats: &mut Vec<u32>,
     gang: &[i64],
     rack: &[usize],
+    rules: &Group,
     items: &[(i64, Option<usize>)],
 ) -> bool {
     let Some((size, rest)) = gang.split_first() else { return pack(free, items) };
     rack.iter().any(|node| {
         free[*node] -= size;
-        let fits = free[*node] >= 0 && pack_gang(free, rest, rack, items);
+        seats[*node] += 1;
+        let is_allowed = !rules.forbidden.contains(&NodeId(*node as u32))
+            && rules.limits.iter().all(|limit| seats[*node] <= limit.most);
+        let fits =
+            is_allowed && free[*node] >= 0 && pack_gang(free, seats, rest, rack, rules, items);
         free[*node] += size;
+        seats[*node] -= 1;
         fits
     })
 }
@@ -167,11 +183,11 @@ fn pack(free: &mut Vec<i64>, items: &[(i64, Option<usize>)]) -> bool {
 }
 
 /// Plans found, plans that disturb more than needed, plans missed.
-fn compare(moves: u32, below: Option<i32>) -> (usize, usize, usize) {
+fn compare(moves: u32, below: Option<i32>, has_rules: bool) -> (usize, usize, usize) {
     let mut numbers = Numbers(20_261_121);
     let (mut found, mut dearer, mut missed) = (0, 0, 0);
     for number in 0..600 {
-        let mut case = case(&mut numbers);
+        let mut case = case(&mut numbers, has_rules);
         let allowance = Allowance {
             moves,
             evictions: below.map(|below_priority| Evictions { below_priority, tenants: None }),
@@ -203,21 +219,31 @@ fn compare(moves: u32, below: Option<i32>) -> (usize, usize, usize) {
 
 #[test]
 fn evictions_are_rarely_more_than_needed() {
-    let (found, dearer, missed) = compare(0, Some(1));
+    let (found, dearer, missed) = compare(0, Some(1), false);
     assert_eq!(missed, 0, "{found} found");
     assert!(dearer * 100 <= found, "{dearer} of {found} disturb more than needed");
 }
 
 #[test]
+fn victims_are_sought_where_the_groups_rules_allow_its_members() {
+    let (found, dearer, missed) = compare(0, Some(1), true);
+    assert_eq!(missed, 0, "{found} found");
+    assert!(found > 100 && dearer * 100 <= found, "{dearer} of {found} disturb more than needed");
+    let (found, dearer, missed) = compare(99, None, true);
+    assert!(missed * 50 <= found, "{missed} missed, {found} found");
+    assert!(dearer * 50 <= found, "{dearer} of {found} disturb more than needed");
+}
+
+#[test]
 fn moves_are_rarely_more_than_needed() {
-    let (found, dearer, missed) = compare(99, None);
+    let (found, dearer, missed) = compare(99, None, false);
     assert!(missed * 50 <= found, "{missed} missed, {found} found");
     assert!(dearer * 50 <= found, "{dearer} of {found} disturb more than needed");
 }
 
 #[test]
 fn moves_and_evictions_together_are_rarely_more_than_needed() {
-    let (found, dearer, missed) = compare(99, Some(1));
+    let (found, dearer, missed) = compare(99, Some(1), false);
     assert!(missed * 50 <= found, "{missed} missed, {found} found");
     assert!(dearer * 20 <= found, "{dearer} of {found} disturb more than needed");
 }

@@ -9,7 +9,7 @@ use super::support::*;
 use crate::World;
 use crate::cluster::Cluster;
 use crate::decision::Reason;
-use crate::gang::{Gang, Segment};
+use crate::gang::{Gang, NodeLimit, Segment};
 use crate::gpu::{GpuModel, MigProfile, Slices, WHOLE};
 use crate::node::{NodeClass, NodeId};
 use crate::placement::{GpuPart, GpuParts, Placement};
@@ -86,18 +86,24 @@ fn wish() -> impl Strategy<Value = TopologyWish> {
 }
 
 fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
-    let group = (shape(), 1_u32..=2, 0_u32..=2, wish(), 0_u32..=2, 1_u8..=2);
+    let limits = prop_oneof![2 => Just(vec![]), 1 => Just(vec![0]), 1 => Just(vec![0, 1])];
+    let rules = (prop::collection::vec(0_u32..6, 0..=2), limits);
+    let group = (shape(), 1_u32..=2, 0_u32..=2, wish(), 0_u32..=2, 1_u8..=2, rules);
     let groups = prop::collection::vec(group, 1..=most_groups);
-    (groups, wish()).prop_map(|(groups, topology)| {
+    (groups, wish(), [1_u32..=2, 1_u32..=2]).prop_map(|(groups, topology, most)| {
         let mut gang = gang(gpus(1), 1);
         gang.profile.topology = topology;
         gang.groups.clear();
-        for (number, (shape, count, spare, topology, size, level)) in groups.into_iter().enumerate()
-        {
+        for (number, group) in groups.into_iter().enumerate() {
+            let (shape, count, spare, topology, size, level, (forbidden, limits)) = group;
             let mut group = group_of(number, shape, topology);
             group.segment = (size > 0).then_some(Segment { size, level: LevelId(level) });
             group.count = count * size.max(1);
             group.min = count.saturating_sub(spare) * size.max(1);
+            group.forbidden = forbidden.into_iter().map(NodeId).collect();
+            let limits = limits.into_iter();
+            group.limits =
+                limits.map(|over| NodeLimit { over, most: most[over as usize] }).collect();
             gang.groups.push(group);
         }
         gang
@@ -173,7 +179,10 @@ impl Oracle<'_> {
                 continue;
             }
             self.at.push(node);
-            if self.is_together() && crate::fit::is_allowed(cluster.class(node), &shape) {
+            if self.is_together()
+                && self.is_within_limits(group, node)
+                && crate::fit::is_allowed(cluster.class(node), &shape)
+            {
                 for gpus in ways(cluster, node, &shape.gpus) {
                     let mut after = cluster.clone();
                     let placement = Placement { node, gpus };
@@ -186,6 +195,19 @@ impl Oracle<'_> {
             self.at.pop();
         }
         false
+    }
+
+    /// Whether the last member, of this group and on this node, may be there by the group's rules.
+    fn is_within_limits(&self, group: usize, node: NodeId) -> bool {
+        let groups = &self.gang.groups;
+        let there = |over: u32| {
+            let on_node = self.members.iter().zip(&self.at).filter(|(_, at)| **at == node);
+            on_node
+                .filter(|((group, _), _)| groups[*group].limits.iter().any(|one| one.over == over))
+                .count()
+        };
+        !groups[group].forbidden.contains(&node)
+            && groups[group].limits.iter().all(|limit| there(limit.over) <= limit.most as usize)
     }
 
     fn is_together(&self) -> bool {

@@ -82,6 +82,8 @@ pub(super) fn group(name: &str, shape: Shape, count: u32) -> Group {
         min: count,
         topology: TopologyWish::default(),
         segment: None,
+        forbidden: NodeSet::new(),
+        limits: Vec::new(),
     }
 }
 
@@ -147,6 +149,24 @@ pub(super) fn counts(world: &World, plan: &Plan) -> BTreeMap<String, u32> {
     counts
 }
 
+/// No node has more members than its limits allow, those who are pinned included.
+fn check_limits(gang: &Gang, at: &BTreeMap<u32, NodeId>) {
+    let mut there: BTreeMap<(u32, NodeId), (u32, u32)> = BTreeMap::new();
+    let mut first = 0;
+    for group in &gang.groups {
+        for (limit, (_, node)) in group
+            .limits
+            .iter()
+            .flat_map(|limit| at.range(first..first + group.count).map(move |one| (limit, one)))
+        {
+            let (count, most) = there.entry((limit.over, *node)).or_insert((0, limit.most));
+            *count += 1;
+            assert!(count <= most, "more members on a node than the limit");
+        }
+        first += group.count;
+    }
+}
+
 /// What must hold of every plan: enough members, each on free and allowed room, levels and segments
 /// kept, pinned members included.
 pub(super) fn check(world: &World, request: &Request<'_>, plan: &Plan) {
@@ -163,10 +183,13 @@ pub(super) fn check(world: &World, request: &Request<'_>, plan: &Plan) {
         assert!(matches!(shape.gpus, GpuDemand::Mig { .. }) || milli == shape.gpus.total_milli());
         cluster.place(&shape.resources, placement).unwrap();
         assert!(!request.forbidden.contains(&placement.node), "a forbidden node");
+        let own = &gang.groups[*group as usize].forbidden;
+        assert!(!own.contains(&placement.node), "a node that is forbidden to the group");
         let within = request.within.unwrap_or(Topology::ROOT);
         assert!(topology.nodes(within).contains(&placement.node), "outside the named domain");
         assert!(at.insert(*rank, placement.node).is_none(), "a rank twice");
     }
+    check_limits(gang, &at);
     let ranks: Vec<u32> = plan.placements.iter().map(|one| one.rank).collect();
     assert!(ranks.is_sorted(), "not in the order of ranks");
     let together = |nodes: &[NodeId], level: LevelId| {

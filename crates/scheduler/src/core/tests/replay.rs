@@ -134,6 +134,7 @@ fn a_recorded_decision_is_decided_again_bit_for_bit() {
     let mut world = cluster.world().expect("a world");
     let waiting = Snapshot { waiting: vec![recorded.gang.clone()], ..Snapshot::default() };
     let gangs = waiting.gangs(&world).expect("the gang");
+    let others = cluster.gangs(&world).expect("others that wait");
     let packing = cluster.packing.as_ref().expect("what was learned");
     let mut decider = Decider::restored(packing, &world.cluster).expect("a decider");
     let case = Case {
@@ -142,7 +143,7 @@ fn a_recorded_decision_is_decided_again_bit_for_bit() {
         forbidden: &NodeSet::new(),
         allowance: &Allowance { moves: recorded.moves, ..Allowance::evictions_below(0) },
         policy: &recorded.policy,
-        waiting: &[],
+        waiting: &others,
         weights: &std::collections::BTreeMap::new(),
     };
     let answer = decider.decide(&mut world, &case).expect("a policy");
