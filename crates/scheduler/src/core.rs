@@ -18,6 +18,7 @@ pub mod config;
 mod decide;
 mod gang;
 mod grant;
+mod left_out;
 mod marks;
 mod membership;
 mod node;

@@ -87,7 +87,7 @@ impl Core {
             let Ok(plan) = answer else {
                 let blocked = match last {
                     Some(last) => Blocked::NoDevices { nodes: asked.forbidden.len(), last },
-                    None => Blocked::Refused(Box::new(explanation.clone())),
+                    None => Blocked::Refused(Box::new(explanation.clone()), self.left_out(unit)),
                 };
                 self.decisions.note(unit, explanation);
                 self.undo_allocations(unit);

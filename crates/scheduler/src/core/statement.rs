@@ -5,6 +5,7 @@ use std::sync::Arc;
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
+use super::left_out::LeftOut;
 use super::queue::{State, Unit};
 use super::{Core, Decided};
 use crate::devices::AskError;
@@ -37,8 +38,8 @@ pub(super) enum Blocked {
     NoPolicy(Unusable),
     /// Its policy makes no sense in this cluster.
     Policy(PolicyError),
-    /// The engine's refusal, in words.
-    Refused(Box<Explanation>),
+    /// The engine's refusal, in words, and why nodes were left out.
+    Refused(Box<Explanation>, LeftOut),
     /// The gang has what it needs, and there is no room for more of its members.
     Surplus,
     /// The engine had places, but no devices or room were found there.
@@ -67,7 +68,9 @@ impl Blocked {
             Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
             Self::NoPolicy(error) => return error.statement(),
             Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
-            Self::Refused(explanation) => ("Unschedulable", refused(explanation)),
+            Self::Refused(explanation, left_out) => {
+                ("Unschedulable", left_out.beside(refused(explanation)))
+            }
             Self::Surplus => (
                 "Unschedulable",
                 "the gang has the members that it needs, and there is no room for more".to_owned(),
@@ -126,7 +129,7 @@ impl Core {
         let statement = blocked.statement();
         let result = match blocked {
             Blocked::Promised { .. } => "promised",
-            Blocked::Refused(_) | Blocked::NoDevices { .. } | Blocked::Surplus => "refused",
+            Blocked::Refused(..) | Blocked::NoDevices { .. } | Blocked::Surplus => "refused",
             _ => "waits",
         };
         let is_gang = matches!(unit, Unit::Group(_));

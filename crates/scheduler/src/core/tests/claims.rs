@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::kit::{Bed, node, pod, with};
 use crate::bind::{Bind, Task};
 
-fn class() -> Value {
+pub(super) fn class() -> Value {
     json!({
         "metadata": {"name": "gpu.nvidia.com", "uid": "uid-class"},
         "spec": {
@@ -14,7 +14,7 @@ fn class() -> Value {
     })
 }
 
-fn slice(node: &str, gpus: u32) -> Value {
+pub(super) fn slice(node: &str, gpus: u32) -> Value {
     let devices: Vec<_> = (0..gpus)
         .map(|gpu| {
             json!({
@@ -37,7 +37,7 @@ fn slice(node: &str, gpus: u32) -> Value {
     })
 }
 
-fn claim(name: &str, pod: &str) -> Value {
+pub(super) fn claim(name: &str, pod: &str) -> Value {
     json!({
         "metadata": {
             "name": name, "namespace": "team", "uid": format!("uid-{name}"), "resourceVersion": "1",
@@ -55,7 +55,7 @@ fn claim(name: &str, pod: &str) -> Value {
     })
 }
 
-fn claiming(name: &str) -> Value {
+pub(super) fn claiming(name: &str) -> Value {
     let pod = with(
         pod(name, "1"),
         "/spec/resourceClaims",
@@ -69,7 +69,7 @@ fn claiming(name: &str) -> Value {
     )
 }
 
-fn bed(nodes: &[&str], gpus: u32) -> Bed {
+pub(super) fn bed(nodes: &[&str], gpus: u32) -> Bed {
     let mut bed = Bed::new();
     bed.class(&class());
     for name in nodes {
