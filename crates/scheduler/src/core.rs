@@ -269,11 +269,22 @@ impl Core {
         self.flying.retain(|_, flight| flight.kind != FlightKind::Other);
     }
 
-    /// This scheduler leads from now on: what another had told last may not be so any more.
+    /// This scheduler leads from now on: what another had told last may not be so any more. Who waits is
+    /// decided anew, and told then.
     pub fn stand_up(&mut self) {
         self.bring_picture_up_to_date();
-        let groups: Vec<_> = self.members.keys().cloned().collect();
-        for group in groups {
+        let waits = |state| matches!(state, queue::State::Refused(_) | queue::State::Missing);
+        let waiting = self.queue.units().filter(|(_, _, state)| waits(*state));
+        let waiting: Vec<_> = waiting.map(|(unit, ..)| unit.clone()).collect();
+        for unit in &waiting {
+            self.queue.set(unit, queue::State::Ready);
+        }
+        let is_placed = |group: &&GroupName| {
+            let unit = Unit::Group((*group).clone());
+            self.queue.state(&unit).is_none()
+        };
+        let placed: Vec<_> = self.members.keys().filter(is_placed).cloned().collect();
+        for group in placed {
             self.report_group(&group);
         }
     }

@@ -3,6 +3,7 @@
 mod claims;
 mod gangs;
 mod kit;
+mod leadership;
 mod left_out;
 mod pods;
 mod preemption;
