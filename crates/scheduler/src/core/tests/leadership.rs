@@ -12,11 +12,13 @@ fn flap(bed: &mut Bed) {
 }
 
 fn groups(bed: &Bed) -> Vec<&GroupReport> {
-    let group = |report| match report {
-        &Report::Group(ref group) => Some(group),
-        _ => None,
-    };
-    bed.reports.iter().filter_map(group).collect()
+    let mut groups = Vec::new();
+    for report in &bed.reports {
+        if let Report::Group(group) = report {
+            groups.push(group);
+        }
+    }
+    groups
 }
 
 #[test]
