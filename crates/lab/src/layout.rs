@@ -146,7 +146,7 @@ impl Layout {
     }
 
     /// Kubeconfig of one of the cluster's own clients: `scheduler`, `kubelets`.
-    pub(crate) fn client_kubeconfig(&self, client: &str) -> PathBuf {
+    pub fn client_kubeconfig(&self, client: &str) -> PathBuf {
         self.pki().join(format!("{client}.kubeconfig"))
     }
 
@@ -184,7 +184,8 @@ impl Layout {
         self.root.join("scheduler.yaml")
     }
 
-    pub(crate) fn octavo_scheduler_config(&self) -> PathBuf {
+    /// Config file of Octavo's scheduler.
+    pub fn octavo_scheduler_config(&self) -> PathBuf {
         self.root.join("octavo-scheduler.yaml")
     }
 

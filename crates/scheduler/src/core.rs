@@ -21,6 +21,7 @@ mod decide;
 mod gang;
 mod grant;
 mod leading;
+mod left_out;
 mod marks;
 mod membership;
 mod node;

@@ -74,7 +74,8 @@ impl Bed {
         .await
     }
 
-    async fn up_with(options: impl FnOnce(&Path) -> UpOptions) -> Self {
+    /// A lab with options of its own, ready.
+    pub(crate) async fn up_with(options: impl FnOnce(&Path) -> UpOptions) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         // Socket paths are short: the folder's name has to be, too.
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();

@@ -19,6 +19,7 @@ mod outages;
 mod real_node;
 mod rolling;
 mod scheduler;
+mod scheduler_faults;
 mod shares;
 mod tour;
 mod wall;

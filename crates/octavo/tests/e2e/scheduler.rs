@@ -17,7 +17,7 @@ use crate::shares::share;
 const NODES: &str = "dgx-h100=2";
 
 /// A pod of Octavo's scheduler that asks for nothing but a container.
-fn pod(name: &str) -> Value {
+pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -31,14 +31,14 @@ fn pod(name: &str) -> Value {
 }
 
 /// The same with GPUs by `nvidia.com/gpu`.
-fn with_gpus(name: &str, count: u32) -> Value {
+pub(crate) fn with_gpus(name: &str, count: u32) -> Value {
     let mut pod = pod(name);
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/gpu": count}});
     pod
 }
 
 /// The same with a claim: by its name, or by the name of the template that it is made from.
-fn with_claim(name: &str, source: &Value) -> Value {
+pub(crate) fn with_claim(name: &str, source: &Value) -> Value {
     let mut pod = pod(name);
     let mut claim = json!({"name": "gpu"});
     claim.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
@@ -47,18 +47,18 @@ fn with_claim(name: &str, source: &Value) -> Value {
     pod
 }
 
-fn in_group(mut pod: Value, group: &str) -> Value {
+pub(crate) fn in_group(mut pod: Value, group: &str) -> Value {
     pod["metadata"]["labels"] = json!({"octavo.dev/pod-group": group});
     pod
 }
 
-fn groups(bed: &Bed) -> Api<DynamicObject> {
+pub(crate) fn groups(bed: &Bed) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("octavo.dev", "v1alpha1", "PodGroup");
     let kind = ApiResource::from_gvk_with_plural(&kind, "podgroups");
     Api::default_namespaced_with(bed.client.clone(), &kind)
 }
 
-async fn create_group(bed: &Bed, name: &str, spec: &Value) {
+pub(crate) async fn create_group(bed: &Bed, name: &str, spec: &Value) {
     let object = serde_json::from_value(json!({
         "apiVersion": "octavo.dev/v1alpha1",
         "kind": "PodGroup",
@@ -69,12 +69,12 @@ async fn create_group(bed: &Bed, name: &str, spec: &Value) {
     groups(bed).create(&PostParams::default(), &object).await.unwrap();
 }
 
-async fn group_status(bed: &Bed, name: &str) -> Value {
+pub(crate) async fn group_status(bed: &Bed, name: &str) -> Value {
     groups(bed).get(name).await.unwrap().data["status"].clone()
 }
 
 /// Every whole device that is given, by claim; a device that is given twice ends the test.
-async fn given(bed: &Bed) -> BTreeMap<String, BTreeSet<(String, String)>> {
+pub(crate) async fn given(bed: &Bed) -> BTreeMap<String, BTreeSet<(String, String)>> {
     let claims = bed.claims().list(&ListParams::default()).await.unwrap().items;
     let mut all = BTreeSet::new();
     let mut by_claim = BTreeMap::new();

@@ -31,6 +31,8 @@ pub(super) struct Held {
     pub(super) is_touched: bool,
     /// Whether it stood allocated without any user before: it stays so.
     stays_allocated: bool,
+    /// The devices that the order wants it to have: with others it is somebody else's.
+    wanted: Option<Allocation>,
 }
 
 impl Stop {
@@ -61,12 +63,13 @@ impl Held {
             is_made: false,
             is_touched: false,
             stays_allocated: claim.claim.allocation.is_some() && claim.reserved_for.is_empty(),
+            wanted: None,
         }
     }
 
     pub(super) fn made(name: ObjectName, uid: &str) -> Self {
         let uid = uid.to_owned();
-        Self { name, uid, is_made: true, is_touched: true, stays_allocated: false }
+        Self { name, uid, is_made: true, is_touched: true, stays_allocated: false, wanted: None }
     }
 
     /// What an earlier scheduler left, for a pod that is not bound.
@@ -92,6 +95,7 @@ impl Held {
     ) -> Result<(), Stop> {
         const FINALIZER: &str = "adding the finalizer to the claim";
         const STATUS: &str = "allocating the claim";
+        self.wanted = Some(allocation.allocation.clone());
         let mut backoff = Call::backoff();
         let mut last = None;
         for attempt in 0..ATTEMPTS {
@@ -267,6 +271,11 @@ impl Held {
         let path = bodies::claim_path(&self.name);
         let view = call.read::<ClaimView>(&path, "resourceclaims").await?;
         let Some(mut view) = view.filter(|view| self.is_this(view, pod)) else { return Ok(()) };
+        // Another leader may have given it, and its pod may run with it.
+        let is_given = view.status.allocation.is_some();
+        if is_given && self.wanted.as_ref().is_some_and(|wanted| !view.has(wanted)) {
+            return Ok(());
+        }
         if self.is_made {
             return self.remove(call, &view).await;
         }

@@ -154,7 +154,7 @@ impl Core {
                 }
                 let blocked = match search.last.take() {
                     Some(last) => Blocked::NoDevices { nodes: search.nodes.len(), last },
-                    None => Blocked::Refused(Box::new(explanation.clone())),
+                    None => Blocked::Refused(Box::new(explanation.clone()), self.left_out(unit)),
                 };
                 self.decisions.note(unit, explanation);
                 self.undo_allocations(unit);

@@ -17,7 +17,7 @@ const NAMED: usize = 3;
 /// Nodes that have GPUs and are left out, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct OutsideNodes {
     /// The reason in one word, as metrics have it.
     pub reason: String,
     /// How many nodes.
@@ -33,7 +33,7 @@ impl Core {
     }
 
     /// Nodes that would be asked for a unit's GPUs if the engine had them in its picture.
-    pub(super) fn left_out(&self, unit: &Unit) -> Vec<LeftOut> {
+    pub(super) fn outside_for(&self, unit: &Unit) -> Vec<OutsideNodes> {
         let outside = self.outside();
         if outside.is_empty() || !self.wants_gpus(unit) {
             return Vec::new();
@@ -48,16 +48,16 @@ impl Core {
                 by_reason.entry(why.reason()).or_default().push((name, why));
             }
         }
-        let left_out = by_reason.into_iter().filter_map(|(reason, nodes)| {
+        let said = by_reason.into_iter().filter_map(|(reason, nodes)| {
             let names: Vec<_> = nodes.iter().map(|(name, _)| *name).collect();
             let (_, why) = nodes.first()?;
-            Some(LeftOut {
+            Some(OutsideNodes {
                 reason: reason.to_owned(),
                 nodes: nodes.len(),
                 message: format!("{} left out: {why}", nodes_are(&names)),
             })
         });
-        left_out.collect()
+        said.collect()
     }
 
     fn wants_gpus(&self, unit: &Unit) -> bool {

@@ -10,7 +10,7 @@ use octavo_kube_io::objects::ObjectName;
 use serde::Serialize;
 
 use super::Core;
-use super::outside::LeftOut;
+use super::outside::OutsideNodes;
 use super::queue::Unit;
 use super::statement::Waiting;
 use crate::groups::{GroupName, GroupSpec};
@@ -39,7 +39,7 @@ pub struct Explained {
     /// Of what the engine refused: who would have to go so that it has its place.
     pub disturbance: Option<DisturbanceSaid>,
     /// Of what waits for GPUs: nodes that have some and are left out.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<OutsideNodes>,
 }
 
 /// What something waits for.
@@ -108,7 +108,7 @@ impl Core {
             message: waiting.statement.message.clone(),
         });
         let decision = self.decisions.last(unit).cloned();
-        let left_out = if waiting.is_some() { self.left_out(unit) } else { Vec::new() };
+        let left_out = if waiting.is_some() { self.outside_for(unit) } else { Vec::new() };
         Explained { waiting, decision, group: None, node: None, disturbance, left_out }
     }
 

@@ -98,7 +98,7 @@ impl Core {
             }
             if let Some(known) = self.refused.by_wish.get(&wish) {
                 let known = known.clone();
-                if let Blocked::Refused(explanation) = &known {
+                if let Blocked::Refused(explanation, _) = &known {
                     self.decisions.note(unit, (**explanation).clone());
                 }
                 return Err(known);
@@ -111,7 +111,7 @@ impl Core {
             let Ok(plan) = answer else {
                 let blocked = match last {
                     Some(last) => Blocked::NoDevices { nodes: forbidden.len(), last },
-                    None => Blocked::Refused(Box::new(explanation.clone())),
+                    None => Blocked::Refused(Box::new(explanation.clone()), self.left_out(unit)),
                 };
                 self.decisions.note(unit, explanation);
                 if is_plain {

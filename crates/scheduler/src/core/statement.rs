@@ -7,6 +7,7 @@ use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
 use super::asking::Left;
+use super::left_out::LeftOut;
 use super::queue::{State, Unit};
 use super::{Core, Decided};
 use crate::devices::AskError;
@@ -39,8 +40,8 @@ pub(super) enum Blocked {
     NoPolicy(Unusable),
     /// Its policy makes no sense in this cluster.
     Policy(PolicyError),
-    /// The engine's refusal, in words.
-    Refused(Box<Explanation>),
+    /// The engine's refusal, in words, and why nodes were left out.
+    Refused(Box<Explanation>, LeftOut),
     /// The gang has what it needs, and there is no room for more of its members.
     Surplus,
     /// Members of segments that are not complete.
@@ -91,7 +92,9 @@ impl Blocked {
             Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
             Self::NoPolicy(error) => return error.statement(),
             Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
-            Self::Refused(explanation) => ("Unschedulable", refused(explanation)),
+            Self::Refused(explanation, left_out) => {
+                ("Unschedulable", left_out.beside(refused(explanation)))
+            }
             Self::Surplus => (
                 "Unschedulable",
                 "the gang has the members that it needs, and there is no room for more".to_owned(),
@@ -166,15 +169,15 @@ impl Core {
             self.queue.set(unit, State::NotBefore(self.now.saturating_add(1000)));
         }
         let mut statement = blocked.statement();
-        let is_refused = matches!(blocked, Blocked::Refused(_));
+        let is_refused = matches!(blocked, Blocked::Refused(..));
         if is_refused {
-            let left_out = self.left_out(unit).into_iter().map(|one| one.message);
-            let parts: Vec<_> = iter::once(statement.message).chain(left_out).collect();
+            let outside = self.outside_for(unit).into_iter().map(|one| one.message);
+            let parts: Vec<_> = iter::once(statement.message).chain(outside).collect();
             statement.message = parts.join("; ");
         }
         let result = match blocked {
             Blocked::Promised { .. } => "promised",
-            Blocked::Refused(_) | Blocked::NoDevices { .. } | Blocked::Surplus => "refused",
+            Blocked::Refused(..) | Blocked::NoDevices { .. } | Blocked::Surplus => "refused",
             _ => "waits",
         };
         let is_gang = matches!(unit, Unit::Group(_));

@@ -6,6 +6,7 @@ mod claims;
 mod gangs;
 mod kit;
 mod leading;
+mod left_out;
 mod others;
 mod outside;
 mod pods;

@@ -168,6 +168,33 @@ async fn a_claim_that_went_to_others_is_left_to_them() {
     }
 }
 
+/// What another leader has given the pod meanwhile, or somebody by hand, is in use: only one's own is taken
+/// back.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_others_gave_the_same_pod_meanwhile_stays_as_it_is() {
+    let users = [json!([]), json!([{"resource": "pods", "name": "p", "uid": "uid-p"}])];
+    for users in users {
+        let api = FakeApi::default();
+        let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
+        let theirs = json!({
+            "allocation": {"devices": {"results": [{"request": "gpu", "driver": "gpu.nvidia.com",
+                "pool": "far", "device": "gpu-5"}]}},
+            "reservedFor": users,
+        });
+        api.edit(&claim_path("c"), |claim| {
+            claim["metadata"]["finalizers"] = json!([answers::FINALIZER]);
+            claim["status"] = theirs.clone();
+        });
+        let mut bench = Bench::new(&api);
+        let order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+        let failure = bench.carry_out(Task::Bind(order)).await.unwrap_err();
+        assert_eq!((failure.kind, failure.left), (FailureKind::Conflict, Vec::new()));
+        let object = api.object(&claim_path("c")).unwrap();
+        assert_eq!(object["status"], theirs);
+        assert!(has_finalizer(&object));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_is_gone_going_or_another_is_a_conflict() {
     let spoil: [fn(&FakeApi); 3] = [

@@ -1,7 +1,8 @@
+use octavo_kube_io::objects::ObjectName;
 use serde_json::json;
 
 use super::kit::{Bed, member, node, pod, pod_group};
-use crate::status::Report;
+use crate::status::{GroupPhase, GroupReport, Report};
 
 fn told(bed: &mut Bed) -> Vec<String> {
     let reports = bed.core.take_reports().into_iter().filter_map(|report| match report {
@@ -48,4 +49,70 @@ fn who_leads_again_tells_anew_what_waits_though_nothing_has_changed() {
     bed.core.stand_up();
     assert_eq!(bed.core.counts().ready, 0);
     assert_eq!(told(&mut bed), all);
+}
+
+fn flap(bed: &mut Bed) {
+    bed.reports.clear();
+    bed.core.stand_down();
+    bed.core.stand_up();
+    assert_eq!(bed.settle(), []);
+}
+
+fn groups(bed: &Bed) -> Vec<&GroupReport> {
+    let mut groups = Vec::new();
+    for report in &bed.reports {
+        if let Report::Group(group) = report {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+#[test]
+fn a_pod_that_waits_is_told_again_when_its_scheduler_leads_again() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("p", "8"));
+    assert_eq!(bed.settle(), []);
+    let before = bed.reason("p").expect("a reason");
+    flap(&mut bed);
+    assert_eq!(bed.reason("p"), Some(before));
+    let explained = bed.core.explain_pod(&ObjectName::new("team", "p")).expect("the pod");
+    assert!(explained.waiting.is_some(), "{explained:?}");
+}
+
+#[test]
+fn gangs_that_wait_are_not_said_to_be_placed_when_their_scheduler_leads_again() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.object(&pod_group("gathers", 2, json!({})));
+    bed.pod(&member("gathers", "gathers-0", "1"));
+    bed.object(&pod_group("large", 2, json!({})));
+    bed.pod(&member("large", "large-0", "3"));
+    bed.pod(&member("large", "large-1", "3"));
+    assert_eq!(bed.settle(), []);
+    flap(&mut bed);
+    let told: Vec<_> = groups(&bed)
+        .iter()
+        .map(|group| (&*group.name.name, group.phase, group.statement.reason))
+        .collect();
+    let wanted = [
+        ("gathers", GroupPhase::Gathering, "Gathering"),
+        ("large", GroupPhase::Waiting, "Unschedulable"),
+    ];
+    assert_eq!(told, wanted);
+}
+
+#[test]
+fn a_gang_that_runs_is_told_when_another_scheduler_leads() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.object(&pod_group("runs", 1, json!({})));
+    bed.pod(&member("runs", "runs-0", "1"));
+    assert_eq!(bed.settle().len(), 1);
+    bed.core.take_reports();
+    flap(&mut bed);
+    let told = groups(&bed);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].phase, GroupPhase::Scheduled);
 }

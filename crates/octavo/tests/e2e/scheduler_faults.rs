@@ -1,0 +1,101 @@
+//! Octavo's scheduler when something fails, or makes no sense: whatever happens, pods are bound or told why
+//! they wait, and no device is given twice.
+//!
+//! Two labs for all of it: one in which programs fail, one that is asked for nonsense.
+
+mod input;
+mod outages;
+mod second;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+use octavo_lab::{Component, Owner, Owners, UpOptions};
+use serde_json::Value;
+
+use crate::bed::{Bed, OCTAVO, eventually};
+use crate::scheduler::given;
+
+/// A lab of Octavo's nodes with more arguments for the API server and a config of the scheduler.
+async fn bed(nodes: &str, apiserver: &[&str], config: Value) -> Bed {
+    let arguments = apiserver.iter().map(|argument| (*argument).to_owned()).collect();
+    Bed::up_with(|state| UpOptions {
+        nodes: Some(nodes.parse().unwrap()),
+        owners: Some(Owners::All(Owner::Octavo)),
+        scheduler: Some(true),
+        scheduler_config: Some(config),
+        more_args: [(Component::KubeApiserver, arguments)].into(),
+        ..UpOptions::new(state, OCTAVO)
+    })
+    .await
+}
+
+/// Waits until all of these pods are bound, and looks at the whole cluster.
+async fn all_bound(bed: &Bed, names: &[String]) {
+    eventually(&format!("{} pods are bound, {} first", names.len(), names[0]), || async {
+        let nodes = nodes_of_pods(bed).await?;
+        names.iter().all(|name| matches!(nodes.get(name), Some(Some(_)))).then_some(())
+    })
+    .await;
+    check(bed).await;
+}
+
+/// By pod: its node, if it has one.
+async fn nodes_of_pods(bed: &Bed) -> Option<BTreeMap<String, Option<String>>> {
+    let pods = bed.pods().list(&ListParams::default()).await.ok()?;
+    let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    Some(pods.iter().map(|pod| (pod.name_any(), node(pod))).collect())
+}
+
+/// What must hold at any time: no device is given twice, and who is bound is where its devices are.
+async fn check(bed: &Bed) {
+    given(bed).await;
+    let nodes = nodes_of_pods(bed).await.unwrap();
+    for claim in bed.claims().list(&ListParams::default()).await.unwrap() {
+        let name = claim.name_any();
+        let claim = serde_json::to_value(claim).unwrap();
+        let results = claim["status"]["allocation"]["devices"]["results"].as_array().cloned();
+        let pools: BTreeSet<String> = results
+            .into_iter()
+            .flatten()
+            .map(|result| result["pool"].as_str().unwrap().to_owned())
+            .collect();
+        for user in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
+            let user = user["name"].as_str().unwrap();
+            if let Some(Some(node)) = nodes.get(user) {
+                assert_eq!(pools, [node.clone()].into(), "{user} has claim {name}");
+            }
+        }
+    }
+}
+
+/// Waits until a pod has been told why it waits, by words that are in its condition.
+async fn told(bed: &Bed, name: &str, reason: &str, words: &[&str]) {
+    let mut last = String::new();
+    let seen = std::sync::Mutex::new(&mut last);
+    eventually(&format!("pod {name} is told {reason}: {words:?}"), || async {
+        let conditions = bed.pods().get(name).await.ok()?.status?.conditions?;
+        let found = conditions.into_iter().find(|found| found.type_ == "PodScheduled")?;
+        let (why, message) = (found.reason?, found.message.unwrap_or_default());
+        let is_it = why == reason && words.iter().all(|words| message.contains(words));
+        let now = format!("{why}: {message}");
+        let mut last = seen.lock().unwrap();
+        if **last != now {
+            println!("pod {name}: {now}");
+            **last = now;
+        }
+        is_it.then_some(())
+    })
+    .await;
+}
+
+fn nodes(bed: &Bed) -> Api<Node> {
+    Api::all(bed.client.clone())
+}
+
+/// Names with numbers behind them.
+fn numbered(stem: &str, count: u32) -> Vec<String> {
+    (0..count).map(|number| format!("{stem}-{number}")).collect()
+}

@@ -1,0 +1,86 @@
+//! Processes of the scheduler: a second one, and one that is stopped and goes on.
+
+use std::net::UdpSocket;
+use std::process::{Child, Command, Stdio};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use octavo_lab::{Component, Process};
+
+use crate::bed::{Bed, OCTAVO, eventually};
+
+/// A second scheduler, which ends with the test.
+pub(super) struct Second(Child);
+
+/// A process that is stopped; it goes on when this is dropped, also where a test fails.
+pub(super) struct Stopped(Process);
+
+impl Second {
+    /// Starts it beside the lab's own, with the same config and rights.
+    pub(super) fn start(bed: &Bed, identity: &str, listen: &str) -> Self {
+        let layout = bed.lab.layout();
+        let log = std::fs::File::create(
+            layout
+                .log(Component::OctavoScheduler)
+                .with_file_name(format!("octavo-scheduler.{identity}.log")),
+        );
+        let child = Command::new(OCTAVO)
+            .arg("scheduler")
+            .arg("--kubeconfig")
+            .arg(layout.client_kubeconfig("octavo-scheduler"))
+            .arg("--config")
+            .arg(layout.octavo_scheduler_config())
+            .args(["--identity", identity, "--metrics-listen", listen])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.unwrap())
+            .spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Stopped {
+    /// Stops a process of the lab.
+    pub(super) fn of(bed: &Bed, component: Component) -> Self {
+        let process = bed.lab.process(component).expect("it runs");
+        signal("-STOP", process);
+        Self(process)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+fn signal(signal: &str, process: Process) {
+    let sent = Command::new("kill").args([signal, &process.pid.to_string()]).status();
+    assert!(sent.unwrap().success(), "kill {signal} {}", process.pid);
+}
+
+/// Waits until somebody holds the scheduler's lease of whom this is true, and returns the name.
+pub(super) async fn holder(bed: &Bed, what: &str, is_it: impl Fn(&str) -> bool) -> String {
+    let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "octavo-system");
+    eventually(what, || async {
+        let holder = leases.get("octavo-scheduler").await.ok()?.spec?.holder_identity?;
+        is_it(&holder).then_some(holder)
+    })
+    .await
+}
+
+/// An address of this machine that others may be sent to, if it has one.
+pub(super) fn own_address() -> Option<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    // Nothing is sent: it only finds the way.
+    socket.connect("198.51.100.1:9").ok()?;
+    let address = socket.local_addr().ok()?.ip();
+    (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
+}
