@@ -29,8 +29,8 @@ COPY . .
 RUN --mount=type=cache,id=octavo-registry-${TARGETARCH},target=/usr/local/cargo/registry \
     --mount=type=cache,id=octavo-target-${TARGETARCH},target=/src/target \
     if [ -n "$REVISION" ]; then export OCTAVO_COMMIT="$REVISION"; fi && \
-    cargo build --locked --release --package octavo && \
-    install -D -m 0755 target/release/octavo /out/octavo
+    cargo build --locked --profile dist --package octavo && \
+    install -D -m 0755 target/dist/octavo /out/octavo
 
 FROM ${BASE}${BASE_DIGEST:+@${BASE_DIGEST}}
 ARG VERSION=0.1.0

@@ -45,9 +45,11 @@ mod value;
 mod tests;
 
 pub use cache::Selectors;
+pub use cost::COST_LIMIT;
 pub use error::CelError;
 
 use check::Checked;
+use cost::Budget;
 use fault::Fault;
 use value::{Semver, Value};
 
@@ -98,9 +100,17 @@ impl Selector {
     /// Whether the device is selected. Equal devices of one driver give equal answers: evaluate once
     /// for all of them.
     pub fn matches(&self, device: DeviceView<'_>) -> Result<bool, CelError> {
+        self.matches_at(device, &mut 0)
+    }
+
+    /// As [`matches`](Self::matches); adds to `cost` what it cost, in the units of Kubernetes, of which
+    /// [`COST_LIMIT`] are the most, and as much again for what is copied or compared.
+    pub fn matches_at(&self, device: DeviceView<'_>, cost: &mut u64) -> Result<bool, CelError> {
         let expression = || self.expression.clone();
         let name = || device.device.name.clone();
-        let result = match self.evaluate(device) {
+        let (result, budget) = self.evaluate(device);
+        *cost = cost.saturating_add(budget.spent());
+        let result = match result {
             Ok(Value::Bool(is_match)) => return Ok(is_match),
             Ok(other) => {
                 let found = other.type_name();
@@ -119,15 +129,15 @@ impl Selector {
     }
 
     /// The value for a device. A version that is none makes every expression fail, as in Kubernetes.
-    fn evaluate<'a>(&self, device: DeviceView<'a>) -> Result<Value<'a>, Fault> {
+    fn evaluate<'a>(&self, device: DeviceView<'a>) -> (Result<Value<'a>, Fault>, Budget) {
         for (name, value) in &device.device.attributes {
             if let AttributeValue::Version(text) = value
                 && Semver::parse(text).is_none()
             {
                 let why = format!("attribute {name} has version {text:?}, which is not semantic");
-                return Err(Fault::because(why));
+                return (Err(Fault::because(why)), Budget::default());
             }
         }
-        eval::eval(&self.checked.node, &self.checked.patterns, device).0
+        eval::eval(&self.checked.node, &self.checked.patterns, device)
     }
 }

@@ -103,7 +103,6 @@ fn name(text: &str) -> Result<Name, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     #[test]
     fn a_gang_is_named_with_and_without_its_namespace() {

@@ -11,10 +11,12 @@ use super::library;
 use super::value::Value;
 
 /// Units that one evaluation may cost: `CELSelectorExpressionMaxCost` of `resource.k8s.io`.
-pub(super) const COST_LIMIT: u64 = 1_000_000;
+pub const COST_LIMIT: u64 = 1_000_000;
 
 /// Bytes and elements that one evaluation may copy or compare.
 const WORK_LIMIT: usize = 10_000_000;
+/// Bytes and elements that count as one unit where both are added.
+const WORK_OF_UNIT: u64 = 10;
 
 /// Price of making a list.
 pub(super) const LIST: u64 = 10;
@@ -51,6 +53,12 @@ impl Budget {
     #[cfg(test)]
     pub(super) fn cost(&self) -> u64 {
         self.cost
+    }
+
+    /// What it took so far: units, and what was copied or compared in the measure of its own limit.
+    pub(super) fn spent(&self) -> u64 {
+        let work = u64::try_from(self.work).unwrap_or(u64::MAX);
+        self.cost.saturating_add(work / WORK_OF_UNIT)
     }
 }
 

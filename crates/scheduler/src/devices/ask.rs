@@ -117,6 +117,18 @@ pub enum AskError {
         /// `<request>` or `<request>/<alternative>`.
         request: String,
     },
+    /// A request's selectors cost too much to be run on every device of the cluster.
+    #[error(
+        "claim {claim}, request {request}: its CEL selectors cost more than {} units on the devices of one \
+         node, which would hold up everybody; make them simpler",
+        super::fit::MOST_COST
+    )]
+    TooCostly {
+        /// The claim.
+        claim: ObjectName,
+        /// `<request>` or `<request>/<alternative>`.
+        request: String,
+    },
     /// A claim for the pod's extended resources was left behind by an earlier try.
     #[error("ResourceClaim {} was left behind by an earlier try and is taken back", .0.meta.name)]
     LeftBehind(Arc<Claim>),
@@ -324,13 +336,25 @@ impl Devices {
             match &request.ask {
                 octavo_dra::Ask::Exactly(one) => {
                     let meaning = forms.meaning(self, one);
+                    if meaning.is_costly {
+                        let (claim, request) = (name.clone(), request.name.clone());
+                        return Err(AskError::TooCostly { claim, request });
+                    }
                     if meaning.is_conditional {
                         let (claim, request) = (name.clone(), request.name.clone());
                         return Err(AskError::BindingConditions { claim, request });
                     }
                     sum.add(one, meaning);
                 }
-                octavo_dra::Ask::FirstAvailable(_) => sum.is_exact = false,
+                octavo_dra::Ask::FirstAvailable(all) => {
+                    sum.is_exact = false;
+                    for (alternative, one) in all {
+                        if forms.meaning(self, one).is_costly {
+                            let request = full_name(&request.name, Some(alternative));
+                            return Err(AskError::TooCostly { claim: name.clone(), request });
+                        }
+                    }
+                }
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_dra::cel::{CelError, DeviceView, Selector};
+use octavo_dra::cel::{COST_LIMIT, CelError, DeviceView, Selector};
 use octavo_dra::{Device, DeviceRequest, DeviceTaint, PoolRef, Quantity, TaintEffect, Toleration};
 use octavo_engine::devices::Role;
 use octavo_engine::gpu::WHOLE;
@@ -12,6 +12,10 @@ use super::nodes::{GpuSource, NodeGpus, NodeView, is_own_taint};
 use super::pools::Pools;
 
 const MIB: i128 = 1 << 20;
+/// What the selectors of one request may cost on all devices of a node together, in the units of Kubernetes:
+/// as much as the API lets them cost on one. Whoever decides for a whole cluster is held up by each of them,
+/// and no real selector costs a hundredth of it.
+pub(super) const MOST_COST: u64 = COST_LIMIT;
 const TENTH_OF_PERCENT: i128 = 100_000_000;
 
 /// What a request means on a node.
@@ -32,6 +36,8 @@ pub(super) enum Kind {
     AllClosed,
     /// Devices that wait for conditions before a pod is bound, which is not done here.
     Conditional,
+    /// The selectors cost more than [`MOST_COST`]: it was not found out.
+    Costly,
     /// Whole GPUs.
     Whole,
     /// Parts of GPUs.
@@ -70,13 +76,18 @@ impl Form {
     pub(super) fn fit(&self, node: &NodeView, pools: &Pools) -> Fit {
         let gpus = node.gpus.as_ref().ok().and_then(Option::as_ref);
         let mut tally = Tally::default();
+        let mut cost = 0;
         for name in &node.pools {
             let Some(pool) = pools.pool(name) else { continue };
             let newest = pool.slices().map(|slice| slice.generation).max();
             for slice in pool.slices().filter(|slice| Some(slice.generation) == newest) {
                 for device in &slice.devices {
                     let role = gpus.and_then(|gpus| role(gpus, name, device));
-                    self.count(device, &slice.driver, role, gpus, &mut tally);
+                    let is_wanted = self.selects(device, &slice.driver, &mut cost);
+                    if cost > MOST_COST {
+                        return Fit { kind: Kind::Costly, is_full: false };
+                    }
+                    self.count(device, is_wanted, role, gpus, &mut tally);
                 }
             }
         }
@@ -86,7 +97,7 @@ impl Form {
     fn count(
         &self,
         device: &Device,
-        driver: &str,
+        is_wanted: Option<bool>,
         role: Option<Role<'_>>,
         gpus: Option<&NodeGpus>,
         tally: &mut Tally,
@@ -100,7 +111,7 @@ impl Form {
         if let (Some(Role::Gpu { .. }), false) = (role, is_closed) {
             tally.open_gpus += 1;
         }
-        let Some(is_wanted) = self.selects(device, driver) else {
+        let Some(is_wanted) = is_wanted else {
             tally.is_other = true;
             return;
         };
@@ -134,12 +145,12 @@ impl Form {
     }
 
     /// Whether class and request want a device; `None` where a selector cannot say.
-    fn selects(&self, device: &Device, driver: &str) -> Option<bool> {
+    fn selects(&self, device: &Device, driver: &str, cost: &mut u64) -> Option<bool> {
         // An unknown class is said by name when the claim is looked at.
         let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
             let selector = selector.as_ref().ok()?;
-            if !selector.matches(DeviceView { driver, device }).ok()? {
+            if !selector.matches_at(DeviceView { driver, device }, cost).ok()? {
                 return Some(false);
             }
         }

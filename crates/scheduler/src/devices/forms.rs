@@ -35,6 +35,8 @@ struct Kept {
     nodes: BTreeMap<Arc<str>, (Option<ModelId>, Fit)>,
     /// How many nodes of a model it means the same on; without a model the engine has no GPUs there.
     sums: BTreeMap<(Option<ModelId>, Fit), u32>,
+    /// Whether its selectors cost too much on any node. They are not run again then.
+    is_costly: bool,
 }
 
 /// What a request means on the cluster: for one device.
@@ -49,6 +51,8 @@ pub(super) struct Meaning {
     pub(super) is_exact: bool,
     /// Whether any node has what will do, and all that have it want conditions met before a pod is bound.
     pub(super) is_conditional: bool,
+    /// Whether its selectors cost too much to be looked at on each node.
+    pub(super) is_costly: bool,
 }
 
 impl Forms {
@@ -93,6 +97,7 @@ impl Forms {
                 revision: 0,
                 nodes: BTreeMap::new(),
                 sums: BTreeMap::new(),
+                is_costly: false,
             }
         });
         kept.used = self.uses;
@@ -104,7 +109,7 @@ impl Forms {
 impl Kept {
     /// Looks at the nodes that changed since it was last asked.
     fn catch_up(&mut self, devices: &Devices) {
-        if self.revision == devices.revision {
+        if self.revision == devices.revision || self.is_costly {
             return;
         }
         let changed = devices.changes.range(self.revision + 1..);
@@ -119,6 +124,10 @@ impl Kept {
             }
             let Some(view) = devices.nodes.get(name) else { continue };
             let new = (devices.model_of(name), self.form.fit(view, &devices.pools));
+            if new.1.kind == Kind::Costly {
+                self.is_costly = true;
+                return;
+            }
             if new.0.is_none() && matches!(new.1.kind, Kind::Nothing | Kind::AllClosed) {
                 continue;
             }
@@ -162,7 +171,8 @@ impl Kept {
             _ => None,
         };
         is_exact &= demand.is_some();
-        Meaning { demand, models, is_exact, is_conditional: is_conditional && !is_served }
+        let is_conditional = is_conditional && !is_served;
+        Meaning { demand, models, is_exact, is_conditional, is_costly: self.is_costly }
     }
 }
 

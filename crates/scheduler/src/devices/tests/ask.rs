@@ -102,6 +102,33 @@ fn a_selector_that_fails_is_left_to_the_allocator() {
 }
 
 #[test]
+fn selectors_that_would_hold_up_everybody_are_refused_and_not_run_on_every_node() {
+    let loops = |depth: u32| {
+        (0..depth).fold("true".to_owned(), |inner, level| {
+            format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
+        })
+    };
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    let (cheap, claim) = pod("cheap", selecting(&loops(2)));
+    devices.see(&claim);
+    assert!(devices.ask(&cheap).unwrap().is_exact);
+    let (dear, claim) = pod("dear", selecting(&loops(5)));
+    devices.see(&claim);
+    let refused = devices.ask(&dear).unwrap_err();
+    assert!(matches!(refused, AskError::TooCostly { .. }), "{refused}");
+    assert!(refused.to_string().contains("request gpu: its CEL selectors cost"), "{refused}");
+    // Nor as an alternative.
+    let [one] = <[_; 1]>::try_from(selecting(&loops(5))).unwrap();
+    let octavo_dra::Ask::Exactly(one) = one.ask else { panic!("one kind is asked for") };
+    let all = octavo_dra::Ask::FirstAvailable(vec![("large".to_owned(), one)]);
+    let list = vec![octavo_dra::Request { name: "any".to_owned(), ask: all }];
+    let (any, claim) = pod("any", list);
+    devices.see(&claim);
+    let refused = devices.ask(&any).unwrap_err();
+    assert!(refused.to_string().contains("request any/large"), "{refused}");
+}
+
+#[test]
 fn tolerations_open_what_is_closed_to_others() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let sick = changed(&slices(PLAIN, "a")[0], |slice| {
