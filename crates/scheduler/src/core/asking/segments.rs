@@ -1,5 +1,5 @@
-//! Segments: runs of so many ranks that lie together. Only whole segments are asked for, as in Slurm and
-//! Kueue: members of one that is not complete wait, and are told.
+//! Segments: runs of so many ranks that lie together. Only whole segments are asked for: members of one that
+//! is not complete wait, and are told.
 
 use crate::core::statement::Blocked;
 use crate::groups::GroupSpec;
