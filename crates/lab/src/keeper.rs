@@ -17,6 +17,9 @@ use crate::stop;
 /// How often the keeper looks: a look costs microseconds, and nobody waits for it.
 const PERIOD: Duration = Duration::from_millis(250);
 
+/// How often it tries to take the lab down.
+const TRIES: u32 = 120;
+
 /// Starts the keeper of the lab in `layout`, which ends when this process has.
 pub(crate) fn start(layout: &Layout, octavo: &Path) -> anyhow::Result<()> {
     let pid = i32::try_from(std::process::id()).context("a process id fits 31 bits")?;
@@ -38,7 +41,16 @@ pub(crate) async fn run(layout: &Layout, owner: Process) -> anyhow::Result<()> {
     while owner.is_alive() {
         tokio::time::sleep(PERIOD).await;
     }
-    stop::down(layout, false).await.map(drop)
+    let mut tries = TRIES;
+    loop {
+        let ended = stop::down(layout, false).await.map(drop);
+        tries -= 1;
+        // Another command may be at work on it, one of the owner's that is about to end, say.
+        if ended.is_ok() || tries == 0 {
+            return ended;
+        }
+        tokio::time::sleep(PERIOD).await;
+    }
 }
 
 #[cfg(test)]

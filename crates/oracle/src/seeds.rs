@@ -10,7 +10,7 @@ pub fn chosen(variable: &str) -> anyhow::Result<Option<Range<u64>>> {
     let Ok(text) = std::env::var(variable) else { return Ok(None) };
     let seeds = text.split_once("..").and_then(|(from, to)| {
         let (from, to) = (from.parse().ok()?, to.parse().ok()?);
-        Some(from..to)
+        (from < to).then_some(from..to)
     });
     seeds.map(Some).with_context(|| format!("{variable} is {text:?}, and no range such as 77..78"))
 }

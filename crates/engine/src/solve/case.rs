@@ -214,7 +214,7 @@ impl<'a> Case<'a> {
     /// What rules leave of a node beside those who are placed.
     pub(crate) fn left(&self, node: NodeId, seated: &Seated) -> Left {
         let with_rules = self.needs.iter().filter(|need| !need.rules.is_none());
-        with_rules.map(|need| need.rules.left(node, seated)).collect()
+        with_rules.flat_map(|need| need.rules.left_each(node, seated)).collect()
     }
 
     /// What is scarce in a domain for all groups together.

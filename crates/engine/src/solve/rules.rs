@@ -41,14 +41,18 @@ impl Rules {
 
     /// How many members more a node may have beside those that are pinned and `seated`.
     pub(crate) fn left(&self, node: NodeId, seated: &Seated) -> u32 {
-        if self.forbidden.contains(&node) {
-            return 0;
-        }
-        let left = |limit: &NodeLimit| {
+        self.left_each(node, seated).min().unwrap_or(u32::MAX)
+    }
+
+    /// What each rule by itself leaves of a node. Nodes in one state of which all rules leave the same are
+    /// alike.
+    pub(crate) fn left_each(&self, node: NodeId, seated: &Seated) -> impl Iterator<Item = u32> {
+        let open = if self.forbidden.contains(&node) { 0 } else { u32::MAX };
+        let left = move |limit: &NodeLimit| {
             let taken = self.pinned.on(limit.over, node) + seated.on(limit.over, node);
             limit.most.saturating_sub(taken)
         };
-        self.limits.iter().map(left).min().unwrap_or(u32::MAX)
+        std::iter::once(open).chain(self.limits.iter().map(left))
     }
 }
 

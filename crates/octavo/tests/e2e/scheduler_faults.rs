@@ -52,7 +52,10 @@ async fn nodes_of_pods(bed: &Bed) -> Option<BTreeMap<String, Option<String>>> {
 /// What must hold at any time: no device is given twice, and who is bound is where its devices are.
 async fn check(bed: &Bed) {
     given(bed).await;
-    let nodes = nodes_of_pods(bed).await.unwrap();
+    let pods = bed.pods().list(&ListParams::default()).await.unwrap();
+    // A pod of the same name may be another.
+    let node = |pod: Pod| Some((pod.metadata.uid?, pod.spec?.node_name?));
+    let nodes: BTreeMap<String, String> = pods.into_iter().filter_map(node).collect();
     for claim in bed.claims().list(&ListParams::default()).await.unwrap() {
         let name = claim.name_any();
         let claim = serde_json::to_value(claim).unwrap();
@@ -63,8 +66,7 @@ async fn check(bed: &Bed) {
             .map(|result| result["pool"].as_str().unwrap().to_owned())
             .collect();
         for user in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
-            let user = user["name"].as_str().unwrap();
-            if let Some(Some(node)) = nodes.get(user) {
+            if let Some(node) = nodes.get(user["uid"].as_str().unwrap()) {
                 assert_eq!(pools, [node.clone()].into(), "{user} has claim {name}");
             }
         }

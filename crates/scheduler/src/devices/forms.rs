@@ -35,8 +35,9 @@ struct Kept {
     nodes: BTreeMap<Arc<str>, (Option<ModelId>, Fit)>,
     /// How many nodes of a model it means the same on; without a model the engine has no GPUs there.
     sums: BTreeMap<(Option<ModelId>, Fit), u32>,
-    /// Whether its selectors cost too much on any node. They are not run again then.
-    is_costly: bool,
+    /// The change of hardware that brought devices on which its selectors cost too much. They are not run
+    /// again while that is the last change of its node.
+    costly_since: Option<u64>,
 }
 
 /// What a request means on the cluster: for one device.
@@ -97,7 +98,7 @@ impl Forms {
                 revision: 0,
                 nodes: BTreeMap::new(),
                 sums: BTreeMap::new(),
-                is_costly: false,
+                costly_since: None,
             }
         });
         kept.used = self.uses;
@@ -109,11 +110,17 @@ impl Forms {
 impl Kept {
     /// Looks at the nodes that changed since it was last asked.
     fn catch_up(&mut self, devices: &Devices) {
-        if self.revision == devices.revision || self.is_costly {
+        if self.revision == devices.revision {
             return;
         }
+        if let Some(change) = self.costly_since {
+            if devices.changes.contains_key(&change) {
+                return;
+            }
+            self.costly_since = None;
+        }
         let changed = devices.changes.range(self.revision + 1..);
-        for (_, name) in changed {
+        for (number, name) in changed {
             if let Some(old) = self.nodes.remove(name)
                 && let Some(nodes) = self.sums.get_mut(&old)
             {
@@ -125,7 +132,7 @@ impl Kept {
             let Some(view) = devices.nodes.get(name) else { continue };
             let new = (devices.model_of(name), self.form.fit(view, &devices.pools));
             if new.1.kind == Kind::Costly {
-                self.is_costly = true;
+                self.costly_since = Some(*number);
                 return;
             }
             if new.0.is_none() && matches!(new.1.kind, Kind::Nothing | Kind::AllClosed) {
@@ -172,7 +179,7 @@ impl Kept {
         };
         is_exact &= demand.is_some();
         let is_conditional = is_conditional && !is_served;
-        Meaning { demand, models, is_exact, is_conditional, is_costly: self.is_costly }
+        Meaning { demand, models, is_exact, is_conditional, is_costly: self.costly_since.is_some() }
     }
 }
 

@@ -103,3 +103,27 @@ fn nodes_that_differ_by_a_rule_are_not_alike() {
         assert_eq!(places_with(&mut world, &gang, &settled), [kept, own]);
     }
 }
+
+/// Two limits may leave different numbers of a node, of which the least is the same.
+#[test]
+fn nodes_of_which_limits_leave_different_numbers_are_not_alike() {
+    for (kept, other) in [("a", "b"), ("b", "a")] {
+        let mut world = world(&[("a", "", 8), ("b", "", 8)]);
+        let node = |name| world.cluster.node_named(name).unwrap();
+        let pin = |rank, name| Pinned {
+            rank,
+            placement: Placement { node: node(name), gpus: GpuParts::new() },
+        };
+        let settled = Settled { pinned: vec![pin(0, kept), pin(4, other)], ..Settled::default() };
+        let mut gang = gang(gpus(1), 1);
+        let sized = [("first", 2), ("second", 2), ("third", 1)];
+        gang.groups = sized.iter().map(|(name, count)| group(name, gpus(1), *count)).collect();
+        let limit = |over, most| NodeLimit { over, most };
+        gang.groups[0].limits = vec![limit(0, 2), limit(2, 2)];
+        gang.groups[1].limits = vec![limit(1, 1), limit(2, 2)];
+        gang.groups[2].limits = vec![limit(0, 2)];
+        // The second of the first group has to go where the first is not.
+        let placed = places_with(&mut world, &gang, &settled);
+        assert_eq!(placed[0], other, "{placed:?}");
+    }
+}

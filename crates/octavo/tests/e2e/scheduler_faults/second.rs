@@ -26,6 +26,8 @@ impl Second {
         );
         let child = Command::new(OCTAVO)
             .arg("scheduler")
+            // So it goes with the lab, also where this test is killed.
+            .env("OCTAVO_LAB_OF", bed.lab.state_dir())
             .arg("--kubeconfig")
             .arg(layout.client_kubeconfig("octavo-scheduler"))
             .arg("--config")
@@ -39,10 +41,21 @@ impl Second {
     }
 }
 
+impl Second {
+    /// Asks it to end, so that it gives the lease back and nobody waits for that to run out.
+    pub(super) async fn end(mut self) {
+        signal("-TERM", &self.0.id().to_string());
+        eventually("the second scheduler ends", || {
+            let ended = self.0.try_wait().ok().flatten();
+            async move { ended }
+        })
+        .await;
+    }
+}
+
 impl Drop for Second {
     fn drop(&mut self) {
-        // It is asked to end, so that it gives the lease back and nobody waits for that to run out.
-        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
@@ -51,20 +64,20 @@ impl Stopped {
     /// Stops a process of the lab.
     pub(super) fn of(bed: &Bed, component: Component) -> Self {
         let process = bed.lab.process(component).expect("it runs");
-        signal("-STOP", process);
+        signal("-STOP", &process.pid.to_string());
         Self(process)
     }
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        signal("-CONT", self.0);
+        signal("-CONT", &self.0.pid.to_string());
     }
 }
 
-fn signal(signal: &str, process: Process) {
-    let sent = Command::new("kill").args([signal, &process.pid.to_string()]).status();
-    assert!(sent.unwrap().success(), "kill {signal} {}", process.pid);
+/// Sends a signal. Whoever is gone shows by what is waited for then.
+fn signal(signal: &str, pid: &str) {
+    let _ = Command::new("kill").args([signal, pid]).status();
 }
 
 /// Waits until somebody holds the scheduler's lease of whom this is true, and returns the name.

@@ -117,6 +117,14 @@ fn selectors_that_would_hold_up_everybody_are_refused_and_not_run_on_every_node(
     let refused = devices.ask(&dear).unwrap_err();
     assert!(matches!(refused, AskError::TooCostly { .. }), "{refused}");
     assert!(refused.to_string().contains("request gpu: its CEL selectors cost"), "{refused}");
+    // When the devices of which it was found out change, it is asked again.
+    devices.apply_slices(&Delta::Gone(slices(PLAIN, "a").remove(0)));
+    devices.apply_slices(&Delta::Gone(slices(PLAIN, "b").remove(0)));
+    assert!(devices.ask(&dear).is_ok(), "no device is left to run it on");
+    for slice in slices(PLAIN, "a") {
+        devices.apply_slices(&Delta::Set(slice));
+    }
+    assert!(devices.ask(&dear).is_err());
     // Nor as an alternative.
     let [one] = <[_; 1]>::try_from(selecting(&loops(5))).unwrap();
     let octavo_dra::Ask::Exactly(one) = one.ask else { panic!("one kind is asked for") };
