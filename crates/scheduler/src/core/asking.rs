@@ -117,7 +117,9 @@ impl Core {
             let is_placed = self.pods.get(&uid).is_some_and(|record| record.place.is_some());
             let (shape, rules) = if is_placed {
                 let Some(want) = self.picture.has(&uid) else { continue };
-                (Arc::clone(&want.shape), Rules::default())
+                let limits = self.pods.get(&uid).map(|record| ports.limits(&record.footprint));
+                let rules = Rules { limits: limits.unwrap_or_default(), ..Rules::default() };
+                (Arc::clone(&want.shape), rules)
             } else {
                 let ask = self.ask(&uid)?;
                 let (shape, mark) = self.shape_of_waiting(&uid, &ask).ok_or(Blocked::Gone)?;
@@ -135,7 +137,9 @@ impl Core {
                 one.sub == sub
                     && (*one.shape == *shape
                         || (is_loose && amounts(&one.shape) == amounts(&shape)))
-                    && (is_bound || is_loose || one.rules == rules)
+                    && (is_bound
+                        || one.rules == rules
+                        || (is_loose && one.rules.limits == rules.limits))
             };
             match alike.iter_mut().find(|one| is_like(one)) {
                 Some(one) => {

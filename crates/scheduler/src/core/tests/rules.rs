@@ -51,6 +51,18 @@ fn members_that_take_one_port_of_the_host_go_to_a_node_each() {
 }
 
 #[test]
+fn who_takes_a_port_goes_beside_members_that_take_none() {
+    let mut bed = Bed::new();
+    bed.node(&plugin_node("a"));
+    bed.object(&pod_group("g", 1, json!({})));
+    bed.pod(&gpu_member("g", "early", 1));
+    assert_eq!(bed.settle().len(), 1);
+    // It asks for the same amounts, and for a port besides.
+    bed.pod(&on_port(gpu_member("g", "late", 1), 29_500));
+    assert_eq!(bed.settle(), [("late".to_owned(), "a".to_owned())]);
+}
+
+#[test]
 fn a_gang_with_more_ports_than_nodes_is_told_so() {
     let mut bed = Bed::new();
     for name in ["a", "b"] {
