@@ -5,15 +5,19 @@
 //! workloads that may be disturbed and others that may not, and where its plan asks too much of a budget,
 //! those beyond are shown to it as spared, and it is asked again.
 //!
-//! That is exact for a pod by itself whose victims are pods by themselves. Where several nodes are cleared
-//! at once, or gangs leave, a plan that would keep to the budgets may be missed; one that does not is
-//! never made.
+//! For a pod by itself whose victims are pods by themselves that finds a plan wherever there is one, though
+//! perhaps not the cheapest, if its node lacks one kind of amount: of each budget's pods those stay to be
+//! chosen that have most of it. Where several kinds are lacking, certain GPUs must become free, several
+//! nodes are cleared at once, or gangs leave, a plan that would keep to the budgets may be missed; one that
+//! does not is never made.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 
-use octavo_engine::workload::{MemberId, Profile, WorkloadId};
+use octavo_engine::disturb::Allowance;
+use octavo_engine::workload::{Member, MemberId, Profile, WorkloadId};
 use octavo_engine::{Answer, NodeId, Plan};
 use octavo_kube_io::objects::{Budget, Delta, Meta, ObjectName};
 
@@ -25,10 +29,14 @@ use crate::predicates::selects;
 /// Times that the engine is asked again before all pods beyond what their budgets allow are spared.
 const ROUNDS: usize = 4;
 
+/// Kinds of amounts that a newcomer may be short of.
+const AMOUNTS: usize = 4;
+
 /// A pod that a budget is for.
 struct Guarded {
     member: MemberId,
     node: NodeId,
+    amounts: [i64; AMOUNTS],
     priority: i32,
     created: i64,
 }
@@ -36,6 +44,9 @@ struct Guarded {
 /// Pods by the budget that is for them. Those of several, which the Eviction API refuses, have none of a
 /// name.
 type Guards = BTreeMap<ObjectName, Vec<Guarded>>;
+
+/// Workloads that are shown as ones that may not be disturbed, and what they said of themselves.
+type Spared = BTreeMap<WorkloadId, Profile>;
 
 impl Core {
     /// Takes in what changed of budgets.
@@ -54,26 +65,28 @@ impl Core {
                 known.collect()
             }
         };
-        let mut namespaces: BTreeSet<Arc<str>> = BTreeSet::new();
-        let mut lets_more_go = false;
+        // Those that protect others than before, as they were and as they are.
+        let mut others: BTreeMap<Arc<str>, Vec<Arc<Budget>>> = BTreeMap::new();
+        let mut is_woken = false;
         for (name, old) in before {
-            let (old, new) = (old.as_deref(), self.budgets.get(&name).map(Arc::as_ref));
-            if old.map(protects) != new.map(protects) {
-                namespaces.insert(Arc::clone(&name.namespace));
-                lets_more_go |= old.is_some();
+            let new = self.budgets.get(&name);
+            is_woken |= old.as_ref().is_some_and(|old| lets_more_go(old, new.map(Arc::as_ref)));
+            if old.as_deref().map(protects) != new.map(|new| protects(new)) {
+                let both = old.into_iter().chain(new.cloned());
+                others.entry(name.namespace).or_default().extend(both);
             }
-            let allowed = |budget: Option<&Budget>| budget.map(|budget| budget.allowed);
-            lets_more_go |= old.is_some() && allowed(new) > allowed(old);
         }
         let concerned = self.pods.values().filter(|record| {
-            record.occupies() && namespaces.contains(&record.pod.meta.name.namespace)
+            let meta = &record.pod.meta;
+            let of_namespace = others.get(&meta.name.namespace).into_iter().flatten();
+            record.occupies() && of_namespace.into_iter().any(|budget| is_for(budget, meta))
         });
         let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
         for uid in uids {
             self.forget_profile(&uid);
             self.refresh(&uid);
         }
-        if lets_more_go {
+        if is_woken {
             self.something_changed();
         }
     }
@@ -94,44 +107,57 @@ impl Core {
         is_against.then_some(&first.meta.name)
     }
 
-    /// Asks the engine until its plan keeps to all budgets.
+    /// Asks the engine until its plan keeps to all budgets. `allowance`: whom it may disturb.
     pub(super) fn within_budgets<T>(
         &mut self,
+        allowance: &Allowance,
         mut ask: impl FnMut(&mut Self) -> Result<(Answer, T), Blocked>,
     ) -> Result<(Answer, T), Blocked> {
         let mut answer = ask(self);
-        if self.budgets.is_empty() {
+        let Ok((Ok(plan), _)) = &answer else { return answer };
+        if self.over_budget(plan).is_empty() {
             return answer;
         }
-        let mut spared: BTreeMap<WorkloadId, Profile> = BTreeMap::new();
-        for round in 0..=ROUNDS {
+        let guards = self.guards(allowance);
+        let mut spared = Spared::new();
+        for spare in self.beyond_on_each_node(plan, &guards) {
+            self.spare_no_more(&mut spared);
+            self.spare(spare, &mut spared);
+            answer = ask(self);
+            if !matches!(answer, Ok((Err(_), _))) {
+                break;
+            }
+        }
+        for round in 1..=ROUNDS {
             let Ok((Ok(plan), _)) = &answer else { break };
             let over = self.over_budget(plan);
             if over.is_empty() {
                 break;
             }
-            let guards = self.guards();
-            let spare = match round {
-                0 => self.beyond_on_each_node(plan, &guards),
-                ROUNDS => self.all_but_kept(plan, &guards, |_| true),
-                _ => self.all_but_kept(plan, &guards, |guard| over.contains(guard)),
-            };
-            tracing::debug!(
-                ?over,
-                spared = spare.len(),
-                "a plan asks more of budgets than they allow"
-            );
-            for id in spare {
-                if let Some(said) = self.picture.spare(id) {
-                    spared.entry(id).or_insert(said);
-                }
-            }
+            tracing::debug!(?over, "a plan asks more of budgets than they allow");
+            let is_meant = |guard: &ObjectName| round == ROUNDS || over.contains_key(guard);
+            let spare = self.all_but_kept(plan, &guards, is_meant);
+            self.spare(spare, &mut spared);
             answer = ask(self);
         }
-        for (id, said) in spared {
+        self.spare_no_more(&mut spared);
+        answer
+    }
+
+    /// Shows workloads as ones that may not be disturbed.
+    fn spare(&mut self, spare: BTreeSet<WorkloadId>, spared: &mut Spared) {
+        for id in spare {
+            if let Some(said) = self.picture.spare(id) {
+                spared.entry(id).or_insert(said);
+            }
+        }
+    }
+
+    /// Shows all as they were.
+    fn spare_no_more(&mut self, spared: &mut Spared) {
+        for (id, said) in std::mem::take(spared) {
             self.picture.spare_no_more(id, said);
         }
-        answer
     }
 
     /// Budgets that are for a pod.
@@ -155,7 +181,7 @@ impl Core {
 
     /// How many more a budget lets go now, with those in mind who were asked to and of whom it is not
     /// seen yet.
-    fn allows(&self, guard: &ObjectName) -> usize {
+    pub(super) fn allows(&self, guard: &ObjectName) -> usize {
         let Some(budget) = self.budgets.get(guard) else { return 0 };
         let asked = self.promises.values().flat_map(super::Promise::victims);
         let asked: BTreeSet<&Arc<str>> = asked.collect();
@@ -181,8 +207,8 @@ impl Core {
         })
     }
 
-    /// Budgets of which a plan asks more than they allow.
-    fn over_budget(&self, plan: &Plan) -> BTreeSet<ObjectName> {
+    /// Budgets of which a plan asks more than they allow, and how many it asks to leave.
+    pub(super) fn over_budget(&self, plan: &Plan) -> BTreeMap<ObjectName, usize> {
         let mut asked: BTreeMap<ObjectName, usize> = BTreeMap::new();
         for (_, record) in self.asked_by(plan) {
             if let Some(guard) = self.guard_of(&record.pod.meta) {
@@ -190,19 +216,30 @@ impl Core {
             }
         }
         asked.retain(|guard, count| *count > self.allows(guard));
-        asked.into_keys().collect()
+        asked
     }
 
-    /// All pods in the picture that budgets are for.
-    fn guards(&self) -> Guards {
+    /// All pods in the picture that budgets are for and that may be disturbed. Those that go already are
+    /// asked nothing: they count for no budget.
+    fn guards(&self, allowance: &Allowance) -> Guards {
         let mut guards = Guards::new();
-        for (uid, record) in &self.pods {
+        let pods = self.pods.iter().filter(|(_, record)| record.pod.meta.deleted.is_none());
+        for (uid, record) in pods {
             let Some(member) = self.picture.member(uid) else { continue };
-            let Some(seen) = self.picture.world.workloads.member(member) else { continue };
+            let workloads = &self.picture.world.workloads;
+            let Some(profile) = workloads.workload(member.workload).map(|one| &one.profile) else {
+                continue;
+            };
+            let may_move = allowance.moves > 0 && profile.is_movable;
+            if !may_move && !allowance.may_evict(profile) {
+                continue;
+            }
+            let Some(seen) = workloads.member(member) else { continue };
             let Some(guard) = self.guard_of(&record.pod.meta) else { continue };
             guards.entry(guard).or_default().push(Guarded {
                 member,
                 node: seen.placement.node,
+                amounts: amounts_of(seen),
                 priority: record.pod.spec.priority,
                 created: record.pod.meta.created,
             });
@@ -210,32 +247,44 @@ impl Core {
         guards
     }
 
-    /// Workloads to spare so that no node has more to give than each budget allows. Of pods by themselves
-    /// those stay to be chosen that the plan chose, then those of the least priority, the newest first;
-    /// who can only go whole is spared where all of it is too much.
-    fn beyond_on_each_node(&self, plan: &Plan, guards: &Guards) -> BTreeSet<WorkloadId> {
+    /// Workloads to spare so that no node has more to give than each budget allows, in one way or another;
+    /// who can only go whole is spared where all of it is too much. Of pods by themselves those stay to be
+    /// chosen that the plan chose, then those of the least priority, the newest first. These may make too
+    /// little room together: so in other ways those stay that have most of an amount.
+    fn beyond_on_each_node(&self, plan: &Plan, guards: &Guards) -> Vec<BTreeSet<WorkloadId>> {
         let chosen: BTreeSet<MemberId> = self.asked_by(plan).map(|(member, _)| member).collect();
-        let mut spare = BTreeSet::new();
+        let mut too_large = BTreeSet::new();
+        let mut singles: Vec<(usize, Vec<&Guarded>)> = Vec::new();
         for (guard, pods) in guards {
             let allowed = self.allows(guard);
-            let mut on_node: BTreeMap<NodeId, Vec<&Guarded>> = BTreeMap::new();
             for (workload, count) in by_workload(pods) {
                 if self.goes_whole(workload) && count > allowed {
-                    spare.insert(workload);
+                    too_large.insert(workload);
                 }
             }
+            let mut on_node: BTreeMap<NodeId, Vec<&Guarded>> = BTreeMap::new();
             for pod in pods.iter().filter(|pod| self.is_single(pod.member.workload)) {
                 on_node.entry(pod.node).or_default().push(pod);
             }
-            for mut pods in on_node.into_values() {
+            singles.extend(on_node.into_values().map(|pods| (allowed, pods)));
+        }
+        let mut ways: Vec<BTreeSet<WorkloadId>> = Vec::new();
+        for most_of in iter::once(None).chain((0..AMOUNTS).map(Some)) {
+            let mut spare = too_large.clone();
+            for (allowed, pods) in &mut singles {
                 pods.sort_by_key(|pod| {
+                    let amount = most_of.map_or(0, |kind| pod.amounts[kind]);
                     let is_chosen = chosen.contains(&pod.member);
-                    (!is_chosen, pod.priority, Reverse(pod.created), pod.member)
+                    let age = Reverse(pod.created);
+                    (Reverse(amount), !is_chosen, pod.priority, age, pod.member)
                 });
-                spare.extend(pods.iter().skip(allowed).map(|pod| pod.member.workload));
+                spare.extend(pods.iter().skip(*allowed).map(|pod| pod.member.workload));
+            }
+            if !ways.contains(&spare) {
+                ways.push(spare);
             }
         }
-        spare
+        ways
     }
 
     /// Workloads to spare so that no plan can ask more of these budgets than they allow: all but the first
@@ -281,6 +330,15 @@ impl Core {
     }
 }
 
+/// What a pod has: thousandths of GPUs and their memory, CPU, memory.
+fn amounts_of(member: &Member) -> [i64; AMOUNTS] {
+    let gpus = &member.placement.gpus;
+    let milli = gpus.iter().map(|part| i64::from(part.milli)).sum();
+    let memory = gpus.iter().map(|part| i64::from(part.memory_mib)).sum();
+    let resources = &member.shape.resources;
+    [milli, memory, resources.cpu_milli, resources.memory_mib]
+}
+
 /// How many of these pods each workload has.
 fn by_workload(pods: &[Guarded]) -> BTreeMap<WorkloadId, usize> {
     let mut counts = BTreeMap::new();
@@ -288,6 +346,12 @@ fn by_workload(pods: &[Guarded]) -> BTreeMap<WorkloadId, usize> {
         *counts.entry(pod.member.workload).or_default() += 1;
     }
     counts
+}
+
+/// Whether a plan may keep to a budget that did not as it was before. One that closes, as those do of
+/// whom somebody was just asked to leave, helps nobody.
+fn lets_more_go(old: &Budget, new: Option<&Budget>) -> bool {
+    new.is_none_or(|new| new.allowed > old.allowed || new.selector != old.selector)
 }
 
 /// What of a budget says which pods may be no victims at all.

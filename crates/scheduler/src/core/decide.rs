@@ -152,7 +152,7 @@ impl Core {
             weights: &weights,
         };
         let is_recorded = self.records.want(unit);
-        self.within_budgets(|core| {
+        self.within_budgets(allowance, |core| {
             // As it is before the engine learns from the answer.
             let cluster = is_recorded.then(|| {
                 let mut waiting = waiting.clone();

@@ -11,7 +11,7 @@ use octavo_engine::solve::NodeSet;
 use octavo_engine::{NodeId, Placement};
 
 use super::Core;
-use super::asking::{Asked, Tried};
+use super::asking::{Asked, Left, Tried};
 use super::decide::TRIES;
 use super::grant::Granted;
 use super::queue::Unit;
@@ -63,6 +63,11 @@ impl Search {
         }
         self.tried_now.clone_from(&self.tried);
     }
+}
+
+/// Why members wait beside those of whom all that fit have places.
+fn beside_the_placed(left: Vec<Left>) -> Blocked {
+    if left.is_empty() { Blocked::Surplus } else { Blocked::Incomplete(left) }
 }
 
 /// A node does not serve these pods.
@@ -173,19 +178,12 @@ impl Core {
             }
             if members.is_empty() && search.kept.is_empty() {
                 self.decisions.note(unit, explanation);
-                let left = asked.left;
-                return Err(if left.is_empty() {
-                    Blocked::Surplus
-                } else {
-                    Blocked::Incomplete(left)
-                });
+                return Err(beside_the_placed(asked.left));
             }
             if self.grant_some(&members, &asked, search) {
                 self.decisions.note(unit, explanation);
-                self.placed(unit, std::mem::take(&mut search.kept));
-                if !asked.left.is_empty() {
-                    self.block(unit, &Blocked::Incomplete(asked.left));
-                }
+                let granted = std::mem::take(&mut search.kept);
+                self.gang_placed(unit, granted, &beside_the_placed(asked.left));
                 return Ok(());
             }
             asked = self.asked_without(group, &search.spec, &search.tried_now)?;

@@ -15,6 +15,10 @@ impl Core {
             self.queue.set(&unit, State::Ready);
             self.waiting.remove(&unit);
         }
+        // Nobody is told of what is on its way any more: who waits for it is decided on anew.
+        for uid in self.undos.all_flying() {
+            self.decide_again(&uid);
+        }
         self.undos.clear();
         self.flying
             .retain(|_, flight| !matches!(flight.kind, FlightKind::Other | FlightKind::Undo));

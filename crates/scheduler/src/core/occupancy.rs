@@ -37,7 +37,15 @@ impl Core {
             return;
         }
         let want = want.and_then(|place| self.want(uid, &place));
+        let had = self.picture.has(uid).map(|had| &had.workload);
+        let is_freer = had
+            .zip(want.as_ref())
+            .is_some_and(|(had, want)| want.workload.may_be_disturbed_more_than(had));
         self.picture.set(uid, want);
+        if is_freer {
+            // Who was refused is told to say so of those who run: that it is said must be seen.
+            self.something_changed();
+        }
     }
 
     /// What a pod in its place ought to have in the picture.

@@ -33,36 +33,51 @@ impl Doubt {
 }
 
 impl Core {
-    /// A unit has its places: the orders are given.
+    /// A unit has its places: the orders are given. Who of a gang has none is decided on anew.
     pub(super) fn placed(&mut self, unit: &Unit, granted: Vec<Granted>) {
+        self.order_places(unit, granted);
+        match unit {
+            Unit::Pod(_) => self.queue.remove(unit),
+            Unit::Group(group) => {
+                if self.settle_group(group) {
+                    self.queue.set(unit, State::Ready);
+                }
+                self.report_group(group);
+            }
+        }
+    }
+
+    /// A gang has as many places as there are for it: the orders are given, and who waits still is told
+    /// why.
+    pub(super) fn gang_placed(&mut self, unit: &Unit, granted: Vec<Granted>, why: &Blocked) {
+        self.order_places(unit, granted);
+        let Unit::Group(group) = unit else { return };
+        if self.settle_group(group) {
+            // The gang's status says it, too.
+            self.block(unit, why);
+        } else {
+            self.report_group(group);
+        }
+    }
+
+    fn order_places(&mut self, unit: &Unit, granted: Vec<Granted>) {
         for one in granted {
             self.order_grant(one);
         }
         let is_gang = matches!(unit, Unit::Group(_));
         self.decided.push(Decided { is_gang, result: "placed", reason: "" });
         self.waiting.remove(unit);
-        match unit {
-            Unit::Pod(_) => self.queue.remove(unit),
-            Unit::Group(group) => {
-                let group = group.clone();
-                self.settle_group(&group);
-                self.report_group(&group);
-            }
-        }
     }
 
-    /// Takes a gang out of the queue when nobody of it waits; who waits still is above its minimum.
-    pub(super) fn settle_group(&mut self, group: &crate::groups::GroupName) {
-        let unit = Unit::Group(group.clone());
-        let waits = self.present(group).iter().any(|uid| {
-            self.pods.get(uid).is_some_and(|record| record.waits_for(&self.config.scheduler_name))
-        });
+    /// Takes a gang out of the queue when nobody of it waits. Says whether somebody does.
+    fn settle_group(&mut self, group: &crate::groups::GroupName) -> bool {
+        let waits = self.has_waiting_members(group);
         if waits {
             self.queue_group(group);
-            self.block(&unit, &Blocked::Surplus);
         } else {
-            self.queue.remove(&unit);
+            self.queue.remove(&Unit::Group(group.clone()));
         }
+        waits
     }
 
     /// Takes in what became of an order.

@@ -50,6 +50,18 @@ pub(super) struct WorkloadWant {
     pub(super) bonds: Bonds,
 }
 
+impl WorkloadWant {
+    /// Whether its members may leave for others where they might not as it was before.
+    pub(super) fn may_be_disturbed_more_than(&self, before: &Self) -> bool {
+        let (now, then) = (&self.profile, &before.profile);
+        now.is_preemptible && (!then.is_preemptible || now.priority < then.priority)
+            || now.is_movable && (!then.is_movable || now.topology != then.topology)
+            || self.min_members < before.min_members
+            || (before.bonds.is_whole && !self.bonds.is_whole)
+            || (before.bonds.is_fixed && !self.bonds.is_fixed)
+    }
+}
+
 /// What a holder has in the picture.
 #[derive(Clone, Debug)]
 struct Held {

@@ -109,6 +109,7 @@ impl Core {
         self.forget_wish(uid);
         self.forget_claims(uid);
         self.doubtful.remove(uid);
+        self.undos.forget(uid);
         self.pods.remove(uid);
         // Also where it was only to be bound.
         if let Some(there) = old_node.as_ref().and_then(|node| self.on_node.get_mut(node)) {

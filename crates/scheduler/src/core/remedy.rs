@@ -257,8 +257,17 @@ impl Core {
         let victims: Vec<_> = victims.filter_map(|id| self.record_of(*id)).collect();
         let budgets: BTreeSet<_> =
             victims.iter().filter_map(|record| self.budget_against(record)).collect();
-        for budget in budgets {
+        for budget in &budgets {
             words.push(format!("PodDisruptionBudget {budget} allows no disruption now"));
+        }
+        // Pods of several budgets were named above: none of these may go.
+        for (budget, count) in self.over_budget(plan) {
+            let allowed = self.allows(&budget);
+            if !budgets.contains(&budget) && !budget.name.is_empty() {
+                words.push(format!(
+                    "PodDisruptionBudget {budget} lets {allowed} go now, and {count} would"
+                ));
+            }
         }
         if let Some(record) = victims.iter().find(|record| record.left_alone_until > self.now) {
             let name = &record.pod.meta.name;

@@ -57,7 +57,18 @@ impl Undos {
             .map(|((_, claim), _)| claim)
     }
 
-    /// Whether none is on its way or waits.
+    /// Pods from which claims are being taken back.
+    pub(super) fn all_flying(&self) -> Vec<Arc<str>> {
+        let flying = self.all.iter().filter(|(_, undo)| matches!(undo.step, Step::Flying(_)));
+        flying.map(|((uid, _), _)| Arc::clone(uid)).collect()
+    }
+
+    /// A pod is gone: what became of its claims is nobody's to know any more.
+    pub(super) fn forget(&mut self, pod: &str) {
+        self.all.retain(|(uid, _), _| **uid != *pod);
+    }
+
+    /// Whether none is on its way, waits or was given up.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
@@ -176,7 +187,7 @@ impl Core {
     }
 
     /// The pod was not decided on meanwhile.
-    fn decide_again(&mut self, uid: &Arc<str>) {
+    pub(super) fn decide_again(&mut self, uid: &Arc<str>) {
         let unit = self.unit_of(uid);
         if self.queue.state(&unit) == Some(State::Missing) {
             self.queue.set(&unit, State::Ready);

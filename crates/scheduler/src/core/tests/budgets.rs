@@ -169,3 +169,89 @@ fn who_was_spared_for_a_budget_is_a_victim_like_any_other_afterwards() {
     bed.pod(&urgent("next", "4"));
     assert_eq!(evicted(&bed.orders()), ["a1", "a2"]);
 }
+
+#[test]
+fn who_was_refused_is_decided_on_anew_when_a_running_pod_leaves_a_closed_budget() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&of("web", "low", "4", "a"));
+    bed.settle();
+    bed.budget(&budget("web", json!({"app": "web"}), 0));
+    bed.pod(&urgent("high", "4"));
+    assert_eq!(evicted(&bed.orders()), [""; 0]);
+    bed.pod(&with(bed.pods["low"].clone(), "/metadata/labels", json!({"app": "other"})));
+    assert_eq!(evicted(&bed.orders()), ["low"]);
+}
+
+#[test]
+fn only_a_budget_that_lets_more_go_makes_who_was_refused_ready() {
+    let of = |allowed| budget("web", json!({"app": "web"}), allowed);
+    let mut bed = two_full_nodes(1);
+    bed.pod(&pod("equal", "4"));
+    let mut is_woken = |change: &dyn Fn(&mut Bed)| {
+        assert_eq!(bed.orders(), []);
+        assert_eq!(bed.core.counts().ready, 0);
+        change(&mut bed);
+        bed.core.counts().ready > 0
+    };
+    assert!(!is_woken(&|bed| bed.budget(&of(0))), "it closes");
+    assert!(!is_woken(&|bed| bed.budget(&of(0))), "it is as it was");
+    assert!(!is_woken(&|bed| bed.budget(&budget("new", json!({"app": "web"}), 1))));
+    assert!(is_woken(&|bed| bed.drop_budget(&budget("new", json!({"app": "web"}), 1))));
+    assert!(is_woken(&|bed| bed.budget(&of(1))), "it opens");
+    assert!(is_woken(&|bed| bed.budget(&of(2))), "it opens more");
+    assert!(!is_woken(&|bed| bed.budget(&of(1))), "it allows less");
+    assert!(is_woken(&|bed| bed.budget(&budget("web", json!({"app": "none"}), 1))));
+    assert!(is_woken(&|bed| bed.drop_budget(&of(1))), "it is gone");
+}
+
+#[test]
+fn of_those_of_a_budget_the_one_goes_that_makes_enough_room() {
+    for (cheap, large) in [("a1", "a2"), ("a2", "a1")] {
+        let mut bed = Bed::new();
+        bed.node(&node("a", 4));
+        for (name, cpu) in [(cheap, "1"), (large, "2")] {
+            bed.pod(&of("web", name, cpu, "a"));
+        }
+        bed.pod(&with(on(pod("b", "1"), "a"), "/spec/priority", json!(10)));
+        assert_eq!(bed.settle().len(), 3);
+        bed.budget(&budget("web", json!({"app": "web"}), 1));
+        bed.pod(&urgent("high", "3"));
+        assert_eq!(evicted(&bed.orders()), [large, "b"]);
+    }
+}
+
+#[test]
+fn who_goes_already_is_not_held_against_a_budget() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 6));
+    bed.pod(&with(of("web", "going", "2", "a"), "/spec/priority", json!(10)));
+    bed.pod(&of("web", "one", "2", "a"));
+    bed.pod(&of("web", "two", "2", "a"));
+    assert_eq!(bed.settle().len(), 3);
+    bed.budget(&budget("web", json!({"app": "web"}), 1));
+    let going = bed.pods["going"].clone();
+    bed.pod(&with(going, "/metadata/deletionTimestamp", json!("2026-01-01T00:01:00Z")));
+    bed.pod(&urgent("high", "4"));
+    assert_eq!(evicted(&bed.orders()).len(), 1, "the other is on its way");
+}
+
+#[test]
+fn of_those_of_a_budget_the_one_goes_that_has_enough_gpus_whatever_else_it_has() {
+    for (small, large) in [("a1", "a2"), ("a2", "a1")] {
+        let of = |name: &str, gpus: u32, cpu: &str| {
+            let pod = with(gpu_pod(name, gpus), "/metadata/labels", json!({"app": "web"}));
+            with(pod, "/spec/containers/0/resources/requests", json!({"cpu": cpu}))
+        };
+        let mut bed = Bed::new();
+        bed.node(&plugin_node("a"));
+        for pod in [of(small, 1, "8"), of(large, 4, "1")] {
+            bed.pod(&pod);
+        }
+        bed.pod(&with(gpu_pod("b", 3), "/spec/priority", json!(10)));
+        assert_eq!(bed.settle().len(), 3);
+        bed.budget(&budget("web", json!({"app": "web"}), 1));
+        bed.pod(&with(gpu_pod("high", 5), "/spec/priority", json!(100)));
+        assert_eq!(evicted(&bed.orders()), [large, "b"]);
+    }
+}

@@ -174,3 +174,41 @@ fn a_movable_pod_makes_room_and_its_successor_has_its_place() {
     bed.pod(&owned("one-again"));
     assert_eq!(bed.settle(), [("one-again".to_owned(), "b".to_owned())]);
 }
+
+#[test]
+fn who_was_refused_is_decided_on_anew_when_a_running_pod_may_be_moved_from_now_on() {
+    let config = CoreConfig { defragmentation_moves: 4, ..CoreConfig::default() };
+    let mut bed = Bed::with_config(config);
+    let owners = json!([{
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs",
+        "controller": true,
+    }]);
+    for on in ["a", "b"] {
+        bed.node(&node(on, 4));
+        bed.pod(&with(pod(on, "2"), "/metadata/ownerReferences", owners.clone()));
+        let there = with(bed.pods[on].clone(), "/spec/nodeName", json!(on));
+        bed.pod(&with(there, "/status/phase", json!("Running")));
+    }
+    bed.pod(&pod("large", "4"));
+    assert_eq!(bed.orders(), []);
+    // As the refusal advises.
+    let movable = json!({"octavo.dev/movable": "true"});
+    bed.pod(&with(bed.pods["b"].clone(), "/metadata/annotations", movable));
+    assert_eq!(evicted(&bed.orders()), ["b"]);
+}
+
+#[test]
+fn who_was_refused_is_decided_on_anew_when_a_gang_may_be_preempted_from_now_on() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    let old = pod_group("old", 2, json!({}));
+    bed.object(&with(old.clone(), "/spec/preemptible", json!(false)));
+    for name in ["o0", "o1"] {
+        bed.pod(&member("old", name, "2"));
+    }
+    assert_eq!(bed.settle().len(), 2);
+    bed.pod(&urgent("high", "4"));
+    assert_eq!(bed.orders(), []);
+    bed.object(&old);
+    assert_eq!(evicted(&bed.orders()), ["o0", "o1"]);
+}

@@ -4,7 +4,7 @@ use octavo_engine::explain::DisturbanceSaid;
 use octavo_kube_io::objects::{Budget, Change, Delta, LabelSelector, Meta, ObjectName};
 use serde_json::{Value, json};
 
-use super::kit::{Bed, member, node, pod, pod_group, with};
+use super::kit::{Bed, budget, member, node, pod, pod_group, with};
 use crate::core::CoreConfig;
 use crate::status::Report;
 
@@ -214,4 +214,20 @@ fn the_status_of_a_gang_that_waits_says_it_after_a_while() {
     bed.after(10_000);
     let message = status(&bed, "g").expect("a status");
     assert!(message.contains("it would help to evict pod team/other"), "{message}");
+}
+
+#[test]
+fn a_disruption_budget_that_lets_fewer_go_than_would_have_to_is_named() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    for name in ["one", "two"] {
+        bed.pod(&with(pod(name, "2"), "/metadata/labels", json!({"app": "web"})));
+    }
+    bed.settle();
+    bed.budget(&budget("web", json!({"app": "web"}), 1));
+    bed.pod(&priority(pod("high", "4"), 100));
+    assert_eq!(bed.orders(), []);
+    let line = line(&mut bed, "high");
+    let hindrance = "that is not done: PodDisruptionBudget team/web lets 1 go now, and 2 would";
+    assert!(line.ends_with(hindrance), "{line}");
 }

@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::claims::{bed as bed_with_gpus, claim, slice};
-use super::kit::{Bed, member, node, plugin_node, pod_group, with};
+use super::kit::{Bed, evicted, member, node, plugin_node, pod, pod_group, with};
 use crate::bind::Task;
+use crate::status::Report;
 
 fn gpu_member(group: &str, name: &str, gpus: u32) -> Value {
     let limits = json!({"nvidia.com/gpu": gpus.to_string()});
@@ -329,9 +330,50 @@ fn members_of_a_segment_that_is_not_complete_wait_and_are_told() {
     let (reason, message) = bed.reason("w4").expect("a reason");
     assert_eq!(reason, "IncompleteSegment");
     assert!(message.contains("2 members") && message.contains('5'), "{message}");
+    assert_eq!(all_told(&bed, "w4"), ["IncompleteSegment"], "nothing else at any time");
     bed.pod(&worker(5));
     let bound = bed.settle();
     assert_eq!((bound.len(), nodes(&bound).len()), (2, 1), "{bound:?}");
+}
+
+/// All reasons that were told for a pod, and for the gang beside those that it is placed.
+fn all_told(bed: &Bed, who: &str) -> Vec<&'static str> {
+    let told = bed.reports.iter().filter_map(|report| match report {
+        Report::PodWaits { pod, statement, .. } if &*pod.name.name == who => Some(statement.reason),
+        Report::Group(group) if group.statement.reason != "Scheduled" => {
+            Some(group.statement.reason)
+        }
+        _ => None,
+    });
+    let mut told: Vec<_> = told.filter(|reason| *reason != "Gathering").collect();
+    told.dedup();
+    told
+}
+
+#[test]
+fn who_is_left_of_a_gang_for_which_others_left_is_not_told_that_there_is_no_room() {
+    let mut bed = racks();
+    for on in ["a", "b", "c"] {
+        bed.pod(&with(pod(on, "3"), "/spec/nodeSelector", json!({"kubernetes.io/hostname": on})));
+    }
+    assert_eq!(bed.settle().len(), 3);
+    bed.object(&segmented(2, 2));
+    for number in 0..3 {
+        bed.pod(&with(worker(number), "/spec/priority", json!(100)));
+    }
+    let orders = bed.orders();
+    let [victim] = &evicted(&orders)[..] else { panic!("one leaves: {orders:?}") };
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    bed.drop_pod(victim);
+    assert_eq!(bed.settle().len(), 2);
+    assert_eq!(bed.reason("w2").map(|(reason, _)| reason), Some("IncompleteSegment"));
+    let is_no_room = |report: &Report| {
+        matches!(report,
+        Report::PodWaits { statement, .. } if statement.message.contains("no room for more"))
+    };
+    assert!(!bed.reports.iter().any(is_no_room), "{:?}", bed.reports);
 }
 
 #[test]

@@ -130,3 +130,31 @@ fn a_refused_order_whose_claim_stayed_allocated_gives_it_back_where_the_pod_find
     let orders = bed.after(1000);
     assert!(orders.len() == 1 && is_undo(&orders[0]), "{orders:?}");
 }
+
+#[test]
+fn who_leads_again_decides_anew_on_a_pod_from_which_a_claim_was_just_taken() {
+    let mut bed = half_done();
+    let orders = bed.orders();
+    let [undo] = &orders[..] else { panic!("one: {orders:?}") };
+    bed.drop_pod("filler");
+    assert_eq!(bed.orders(), [], "it waits for what becomes of its claim");
+    bed.core.stand_down();
+    fail(&mut bed, undo, FailureKind::NotLeader);
+    bed.core.stand_up();
+    assert_eq!(bed.settle(), [("p".to_owned(), "b".to_owned())]);
+}
+
+#[test]
+fn what_was_given_up_is_forgotten_when_its_pod_goes() {
+    let mut bed = half_done();
+    let mut orders = bed.orders();
+    while bed.core.take_given_up() == 0 {
+        for order in orders.iter().filter(|order| is_undo(order)) {
+            fail(&mut bed, order, FailureKind::Refused);
+        }
+        orders = bed.after(1000);
+    }
+    assert!(!bed.core.undos.is_empty());
+    bed.drop_pod("p");
+    assert!(bed.core.undos.is_empty());
+}
