@@ -37,7 +37,7 @@ fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
 
 #[test]
 fn what_was_found_on_a_node_is_looked_for_again_when_its_hardware_or_a_class_changes() {
-    let mut devices = cluster(&[("n", PLAIN)]);
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
     let (pod, claim) = pod("one", whole(8));
     devices.see(&claim);
     let ask = devices.ask(&pod).unwrap();
@@ -52,8 +52,9 @@ fn what_was_found_on_a_node_is_looked_for_again_when_its_hardware_or_a_class_cha
         devices.apply_slices(&Delta::Set(slice));
     }
     assert_eq!(find(&devices), Found::Devices);
-    let classes = super::kit::classes();
-    classes.iter().for_each(|class| drop(devices.apply_classes(&Delta::Gone(class.clone()))));
+    for class in super::kit::classes() {
+        devices.apply_classes(&Delta::Gone(class));
+    }
     assert_eq!(find(&devices), Found::Fault);
 }
 
