@@ -11,6 +11,7 @@
 //! All of it is values: no I/O, no clock. What is said of the cluster depends on what is there and not on
 //! the order in which it came.
 
+mod answers;
 mod ask;
 mod claims;
 mod extended;
@@ -29,19 +30,21 @@ mod written;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use octavo_dra::{Classes, Feature, Features, PoolRef};
 use octavo_engine::gpu::{GpuModel, ModelId, ModelSet};
 use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, Delta, DeviceClass, Node, ObjectName, ResourceSlice};
 
+pub use answers::{Found, Wish};
 pub use ask::{Ask, AskError, AskedClaim};
 pub use grant::{Grant, GrantError};
 pub use ledger::Held;
 pub use nodes::{GpuSource, NodeGpus, Outside};
 pub use touched::Touched;
 
+use answers::Answers;
 use forms::Forms;
 use ledger::Ledger;
 use models::Models;
@@ -63,6 +66,8 @@ pub struct Devices {
     ledger: Ledger,
     /// What requests were found to mean: kept from ask to ask.
     forms: Mutex<Forms>,
+    /// What the allocator said, until a node or what is held of it changes.
+    answers: Mutex<Answers>,
     /// Number of the last change of any node's hardware.
     revision: u64,
     /// Nodes by the number of their last change.
@@ -90,6 +95,7 @@ impl Devices {
             models: Models::default(),
             ledger: Ledger::default(),
             forms: Mutex::default(),
+            answers: Mutex::default(),
             revision: 0,
             changes: BTreeMap::new(),
         }
@@ -159,6 +165,7 @@ impl Devices {
                 self.classes.insert(class.class.clone(), class.meta.created);
             }
             self.forms().clear();
+            self.answers().clear();
         }
         Touched { are_classes_changed: changed, ..Touched::default() }
     }
@@ -256,6 +263,7 @@ impl Devices {
         let mut touched = Touched::default();
         for name in nodes {
             let Some(view) = self.nodes.get_mut(&name) else { continue };
+            self.answers.get_mut().unwrap_or_else(PoisonError::into_inner).forget(&name);
             let old = view.model_key().cloned();
             view.refresh(&self.pools);
             if old.as_ref() != view.model_key() {
@@ -274,6 +282,7 @@ impl Devices {
         if self.models.settle() {
             touched.are_models_changed = true;
             self.forms().clear();
+            self.answers().clear();
             self.nodes.values_mut().for_each(|view| view.set_model(&self.models));
             let all = self.nodes.iter();
             let outside = all.filter_map(|(name, view)| Some((name, view.gpus.as_ref().err()?)));
@@ -297,6 +306,12 @@ impl Devices {
         for pool in &changed.pools {
             self.add_nodes_of(pool, &mut touched);
         }
+        let mut answers = self.answers();
+        if touched.is_shared_pool_touched {
+            answers.clear();
+        }
+        touched.holdings.iter().for_each(|node| answers.forget(node));
+        drop(answers);
         touched
     }
 
@@ -313,6 +328,6 @@ impl Devices {
     }
 
     fn forms(&self) -> std::sync::MutexGuard<'_, Forms> {
-        self.forms.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.forms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

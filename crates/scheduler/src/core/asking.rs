@@ -18,7 +18,7 @@ use octavo_engine::{Gang, Placement, Shape};
 use super::Core;
 use super::marks::Mark;
 use super::statement::Blocked;
-use crate::devices::Ask;
+use crate::devices::{Ask, Wish};
 use crate::groups::{GroupName, GroupSpec};
 use crate::predicates::Footprint;
 use ports::Ports;
@@ -64,13 +64,14 @@ struct Rules {
     limits: Vec<NodeLimit>,
 }
 
-/// What a pod takes of a node: its footprint and extended resources.
-type Amounts = (Arc<Footprint>, BTreeMap<String, u64>);
+/// What a pod takes of a node: its footprint, extended resources, and what it wants from the allocator
+/// where that has the last word.
+type Amounts = (Arc<Footprint>, BTreeMap<String, u64>, Option<Wish>);
 
 /// Nodes that cannot be had, as the last member was told: members are mostly alike.
 #[derive(Default)]
 struct Known {
-    /// By footprint and extended resources.
+    /// By what such a member takes.
     by_room: Option<(Amounts, Arc<NodeSet>)>,
     /// Two sets in one.
     joined: Option<[Arc<NodeSet>; 3]>,
@@ -244,9 +245,12 @@ impl Core {
         known: &mut Known,
     ) -> Arc<NodeSet> {
         let record = self.pods.get(uid).filter(|_| self.is_kept_away_by_room_alone(uid, mark, ask));
+        let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices.wish(ask));
         let forbidden = match (record, &known.by_room) {
-            (Some(record), Some(((footprint, extended), forbidden)))
-                if Arc::ptr_eq(&record.footprint, footprint) && *extended == ask.extended =>
+            (Some(record), Some(((footprint, extended, wanted), forbidden)))
+                if Arc::ptr_eq(&record.footprint, footprint)
+                    && *extended == ask.extended
+                    && *wanted == wish =>
             {
                 Arc::clone(forbidden)
             }
@@ -255,7 +259,7 @@ impl Core {
                 if let Some(record) = record {
                     let footprint = Arc::clone(&record.footprint);
                     let forbidden = Arc::clone(&forbidden);
-                    known.by_room = Some(((footprint, ask.extended.clone()), forbidden));
+                    known.by_room = Some(((footprint, ask.extended.clone(), wish), forbidden));
                 }
                 forbidden
             }

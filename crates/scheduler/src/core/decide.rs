@@ -12,13 +12,13 @@ use octavo_engine::{Answer, Gang};
 
 use super::Core;
 use super::marks::Mark;
-use super::node::is_owned;
-use super::pod;
+use super::node::{NodeRecord, is_owned};
+use super::pod::{self, PodRecord};
 use super::queue::Unit;
 use super::records::Recorded;
 use super::statement::Blocked;
-use crate::devices::{Ask, AskError, AskedClaim, GpuSource};
-use crate::predicates::{check_room, unsupported};
+use crate::devices::{Ask, AskError, AskedClaim, Found, GpuSource};
+use crate::predicates::{Unfit, Usage, check_room, unsupported};
 
 /// Times that a decision is tried anew because a node had no devices or room after all. After this many
 /// all nodes are asked one by one.
@@ -46,7 +46,9 @@ impl Core {
 
     /// Nodes on which a pod cannot be for reasons that the engine does not know. Empty for most pods,
     /// without looking at any node.
-    /// `with_room`: also for want of what only [`check_room`] knows (storage, ports, volumes).
+    /// `with_room`: also for want of what only [`check_room`] knows (storage, ports, volumes). What the
+    /// engine counts forbids nothing: who has it may be asked to leave. Of what it does not count nobody
+    /// says who would have to leave for it, so a node where somebody has it is forbidden even if he could.
     pub(super) fn forbidden(
         &self,
         uid: &Arc<str>,
@@ -56,10 +58,8 @@ impl Core {
     ) -> NodeSet {
         let mut forbidden = NodeSet::new();
         let Some(record) = self.pods.get(uid) else { return forbidden };
-        let is_gpu =
-            |name: &str| name == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some();
         let away = self.neighbours.away(&record.pod, &self.volumes);
-        let has_more = with_room && pod::has_more(&record.footprint, is_gpu);
+        let has_more = with_room && pod::has_more(&record.footprint, |name| is_gpu(name, ask));
         let is_pinned = ask
             .claims
             .iter()
@@ -68,7 +68,7 @@ impl Core {
             return forbidden;
         }
         let key = record.mark.as_ref().filter(|_| mark == Mark::Scan);
-        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let wish = (!ask.is_exact).then(|| self.devices.wish(ask));
         for (name, node) in &self.nodes {
             let gpus = self.devices.gpus(name);
             let allows = key
@@ -76,16 +76,8 @@ impl Core {
                 && away.check(&node.node).is_ok()
                 && self.may_give_devices(ask, name)
                 && self.devices.is_allowed(ask, name)
-                && (!has_more
-                    || check_room(
-                        &record.footprint,
-                        &node.capacity,
-                        &node.usage,
-                        &self.volumes,
-                        serves,
-                    )
-                    .is_ok())
-                && (ask.is_exact || self.devices.allocate(ask, name, None).is_ok());
+                && (!has_more || self.taken_beside(record, ask, node, &node.usage).is_empty())
+                && wish.is_none_or(|wish| self.devices.found(ask, wish, name) == Found::Devices);
             if !allows && let Some(id) = self.picture.node(name) {
                 forbidden.insert(id);
             }
@@ -93,13 +85,32 @@ impl Core {
         forbidden
     }
 
-    /// Whether nothing but what a pod's footprint takes keeps it away from nodes: then [`Self::forbidden`]
-    /// is the same for all pods of the footprint that ask for the same extended resources.
+    /// What a node has not left for a pod, of what the engine does not count.
+    pub(super) fn taken_beside(
+        &self,
+        record: &PodRecord,
+        ask: &Ask,
+        node: &NodeRecord,
+        usage: &Usage,
+    ) -> Vec<Unfit> {
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let room = check_room(&record.footprint, &node.capacity, usage, &self.volumes, serves);
+        let mut reasons = room.err().unwrap_or_default();
+        reasons.retain(|unfit| !is_counted(unfit, ask));
+        reasons
+    }
+
+    /// Whether nothing but what a pod takes keeps it away from nodes: then [`Self::forbidden`] is the same
+    /// for all pods of the footprint that ask for the same extended resources and have the same wish, if
+    /// they are not exact.
     pub(super) fn is_kept_away_by_room_alone(&self, uid: &Arc<str>, mark: Mark, ask: &Ask) -> bool {
         let Some(record) = self.pods.get(uid) else { return false };
         mark != Mark::Scan
-            && ask.is_exact
-            && ask.claims.is_empty()
+            && if ask.is_exact {
+                ask.claims.is_empty()
+            } else {
+                ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
+            }
             && self.neighbours.away(&record.pod, &self.volumes).is_nowhere()
     }
 
@@ -170,5 +181,21 @@ impl Core {
             }
             Ok((answer, explanation))
         })
+    }
+}
+
+/// Whether an extended resource is the GPUs that the engine counts for an ask.
+pub(super) fn is_gpu(resource: &str, ask: &Ask) -> bool {
+    resource == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some()
+}
+
+/// Whether what does not suffice is counted by the engine, which says who would have to leave for it.
+fn is_counted(unfit: &Unfit, ask: &Ask) -> bool {
+    match unfit {
+        Unfit::Pods { .. } => true,
+        Unfit::Insufficient { resource, .. } => {
+            matches!(&**resource, "cpu" | "memory") || is_gpu(resource, ask)
+        }
+        _ => false,
     }
 }

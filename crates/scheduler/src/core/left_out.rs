@@ -1,14 +1,16 @@
-//! Nodes on which a refused unit could not be whatever runs there: a taint, a claim that cannot be read. The
-//! engine counts room alone, so it cannot say it.
+//! Nodes on which a refused unit could not be whatever runs there: a taint, a claim that cannot be read; and
+//! those where others have what the engine does not count: a port, a volume. The engine counts room alone,
+//! so it cannot say it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::decide::is_gpu;
 use super::marks::Mark;
 use super::node::NodeRecord;
 use super::queue::Unit;
 use super::{Core, pod};
-use crate::devices::{Ask, GrantError};
+use crate::devices::{Ask, Found, GrantError};
 
 /// Members of a gang that are looked at: those that ask for the same are told apart by little.
 const MOST_MEMBERS: usize = 16;
@@ -56,18 +58,27 @@ impl Core {
                 }
                 seen.push(*bit);
             }
-            left.is_everywhere |= self.leave_out(uid, &ask, &mut left.reasons);
+            let (reasons, is_everywhere) = self.leave_out(uid, &ask);
+            if is_everywhere && !left.is_everywhere {
+                // Why one has no node at all is why all wait; the others' reasons are beside it.
+                left = LeftOut { reasons, is_everywhere };
+            } else if is_everywhere == left.is_everywhere {
+                left.reasons.extend(reasons);
+            }
         }
         left
     }
 
-    /// Adds why nodes are left out for a pod. Says whether all of them are.
-    fn leave_out(&self, uid: &Arc<str>, ask: &Ask, reasons: &mut BTreeSet<String>) -> bool {
-        let Some(record) = self.pods.get(uid) else { return false };
+    /// Why nodes are left out for a pod, and whether all of them are, whoever left.
+    fn leave_out(&self, uid: &Arc<str>, ask: &Ask) -> (BTreeSet<String>, bool) {
+        let mut reasons = BTreeSet::new();
+        let Some(record) = self.pods.get(uid) else { return (reasons, false) };
         let away = self.neighbours.away(&record.pod, &self.volumes);
-        let is_gpu =
-            |name: &str| name == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some();
-        let has_more = pod::has_more(&record.footprint, is_gpu);
+        let has_more = pod::has_more(&record.footprint, |name| is_gpu(name, ask));
+        let wish = (!ask.is_exact).then(|| self.devices.wish(ask));
+        let has_fault = |node: &str| {
+            wish.is_some_and(|wish| self.devices.found(ask, wish, node) == Found::Fault)
+        };
         let mut is_everywhere = !self.nodes.is_empty();
         // One claim that cannot be read is said once, and not for each device.
         let mut fault: Option<String> = None;
@@ -80,16 +91,19 @@ impl Core {
                 reasons.insert("node(s) whose devices this scheduler does not give".to_owned());
             } else if !self.devices.is_allowed(ask, name) {
                 reasons.insert(GrantError::Elsewhere.to_string());
-            } else if let Some(words) = self.fault_on(ask, name) {
-                fault.get_or_insert(words);
-            } else if has_more && let Err(unplaced) = self.check_room_on(uid, name) {
-                reasons.insert(unplaced.words().to_owned());
+            } else if has_fault(name) {
+                fault = fault.or_else(|| self.fault_on(ask, name));
+            } else if has_more {
+                let taken = self.taken_beside(record, ask, node, &node.usage);
+                // What others have is a reason as well, but no word against the node for good.
+                is_everywhere &= taken.iter().any(|unfit| !unfit.is_of_neighbours());
+                reasons.extend(taken.iter().map(ToString::to_string));
             } else {
                 is_everywhere = false;
             }
         }
         reasons.extend(fault);
-        is_everywhere
+        (reasons, is_everywhere)
     }
 
     /// Why a node's name, labels or taints do not suit a pod.
@@ -110,9 +124,6 @@ impl Core {
     /// What is wrong with the pod's claims, found on a node: no node has devices for them before it is put
     /// right.
     fn fault_on(&self, ask: &Ask, node: &str) -> Option<String> {
-        if ask.is_exact {
-            return None;
-        }
         match self.devices.allocate(ask, node, None) {
             Err(GrantError::Refused(refusal)) if !refusal.is_of_node() => Some(refusal.to_string()),
             _ => None,

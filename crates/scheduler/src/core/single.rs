@@ -6,20 +6,22 @@ use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::solve::NodeSet;
 use octavo_engine::workload::{Profile, TopologyWish};
-use octavo_engine::{Gang, Shape};
+use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
 
-use super::Core;
-use super::decide::TRIES;
+use super::decide::{TRIES, is_gpu};
+use super::grant::Unplaced;
 use super::marks::Mark;
 use super::queue::Unit;
 use super::statement::Blocked;
+use super::{Core, pod};
 use crate::devices::Ask;
 use crate::groups::Marks as Standing;
+use crate::predicates::Footprint;
 
-/// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, and the
-/// policy.
-type Wish = (Arc<Shape>, i32, bool, TopologyWish, String);
+/// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, the policy,
+/// and what is taken of a node beside what the engine counts, which has reasons of its own.
+type Wish = (Arc<Shape>, i32, bool, TopologyWish, String, Option<Arc<Footprint>>);
 
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
@@ -90,7 +92,10 @@ impl Core {
         let may_evict = allowance.evictions.is_some();
         let policy_name = policy.name().to_owned();
         let (priority, topology) = (profile.priority, profile.topology);
-        let wish = (Arc::clone(shape), priority, may_evict, topology, policy_name);
+        let more = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
+        let more = more.filter(|footprint| pod::has_more(footprint, |name| is_gpu(name, ask)));
+        let is_all_said = more.is_some() && ask.claims.is_empty() && ask.extended.is_empty();
+        let wish = (Arc::clone(shape), priority, may_evict, topology, policy_name, more);
         if is_plain {
             if self.refused.changes != self.changes {
                 self.refused.by_wish.clear();
@@ -114,7 +119,8 @@ impl Core {
                     None => Blocked::Refused(Box::new(explanation.clone()), self.left_out(unit)),
                 };
                 self.decisions.note(unit, explanation);
-                if is_plain {
+                // What was found out on a node may be of this pod's claims alone.
+                if is_plain && (is_all_said || matches!(blocked, Blocked::Refused(..))) {
                     self.refused.by_wish.insert(wish, blocked.clone());
                 }
                 self.undo_allocations(unit);
@@ -123,15 +129,21 @@ impl Core {
             let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
             let Some(placed) = plan.placements.first() else { return Err(Blocked::Gone) };
             let node: Arc<str> = self.picture.world.cluster.name(placed.placement.node).into();
-            if is_disturbing {
-                self.decisions.note(unit, explanation);
-                return self.promise(unit, &[(Arc::clone(uid), placed.clone())], &plan);
-            }
-            match self.grant(uid, ask, &node, Some(&placed.placement.gpus)) {
-                Ok(granted) => {
+            let found = if is_disturbing {
+                // Nobody leaves for a place that would not do without him.
+                self.check_room_after(uid, ask, &node, &plan).map(|()| None)
+            } else {
+                self.grant(uid, ask, &node, Some(&placed.placement.gpus)).map(Some)
+            };
+            match found {
+                Ok(Some(granted)) => {
                     self.decisions.note(unit, explanation);
                     self.placed(unit, vec![granted]);
                     return Ok(());
+                }
+                Ok(None) => {
+                    self.decisions.note(unit, explanation);
+                    return self.promise(unit, &[(Arc::clone(uid), placed.clone())], &plan);
                 }
                 Err(unplaced) => {
                     if last.is_none() {
@@ -156,6 +168,35 @@ impl Core {
             }
         }
         Err(Blocked::NoDevices { nodes: forbidden.len(), last: last.unwrap_or_default() })
+    }
+
+    /// Whether a node will have what a pod takes beside what the engine counts, when those have left whom
+    /// a plan asks to.
+    fn check_room_after(
+        &self,
+        uid: &Arc<str>,
+        ask: &Ask,
+        node: &Arc<str>,
+        plan: &Plan,
+    ) -> Result<(), Unplaced> {
+        let (Some(record), Some(there)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return Err(Unplaced::NoNode);
+        };
+        if !pod::has_more(&record.footprint, |name| is_gpu(name, ask)) {
+            return Ok(());
+        }
+        let mut usage = there.usage.clone();
+        let leave = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
+        let leave = leave.filter_map(|id| self.pods.get(self.picture.holder(*id)?));
+        for gone in leave.filter(|one| one.counted.as_ref() == Some(node)) {
+            usage.remove(&gone.footprint);
+        }
+        let taken = self.taken_beside(record, ask, there, &usage);
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let words: Vec<_> = taken.iter().map(ToString::to_string).collect();
+        Err(Unplaced::Room(words.join(", ")))
     }
 
     /// Whether a node's labels and taints suit a waiting pod.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use octavo_api::names::EXTENDED_RESOURCE_GPU;
@@ -182,6 +183,17 @@ impl Ask {
             AskedClaim::Wanted(claim) => Some(claim),
             AskedClaim::Allocated { .. } => None,
         })
+    }
+
+    /// A text that is the same for asks that want the same from the allocator, whatever their claims are
+    /// called.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{} {:?} {:?}", self.namespace, self.extended, self.containers);
+        for claim in self.wanted() {
+            let (requests, constraints) = (&claim.claim.requests, &claim.claim.constraints);
+            let _ = write!(text, " {requests:?} {constraints:?}");
+        }
+        text
     }
 
     /// The claim for extended resources on a node whose device plugins serve `allocatable`.

@@ -259,3 +259,31 @@ fn quarters_break_one_gpu_and_not_more() {
     }
     assert_eq!(taken, ["a/gpu-0"; 4]);
 }
+
+#[test]
+fn the_allocator_is_asked_once_for_a_gang_whose_members_want_the_same() {
+    let nodes: Vec<_> = (0..8).map(|number| format!("n{number}")).collect();
+    let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
+    let mut bed = bed(&nodes, 1);
+    bed.object(&super::kit::pod_group("g", 9, json!({})));
+    let alike = |name: &str| {
+        let same = json!([{"matchAttribute": "gpu.nvidia.com/productName"}]);
+        with(claim(&format!("{name}-gpu"), name), "/spec/devices/constraints", same)
+    };
+    let labels = json!({"octavo.dev/pod-group": "g"});
+    for number in 0..9 {
+        let name = format!("p{number}");
+        bed.claim(&alike(&name));
+        bed.pod(&with(claiming(&name), "/metadata/labels", labels.clone()));
+    }
+    assert_eq!(bed.settle(), []);
+    let asked = bed.core.devices.times_asked();
+    assert!((1..=8).contains(&asked), "{asked} for 8 nodes and 9 members");
+    // Who is refused asks again, but not where nothing has changed.
+    bed.node(&node("other", 1));
+    assert_eq!(bed.settle(), []);
+    assert!(bed.core.devices.times_asked() <= asked + 1);
+    bed.node(&node("more", 64));
+    bed.slice(&slice("more", 1));
+    assert_eq!(bed.settle().len(), 9);
+}

@@ -81,3 +81,47 @@ fn nodes_without_the_label_are_told_to_be_somebody_elses() {
     let (_, message) = bed.reason("p").expect("a reason");
     assert_eq!(message, "no node will do: node(s) whose devices this scheduler does not give");
 }
+
+#[test]
+fn what_runs_on_a_node_does_not_leave_it_out_whatever_runs_there() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("busy", "3"));
+    bed.settle();
+    let port = |number: u16| json!([{"containerPort": number, "hostPort": number}]);
+    bed.pod(&with(pod("p", "3"), "/spec/containers/0/ports", port(80)));
+    assert_eq!(bed.settle(), []);
+    let (_, message) = bed.reason("p").expect("a reason");
+    assert!(message.contains("at most 0 are possible"), "{message}");
+    assert!(!message.contains("Insufficient"), "{message}");
+    // A port that somebody has is a reason beside the engine's, which does not know it.
+    bed.pod(&with(pod("taker", "1"), "/spec/containers/0/ports", port(90)));
+    bed.settle();
+    bed.object(&pod_group("g", 1, json!({})));
+    bed.pod(&with(member("g", "g-0", "3"), "/spec/containers/0/ports", port(90)));
+    assert_eq!(bed.settle(), []);
+    let (_, message) = bed.reason("g-0").expect("a reason");
+    assert!(message.contains("at most 0 are possible"), "{message}");
+    assert!(message.ends_with("free ports for the requested pod ports"), "{message}");
+}
+
+#[test]
+fn who_fits_no_node_is_told_of_without_the_reasons_of_others() {
+    let mut bed = Bed::new();
+    let taints = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
+    bed.node(&with(node("a", 4), "/spec/taints", taints));
+    bed.node(&node("b", 4));
+    bed.object(&pod_group("g", 3, json!({})));
+    let everywhere = with(
+        with(member("g", "g-1", "1"), "/spec/nodeSelector", json!({"disk": "ssd"})),
+        "/spec/tolerations",
+        json!([{"operator": "Exists"}]),
+    );
+    bed.pod(&member("g", "g-0", "1"));
+    bed.pod(&everywhere);
+    bed.pod(&member("g", "g-2", "1"));
+    assert_eq!(bed.settle(), []);
+    let (_, message) = bed.reason("g-0").expect("a reason");
+    let words = "node(s) didn't match Pod's node affinity/selector";
+    assert_eq!(message, format!("no node will do: {words}"));
+}

@@ -202,3 +202,19 @@ fn what_a_resize_has_not_given_back_is_nobody_elses_before_it_is() {
     bed.pod(&has("1"));
     assert_eq!(bed.settle(), [("q".to_owned(), "a".to_owned())]);
 }
+
+#[test]
+fn who_wants_no_port_is_not_refused_with_who_does() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 8));
+    let port = json!([{"containerPort": 80, "hostPort": 80}]);
+    bed.pod(&with(pod("holder", "1"), "/spec/containers/0/ports", port.clone()));
+    assert_eq!(bed.settle().len(), 1);
+    bed.pod(&with(pod("p", "1"), "/spec/containers/0/ports", port.clone()));
+    bed.pod(&with(pod("p-too", "1"), "/spec/containers/0/ports", port));
+    bed.pod(&pod("q", "1"));
+    assert_eq!(bed.settle(), [("q".to_owned(), "a".to_owned())]);
+    let (_, message) = bed.reason("p").expect("a reason");
+    assert!(message.contains("free ports"), "{message}");
+    assert_eq!(bed.reason("p-too"), bed.reason("p"));
+}

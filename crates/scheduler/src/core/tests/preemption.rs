@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::kit::{Bed, member, node, pod, pod_group, with};
+use super::kit::{Bed, gpu_pod, member, node, plugin_node, pod, pod_group, with};
 use crate::bind::{FailureKind, Order, Task};
 use crate::core::CoreConfig;
 
@@ -211,4 +211,67 @@ fn who_was_refused_is_decided_on_anew_when_a_gang_may_be_preempted_from_now_on()
     assert_eq!(bed.orders(), []);
     bed.object(&old);
     assert_eq!(evicted(&bed.orders()), ["o0", "o1"]);
+}
+
+fn on_port(pod: Value) -> Value {
+    with(pod, "/spec/containers/0/ports", json!([{"containerPort": 9100, "hostPort": 9100}]))
+}
+
+#[test]
+fn nobody_leaves_a_node_whose_port_stays_taken() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&with(on_port(pod("agent", "1")), "/spec/priority", json!(1000)));
+    bed.settle();
+    bed.pod(&pod("low", "3"));
+    bed.settle();
+    bed.pod(&on_port(urgent("high", "3")));
+    assert_eq!(evicted(&bed.orders()), Vec::<String>::new());
+    let (_, message) = bed.reason("high").expect("a reason");
+    assert!(message.contains("free ports"), "{message}");
+    // Where the port is free it is asked for.
+    bed.node(&node("b", 4));
+    bed.pod(&pod("low-too", "4"));
+    assert_eq!(bed.settle(), [("high".to_owned(), "b".to_owned())]);
+}
+
+#[test]
+fn who_has_the_port_leaves_with_it() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&on_port(pod("low", "3")));
+    bed.settle();
+    bed.pod(&on_port(urgent("high", "3")));
+    let orders = bed.orders();
+    assert_eq!(evicted(&orders), ["low"]);
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    bed.drop_pod("low");
+    assert_eq!(bed.settle(), [("high".to_owned(), "a".to_owned())]);
+}
+
+#[test]
+fn a_gang_with_a_port_has_others_leave_full_nodes() {
+    let mut bed = Bed::new();
+    for name in ["a", "b", "c"] {
+        bed.node(&plugin_node(name));
+        bed.pod(&with(gpu_pod(&format!("low-{name}"), 8), "/spec/nodeName", json!(name)));
+    }
+    // Not on c: the port is taken there.
+    bed.pod(&with(on_port(pod("agent", "1")), "/spec/nodeName", json!("c")));
+    bed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        let gpus = json!({"nvidia.com/gpu": "8"});
+        let member = with(member("g", name, "1"), "/spec/containers/0/resources/limits", gpus);
+        bed.pod(&on_port(with(member, "/spec/priority", json!(100))));
+    }
+    let orders = bed.orders();
+    assert_eq!(super::kit::evicted(&orders), ["low-a", "low-b"]);
+    for order in &orders {
+        bed.carry_out(order);
+    }
+    bed.drop_pod("low-a");
+    bed.drop_pod("low-b");
+    assert_eq!(bed.settle().len(), 2);
 }

@@ -13,7 +13,7 @@ use octavo_kube_io::objects::{
 use serde_json::Value;
 
 use crate::bind::{ClaimWrite, PodRef};
-use crate::devices::{Devices, Grant, Touched};
+use crate::devices::{Devices, Found, Grant, Touched};
 
 /// What a node of eight H100 publishes.
 pub(super) const PLAIN: &str = include_str!("../fixture/slices.json");
@@ -243,7 +243,11 @@ impl Devices {
     pub(super) fn place(&mut self, (pod, claim): &(Pod, Arc<Claim>), node: &str) -> Option<Grant> {
         self.see(claim);
         let ask = self.ask(pod).unwrap();
-        let grant = self.allocate(&ask, node, None).ok()?;
+        // What was found before may be kept, and must be what is found now.
+        let found = self.found(&ask, self.wish(&ask), node);
+        let grant = self.allocate(&ask, node, None);
+        assert_eq!(found == Found::Devices, grant.is_ok(), "{found:?}, but {grant:?}");
+        let grant = grant.ok()?;
         self.assume(&grant);
         Some(grant)
     }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::kit::{
     MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
 };
-use crate::devices::{AskError, AskedClaim, Devices, Grant, Held};
+use crate::devices::{AskError, AskedClaim, Devices, Found, Grant, Held};
 
 #[test]
 fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
@@ -33,6 +33,29 @@ fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
     let touched = devices.forget("two");
     assert!(touched.holdings.contains("n"));
     assert!(devices.held("n").is_empty());
+}
+
+#[test]
+fn what_was_found_on_a_node_is_looked_for_again_when_its_hardware_or_a_class_changes() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+    let (pod, claim) = pod("one", whole(8));
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    let find = |devices: &Devices| devices.found(&ask, devices.wish(&ask), "n");
+    assert_eq!(find(&devices), Found::Devices);
+    assert_eq!((find(&devices), devices.times_asked()), (Found::Devices, 1));
+    for slice in super::kit::slices(PLAIN, "n") {
+        devices.apply_slices(&Delta::Gone(slice));
+    }
+    assert_eq!(find(&devices), Found::Nothing);
+    for slice in super::kit::slices(PLAIN, "n") {
+        devices.apply_slices(&Delta::Set(slice));
+    }
+    assert_eq!(find(&devices), Found::Devices);
+    for class in super::kit::classes() {
+        devices.apply_classes(&Delta::Gone(class));
+    }
+    assert_eq!(find(&devices), Found::Fault);
 }
 
 #[test]
