@@ -26,6 +26,7 @@
 
 mod bound;
 mod choose;
+mod homes;
 mod offers;
 pub(crate) mod places;
 mod price;
@@ -59,6 +60,7 @@ use crate::solve::need::needs;
 use crate::solve::{Judge, Request, ring_hops};
 use crate::topology::{DomainId, LevelId};
 use crate::workload::Profile;
+use homes::Way;
 use places::is_at_home;
 use scene::Known;
 use stage::{Play, Stage, Staged, Stuck};
@@ -188,6 +190,10 @@ fn search(
     {
         return Err(Reason::Bound(failed));
     }
+    let ways = homes::ways(&world.topology, &needs, &reach, &open);
+    if ways.is_empty() {
+        return Err(exhausted(world, loosest.1, open.len()));
+    }
     let kinds = crowd.tell_kinds(world);
     let mut known = Known::new(world.cluster.node_count(), kinds.len());
     known.is_stuck = (0..)
@@ -203,41 +209,44 @@ fn search(
         most_moves: allowance.moves,
         limit: allowance.steps,
     };
-    let played = play_all(world, &play, &mut known, &open, allowance, judge, spent);
+    let played = play_all(world, play, &mut known, &ways, allowance, judge, spent);
     finish(world, &play, judge, played, *spent)
 }
 
 /// Plays the most promising domains through; the reason if there is none.
 fn play_all(
     world: &mut World,
-    play: &Play<'_>,
+    play: Play<'_>,
     known: &mut Known,
-    open: &[(DomainId, LevelId)],
+    ways: &[Way<'_>],
     allowance: &Allowance,
     judge: &dyn Judge,
     spent: &mut u64,
 ) -> Result<Vec<Played>, Reason> {
     let limit = allowance.steps;
     let mut order = Vec::new();
-    for (domain, level) in open {
+    for (number, Way { domain, level, needs }) in ways.iter().enumerate() {
         if *spent > limit {
             break;
         }
+        let play = Play { needs, ..play };
         if let Some(price) = play.estimate(world, known, spent, *domain) {
-            order.push((price, Reverse(*level), *domain));
+            order.push((price, Reverse(*level), *domain, number));
         }
     }
     order.sort_unstable();
     let mut played: Vec<Played> = Vec::new();
     let mut denied = None;
-    for (price, Reverse(level), domain) in order {
+    for (price, Reverse(level), domain, number) in order {
         let best = played.iter().map(|played| played.staged.price).min();
         let is_dearer =
             best.is_some_and(|best| (price.pods, price.evicted) > (best.pods, best.evicted));
         if played.len() >= MOST_PLAYED || *spent > limit || (is_dearer && played.len() > 1) {
             break;
         }
-        let Some((staged, cost)) = play_one(world, play, known, judge, domain, spent, limit) else {
+        let play = Play { needs: &ways[number].needs, ..play };
+        let Some((staged, cost)) = play_one(world, &play, known, judge, domain, spent, limit)
+        else {
             continue;
         };
         let evictions = staged.evictions(play.crowd);

@@ -34,6 +34,9 @@ pub struct Group {
     pub min: u32,
     /// What must lie together within the gang's own domain.
     pub topology: TopologyWish,
+    /// Groups with the same number lie together in one domain of their required level, which is the
+    /// same in all of them: members of one subgroup that ask for different things.
+    pub together: Option<u32>,
     /// Members that must lie together in equal segments.
     pub segment: Option<Segment>,
     /// Nodes on which no member of this group is placed.
@@ -148,6 +151,16 @@ pub enum GangError {
         /// How many groups there are.
         groups: usize,
     },
+    /// Groups that are to lie together, without a level in common at which.
+    #[error(
+        "gang {gang:?}, group {group:?}: groups that lie together need the same required level"
+    )]
+    UnevenTogether {
+        /// The gang.
+        gang: Arc<str>,
+        /// The first group that says otherwise than one before it, or that names no level.
+        group: Arc<str>,
+    },
     /// A required level that is tighter than the preferred one.
     #[error("{whose}: the preferred level must be the required one or a tighter one")]
     PreferredAboveRequired {
@@ -167,16 +180,7 @@ pub enum GangError {
 impl Gang {
     /// A gang of one group without wishes.
     pub fn new(name: impl Into<Arc<str>>, shape: Shape, count: u32) -> Self {
-        let group = Group {
-            name: "members".into(),
-            shape: Arc::new(shape),
-            count,
-            min: count,
-            topology: TopologyWish::default(),
-            segment: None,
-            forbidden: BTreeSet::new(),
-            limits: Vec::new(),
-        };
+        let group = Group::new("members", Arc::new(shape), count);
         Self { profile: Profile::new(name), groups: vec![group] }
     }
 
@@ -203,6 +207,7 @@ impl Gang {
         check_wish(self.profile.topology, levels, || format!("gang {:?}", self.profile.name))?;
         let mut names = BTreeSet::new();
         let mut limits: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut together: BTreeMap<u32, Option<LevelId>> = BTreeMap::new();
         for group in &self.groups {
             let &Group { count, min, .. } = group;
             let name = || Arc::clone(&group.name);
@@ -223,6 +228,12 @@ impl Gang {
                     return Err(GangError::UnevenLimits { gang, group, over, most, other });
                 }
             }
+            if let Some(number) = group.together {
+                let level = group.topology.required;
+                if level.is_none() || *together.entry(number).or_insert(level) != level {
+                    return Err(GangError::UnevenTogether { gang: gang(), group: name() });
+                }
+            }
             let whose = || format!("gang {:?}, group {:?}", self.profile.name, group.name);
             check_wish(group.topology, levels, whose)?;
             if let Some(Segment { size, level }) = group.segment {
@@ -236,6 +247,23 @@ impl Gang {
             }
         }
         Ok(())
+    }
+}
+
+impl Group {
+    /// A group of which all are wanted, without wishes and rules.
+    pub fn new(name: impl Into<Arc<str>>, shape: Arc<Shape>, count: u32) -> Self {
+        Self {
+            name: name.into(),
+            shape,
+            count,
+            min: count,
+            topology: TopologyWish::default(),
+            together: None,
+            segment: None,
+            forbidden: BTreeSet::new(),
+            limits: Vec::new(),
+        }
     }
 }
 

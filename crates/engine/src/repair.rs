@@ -30,7 +30,7 @@ use crate::gang::{Gang, GangError, Group, MOST_MEMBERS};
 use crate::objective::Unit;
 use crate::solve::{Judge, NodeSet, Pinned, Request, Solver};
 use crate::topology::{DomainId, Topology};
-use crate::workload::{Member, MemberId, TopologyWish, Workload, WorkloadId};
+use crate::workload::{Member, MemberId, Workload, WorkloadId};
 
 /// Who searches and who judges.
 pub struct Means<'a> {
@@ -242,13 +242,14 @@ pub fn grow(
     }
     // A gang of the new members alone; the others, under ranks that it has not, say where it is.
     let shape = std::sync::Arc::clone(&grown.shape);
-    let new = Group { count, min: count, shape, ..grown.clone() };
+    // Where the others are is said below.
+    let new = Group { count, min: count, shape, together: None, ..grown.clone() };
     let part = Gang { profile: gang.profile.clone(), groups: vec![new] };
     let pinned: Vec<Pinned> = (count..)
         .zip(&there)
         .map(|(rank, (_, member))| Pinned { rank, placement: member.placement.clone() })
         .collect();
-    let within = group_home(&world.topology, grown, first, &there);
+    let within = group_home(&world.topology, gang, group, &there);
     let forbidden = NodeSet::new();
     let request = Request { gang: &part, pinned: &pinned, forbidden: &forbidden, within };
     let mut plan = admit(world, means, &request, allowance)?;
@@ -263,16 +264,24 @@ fn senseless(error: GangError) -> Refusal {
     Refusal { reason: Reason::Request(error), remedy: None, steps: 0 }
 }
 
-/// The domain in which a group must stay.
+/// The domain in which a group must stay, with those that lie together with it.
 fn group_home(
     topology: &Topology,
-    group: &Group,
-    first: u32,
+    gang: &Gang,
+    group: usize,
     there: &[(u32, Member)],
 ) -> Option<DomainId> {
-    let level = group.topology.required?;
-    let own = first..first.saturating_add(group.count);
-    let (_, member) = there.iter().find(|(rank, _)| own.contains(rank))?;
+    let grown = gang.groups.get(group)?;
+    let level = grown.topology.required?;
+    let mut end = 0_u32;
+    let ranks = gang.groups.iter().enumerate().filter_map(|(number, other)| {
+        let first = end;
+        end = end.saturating_add(other.count);
+        let is_beside = grown.together.is_some() && other.together == grown.together;
+        (number == group || is_beside).then_some(first..end)
+    });
+    let ranks: Vec<_> = ranks.collect();
+    let (_, member) = there.iter().find(|(rank, _)| ranks.iter().any(|own| own.contains(rank)))?;
     topology.domain_of(member.placement.node, level)
 }
 
@@ -286,17 +295,11 @@ pub fn gang_of(workload: &Workload) -> Gang {
             // A missing member is like the one before.
             (Some(last), None) => last.count += 1,
             (Some(last), Some(shape)) if *last.shape == **shape => last.count += 1,
-            (_, Some(shape)) => groups.push(Group {
-                name: format!("members-{}", groups.len()).into(),
-                shape: std::sync::Arc::clone(shape),
-                // Members that are missing at the start are like the first one that is there.
-                count: 1,
-                min: 0,
-                topology: TopologyWish::default(),
-                segment: None,
-                forbidden: NodeSet::new(),
-                limits: Vec::new(),
-            }),
+            // Members that are missing at the start are like the first one that is there.
+            (_, Some(shape)) => {
+                let name = format!("members-{}", groups.len());
+                groups.push(Group { min: 0, ..Group::new(name, std::sync::Arc::clone(shape), 1) });
+            }
             (None, None) => {}
         }
     }

@@ -299,7 +299,7 @@ pub struct GangForm {
 }
 
 /// A group of a gang; see [`crate::Group`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GroupForm {
     /// Its name.
@@ -317,6 +317,9 @@ pub struct GroupForm {
     /// Level in one domain of which the group should lie.
     #[serde(default, skip_serializing_if = "is_default")]
     pub preferred: Option<String>,
+    /// Groups with the same number lie in one domain of their required level together.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub together: Option<u32>,
     /// Segments.
     #[serde(default, skip_serializing_if = "is_default")]
     pub segment: Option<SegmentForm>,

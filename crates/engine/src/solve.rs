@@ -18,6 +18,7 @@
 
 pub(crate) mod areas;
 pub(crate) mod attempt;
+mod beside;
 mod case;
 mod complete;
 mod denied;

@@ -61,7 +61,7 @@ fn reach_of_empty(world: &World, request: &Request<'_>, need: &Need, has_rules: 
 
 /// At most so many members of a group fit a domain, by every rule of the group but the places of
 /// its pinned segments.
-fn most_in(topology: &Topology, need: &Need, reach: &[u32], domain: DomainId) -> u64 {
+pub(super) fn most_in(topology: &Topology, need: &Need, reach: &[u32], domain: DomainId) -> u64 {
     let sum = |domain: DomainId| -> u64 {
         let count = |node: &NodeId| reach.get(node.0 as usize).copied().map_or(0, u64::from);
         topology.nodes(domain).iter().map(count).sum()

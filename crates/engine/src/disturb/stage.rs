@@ -44,6 +44,7 @@ pub(super) enum Stuck {
 }
 
 /// What stays the same for all domains.
+#[derive(Clone, Copy)]
 pub(super) struct Play<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) needs: &'a [Need],
@@ -104,7 +105,7 @@ impl Play<'_> {
         need.loose_min().saturating_add(need.run_count())
     }
 
-    /// What a domain costs if each group chooses for itself anywhere in it; none: no room.
+    /// What a domain costs if each group chooses for itself anywhere in it where it may be; none: no room.
     pub(super) fn estimate(
         &self,
         world: &World,
@@ -119,7 +120,12 @@ impl Play<'_> {
         for (group, need) in self.needs.iter().enumerate() {
             let count = Self::count(need);
             if count > 0 {
-                let nodes = self.nodes(&world.topology, domain, group);
+                let area = match need.home {
+                    Home::Nowhere => return None,
+                    Home::Within(home) => narrower(&world.topology, domain, home)?,
+                    Home::Anywhere => domain,
+                };
+                let nodes = self.nodes(&world.topology, area, group);
                 let (rules, seated) = (&need.rules, &Seated::default());
                 let want = Want { group: need.group, shape: &need.shape, count, rules, seated };
                 dearest = dearest.max(choose::choose(&mut scene, &nodes, want)?.price);

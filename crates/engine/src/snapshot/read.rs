@@ -260,6 +260,7 @@ pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError
                 required: level(&group.required)?,
                 preferred: level(&group.preferred)?,
             },
+            together: group.together,
             segment,
             forbidden,
             limits: limits.collect(),

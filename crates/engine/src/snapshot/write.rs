@@ -177,6 +177,7 @@ fn gang_form(gang: &Gang, world: &World) -> GangForm {
         min: (group.min != group.count).then_some(group.min),
         required: level_name(group.topology.required, topology),
         preferred: level_name(group.topology.preferred, topology),
+        together: group.together,
         segment: group.segment.and_then(|segment| {
             let level = level_name(Some(segment.level), topology)?;
             Some(SegmentForm { size: segment.size, level })

@@ -9,6 +9,7 @@ use crate::decision::Placed;
 use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::solve::areas::Area;
+use crate::solve::beside::{Beside, up_to};
 use crate::solve::case::{Case, Goal};
 use crate::solve::fill::{Amounts, Ground, Order};
 use crate::solve::need::{Home, Need, is_within};
@@ -124,6 +125,7 @@ impl Attempt<'_, '_> {
         }
         let (room, goal) = (&self.rooms[group], self.goal.loose[group]);
         let able = room.able(topology, need);
+        let beside = self.beside(group, loosest);
         let mut areas = Vec::new();
         for level in (loosest.0..=tightest.0).rev().map(LevelId) {
             let inside = topology.at(level).map(|(id, _)| id).filter(|id| {
@@ -136,6 +138,7 @@ impl Attempt<'_, '_> {
             });
             let has_runs = self.goal.has_runs[group];
             let mut fitting: Vec<Area> = inside
+                .filter(|domain| beside.allows(topology, *domain))
                 .map(Area::domain)
                 .filter(|area| room.has(topology, need, &able, area, goal, has_runs))
                 .collect();
@@ -148,6 +151,33 @@ impl Attempt<'_, '_> {
             areas.extend(fitting);
         }
         areas
+    }
+
+    /// What groups that must be in one domain of a level with this one leave it.
+    fn beside(&self, group: usize, level: LevelId) -> Beside {
+        let (case, topology) = (self.case, self.case.topology);
+        let need = &case.needs[group];
+        let others = || (0..case.needs.len()).filter(|other| need.is_beside(&case.needs[*other]));
+        let is_placed = |other: &usize| {
+            let taken = &self.taken[*other];
+            !(taken.loose.is_empty() && taken.runs.is_empty())
+        };
+        if let Some(other) = others().find(is_placed) {
+            let area = self.taken[other].area.as_ref();
+            let domain = area.and_then(|area| up_to(topology, area.domain, level));
+            return domain.map_or(Beside::Nobody, Beside::Placed);
+        }
+        let mut able = Vec::new();
+        for other in others().filter(|other| !self.goal.is_free(*other, &case.needs[*other])) {
+            let (need, room) = (&case.needs[other], &self.rooms[other]);
+            let (loose, has_runs) = (self.goal.loose[other], self.goal.has_runs[other]);
+            let of_other = room.able(topology, need);
+            let domains = topology.at(level).map(|(id, _)| id).filter(|id| {
+                room.has(topology, need, &of_other, &Area::domain(*id), loose, has_runs)
+            });
+            able.push(domains.collect());
+        }
+        Beside::Waiting { level, able }
     }
 
     fn place_group(&mut self, group: usize, area: &Area) -> bool {

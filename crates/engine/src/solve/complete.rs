@@ -179,8 +179,15 @@ impl Search<'_, '_> {
         let Some(level) = need.required.filter(|level| *level > own) else {
             return if need.home == Home::Nowhere { Vec::new() } else { vec![area.domain] };
         };
+        // Who must be in one domain with it may be placed already.
+        let beside = self.placed.iter().find(|(other, ..)| {
+            let others = self.case.needs.iter();
+            others.into_iter().any(|one| one.group == *other && need.is_beside(one))
+        });
+        let beside = beside.map(|(.., placement)| topology.domain_of(placement.node, level));
         let is_possible = |id: &DomainId| {
             is_within(topology, *id, area.domain)
+                && beside.is_none_or(|domain| domain == Some(*id))
                 && match need.home {
                     Home::Anywhere => true,
                     Home::Within(home) => is_within(topology, *id, home),

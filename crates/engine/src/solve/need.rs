@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::gang::{NodeLimit, Segment};
+use crate::gang::{Gang, NodeLimit, Segment};
 use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::solve::Request;
@@ -25,6 +25,8 @@ pub(crate) struct Need {
     pub(crate) segment: Option<Segment>,
     pub(crate) required: Option<LevelId>,
     pub(crate) preferred: Option<LevelId>,
+    /// Groups with the same number must be in one domain of the required level.
+    pub(crate) together: Option<u32>,
     /// Where the group must be, because pinned members are there.
     pub(crate) home: Home,
     /// Members that are pinned.
@@ -73,6 +75,11 @@ impl Need {
         self.runs.iter().fold(len(&self.ranks), |sum, run| sum + len(&run.ranks))
     }
 
+    /// Whether another group must be in one domain of the required level with it.
+    pub(crate) fn is_beside(&self, other: &Self) -> bool {
+        self.group != other.group && self.together.is_some() && self.together == other.together
+    }
+
     /// Members of runs.
     pub(crate) fn run_count(&self) -> u32 {
         self.runs.iter().map(|run| len(&run.ranks)).sum()
@@ -103,6 +110,7 @@ pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
     let pins: BTreeMap<u32, NodeId> =
         request.pinned.iter().map(|pinned| (pinned.rank, pinned.placement.node)).collect();
     let seated = seated(request);
+    let by_number = pins_together(request.gang, &pins);
     let mut first = 0;
     let mut needs = Vec::new();
     for (number, group) in (0..).zip(&request.gang.groups) {
@@ -129,6 +137,7 @@ pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
             None => ranks.extend(own.clone().filter(is_free)),
         }
         let count = len(&pinned);
+        let of_all = group.together.and_then(|number| by_number.get(&number));
         needs.push(Need {
             group: number,
             shape: Arc::clone(&group.shape),
@@ -138,13 +147,28 @@ pub(crate) fn needs(topology: &Topology, request: &Request<'_>) -> Vec<Need> {
             segment: group.segment,
             required: group.topology.required,
             preferred: group.topology.preferred,
-            home: Home::of(topology, group.topology.required, &pinned),
+            together: group.together,
+            home: Home::of(topology, group.topology.required, of_all.unwrap_or(&pinned)),
             pinned: count,
             rules: Rules::of(group, &seated),
         });
         first = own.end;
     }
     needs
+}
+
+/// Nodes of pinned members of groups that must lie together, by their number.
+fn pins_together(gang: &Gang, pins: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, Vec<NodeId>> {
+    let mut by_number: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
+    let mut first = 0_u32;
+    for group in &gang.groups {
+        let own = first..first.saturating_add(group.count);
+        first = own.end;
+        if let Some(number) = group.together {
+            by_number.entry(number).or_default().extend(pins.range(own).map(|(_, node)| *node));
+        }
+    }
+    by_number
 }
 
 /// Pinned members by limit. One of a rank that the gang has not may be of any group.

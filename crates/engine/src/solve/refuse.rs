@@ -215,11 +215,11 @@ pub(crate) fn changes(
     for (level, is_group) in [(of_gang, false), (of_group, true)] {
         for looser in (0..level.map_or(0, |level| level.0)).rev() {
             let mut gang = gang.clone();
-            let wish = match failing {
-                Some((at, _)) if is_group => &mut gang.groups[at].topology,
-                _ => &mut gang.profile.topology,
-            };
-            wish.required = (looser > 0).then_some(LevelId(looser));
+            let required = (looser > 0).then_some(LevelId(looser));
+            match failing {
+                Some((at, _)) if is_group => loosen(&mut gang, at, required),
+                _ => gang.profile.topology.required = required,
+            }
             let level = Arc::clone(&levels[usize::from(looser)]);
             if offer(Remedy::LooserLevel { level }, gang) {
                 break;
@@ -238,6 +238,18 @@ pub(crate) fn changes(
         offer(Remedy::FewerMembers { group: Arc::clone(&group.name), fit }, gang);
     }
     changes
+}
+
+/// Gives a group another required level, and those that must lie together with it.
+fn loosen(gang: &mut Gang, at: usize, required: Option<LevelId>) {
+    let number = gang.groups[at].together;
+    for (other, group) in gang.groups.iter_mut().enumerate() {
+        if other == at || (number.is_some() && group.together == number) {
+            group.topology.required = required;
+            // Without a level they may be anywhere.
+            group.together = group.together.filter(|_| required.is_some());
+        }
+    }
 }
 
 /// How many nodes would have to be added, like the one that would hold the most members if it were

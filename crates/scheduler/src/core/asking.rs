@@ -5,7 +5,7 @@
 mod ports;
 mod segments;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_engine::gang::{Group, NodeLimit};
@@ -35,6 +35,9 @@ pub(super) struct Asked {
     pub(super) forbidden: NodeSet,
     /// Members whose segment is not complete: nothing is asked for them.
     pub(super) left: Vec<Left>,
+    /// Subgroups of which members may be on different nodes and are asked for as if they might not: where
+    /// nothing is found for them something may be there.
+    pub(super) in_common: BTreeSet<String>,
     /// Whether members share a claim that is to be allocated: where it is decides where all of them are,
     /// and the engine does not know that.
     pub(super) shares_claim: bool,
@@ -108,13 +111,14 @@ impl Core {
         let mut alike: Vec<Alike> = Vec::new();
         let mut claims: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         let mut known = Known::default();
+        let mut in_common = BTreeSet::new();
         let mut seats = vec![0_u32; spec.subs.len()];
         for (sub, _, _, uid) in members {
             let seat = seats[sub];
             seats[sub] += 1;
-            let (topology, segment) = wishes.subs.get(sub).copied().unwrap_or_default();
-            // Who must be together stays one group: what one of them may not have none has.
-            let is_bound = topology.required.is_some() || segment.is_some();
+            let segment = wishes.subs.get(sub).and_then(|(_, segment)| *segment);
+            // Members of a segment stay one group: what one of them may not have none has.
+            let is_bound = segment.is_some();
             let is_placed = self.pods.get(&uid).is_some_and(|record| record.place.is_some());
             let (shape, rules) = if is_placed {
                 let Some(want) = self.picture.has(&uid) else { continue };
@@ -146,8 +150,9 @@ impl Core {
                 Some(one) => {
                     if one.is_placed && !is_placed {
                         (one.shape, one.is_placed, one.rules) = (shape, false, rules);
-                    } else if !is_placed {
+                    } else if !is_placed && one.rules != rules {
                         one.rules.join(rules);
+                        in_common.insert(spec.subs[sub].name.to_string());
                     }
                     one.uids.push((seat, uid));
                 }
@@ -162,6 +167,7 @@ impl Core {
         }
         let mut asked = self.asked_for(group, spec, &wishes, alike);
         asked.left = left;
+        asked.in_common = in_common;
         asked.shares_claim = claims.values().any(|members| *members > 1);
         Ok(asked)
     }
@@ -180,8 +186,13 @@ impl Core {
             ranks: Vec::new(),
             forbidden: for_all(&alike),
             left: Vec::new(),
+            in_common: BTreeSet::new(),
             shares_claim: false,
         };
+        let mut parts = vec![0_u32; spec.subs.len()];
+        for one in &alike {
+            parts[one.sub] += 1;
+        }
         for (number, Alike { sub, shape, uids, rules, .. }) in alike.into_iter().enumerate() {
             let count = u32::try_from(uids.len()).unwrap_or(u32::MAX);
             let min = least[sub].min(count);
@@ -193,6 +204,10 @@ impl Core {
                 count,
                 min,
                 topology,
+                // Who asks for something else must be where the others of the subgroup are.
+                together: u32::try_from(sub)
+                    .ok()
+                    .filter(|_| parts[sub] > 1 && topology.required.is_some()),
                 segment,
                 forbidden: &*rules.forbidden - &asked.forbidden,
                 limits: rules.limits,

@@ -157,9 +157,11 @@ impl Core {
                     asked = self.asked_without(group, &search.spec, &search.tried)?;
                     continue;
                 }
-                let blocked = match search.last.take() {
-                    Some(last) => Blocked::NoDevices { nodes: search.nodes.len(), last },
-                    None => Blocked::Refused(Box::new(explanation.clone()), self.left_out(unit)),
+                let blocked = if let Some(last) = search.last.take() {
+                    Blocked::NoDevices { nodes: search.nodes.len(), last }
+                } else {
+                    let left_out = self.left_out(unit).with_common(asked.in_common);
+                    Blocked::Refused(Box::new(explanation.clone()), left_out)
                 };
                 self.decisions.note(unit, explanation);
                 self.undo_allocations(unit);

@@ -23,17 +23,34 @@ const MOST_REASONS: usize = 4;
 pub(super) struct LeftOut {
     reasons: BTreeSet<String>,
     is_everywhere: bool,
+    /// Subgroups whose members were only looked for where each of them may be.
+    in_common: BTreeSet<String>,
 }
 
 impl LeftOut {
+    /// The same of a gang with such subgroups.
+    pub(super) fn with_common(self, in_common: BTreeSet<String>) -> Self {
+        Self { in_common, ..self }
+    }
+
     /// Why something was refused, in one sentence, from what the engine says of it.
     pub(super) fn beside(&self, refused: String) -> String {
         let all: Vec<_> = self.reasons.iter().take(MOST_REASONS).map(String::as_str).collect();
-        match (all.as_slice(), self.is_everywhere) {
+        let told = match (all.as_slice(), self.is_everywhere) {
             ([], _) => refused,
             (all, true) => format!("no node will do: {}", all.join("; ")),
             (all, false) => format!("{refused}; nodes are left out: {}", all.join("; ")),
+        };
+        if self.in_common.is_empty() {
+            return told;
         }
+        let subs: Vec<_> = self.in_common.iter().map(String::as_str).collect();
+        format!(
+            "{told}; this is no proof: members of {} may be on different nodes or take different ports, and \
+             were only looked for on nodes where each of them may be: give those that differ a subgroup of \
+             their own",
+            subs.join(", ")
+        )
     }
 }
 
@@ -61,7 +78,7 @@ impl Core {
             let (reasons, is_everywhere) = self.leave_out(uid, &ask);
             if is_everywhere && !left.is_everywhere {
                 // Why one has no node at all is why all wait; the others' reasons are beside it.
-                left = LeftOut { reasons, is_everywhere };
+                left = LeftOut { reasons, is_everywhere, ..left };
             } else if is_everywhere == left.is_everywhere {
                 left.reasons.extend(reasons);
             }

@@ -8,8 +8,7 @@ use octavo_engine::gpu::ModelSet;
 use octavo_engine::node::Marks as Bits;
 use octavo_engine::objective::Unit as Cost;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::solve::NodeSet;
-use octavo_engine::workload::{Profile, TopologyWish};
+use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Shape};
 
 use super::Core;
@@ -54,18 +53,11 @@ impl Core {
             if record.shape.is_none() {
                 guessed = Some(Arc::clone(&shape));
             }
-            match gang.groups.iter_mut().find(|group| *group.shape == *shape) {
-                Some(group) => (group.count, group.min) = (group.count + 1, group.min + 1),
-                None => gang.groups.push(Group {
-                    name: format!("members-{}", gang.groups.len()).into(),
-                    shape,
-                    count: 1,
-                    min: 1,
-                    topology: TopologyWish::default(),
-                    segment: None,
-                    forbidden: NodeSet::new(),
-                    limits: Vec::new(),
-                }),
+            if let Some(group) = gang.groups.iter_mut().find(|group| *group.shape == *shape) {
+                (group.count, group.min) = (group.count + 1, group.min + 1);
+            } else {
+                let name = format!("members-{}", gang.groups.len());
+                gang.groups.push(Group::new(name, shape, 1));
             }
         }
         gang.filter(|gang| !gang.groups.is_empty())

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::solve::NodeSet;
 use octavo_engine::workload::{Profile, TopologyWish};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
@@ -214,15 +213,5 @@ impl Core {
 
 /// A pod as a gang of one.
 pub(super) fn gang_of_one(profile: &Profile, shape: &Arc<Shape>) -> Gang {
-    let group = Group {
-        name: "pod".into(),
-        shape: Arc::clone(shape),
-        count: 1,
-        min: 1,
-        topology: TopologyWish::default(),
-        segment: None,
-        forbidden: NodeSet::new(),
-        limits: Vec::new(),
-    };
-    Gang { profile: profile.clone(), groups: vec![group] }
+    Gang { profile: profile.clone(), groups: vec![Group::new("pod", Arc::clone(shape), 1)] }
 }

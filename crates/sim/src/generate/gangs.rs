@@ -45,12 +45,8 @@ pub(super) fn wait(options: &Options, machines: &[Description], snapshot: &mut S
             name: "workers".to_owned(),
             shape,
             count,
-            min: None,
-            required: None,
-            preferred: None,
             segment: segment.map(|_| SegmentForm { size: 2, level: "clique".to_owned() }),
-            forbidden: Vec::new(),
-            limits: Vec::new(),
+            ..GroupForm::default()
         };
         let mut groups = Vec::new();
         if random.chance(25) {
@@ -86,11 +82,6 @@ fn launcher() -> GroupForm {
         name: "launcher".to_owned(),
         shape: ShapeForm { resources: Resources::of_pod(2000, 4096), ..ShapeForm::default() },
         count: 1,
-        min: None,
-        required: None,
-        preferred: None,
-        segment: None,
-        forbidden: Vec::new(),
-        limits: Vec::new(),
+        ..GroupForm::default()
     }
 }

@@ -52,11 +52,8 @@ pub(super) fn gang(args: &GangArgs) -> Result<Option<GangForm>, InlineError> {
         shape,
         count: args.count,
         min: args.min.filter(|min| *min < args.count),
-        required: None,
-        preferred: None,
         segment,
-        forbidden: Vec::new(),
-        limits: Vec::new(),
+        ..GroupForm::default()
     };
     let profile = ProfileForm {
         name: name.clone(),

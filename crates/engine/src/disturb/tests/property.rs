@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::fixture::*;
-use crate::gang::{Gang, Segment};
+use crate::gang::{Gang, Group, Segment};
 use crate::repair::apply;
 use crate::solve::{Nearest, NodeSet, Solver};
 use crate::workload::{Member, MemberId, Profile, Workload};
@@ -74,10 +74,20 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
 }
 
 fn gang() -> impl Strategy<Value = Gang> {
-    (0_u8..5, 1_u32..5, any::<bool>(), any::<bool>()).prop_map(|(size, count, in_rack, pairs)| {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (0_u8..5, 1_u32..5, flags).prop_map(|(size, count, (in_rack, pairs, is_split))| {
         let mut gang = Gang::new("new", shape(size), count);
         gang.profile.priority = 2;
-        gang.profile.topology.required = (in_rack && !pairs).then_some(RACK);
+        if in_rack && !pairs && is_split {
+            // One subgroup, of which a member asks for something else.
+            gang.groups.push(Group::new("other", shape((size + 1) % 5).into(), 1));
+            for group in &mut gang.groups {
+                group.topology.required = Some(RACK);
+                group.together = Some(0);
+            }
+        } else {
+            gang.profile.topology.required = (in_rack && !pairs).then_some(RACK);
+        }
         if pairs && count % 2 == 0 {
             gang.groups[0].segment = Some(Segment { size: 2, level: RACK });
         }
@@ -128,6 +138,12 @@ fn check(before: &World, allowance: &Allowance, gang: &Gang, plan: &Plan) {
     }
     let placed = after.workloads.workload(new).unwrap();
     assert_eq!(placed.member_count(), gang.count());
+    if gang.groups[0].together.is_some() {
+        let rack = |one: &Member| after.topology.domain_of(one.placement.node, RACK);
+        let racks: std::collections::BTreeSet<_> =
+            placed.members.iter().flatten().map(rack).collect();
+        assert_eq!(racks.len(), 1, "one subgroup, one rack");
+    }
     if let Some(segment) = gang.groups[0].segment {
         let rack = |member: &Option<Member>| {
             after.topology.domain_of(member.as_ref().unwrap().placement.node, segment.level)

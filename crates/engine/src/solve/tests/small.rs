@@ -90,7 +90,8 @@ fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
     let rules = (prop::collection::vec(0_u32..6, 0..=2), limits);
     let group = (shape(), 1_u32..=2, 0_u32..=2, wish(), 0_u32..=2, 1_u8..=2, rules);
     let groups = prop::collection::vec(group, 1..=most_groups);
-    (groups, wish(), [1_u32..=2, 1_u32..=2]).prop_map(|(groups, topology, most)| {
+    let most = [1_u32..=2, 1_u32..=2];
+    (groups, wish(), most, any::<bool>()).prop_map(|(groups, topology, most, is_together)| {
         let mut gang = gang(gpus(1), 1);
         gang.profile.topology = topology;
         gang.groups.clear();
@@ -105,6 +106,14 @@ fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
             group.limits =
                 limits.map(|over| NodeLimit { over, most: most[over as usize] }).collect();
             gang.groups.push(group);
+        }
+        // What lies together has its level in common.
+        let level = gang.groups[0].topology.required;
+        if is_together && level.is_some() {
+            for group in &mut gang.groups {
+                group.topology = TopologyWish { required: level, preferred: level };
+                group.together = Some(7);
+            }
         }
         gang
     })
@@ -221,6 +230,9 @@ impl Oracle<'_> {
             }
             if let Some(level) = self.gang.groups[*group].topology.required {
                 add(1, number, level);
+                if let Some(together) = self.gang.groups[*group].together {
+                    add(3, together, level);
+                }
             }
             if let Some(segment) = self.gang.groups[*group].segment {
                 add(2, number + rank / segment.size, segment.level);

@@ -75,16 +75,7 @@ pub(super) fn gang(shape: Shape, count: u32) -> Gang {
 }
 
 pub(super) fn group(name: &str, shape: Shape, count: u32) -> Group {
-    Group {
-        name: name.into(),
-        shape: Arc::new(shape),
-        count,
-        min: count,
-        topology: TopologyWish::default(),
-        segment: None,
-        forbidden: NodeSet::new(),
-        limits: Vec::new(),
-    }
+    Group::new(name, Arc::new(shape), count)
 }
 
 pub(super) fn required(level: LevelId) -> TopologyWish {

@@ -389,3 +389,20 @@ fn members_of_one_segment_ask_for_the_same() {
     assert_eq!(reason, "UnevenSegment");
     assert!(message.contains("worker") && message.contains('2'), "{message}");
 }
+
+#[test]
+fn members_of_a_subgroup_lie_in_one_rack_also_where_they_ask_for_different_things() {
+    let rack_label = "/metadata/labels/topology.octavo.dev~1rack";
+    let on = |pod: Value, name: &str| {
+        with(pod, "/spec/nodeSelector", json!({"kubernetes.io/hostname": name}))
+    };
+    for (rack, bound) in [("r1", 2), ("r2", 0)] {
+        let mut bed = racks();
+        bed.node(&with(node("d", 3), rack_label, json!(rack)));
+        let topology = json!({"required": "rack"});
+        bed.object(&group_of(&json!([{"name": "worker", "minMember": 2, "topology": topology}])));
+        bed.pod(&on(worker(0), "a"));
+        bed.pod(&on(worker(1), "d"));
+        assert_eq!(bed.settle().len(), bound, "{rack}");
+    }
+}

@@ -1,0 +1,86 @@
+//! Groups that lie together in one domain of a level: each domain that could hold all of them is a way of its
+//! own to play a larger one through. Chosen by one group alone it might not be one for the others.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::bound::most_in;
+use super::stage::Play;
+use crate::solve::need::{Home, Need, is_within};
+use crate::topology::{DomainId, LevelId, Topology};
+
+/// Ways that are kept for one domain.
+const MOST: usize = 256;
+
+/// A domain, and where in it groups are that lie together.
+pub(super) struct Way<'a> {
+    pub(super) domain: DomainId,
+    /// The level at which the gang is together then.
+    pub(super) level: LevelId,
+    pub(super) needs: Cow<'a, [Need]>,
+}
+
+/// The ways to play domains through; none for those in which no domain could hold groups that lie
+/// together, each by itself.
+pub(super) fn ways<'a>(
+    topology: &Topology,
+    needs: &'a [Need],
+    reach: &[Vec<u32>],
+    open: &[(DomainId, LevelId)],
+) -> Vec<Way<'a>> {
+    let mut ways = Vec::new();
+    for &(domain, level) in open {
+        let numbers = numbers(topology, needs, domain);
+        if numbers.is_empty() {
+            ways.push(Way { domain, level, needs: Cow::Borrowed(needs) });
+            continue;
+        }
+        let mut all = vec![needs.to_vec()];
+        for (number, own) in numbers {
+            let homes = homes(topology, needs, reach, domain, number, own);
+            let with = |needs: &Vec<Need>, home: DomainId| {
+                let mut needs = needs.clone();
+                let of_number = needs.iter_mut().filter(|need| need.together == Some(number));
+                of_number.for_each(|need| need.home = Home::Within(home));
+                needs
+            };
+            let longer = all.iter().flat_map(|needs| homes.iter().map(|home| with(needs, *home)));
+            all = longer.take(MOST).collect();
+        }
+        ways.extend(all.into_iter().map(|needs| Way { domain, level, needs: Cow::Owned(needs) }));
+    }
+    ways
+}
+
+/// Numbers of groups that may choose where in a domain they lie together, and the level at which.
+fn numbers(topology: &Topology, needs: &[Need], domain: DomainId) -> BTreeMap<u32, LevelId> {
+    let mut numbers = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    for need in needs.iter().filter(|need| Play::count(need) > 0) {
+        let (Some(number), Some(level)) = (need.together, need.required) else { continue };
+        let may_choose = need.home == Home::Anywhere && level > topology.domain(domain).level;
+        // One group alone chooses well by itself.
+        if may_choose && !seen.insert(number) {
+            numbers.insert(number, level);
+        }
+    }
+    numbers
+}
+
+fn homes(
+    topology: &Topology,
+    needs: &[Need],
+    reach: &[Vec<u32>],
+    domain: DomainId,
+    number: u32,
+    level: LevelId,
+) -> Vec<DomainId> {
+    let holds_all = |home: &DomainId| {
+        let own = needs.iter().zip(reach).filter(|(need, _)| need.together == Some(number));
+        own.into_iter().all(|(need, reach)| {
+            most_in(topology, need, reach, *home) >= u64::from(Play::count(need))
+        })
+    };
+    let inside = topology.at(level).map(|(id, _)| id);
+    inside.filter(|id| is_within(topology, *id, domain)).filter(holds_all).collect()
+}
