@@ -91,6 +91,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
                         synced();
                     }
                 }
+                News::Fresh(_) => {}
             }
         }
         let now = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);

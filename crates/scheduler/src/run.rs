@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use octavo_kube_io::admin::{AdminAddress, AdminServer, Readiness};
 use octavo_kube_io::client::{self, ClientOptions};
 use octavo_kube_io::lease::{self, Elector};
-use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions};
+use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions, Watches};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -62,7 +62,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }
     };
 
-    let (news, health) = watch::watch(&reading, watch_options());
+    let Watches { news, health, .. } = watch::watch(&reading, watch_options());
     let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
     // The lease is given back last: until then nobody else may write.
     let leave = CancellationToken::new();
