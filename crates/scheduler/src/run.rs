@@ -10,11 +10,11 @@ use octavo_kube_io::lease::{self, Elector};
 use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions, Watches};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::bind::{Binder, BinderOptions, Leadership};
+use crate::bind::{Binder, BinderOptions, Held, Leadership};
 use crate::config::{Config, SchedulerArgs};
 use crate::core::Core;
 use crate::groups::Groups;
@@ -25,6 +25,8 @@ use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is told to the metrics.
 const TELL_AGES: Duration = Duration::from_secs(5);
+/// How long the watches wait for the first look at the lease.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the scheduler until a signal.
 pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
@@ -62,16 +64,19 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }
     };
 
-    let Watches { news, health, .. } = watch::watch(&reading, watch_options());
-    let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
     // The lease is given back last: until then nobody else may write.
     let leave = CancellationToken::new();
     let (leadership, elector) = if config.leader_election.enabled {
-        let (elector, told) = Elector::new(&writing, config.lease(&identity))?;
-        (leadership(told), Some(tokio::spawn(elector.run(leave.clone()))))
+        let (elector, mut told) = Elector::new(&writing, config.lease(&identity))?;
+        let elector = tokio::spawn(elector.run(leave.clone()));
+        // Who leads at once has then led since before its first lists, and need not list again.
+        let _ = timeout(FIRST_LOOK, told.changed()).await;
+        (leadership(told), Some(elector))
     } else {
         (Leadership::unquestioned(), None)
     };
+    let Watches { news, health, anew } = watch::watch(&reading, watch_options());
+    let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
 
     let options =
         BinderOptions { most_in_flight: config.writes_in_flight, ..BinderOptions::default() };
@@ -88,6 +93,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let core = Core::new(config.core());
     let ends = mind::Ends {
         news,
+        anew,
         outcomes: binder.outcomes,
         orders: binder.orders,
         reports: status.reports.clone(),
@@ -163,7 +169,8 @@ fn leadership(told: tokio::sync::watch::Receiver<lease::Leadership>) -> Leadersh
                 return None;
             }
             // What begins now must be over when the lease ends.
-            Some(term.ends.at.saturating_duration_since(now))
+            let left = term.ends.at.saturating_duration_since(now);
+            Some(Held { left, since: term.since })
         }
         lease::Leadership::Following { .. } => None,
     })

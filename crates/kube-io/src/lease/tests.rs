@@ -131,7 +131,7 @@ fn a_renewal_that_is_answered_too_late_or_comes_after_another_leader_begins_anew
     assert_eq!(since(1, after(taken, 9), after(taken, 10)), taken.at + Duration::from_secs(10));
     assert_eq!(since(2, after(taken, 3), after(taken, 3)), taken.at + Duration::from_secs(3));
     // The machine slept: its own clock stood still.
-    let awake = Deadline { wall: taken.wall + Duration::from_secs(60), ..after(taken, 2) };
+    let awake = Deadline { wall: taken.wall + Duration::from_mins(1), ..after(taken, 2) };
     assert_eq!(since(1, after(taken, 2), awake), awake.at);
 }
 

@@ -111,7 +111,7 @@ impl Asked {
         let Some(wanted) = &mut self.wanted else { return pending().await };
         if wanted.changed().await.is_err() {
             // Nobody is left who could ask.
-            pending().await
+            pending::<()>().await;
         }
     }
 }
