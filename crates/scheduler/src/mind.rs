@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{AdminQuestion, Explained, Unknown};
-use crate::bind::{Leadership, Order, Outcome};
+use crate::bind::{Failure, FailureKind, Gate, Leadership, Order, OrderId, Outcome};
 use crate::core::Core;
 use crate::metrics::{Metrics, Subject};
 use crate::outside::OutsideTold;
@@ -36,6 +36,8 @@ pub(crate) struct Ends {
     pub(crate) reports: Reports,
     pub(crate) questions: mpsc::Receiver<AdminQuestion>,
     pub(crate) leadership: Leadership,
+    /// Lets those who write write what is decided here.
+    pub(crate) gate: Gate,
     pub(crate) metrics: Metrics,
     /// Told once all has been read for the first time.
     pub(crate) synced: Box<dyn FnOnce() + Send>,
@@ -52,6 +54,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         reports,
         mut questions,
         leadership,
+        gate,
         metrics,
         synced,
         stop,
@@ -110,7 +113,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         let now = milliseconds(begin.elapsed());
         let next = core.time_is(now);
         let since = if synced.is_none() { leadership.since() } else { None };
-        let turn = standing.leads_since(since);
+        let turn = standing.leads_since(since, core.counts().in_flight == 0);
         let decides = standing.decides();
         if turn.has_ended {
             core.stand_down();
@@ -124,6 +127,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
             core.stand_up();
         }
         if turn.has_ended || turn.has_begun {
+            gate.open_for(standing.decides_since());
             metrics.leader(decides);
             tracing::info!(is_leading = decides, "leadership");
         }
@@ -131,6 +135,10 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         has_more = decides && core.decide();
         let took = before.elapsed();
         for order in core.take_orders() {
+            if !decides {
+                core.outcome(&not_sent(order.id));
+                continue;
+            }
             if orders.send(order).await.is_err() {
                 return;
             }
@@ -170,6 +178,20 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
 /// A time by the core's clock.
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What becomes of an order that follows from what was decided when this scheduler led before.
+fn not_sent(id: OrderId) -> Outcome {
+    let failure = Failure {
+        stage: "waiting",
+        message:
+            "this scheduler does not lead, or has not yet read what others wrote before it did: \
+                  nothing was written"
+                .to_owned(),
+        kind: FailureKind::NotLeader,
+        left: Vec::new(),
+    };
+    Outcome { id, result: Err(failure) }
 }
 
 /// Tells the metrics how much is where.

@@ -75,17 +75,18 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     } else {
         (Leadership::unquestioned(), None)
     };
+    let (writers, gate) = leadership.gated();
     let Watches { news, health, anew } = watch::watch(&reading, watch_options());
     let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
 
     let options =
         BinderOptions { most_in_flight: config.writes_in_flight, ..BinderOptions::default() };
     let binder =
-        Binder::start(writing.clone(), options, leadership.clone(), metrics.clone(), stop.clone());
+        Binder::start(writing.clone(), options, writers.clone(), metrics.clone(), stop.clone());
     let status = StatusWriter::start(
         writing,
         StatusOptions::new("octavo.dev/scheduler", &identity),
-        leadership.clone(),
+        writers,
         binder.load.clone(),
         metrics.clone(),
         stop.clone(),
@@ -99,6 +100,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         reports: status.reports.clone(),
         questions: asked,
         leadership,
+        gate,
         metrics,
         synced: Box::new(move || {
             is_synced.pass();

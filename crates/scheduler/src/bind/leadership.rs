@@ -1,7 +1,7 @@
 //! Whether, since when and for how long this program may write.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -31,6 +31,14 @@ impl Leadership {
         Self::new(move || Some(Held { left: Duration::MAX, since }))
     }
 
+    /// The same for those who write: theirs only while the gate is open for it.
+    pub fn gated(&self) -> (Self, Gate) {
+        let gate = Gate::default();
+        let (whole, opened) = (self.clone(), gate.clone());
+        let held = move || whole.held().filter(|held| opened.is_open_for(held.since));
+        (Self::new(held), gate)
+    }
+
     /// Time that is left; `None`: not the leader.
     pub fn remaining(&self) -> Option<Duration> {
         self.held().map(|held| held.left)
@@ -43,6 +51,22 @@ impl Leadership {
 
     fn held(&self) -> Option<Held> {
         (self.0)().filter(|held| !held.left.is_zero())
+    }
+}
+
+/// Lets be written what was decided in one leadership, and nothing that was decided in an earlier one:
+/// devices that it gives away may be another's by now. Closed at first. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<Mutex<Option<Instant>>>);
+
+impl Gate {
+    /// Opens it for the leadership that is held since then, and for no other; `None`: closes it.
+    pub fn open_for(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    fn is_open_for(&self, since: Instant) -> bool {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) == Some(since)
     }
 }
 

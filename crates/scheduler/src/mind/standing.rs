@@ -1,7 +1,9 @@
-//! Whether this scheduler decides: it leads, and has read all that others wrote before it did.
+//! Whether this scheduler decides: it leads, has read all that others wrote before it did, and nothing is
+//! on its way any more that it decided when it led before.
 //!
 //! What the watches have told so far says nothing of what the leader before has just given away. So a
-//! leader asks for lists that are not older than its leadership, and decides once they are told.
+//! leader asks for lists that are not older than its leadership, and decides once they are told. Orders
+//! of an earlier leadership were decided without them: they end, refused, before the first new decision.
 
 use tokio::time::Instant;
 
@@ -38,8 +40,13 @@ impl Standing {
         self.decides.is_some()
     }
 
-    /// Takes in since when it leads without a gap, if it does.
-    pub(super) fn leads_since(&mut self, since: Option<Instant>) -> Turn {
+    /// Since when it leads, where it decides.
+    pub(super) fn decides_since(&self) -> Option<Instant> {
+        self.decides
+    }
+
+    /// Takes in since when it leads without a gap, if it does, and whether no order is on its way.
+    pub(super) fn leads_since(&mut self, since: Option<Instant>, is_idle: bool) -> Turn {
         let mut turn = Turn::default();
         if self.decides.is_some() && self.decides != since {
             self.decides = None;
@@ -48,12 +55,14 @@ impl Standing {
         if since.is_none() || self.decides() {
             return turn;
         }
-        if self.read >= since {
+        if self.read < since {
+            if self.asked != since {
+                self.asked = since;
+                turn.must_read = since;
+            }
+        } else if is_idle {
             self.decides = since;
             turn.has_begun = true;
-        } else if self.asked != since {
-            self.asked = since;
-            turn.must_read = since;
         }
         turn
     }
@@ -71,18 +80,18 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let nothing = Turn::default();
-        assert_eq!(standing.leads_since(None), nothing);
+        assert_eq!(standing.leads_since(None, true), nothing);
         standing.has_read(at(1));
         let asks = Turn { must_read: Some(at(5)), ..nothing };
-        assert_eq!(standing.leads_since(Some(at(5))), asks);
+        assert_eq!(standing.leads_since(Some(at(5)), true), asks);
         standing.has_read(at(4));
-        assert_eq!(standing.leads_since(Some(at(5))), nothing, "it has asked, and waits");
+        assert_eq!(standing.leads_since(Some(at(5)), true), nothing, "it has asked, and waits");
         standing.has_read(at(5));
         // An older word may come later.
         standing.has_read(at(3));
         let begins = Turn { has_begun: true, ..nothing };
-        assert_eq!(standing.leads_since(Some(at(5))), begins);
-        assert_eq!((standing.leads_since(Some(at(5))), standing.decides()), (nothing, true));
+        assert_eq!(standing.leads_since(Some(at(5)), true), begins);
+        assert_eq!((standing.leads_since(Some(at(5)), true), standing.decides()), (nothing, true));
     }
 
     #[test]
@@ -91,9 +100,23 @@ mod tests {
         let start = Instant::now();
         let later = start + Duration::from_mins(1);
         standing.has_read(start);
-        assert!(standing.leads_since(Some(start)).has_begun);
+        assert!(standing.leads_since(Some(start), true).has_begun);
         let turn = Turn { has_ended: true, has_begun: false, must_read: Some(later) };
-        assert_eq!(standing.leads_since(Some(later)), turn);
-        assert_eq!((standing.leads_since(None), standing.decides()), (Turn::default(), false));
+        assert_eq!(standing.leads_since(Some(later), true), turn);
+        assert_eq!(
+            (standing.leads_since(None, true), standing.decides()),
+            (Turn::default(), false)
+        );
+    }
+    #[test]
+    fn it_decides_once_nothing_is_on_its_way_that_it_decided_before() {
+        let mut standing = Standing::default();
+        let start = Instant::now();
+        standing.has_read(start);
+        assert_eq!(standing.leads_since(Some(start), false), Turn::default());
+        assert!(standing.leads_since(Some(start), true).has_begun);
+        // What it decides now is on its way.
+        assert_eq!(standing.leads_since(Some(start), false), Turn::default());
+        assert!(standing.decides());
     }
 }

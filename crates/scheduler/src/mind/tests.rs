@@ -45,6 +45,7 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
         reports: status.reports.clone(),
         questions,
         leadership: Leadership::unquestioned(),
+        gate: Gate::default(),
         metrics,
         synced: Box::new(|| {}),
         stop: stop.clone(),

@@ -21,10 +21,11 @@ struct Bench {
     anew: Anew,
     orders: mpsc::Receiver<Order>,
     lease: Arc<Mutex<Option<Instant>>>,
+    /// As those who write see it.
+    writers: Leadership,
     registry: Registry,
     mind: JoinHandle<()>,
     stop: CancellationToken,
-    /// Kept, so that the mind goes on.
     outcomes: mpsc::UnboundedSender<Outcome>,
 }
 
@@ -46,10 +47,11 @@ impl Bench {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let stop = CancellationToken::new();
+        let (writers, gate) = leadership.gated();
         let status = StatusWriter::start(
             api.client(),
             StatusOptions::new("octavo", "octavo-0"),
-            leadership.clone(),
+            writers.clone(),
             Load::default(),
             metrics.clone(),
             stop.clone(),
@@ -67,13 +69,24 @@ impl Bench {
             reports: status.reports.clone(),
             questions,
             leadership,
+            gate,
             metrics,
             synced: Box::new(|| {}),
             stop: stop.clone(),
         };
         let mind = tokio::spawn(run(Core::new(CoreConfig::default()), ends));
-        let bench =
-            Self { api, tell, anew, orders: ordered, lease, registry, mind, stop, outcomes: ended };
+        let bench = Self {
+            api,
+            tell,
+            anew,
+            orders: ordered,
+            lease,
+            writers,
+            registry,
+            mind,
+            stop,
+            outcomes: ended,
+        };
         let node = json!({"metadata": {"name": "a", "uid": "uid-a",
                 "labels": {"octavo.dev/scheduler": "octavo"}},
             "status": {"allocatable": {"cpu": "4", "memory": "64Gi", "pods": "110"},
@@ -107,20 +120,33 @@ impl Bench {
         now
     }
 
-    /// Nothing is decided, ordered or told for a while.
+    /// Nothing is decided, ordered or told for a while, and nothing may be written.
     async fn is_quiet(&mut self) {
+        let requests = self.api.count();
         sleep(A_WHILE).await;
         assert_eq!(self.orders.try_recv().ok(), None);
+        assert_eq!(self.writers.remaining(), None);
         assert!(self.tells("octavo_scheduler_leader 0"));
-        assert_eq!(self.api.count(), 0);
+        assert_eq!(self.api.count(), requests);
+    }
+
+    async fn ordered(&mut self) -> Order {
+        let order = timeout(A_WHILE, self.orders.recv()).await.expect("an order").unwrap();
+        assert!(self.tells("octavo_scheduler_leader 1"));
+        assert!(self.writers.remaining().is_some());
+        order
     }
 
     /// Who is bound next.
     async fn bound(&mut self) -> String {
-        let order = timeout(A_WHILE, self.orders.recv()).await.expect("an order").unwrap();
+        let order = self.ordered().await;
         let Task::Bind(Bind { pod, .. }) = order.task else { panic!("{order:?}") };
-        assert!(self.tells("octavo_scheduler_leader 1"));
         pod.name.name.to_string()
+    }
+
+    /// Tells what became of an order.
+    fn became(&self, order: &Order, result: Result<(), Failure>) {
+        self.outcomes.send(Outcome { id: order.id, result }).unwrap();
     }
 
     fn tells(&self, line: &str) -> bool {
@@ -209,5 +235,50 @@ async fn a_leader_that_leads_again_after_a_gap_that_it_did_not_see_reads_anew() 
     assert_eq!(bench.anew.wanted(), Some(since));
     bench.list(&[placed("q", "3"), pod("r", "1")]).await;
     assert_eq!(bench.bound().await, "r");
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_decided_before_the_gap_ends_before_anything_is_decided_after_it() {
+    let mut bench = Bench::new().await;
+    bench.lead(true);
+    bench.list(&[pod("p", "3")]).await;
+    let old = bench.ordered().await;
+    sleep(A_WHILE).await;
+    bench.lead(true);
+    assert_eq!(bench.writers.remaining(), None, "the mind need not have noticed");
+    bench.list(&[pod("p", "3"), pod("r", "1")]).await;
+    bench.is_quiet().await;
+    bench.became(&old, not_sent(old.id).result);
+    let names = [bench.bound().await, bench.bound().await];
+    assert_eq!(names, ["r", "p"]);
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promise_of_before_the_gap_is_not_kept_by_what_a_watch_tells_late() {
+    let mut bench = Bench::new().await;
+    bench.lead(true);
+    let mut first = pod("first", "4");
+    first["spec"]["priority"] = 1000.into();
+    bench.list(&[placed("q", "3"), first.clone()]).await;
+    let eviction = bench.ordered().await;
+    assert!(matches!(eviction.task, Task::Evict(_)), "{eviction:?}");
+    bench.became(&eviction, Ok(()));
+    while let Ok(Some(order)) = timeout(A_WHILE, bench.orders.recv()).await {
+        bench.became(&order, Ok(()));
+    }
+    // While the program was stopped another has led, and given the place that `q` left to `s`. What the
+    // watch held of that ends with `q`.
+    bench.lead(true);
+    let gone = Pod::from_value(placed("q", "3")).unwrap();
+    bench.tell(Change::Pod(Delta::Gone(Arc::new(gone)))).await;
+    bench.is_quiet().await;
+    let mut other = placed("s", "4");
+    other["spec"]["priority"] = 1000.into();
+    bench.list(&[first, other]).await;
+    sleep(A_WHILE).await;
+    assert_eq!(bench.orders.try_recv().ok(), None, "there is no room");
+    assert!(bench.tells("octavo_scheduler_leader 1"));
     bench.end().await;
 }
