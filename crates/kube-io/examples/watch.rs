@@ -5,7 +5,7 @@
 
 use octavo_kube_io::client::{ClientOptions, connect};
 use octavo_kube_io::objects::{Change, Delta, Meta};
-use octavo_kube_io::watch::{News, WantedKind, WatchOptions, watch};
+use octavo_kube_io::watch::{News, WantedKind, WatchOptions, Watches, watch};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
@@ -18,13 +18,15 @@ async fn main() -> anyhow::Result<()> {
         Some(WantedKind { group, versions: vec![version], kind, labels: None })
     };
     let kinds = std::env::args().skip(1).filter_map(wanted).collect();
-    let (mut news, health) = watch(&client, WatchOptions { kinds, ..WatchOptions::default() });
+    let Watches { mut news, health, .. } =
+        watch(&client, WatchOptions { kinds, ..WatchOptions::default() });
     let mut problems = tokio::time::interval(std::time::Duration::from_secs(5));
     loop {
         tokio::select! {
             told = news.recv() => match told {
                 Some(News::Change(change)) => print(&change),
                 Some(News::Synced) => println!("all kinds were listed"),
+                Some(News::Fresh(_)) => println!("pods and claims were listed"),
                 None => return Ok(()),
             },
             _ = problems.tick() => {

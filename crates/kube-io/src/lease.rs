@@ -10,7 +10,8 @@
 //! [`Term`], good until an instant that lies before the lease's end, and **who writes asks at each
 //! write** whether it still holds ([`Leadership::is_leading`]): by the clock that no one sets, and by
 //! the wall's, which goes on while a machine sleeps. A write that begins within a term must be over
-//! when the lease ends ([`Term::ends`]): five seconds later, by default.
+//! when the lease ends ([`Term::ends`]): five seconds later, by default. Who leads anew after a gap sees it by
+//! [`Term::since`].
 //!
 //! Two leaders remain possible where a person deletes the lease or empties its holder by hand.
 
@@ -87,6 +88,10 @@ pub struct Term {
     pub ends: Deadline,
     /// Which term of the lease it is (`leaseTransitions`): the same as long as nobody else led.
     pub number: i32,
+    /// Since when this program leads without a gap: when the write was answered that took the lease. A
+    /// renewal leaves it as it is, but not one that was answered when the term before was over: others
+    /// may have led meanwhile, and what they wrote must be read.
+    pub since: Instant,
 }
 
 /// An instant by two clocks; it has come when either says so.
@@ -136,6 +141,32 @@ impl Leadership {
         match self {
             Self::Leading(term) => !term.until.has_come(now, wall),
             Self::Following { .. } => false,
+        }
+    }
+}
+
+impl Term {
+    /// The term that follows from a write of the lease, which began and was answered then.
+    fn after(
+        before: &Leadership,
+        options: &LeaseOptions,
+        number: i32,
+        begun: Deadline,
+        answered: Deadline,
+    ) -> Self {
+        let since = match before {
+            Leadership::Leading(term)
+                if term.number == number && !term.until.has_come(answered.at, answered.wall) =>
+            {
+                term.since
+            }
+            _ => answered.at,
+        };
+        Self {
+            until: Deadline::after(begun, options.renew_deadline),
+            ends: Deadline::after(begun, options.duration),
+            number,
+            since,
         }
     }
 }

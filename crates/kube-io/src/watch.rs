@@ -10,10 +10,14 @@
 //! Who receives too slowly holds up the reading, in the end the server ends the watch, and the list
 //! that follows tells what was missed: memory stays bounded, and nothing is lost but steps in between.
 //!
+//! A watch cannot say that it lags. Who must know what others wrote before a moment asks for lists of
+//! pods and claims that began no earlier ([`Anew`]), and waits for [`News::Fresh`].
+//!
 //! This does not stand on `kube::runtime::watcher`, for three reasons: there one object that cannot be
 //! read keeps the whole list from being had; bookmarks cannot be seen, without which a quiet watch
 //! looks like a dead one; and each object would be read into types that keep what nobody needs.
 
+mod anew;
 mod discovery;
 mod follow;
 mod health;
@@ -28,8 +32,10 @@ use std::time::Duration;
 
 use kube::Client;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::objects::{Change, Delta, Kept};
+pub use anew::Anew;
 use follow::{Source, keep_following};
 pub use health::{KindHealth, WatchHealth};
 use resource::Resource;
@@ -70,6 +76,21 @@ pub enum News {
     /// Every kind has had its first list, and all of it was told before: told once. A kind that is not
     /// served has an empty list; so has one of [`WatchOptions::kinds`] that may not be read.
     Synced,
+    /// All that was written of pods and claims before this moment was told: the oldest of their last lists
+    /// began then. Told after each list of these kinds, and it stays true; an earlier moment may be told
+    /// after a later one.
+    Fresh(Instant),
+}
+
+/// Watches that have begun.
+#[derive(Debug)]
+pub struct Watches {
+    /// What they tell. They end when it is dropped.
+    pub news: mpsc::Receiver<News>,
+    /// How they fare.
+    pub health: WatchHealth,
+    /// Asks for lists that are not older than a moment.
+    pub anew: Anew,
 }
 
 impl Default for WatchOptions {
@@ -78,15 +99,21 @@ impl Default for WatchOptions {
     }
 }
 
-/// Begins to watch. It ends when the receiver is dropped.
+/// Begins to watch. It ends when the receiver of news is dropped.
 ///
 /// Nothing that the server answers ends it: what cannot be had is asked for again, ever less often,
 /// and [`WatchHealth`] and the log say what stands in the way. Must be called in a tokio runtime.
-pub fn watch(client: &Client, options: WatchOptions) -> (mpsc::Receiver<News>, WatchHealth) {
+pub fn watch(client: &Client, options: WatchOptions) -> Watches {
     let (sender, receiver) = mpsc::channel(options.capacity.max(1));
     let first = Arc::new(FirstLists::new(resource::FIXED + options.kinds.len()));
-    let starter =
-        Starter { client: client.clone(), sender, health: WatchHealth::default(), first, options };
+    let starter = Starter {
+        client: client.clone(),
+        sender,
+        health: WatchHealth::default(),
+        anew: Anew::default(),
+        first,
+        options,
+    };
     starter.start("", "v1", "Pod", "pods", Change::Pod);
     starter.start("", "v1", "Node", "nodes", Change::Node);
     starter.start("", "v1", "Namespace", "namespaces", Change::Namespace);
@@ -103,13 +130,14 @@ pub fn watch(client: &Client, options: WatchOptions) -> (mpsc::Receiver<News>, W
     for wanted in &starter.options.kinds {
         starter.spawn(Source::Wanted(wanted.clone()), Change::Object);
     }
-    (receiver, starter.health)
+    Watches { news: receiver, health: starter.health, anew: starter.anew }
 }
 
 struct Starter {
     client: Client,
     sender: mpsc::Sender<News>,
     health: WatchHealth,
+    anew: Anew,
     first: Arc<FirstLists>,
     options: WatchOptions,
 }
@@ -128,13 +156,17 @@ impl Starter {
 
     fn spawn<T: Kept>(&self, source: Source, wrap: fn(Delta<T>) -> Change) {
         let health = self.health.of(&source.kind());
-        let sink = Sink::new(self.sender.clone(), wrap, health, Arc::clone(&self.first));
+        let (asked, fresh) = match &source {
+            Source::Fixed(resource) => self.anew.of(&resource.kind),
+            Source::Wanted(_) => Anew::of_none(),
+        };
+        let sink = Sink::new(self.sender.clone(), wrap, health, Arc::clone(&self.first), fresh);
         let (client, options) = (self.client.clone(), self.options.clone());
         let sender = self.sender.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = keep_following(client, source, sink, options) => {}
+                () = keep_following(client, source, sink, asked, options) => {}
             }
         });
     }

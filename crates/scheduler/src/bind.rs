@@ -28,7 +28,7 @@ use octavo_kube_io::objects::{Claim, ObjectName};
 
 pub use binder::{Binder, BinderOptions, Load};
 pub(crate) use call::{Api, Fault, Form, Write};
-pub use leadership::Leadership;
+pub use leadership::{Gate, Held, Leadership};
 
 /// Number of an order; not used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -36,6 +36,7 @@ mod pods;
 mod promise;
 mod questions;
 mod queue;
+mod reading;
 mod records;
 mod recover;
 mod remedy;
@@ -78,6 +79,8 @@ pub struct Core {
     config: CoreConfig,
     /// Milliseconds, as [`Core::time_is`] was told.
     now: u64,
+    /// Everything that was written before this was told, by the same clock.
+    read: u64,
     /// Number of changes after which a refusal may no longer hold.
     changes: u64,
 
@@ -183,6 +186,7 @@ impl Core {
         Self {
             config,
             now: 0,
+            read: 0,
             changes: 0,
             pods: BTreeMap::new(),
             by_name: FxHashMap::default(),

@@ -184,7 +184,7 @@ impl Metrics {
         );
         registry.register(
             "leader",
-            "1 while this scheduler holds the lease, otherwise 0",
+            "1 while this scheduler leads and has read what was written before, otherwise 0",
             self.leader.clone(),
         );
         registry.register(

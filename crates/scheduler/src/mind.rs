@@ -1,33 +1,43 @@
 //! The thread that decides: it takes in what is told, decides while this scheduler leads, and hands on what
 //! follows. Nothing here waits for a write.
 
+mod standing;
+
 use std::time::Duration;
 
-use octavo_kube_io::watch::News;
+use octavo_kube_io::watch::{Anew, News};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{AdminQuestion, Explained, Unknown};
-use crate::bind::{Leadership, Order, Outcome};
+use crate::bind::{Failure, FailureKind, Gate, Leadership, Order, OrderId, Outcome};
 use crate::core::Core;
 use crate::metrics::{Metrics, Subject};
 use crate::outside::OutsideTold;
 use crate::status::Reports;
+use standing::Standing;
 
 /// Changes that are taken in before the next decisions.
 const AT_ONCE: usize = 1024;
 /// How often the core is told the time at least.
 const TICK: Duration = Duration::from_millis(250);
 
+/// The core's clock has no finer steps.
+const MILLISECOND: Duration = Duration::from_millis(1);
+
 /// What the deciding thread listens to and speaks into.
 pub(crate) struct Ends {
     pub(crate) news: mpsc::Receiver<News>,
+    /// Asks for lists that are not older than a moment.
+    pub(crate) anew: Anew,
     pub(crate) outcomes: mpsc::UnboundedReceiver<Outcome>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) reports: Reports,
     pub(crate) questions: mpsc::Receiver<AdminQuestion>,
     pub(crate) leadership: Leadership,
+    /// Lets those who write write what is decided here.
+    pub(crate) gate: Gate,
     pub(crate) metrics: Metrics,
     /// Told once all has been read for the first time.
     pub(crate) synced: Box<dyn FnOnce() + Send>,
@@ -38,18 +48,21 @@ pub(crate) struct Ends {
 pub(crate) async fn run(mut core: Core, ends: Ends) {
     let Ends {
         mut news,
+        anew,
         mut outcomes,
         orders,
         reports,
         mut questions,
         leadership,
+        gate,
         metrics,
         synced,
         stop,
     } = ends;
     let begin = Instant::now();
     let mut synced = Some(synced);
-    let mut was_leading = false;
+    let mut standing = Standing::default();
+    let mut wanted = None;
     let mut has_more = false;
     let mut batch = Vec::with_capacity(AT_ONCE);
     let mut wake = begin;
@@ -91,34 +104,57 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
                         synced();
                     }
                 }
+                News::Fresh(at) => {
+                    standing.has_read(at);
+                    core.read_anew(milliseconds(at.saturating_duration_since(begin)));
+                }
             }
         }
-        let now = u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = milliseconds(begin.elapsed());
         let next = core.time_is(now);
-        let is_leading = synced.is_none() && leadership.remaining().is_some();
-        if was_leading && !is_leading {
+        let since = if synced.is_none() { leadership.since() } else { None };
+        let turn = standing.leads_since(since, core.counts().in_flight == 0);
+        let decides = standing.decides();
+        if turn.has_ended {
             core.stand_down();
         }
-        let has_forgotten = is_leading && reports.take_forgotten();
-        if has_forgotten || (is_leading && !was_leading) {
+        if let Some(since) = turn.must_read {
+            tracing::info!("leading: pods and claims are read anew before anything is decided");
+            anew.not_older_than(since);
+        }
+        let has_forgotten = decides && reports.take_forgotten();
+        if has_forgotten || turn.has_begun {
             core.stand_up();
         }
-        if is_leading != was_leading {
-            metrics.leader(is_leading);
-            tracing::info!(is_leading, "leadership");
+        if turn.has_ended || turn.has_begun {
+            gate.open_for(standing.decides_since());
+            metrics.leader(decides);
+            tracing::info!(is_leading = decides, "leadership");
         }
-        was_leading = is_leading;
         let before = Instant::now();
-        has_more = is_leading && core.decide();
+        has_more = decides && core.decide();
         let took = before.elapsed();
         for order in core.take_orders() {
+            if !decides {
+                core.outcome(&not_sent(order.id));
+                continue;
+            }
             if orders.send(order).await.is_err() {
                 return;
             }
         }
         for report in core.take_reports() {
-            if is_leading {
+            if decides {
                 reports.send(report);
+            }
+        }
+        let wish = core.wants_reading();
+        if wish != wanted {
+            wanted = wish;
+            // A list that begins within that millisecond may be older than what is meant.
+            let after = wish.and_then(|at| Duration::from_millis(at).checked_add(MILLISECOND));
+            if let Some(at) = after.and_then(|after| begin.checked_add(after)) {
+                anew.not_older_than(at);
             }
         }
         let decided = core.take_decided();
@@ -137,6 +173,25 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         let at = next.map_or(TICK, |next| Duration::from_millis(next.saturating_sub(now)));
         wake = Instant::now() + at.min(TICK);
     }
+}
+
+/// A time by the core's clock.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What becomes of an order that follows from what was decided when this scheduler led before.
+fn not_sent(id: OrderId) -> Outcome {
+    let failure = Failure {
+        stage: "waiting",
+        message:
+            "this scheduler does not lead, or has not yet read what others wrote before it did: \
+                  nothing was written"
+                .to_owned(),
+        kind: FailureKind::NotLeader,
+        left: Vec::new(),
+    };
+    Outcome { id, result: Err(failure) }
 }
 
 /// Tells the metrics how much is where.

@@ -7,14 +7,14 @@ use anyhow::{Context, anyhow};
 use octavo_kube_io::admin::{AdminAddress, AdminServer, Readiness};
 use octavo_kube_io::client::{self, ClientOptions};
 use octavo_kube_io::lease::{self, Elector};
-use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions};
+use octavo_kube_io::watch::{self, WantedKind, WatchHealth, WatchOptions, Watches};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::bind::{Binder, BinderOptions, Leadership};
+use crate::bind::{Binder, BinderOptions, Held, Leadership};
 use crate::config::{Config, SchedulerArgs};
 use crate::core::Core;
 use crate::groups::Groups;
@@ -25,6 +25,8 @@ use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is told to the metrics.
 const TELL_AGES: Duration = Duration::from_secs(5);
+/// How long the watches wait for the first look at the lease.
+const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the scheduler until a signal.
 pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
@@ -62,25 +64,29 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }
     };
 
-    let (news, health) = watch::watch(&reading, watch_options());
-    let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
     // The lease is given back last: until then nobody else may write.
     let leave = CancellationToken::new();
     let (leadership, elector) = if config.leader_election.enabled {
-        let (elector, told) = Elector::new(&writing, config.lease(&identity))?;
-        (leadership(told), Some(tokio::spawn(elector.run(leave.clone()))))
+        let (elector, mut told) = Elector::new(&writing, config.lease(&identity))?;
+        let elector = tokio::spawn(elector.run(leave.clone()));
+        // Who leads at once has then led since before its first lists, and need not list again.
+        let _ = timeout(FIRST_LOOK, told.changed()).await;
+        (leadership(told), Some(elector))
     } else {
         (Leadership::unquestioned(), None)
     };
+    let (writers, gate) = leadership.gated();
+    let Watches { news, health, anew } = watch::watch(&reading, watch_options());
+    let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
 
     let options =
         BinderOptions { most_in_flight: config.writes_in_flight, ..BinderOptions::default() };
     let binder =
-        Binder::start(writing.clone(), options, leadership.clone(), metrics.clone(), stop.clone());
+        Binder::start(writing.clone(), options, writers.clone(), metrics.clone(), stop.clone());
     let status = StatusWriter::start(
         writing,
         StatusOptions::new("octavo.dev/scheduler", &identity),
-        leadership.clone(),
+        writers,
         binder.load.clone(),
         metrics.clone(),
         stop.clone(),
@@ -88,11 +94,13 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let core = Core::new(config.core());
     let ends = mind::Ends {
         news,
+        anew,
         outcomes: binder.outcomes,
         orders: binder.orders,
         reports: status.reports.clone(),
         questions: asked,
         leadership,
+        gate,
         metrics,
         synced: Box::new(move || {
             is_synced.pass();
@@ -163,7 +171,8 @@ fn leadership(told: tokio::sync::watch::Receiver<lease::Leadership>) -> Leadersh
                 return None;
             }
             // What begins now must be over when the lease ends.
-            Some(term.ends.at.saturating_duration_since(now))
+            let left = term.ends.at.saturating_duration_since(now);
+            Some(Held { left, since: term.since })
         }
         lease::Leadership::Following { .. } => None,
     })

@@ -134,11 +134,7 @@ impl Elector {
 
     fn lead(&mut self, begun: Deadline) {
         let number = self.seen.as_ref().map_or(0, Seen::transitions);
-        let term = Term {
-            until: Deadline::after(begun, self.options.renew_deadline),
-            ends: Deadline::after(begun, self.options.duration),
-            number,
-        };
+        let term = Term::after(&self.told.borrow(), &self.options, number, begun, Deadline::now());
         let before = self.told.send_replace(Leadership::Leading(term));
         if matches!(before, Leadership::Following { .. }) {
             let LeaseOptions { name, identity, .. } = &self.options;

@@ -32,6 +32,11 @@ impl Candidate {
         self.told.borrow().is_leading()
     }
 
+    fn since(&self) -> Instant {
+        let Leadership::Leading(term) = *self.told.borrow() else { panic!("it leads") };
+        term.since
+    }
+
     async fn until(&self, is_leading: bool) {
         let so = async {
             while self.leads() != is_leading {
@@ -81,6 +86,53 @@ async fn a_term_ends_before_the_lease_does() {
     let Leadership::Leading(term) = first.told.borrow().clone() else { panic!("it leads") };
     assert_eq!(term.until.at - begun, Duration::from_secs(10));
     assert_eq!(term.ends.at - begun, Duration::from_secs(15));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_renews_in_time_leads_since_it_took_the_lease() {
+    let server = FakeServer::default();
+    sleep(Duration::from_secs(1)).await;
+    let begun = Instant::now();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let since = first.since();
+    assert!(since >= begun && since <= Instant::now());
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(first.since(), since);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_stopped_until_its_term_was_over_leads_since_it_took_the_lease_again() {
+    let server = FakeServer::default();
+    let first = Candidate::new(&server, "a");
+    first.until(true).await;
+    let before = first.since();
+    tokio::time::advance(Duration::from_mins(1)).await;
+    let resumed = Instant::now();
+    assert!(!first.leads());
+    first.until(true).await;
+    assert!(before < resumed && first.since() >= resumed);
+    assert_eq!(lease(&server)["spec"]["leaseTransitions"], 0);
+}
+
+#[test]
+fn a_renewal_that_is_answered_too_late_or_comes_after_another_leader_begins_anew() {
+    let options = LeaseOptions::new("system", "octavo", "a");
+    let taken = Deadline::now();
+    let after = |moment: Deadline, seconds| Deadline::after(moment, Duration::from_secs(seconds));
+    let nobody = Leadership::Following { holder: None };
+    let term = Term::after(&nobody, &options, 1, taken, after(taken, 1));
+    assert_eq!(term.since, taken.at + Duration::from_secs(1));
+    let led = Leadership::Leading(term);
+    let since =
+        |number, begun, answered| Term::after(&led, &options, number, begun, answered).since;
+    assert_eq!(since(1, after(taken, 9), after(taken, 9)), term.since);
+    // Nobody was told meanwhile that the term was over.
+    assert_eq!(since(1, after(taken, 9), after(taken, 10)), taken.at + Duration::from_secs(10));
+    assert_eq!(since(2, after(taken, 3), after(taken, 3)), taken.at + Duration::from_secs(3));
+    // The machine slept: its own clock stood still.
+    let awake = Deadline { wall: taken.wall + Duration::from_mins(1), ..after(taken, 2) };
+    assert_eq!(since(1, after(taken, 2), awake), awake.at);
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,6 +354,7 @@ async fn a_machine_that_slept_does_not_believe_what_it_held() {
         until: Deadline::after(now, Duration::from_secs(10)),
         ends: Deadline::after(now, Duration::from_secs(15)),
         number: 1,
+        since: now.at,
     };
     let held = Leadership::Leading(term);
     let later = |seconds| Duration::from_secs(seconds);

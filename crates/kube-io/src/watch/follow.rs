@@ -1,5 +1,6 @@
 //! The life of one kind's watch: found, listed, watched, listed again after a gap.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::io::AsyncBufReadExt;
@@ -8,6 +9,7 @@ use kube::core::Status;
 use kube::{Client, Error};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::anew::Asked;
 use super::discovery::served;
 use super::read::{KindReader, Line};
 use super::resource::{Resource, kind_of};
@@ -52,11 +54,12 @@ pub(super) async fn keep_following<T: Kept>(
     client: Client,
     source: Source,
     sink: Sink<T>,
+    asked: Asked,
     options: WatchOptions,
 ) {
     let backoff = Backoff::new(FIRST_DELAY, LONGEST_DELAY);
     let is_optional = matches!(source, Source::Wanted(_));
-    let mut follower = Follower { client, sink, options, backoff, is_optional };
+    let mut follower = Follower { client, sink, asked, options, backoff, is_optional };
     loop {
         let resource = match &source {
             Source::Fixed(resource) => Ok(Some(resource.clone())),
@@ -68,11 +71,11 @@ pub(super) async fn keep_following<T: Kept>(
                     health.kind = resource.kind.clone();
                     health.is_served = true;
                 });
-                follower.follow(&resource).await;
-                follower.not_served(&resource.kind).await;
+                let begun = follower.follow(&resource).await;
+                follower.not_served(&resource.kind, begun).await;
                 // Another version may be served instead.
                 if !is_optional {
-                    sleep(follower.options.rediscovery).await;
+                    follower.rest(follower.options.rediscovery).await;
                 }
                 follower.pause().await;
             }
@@ -93,6 +96,7 @@ pub(super) async fn keep_following<T: Kept>(
 struct Follower<T> {
     client: Client,
     sink: Sink<T>,
+    asked: Asked,
     options: WatchOptions,
     backoff: Backoff,
     is_optional: bool,
@@ -104,18 +108,22 @@ enum End {
     Routine,
     /// What changed since is not known any more.
     Expired,
+    /// A newer list is wanted.
+    Asked,
     /// The server refuses or cannot.
     Failed(Error),
 }
 
 impl<T: Kept> Follower<T> {
-    /// Lists and watches until the server says that it does not have the kind.
-    async fn follow(&mut self, resource: &Resource) {
+    /// Lists and watches until the server says that it does not have the kind; says when the list began
+    /// that was answered so.
+    async fn follow(&mut self, resource: &Resource) -> Instant {
         let mut reader = KindReader::new(resource);
         loop {
-            let mut version = match self.list(resource, &mut reader).await {
+            let begun = self.asked.begin();
+            let mut version = match self.list(resource, &mut reader, begun).await {
                 Ok(version) => version,
-                Err(Error::Api(status)) if status.code == 404 => return,
+                Err(Error::Api(status)) if status.code == 404 => return begun,
                 // The rest of a list has expired: begin anew.
                 Err(Error::Api(status)) if is_expired(&status) => {
                     self.pause().await;
@@ -142,6 +150,7 @@ impl<T: Kept> Follower<T> {
                         self.pause().await;
                         break;
                     }
+                    End::Asked => break,
                     End::Failed(Error::Api(status)) if status.code == 404 => break,
                     End::Failed(error) => {
                         failures += 1;
@@ -158,6 +167,7 @@ impl<T: Kept> Follower<T> {
         &mut self,
         resource: &Resource,
         reader: &mut KindReader,
+        begun: Instant,
     ) -> Result<String, Error> {
         let request = kube::core::Request::new(resource.path());
         let mut params = ListParams {
@@ -177,7 +187,7 @@ impl<T: Kept> Follower<T> {
             if params.continue_token.is_none() {
                 self.sink.note(|health| health.lists += 1);
                 self.sink.heard(&page.version);
-                self.sink.tell_all(&resource.kind, all).await;
+                self.tell_all(&resource.kind, all, begun).await;
                 return Ok(page.version);
             }
         }
@@ -197,7 +207,12 @@ impl<T: Kept> Follower<T> {
             Ok(request) => request,
             Err(error) => return End::Failed(Error::BuildRequest(error)),
         };
-        let stream = match self.client.request_stream(request).await {
+        let stream = tokio::select! {
+            biased;
+            () = self.asked.is_due() => return End::Asked,
+            stream = self.client.request_stream(request) => stream,
+        };
+        let stream = match stream {
             Ok(stream) => stream,
             Err(Error::Api(status)) if is_expired(&status) => return End::Expired,
             Err(error) => return End::Failed(error),
@@ -207,7 +222,12 @@ impl<T: Kept> Follower<T> {
         let mut line = Vec::new();
         loop {
             line.clear();
-            match timeout(SILENCE, stream.read_until(b'\n', &mut line)).await {
+            let read = tokio::select! {
+                biased;
+                () = self.asked.is_due() => return End::Asked,
+                read = timeout(SILENCE, stream.read_until(b'\n', &mut line)) => read,
+            };
+            match read {
                 Ok(Ok(_)) if line.ends_with(b"\n") => {}
                 // The end, in the middle of a line or not; broken connections; silence.
                 Ok(Ok(_)) => return End::Routine,
@@ -246,12 +266,27 @@ impl<T: Kept> Follower<T> {
         }
     }
 
+    /// Tells the list that began then.
+    async fn tell_all(&mut self, kind: &Kind, all: Vec<Arc<T>>, begun: Instant) {
+        self.asked.was_told(begun);
+        self.sink.tell_all(kind, all, begun).await;
+    }
+
     async fn pause(&mut self) {
-        sleep(self.backoff.next_delay()).await;
+        let delay = self.backoff.next_delay();
+        self.rest(delay).await;
+    }
+
+    /// Does nothing for so long, or until a newer list is asked for.
+    async fn rest(&mut self, time: Duration) {
+        tokio::select! {
+            () = self.asked.is_asked() => {}
+            () = sleep(time) => {}
+        }
     }
 
     /// The kind is not served: there are none.
-    async fn not_served(&mut self, kind: &Kind) {
+    async fn not_served(&mut self, kind: &Kind, begun: Instant) {
         let was_served = self.sink.note(|health| std::mem::replace(&mut health.is_served, false));
         if !self.is_optional {
             let problem = format!("the API server does not serve {kind}: enable it there");
@@ -260,7 +295,7 @@ impl<T: Kept> Follower<T> {
             }
             self.sink.note(|health| health.problem = Some(problem));
         }
-        self.sink.tell_all(kind, Vec::new()).await;
+        self.tell_all(kind, Vec::new(), begun).await;
     }
 
     /// Notes that a list or watch could not be had.

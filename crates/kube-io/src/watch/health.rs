@@ -23,7 +23,7 @@ pub struct KindHealth {
     /// When the server was last heard to be up to date: by a list, a change or a bookmark, of which
     /// it sends one a minute. `None`: never.
     pub heard: Option<Instant>,
-    /// How many lists there were: more than one tells of gaps.
+    /// How many lists there were: more than one tells of gaps, or of somebody who asked for them.
     pub lists: u64,
     /// How many changes there were.
     pub changes: u64,

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::News;
+use super::anew::Fresh;
 use super::health::{KindHealth, OwnHealth};
 use super::resource::Resource;
 use crate::objects::{Change, Delta, Fault, Kept, Kind};
@@ -31,6 +32,7 @@ pub(super) struct Sink<T> {
     wrap: fn(Delta<T>) -> Change,
     health: OwnHealth,
     first: Arc<FirstLists>,
+    fresh: Fresh,
     complaints: HashSet<String>,
 }
 
@@ -40,8 +42,9 @@ impl<T: Kept> Sink<T> {
         wrap: fn(Delta<T>) -> Change,
         health: OwnHealth,
         first: Arc<FirstLists>,
+        fresh: Fresh,
     ) -> Self {
-        Self { sender, wrap, health, first, complaints: HashSet::new() }
+        Self { sender, wrap, health, first, fresh, complaints: HashSet::new() }
     }
 
     pub(super) fn note<R>(&self, note: impl FnOnce(&mut KindHealth) -> R) -> R {
@@ -54,9 +57,12 @@ impl<T: Kept> Sink<T> {
         let _ = self.sender.send(News::Change((self.wrap)(delta))).await;
     }
 
-    /// Tells the whole list.
-    pub(super) async fn tell_all(&self, kind: &Kind, all: Vec<Arc<T>>) {
+    /// Tells the whole list, which began then.
+    pub(super) async fn tell_all(&self, kind: &Kind, all: Vec<Arc<T>>, begun: Instant) {
         self.tell(Delta::All(kind.clone(), all)).await;
+        if let Some(at) = self.fresh.note(begun) {
+            let _ = self.sender.send(News::Fresh(at)).await;
+        }
         self.mark_synced().await;
     }
 

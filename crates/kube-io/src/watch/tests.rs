@@ -1,5 +1,6 @@
 //! Lists and watches against a server in memory.
 
+mod anew;
 mod dynamic;
 mod gaps;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{News, WatchHealth, WatchOptions, watch};
+use super::{Anew, News, WatchHealth, WatchOptions, Watches, watch};
 use crate::fake::FakeServer;
 use crate::objects::{Change, Delta, Kind, Pod};
 
@@ -21,12 +22,13 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 struct Watched {
     news: mpsc::Receiver<News>,
     health: WatchHealth,
+    anew: Anew,
 }
 
 impl Watched {
     fn new(server: &FakeServer, options: WatchOptions) -> Self {
-        let (news, health) = watch(&server.client(), options);
-        Self { news, health }
+        let Watches { news, health, anew } = watch(&server.client(), options);
+        Self { news, health, anew }
     }
 
     /// Begins, and reads on until all had their first lists: what was told of pods.
@@ -37,6 +39,7 @@ impl Watched {
             match watched.next().await {
                 News::Synced => return (watched, told),
                 News::Change(change) => told.extend(words(&change)),
+                News::Fresh(_) => {}
             }
         }
     }

@@ -1,3 +1,5 @@
+mod leading;
+
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{Change, Delta, Pod};
@@ -37,11 +39,13 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
     let (_asks, questions) = admin::questions();
     let ends = Ends {
         news,
+        anew: Anew::default(),
         outcomes,
         orders,
         reports: status.reports.clone(),
         questions,
         leadership: Leadership::unquestioned(),
+        gate: Gate::default(),
         metrics,
         synced: Box::new(|| {}),
         stop: stop.clone(),
@@ -49,6 +53,7 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
     let mind = tokio::spawn(run(Core::new(CoreConfig::default()), ends));
     let pod = Arc::new(Pod::from_value(object).unwrap());
     tell.send(News::Change(Change::Pod(Delta::Set(pod)))).await.unwrap();
+    tell.send(News::Fresh(Instant::now())).await.unwrap();
     tell.send(News::Synced).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(api.writes().len(), 0);

@@ -9,7 +9,9 @@ use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use super::super::Held;
 use super::super::answers::FINALIZER;
 
 /// What happens to a request.
@@ -54,6 +56,7 @@ struct Inner {
     all_from: Option<(usize, Trouble)>,
     seen: Vec<Seen>,
     has_lost_lease: bool,
+    led_since: Option<Instant>,
     budget: Option<String>,
     drops_extended_status: bool,
     /// How often each request lets others go first, before and after it acts; used up from the front.
@@ -135,12 +138,14 @@ impl FakeApi {
     }
 
     /// The lease as the binder asks for it.
-    pub(crate) fn lease(&self) -> Option<Duration> {
+    pub(crate) fn lease(&self) -> Option<Held> {
         let mut inner = self.0.lock().unwrap();
         if inner.next_trouble() == Some(Trouble::NotLeader) {
             inner.has_lost_lease = true;
         }
-        (!inner.has_lost_lease).then_some(Duration::from_secs(15))
+        let left = Duration::from_secs(15);
+        let since = *inner.led_since.get_or_insert_with(Instant::now);
+        (!inner.has_lost_lease).then_some(Held { left, since })
     }
 
     pub(crate) fn seen(&self) -> Vec<Seen> {

@@ -335,7 +335,10 @@ async fn no_request_outlives_the_lease() {
     api.trouble(0, Trouble::SilentBefore);
     let begun = tokio::time::Instant::now();
     let end = begun + Duration::from_secs(3);
-    let lease = move || end.checked_duration_since(tokio::time::Instant::now());
+    let lease = move || {
+        let left = end.checked_duration_since(tokio::time::Instant::now())?;
+        Some(Held { left, since: begun })
+    };
     let metrics = Metrics::new(&mut Registry::default());
     let (options, stop) = (BinderOptions::default(), CancellationToken::new());
     let leadership = Leadership::new(lease);

@@ -1,0 +1,136 @@
+//! Lists that are had anew because somebody must know what others wrote before a moment.
+//!
+//! A watch may lag, be half-open, or hold what was buffered before the process was stopped, and nothing
+//! in it says so. A list that begins later tells all that was written before it began.
+
+use std::future::pending;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::objects::Kind;
+
+/// Kinds that can be asked for: those that say who has what, and that a scheduler itself writes.
+const KINDS: [&str; 2] = ["Pod", "ResourceClaim"];
+
+/// When the last lists began that were told, by kind.
+type Told = Arc<Mutex<[Option<Instant>; KINDS.len()]>>;
+
+/// Asks for lists of pods and claims that are not older than a moment. Clones are the same; of one that
+/// is made by itself nobody hears.
+#[derive(Clone, Debug, Default)]
+pub struct Anew {
+    wanted: watch::Sender<Option<Instant>>,
+    told: Told,
+}
+
+impl Anew {
+    /// Asks that each of these kinds be listed again unless its last list began at that moment or later.
+    /// When all were told, [`News::Fresh`](super::News::Fresh) says so; where they were told already,
+    /// nothing is listed and nothing said again. What was asked for earlier is contained in what is
+    /// asked for later. A moment that lies ahead is waited for.
+    pub fn not_older_than(&self, at: Instant) {
+        self.wanted.send_if_modified(|wanted| {
+            let is_later = *wanted < Some(at);
+            if is_later {
+                *wanted = Some(at);
+            }
+            is_later
+        });
+    }
+
+    /// The latest moment that was asked for.
+    pub fn wanted(&self) -> Option<Instant> {
+        *self.wanted.borrow()
+    }
+
+    /// The part of the task of one kind.
+    pub(super) fn of(&self, kind: &Kind) -> (Asked, Fresh) {
+        let place = KINDS.iter().position(|known| *known == kind.kind);
+        let wanted = place.map(|_| self.wanted.subscribe());
+        (Asked { wanted, begun: None }, Fresh { place, told: Arc::clone(&self.told) })
+    }
+
+    /// The part of a kind that cannot be asked for.
+    pub(super) fn of_none() -> (Asked, Fresh) {
+        (Asked { wanted: None, begun: None }, Fresh { place: None, told: Told::default() })
+    }
+}
+
+/// What is asked of one kind.
+#[derive(Debug)]
+pub(super) struct Asked {
+    wanted: Option<watch::Receiver<Option<Instant>>>,
+    /// When the last list began that was told.
+    begun: Option<Instant>,
+}
+
+impl Asked {
+    /// A list begins now. What was asked before has its answer in it, or in one that follows it because
+    /// it failed.
+    pub(super) fn begin(&mut self) -> Instant {
+        if let Some(wanted) = &mut self.wanted {
+            wanted.mark_unchanged();
+        }
+        Instant::now()
+    }
+
+    /// The list that began then was told.
+    pub(super) fn was_told(&mut self, begun: Instant) {
+        self.begun = Some(begun);
+    }
+
+    /// Waits until a newer list is wanted than was told.
+    pub(super) async fn is_due(&mut self) {
+        while !self.is_wanted().await {
+            self.has_changed().await;
+        }
+    }
+
+    /// Waits until somebody asks for a newer list than was told; what was asked before the last list began
+    /// does not count. So a list that fails is not had again at once for the same wish.
+    pub(super) async fn is_asked(&mut self) {
+        loop {
+            self.has_changed().await;
+            if self.is_wanted().await {
+                return;
+            }
+        }
+    }
+
+    /// Whether a newer list is wanted than was told. What lies ahead is waited for.
+    async fn is_wanted(&mut self) -> bool {
+        let wanted = self.wanted.as_mut().and_then(|wanted| *wanted.borrow_and_update());
+        let Some(at) = wanted.filter(|at| self.begun < Some(*at)) else { return false };
+        sleep_until(at).await;
+        true
+    }
+
+    async fn has_changed(&mut self) {
+        let Some(wanted) = &mut self.wanted else { return pending().await };
+        if wanted.changed().await.is_err() {
+            // Nobody is left who could ask.
+            pending::<()>().await;
+        }
+    }
+}
+
+/// Where one kind says that its list was told.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    place: Option<usize>,
+    told: Told,
+}
+
+impl Fresh {
+    /// A list that began then was told. Says when the oldest of the last lists of all kinds began, if all
+    /// have had one.
+    pub(super) fn note(&self, begun: Instant) -> Option<Instant> {
+        let place = self.place?;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told[place] = Some(begun);
+        // `None` is less than any moment.
+        told.iter().min().copied().flatten()
+    }
+}
