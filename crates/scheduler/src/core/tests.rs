@@ -3,6 +3,7 @@
 mod budgets;
 mod changes;
 mod claims;
+mod doubt;
 mod gangs;
 mod kit;
 mod leading;
