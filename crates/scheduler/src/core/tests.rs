@@ -15,4 +15,5 @@ mod preemption;
 mod remedy;
 mod replay;
 mod rules;
+mod truth;
 mod undo;
