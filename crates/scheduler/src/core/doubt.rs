@@ -96,7 +96,7 @@ impl Core {
         if matches!(doubt.step, Step::Again(_)) && !self.may_be_sent_again(uid, &doubt) {
             if doubt.failure.kind != FailureKind::Undecided {
                 // It is not bound: what it left is taken back.
-                self.give_up(uid, doubt);
+                self.give_up(uid, &doubt);
                 return;
             }
             doubt.step = Step::Reading(None);
@@ -120,10 +120,9 @@ impl Core {
     }
 
     /// The order is over, and its pod is not bound: it is decided on anew, and what is left is taken back.
-    fn give_up(&mut self, uid: &Arc<str>, doubt: Doubt) {
-        let left = doubt.failure.left.clone();
+    fn give_up(&mut self, uid: &Arc<str>, doubt: &Doubt) {
         self.not_placed(uid, &doubt.failure);
-        self.undo_later(uid, &left);
+        self.undo_later(uid, &doubt.failure.left);
     }
 
     /// An order was carried out, maybe not at once.
@@ -245,12 +244,14 @@ impl Core {
                 continue;
             }
             if doubt.failure.kind == FailureKind::Undecided {
-                doubt.failure.stage = "binding the pod";
-                doubt.failure.message =
-                    "its answer was lost, and read anew the pod is not bound".to_owned();
-                doubt.failure.kind = FailureKind::Unreachable;
+                doubt.failure = Failure {
+                    stage: "binding the pod",
+                    message: "its answer was lost, and read anew the pod is not bound".to_owned(),
+                    kind: FailureKind::Unreachable,
+                    left: doubt.failure.left,
+                };
             }
-            self.give_up(&uid, doubt);
+            self.give_up(&uid, &doubt);
         }
     }
 

@@ -153,13 +153,12 @@ impl World {
         let given = self.given();
         let (pool, _) = &given[&format!("{pod}-gpu")];
         assert_eq!(pool, node, "{pod} is where its device is");
-        match self.node_of(pod) {
-            Some(bound) => assert_eq!(bound, node, "{pod} is bound once"),
-            None => {
-                let pod = with(self.pods[pod].clone(), "/spec/nodeName", json!(node));
-                self.set_pod(with(pod, "/status/phase", json!("Running")));
-            }
+        if let Some(bound) = self.node_of(pod) {
+            assert_eq!(bound, node, "{pod} is bound once");
+            return;
         }
+        let pod = with(self.pods[pod].clone(), "/spec/nodeName", json!(node));
+        self.set_pod(with(pod, "/status/phase", json!("Running")));
     }
 
     /// The steps of an order before its binding; `false`: it is refused.
@@ -261,7 +260,7 @@ impl World {
         let all = NODES
             .iter()
             .flat_map(|node| (0..GPUS).map(|gpu| ((*node).to_owned(), format!("gpu-{gpu}"))));
-        let free = all.filter(|device| given.values().all(|other| other != device)).last();
+        let free = all.filter(|device| given.values().all(|other| other != device)).next_back();
         let Some((node, device)) = free else {
             // There is none: what a pod has that is not bound is taken from it.
             let unbound = PODS.iter().find(|name| {
