@@ -79,10 +79,7 @@ async fn a_server_that_does_not_know_anybody_is_not_taken_for_overloaded() {
         let pod = put_pod(&api, &format!("p{number}"));
         bench.send(number, Task::Bind(bind(&pod, Vec::new()))).await;
     }
-    while api.count() < 40 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    api.calm();
+    knows_after(&api, 3);
     for _ in 0..8 {
         assert_eq!(bench.outcome().await.result, Ok(()));
     }
