@@ -18,6 +18,8 @@ mod evict;
 mod extended;
 mod leadership;
 mod pod;
+mod rights;
+mod sent;
 mod turns;
 mod window;
 
@@ -89,6 +91,9 @@ pub struct Bind {
     pub claims: Vec<ClaimWrite>,
     /// The claim for extended resources, which is made by the order.
     pub extended: Option<ExtendedWrite>,
+    /// Whether it was sent before and nobody knows what that left: the pod may be bound, and any of the
+    /// claims written.
+    pub is_again: bool,
 }
 
 /// A claim and what it gets.
@@ -153,8 +158,8 @@ pub struct Failure {
     pub message: String,
     /// What it means for the next try.
     pub kind: FailureKind,
-    /// Names of claims that could not be undone: they are allocated although their pod is not bound,
-    /// until the claim is seen otherwise.
+    /// Names of claims that could not be undone: they may be allocated although their pod is not bound,
+    /// until the claim is seen otherwise. Where there are any, no write of the order is under way any more.
     pub left: Vec<ObjectName>,
 }
 
@@ -173,6 +178,9 @@ pub enum FailureKind {
     Budget,
     /// The API server could not be reached or was too busy, also after patience.
     Unreachable,
+    /// The pod may be bound: the binding was sent, and nobody could be asked what became of it. Nothing
+    /// was undone.
+    Undecided,
     /// This scheduler is no longer the leader: nothing was written.
     NotLeader,
 }

@@ -18,6 +18,7 @@ mod budgets;
 mod change;
 pub mod config;
 mod decide;
+mod doubt;
 mod gang;
 mod grant;
 mod leading;
@@ -55,7 +56,7 @@ use octavo_engine::decider::Decider;
 use octavo_kube_io::objects::{Budget, ObjectName};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bind::{Order, OrderId, Task};
+use crate::bind::{Bind, Order, OrderId, Task};
 use crate::devices::Devices;
 use crate::groups::{GroupName, Groups};
 use crate::policies::Policies;
@@ -79,8 +80,6 @@ pub struct Core {
     config: CoreConfig,
     /// Milliseconds, as [`Core::time_is`] was told.
     now: u64,
-    /// Everything that was written before this was told, by the same clock.
-    read: u64,
     /// Number of changes after which a refusal may no longer hold.
     changes: u64,
 
@@ -116,7 +115,7 @@ pub struct Core {
     /// Who could not be evicted, by when it may be asked again.
     left_alone: BTreeSet<(u64, Arc<str>)>,
     /// Pods of whose order nobody knows what it left.
-    doubtful: BTreeMap<Arc<str>, outcome::Doubt>,
+    doubtful: BTreeMap<Arc<str>, doubt::Doubt>,
     /// Claims that are taken back.
     undos: undo::Undos,
     waiting: FxHashMap<Unit, Waiting>,
@@ -137,6 +136,10 @@ pub struct Core {
 struct Flight {
     pod: Arc<str>,
     kind: FlightKind,
+    /// What it binds, to be sent again.
+    bind: Option<Box<Bind>>,
+    /// Whether another scheduler may have led since it was given.
+    is_outlived: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +189,6 @@ impl Core {
         Self {
             config,
             now: 0,
-            read: 0,
             changes: 0,
             pods: BTreeMap::new(),
             by_name: FxHashMap::default(),
@@ -299,7 +301,12 @@ impl Core {
     fn order(&mut self, pod: &Arc<str>, kind: FlightKind, task: Task) -> OrderId {
         let id = OrderId(self.next_order);
         self.next_order += 1;
-        self.flying.insert(id, Flight { pod: Arc::clone(pod), kind });
+        let bind = match &task {
+            Task::Bind(bind) => Some(Box::new(bind.clone())),
+            _ => None,
+        };
+        let flight = Flight { pod: Arc::clone(pod), kind, bind, is_outlived: false };
+        self.flying.insert(id, flight);
         self.orders.push(Order { id, task });
         id
     }

@@ -11,6 +11,7 @@
 //! All of it is values: no I/O, no clock. What is said of the cluster depends on what is there and not on
 //! the order in which it came.
 
+mod again;
 mod answers;
 mod ask;
 mod claims;

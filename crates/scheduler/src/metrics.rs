@@ -322,6 +322,7 @@ const fn failure_name(kind: FailureKind) -> &'static str {
         FailureKind::Refused => "Refused",
         FailureKind::Budget => "Budget",
         FailureKind::Unreachable => "Unreachable",
+        FailureKind::Undecided => "Undecided",
         FailureKind::NotLeader => "NotLeader",
     }
 }

@@ -3,6 +3,7 @@
 
 mod pace;
 mod pending;
+mod refused;
 mod write;
 mod writer;
 

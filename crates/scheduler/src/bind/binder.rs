@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::call::{Api, Call};
 use super::leadership::Leadership;
 use super::pod::Ordered;
+use super::rights::Rights;
+use super::sent::Sent;
 use super::turns::Turns;
 use super::window::Window;
 use super::{Failure, FailureKind, Order, OrderId, Outcome, Task, evict, pod};
@@ -82,6 +84,7 @@ impl Load {
 struct Shared {
     api: Api,
     window: Window,
+    rights: Rights,
     patience: Duration,
 }
 
@@ -105,6 +108,7 @@ impl Binder {
         let shared = Arc::new(Shared {
             api: Api { client, leadership, metrics, timeout },
             window: Window::new(most_in_flight),
+            rights: Rights::default(),
             patience,
         });
         let run = Run {
@@ -199,19 +203,19 @@ impl Run {
                 let allocating = allocating.collect();
                 let ordered = Ordered { bind, allocating, awaited };
                 self.flying.spawn(async move {
-                    let call = shared.call();
-                    pod::bind(call, || shared.call(), ordered).await
+                    let sent = Sent::default();
+                    pod::bind(shared.call(&sent), || shared.call(&sent), ordered).await
                 })
             }
-            Task::Evict(evict) => {
-                self.flying.spawn(async move { evict::evict(shared.call(), &evict).await })
-            }
-            Task::Nominate { pod, node } => self
+            Task::Evict(evict) => self
                 .flying
-                .spawn(async move { evict::nominate(shared.call(), &pod, node.as_deref()).await }),
-            Task::Undo { pod, claim } => {
-                self.flying.spawn(async move { evict::undo(shared.call(), &pod, &claim).await })
-            }
+                .spawn(async move { evict::evict(shared.call(&Sent::default()), &evict).await }),
+            Task::Nominate { pod, node } => self.flying.spawn(async move {
+                evict::nominate(shared.call(&Sent::default()), &pod, node.as_deref()).await
+            }),
+            Task::Undo { pod, claim } => self.flying.spawn(async move {
+                evict::undo(shared.call(&Sent::default()), &pod, &claim).await
+            }),
         };
         self.ids.insert(handle.id(), (id, claims));
     }
@@ -237,8 +241,14 @@ impl Run {
 }
 
 impl Shared {
-    fn call(&self) -> Call<'_> {
-        Call { api: &self.api, window: &self.window, deadline: Instant::now() + self.patience }
+    fn call<'a>(&'a self, sent: &'a Sent) -> Call<'a> {
+        Call {
+            api: &self.api,
+            window: &self.window,
+            rights: &self.rights,
+            sent,
+            deadline: Instant::now() + self.patience,
+        }
     }
 }
 
@@ -271,7 +281,7 @@ fn cut_short(left: Vec<ObjectName>) -> Failure {
     Failure {
         stage: "writing",
         message: "the order was cut short: what it wrote is not known".to_owned(),
-        kind: FailureKind::Unreachable,
+        kind: FailureKind::Undecided,
         left,
     }
 }

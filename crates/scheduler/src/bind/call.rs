@@ -17,6 +17,8 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::leadership::Leadership;
+use super::rights::{Rights, is_of_rights};
+use super::sent::Sent;
 use super::window::Window;
 use crate::metrics::Metrics;
 
@@ -44,6 +46,8 @@ pub(crate) struct Api {
 pub(super) struct Call<'a> {
     pub(super) api: &'a Api,
     pub(super) window: &'a Window,
+    pub(super) rights: &'a Rights,
+    pub(super) sent: &'a Sent,
     /// Until when attempts are repeated.
     pub(super) deadline: Instant,
 }
@@ -94,6 +98,9 @@ pub(crate) struct Refusal {
     pub(crate) message: String,
     /// Whether a disruption budget is the cause.
     pub(crate) is_budget: bool,
+    /// Whether the server said who asks, or may not ask, and nothing about the request itself. While it
+    /// starts it says so of everybody.
+    pub(crate) is_of_rights: bool,
     /// `Retry-After`.
     pub(crate) wait: Option<Duration>,
 }
@@ -229,6 +236,7 @@ impl Api {
             // (registry/core/pod/storage/eviction.go).
             is_budget: causes.iter().any(|cause| cause.reason == "DisruptionBudget")
                 || status.message.contains("more than one PodDisruptionBudget"),
+            is_of_rights: is_of_rights(head.status, &status.message),
             wait: wait.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs),
         };
         if head.status.is_server_error() && !refusal.is_budget {
@@ -242,14 +250,17 @@ impl Api {
 }
 
 impl Call<'_> {
-    /// Writes; while the server has too much to do, again and again within the order's patience.
+    /// Writes; while the server has too much to do, or does not know yet who may do what, again and again
+    /// within the order's patience.
     pub(super) async fn write(&self, write: &Write) -> Result<Vec<u8>, Fault> {
         let mut backoff = Backoff::new(FIRST_DELAY, MOST_DELAY);
+        let mut right = self.rights.of(&write.method, write.resource, &write.path);
         loop {
             let number = self.window.sent();
             let fault = match self.api.write_once(write).await {
                 Ok(body) => {
                     self.window.answered();
+                    right.is_had();
                     return Ok(body);
                 }
                 Err(fault) => fault,
@@ -260,11 +271,23 @@ impl Call<'_> {
                     self.window.overloaded(number);
                     backoff.next_delay().max(refusal.wait.unwrap_or_default())
                 }
-                Fault::Refused(_) => {
+                Fault::Refused(refusal) if refusal.is_of_rights => {
+                    // It has time: it only does not know us.
                     self.window.answered();
+                    if !right.may_come() {
+                        return Err(fault);
+                    }
+                    backoff.next_delay()
+                }
+                Fault::Refused(refusal) => {
+                    self.window.answered();
+                    if refusal.code != TOO_MANY {
+                        right.is_had();
+                    }
                     return Err(fault);
                 }
-                Fault::Unknown { .. } => {
+                Fault::Unknown { settled, .. } => {
+                    self.sent.note(*settled);
                     self.window.overloaded(number);
                     return Err(fault);
                 }
@@ -293,12 +316,22 @@ impl Call<'_> {
         resource: &'static str,
     ) -> Result<Option<T>, Fault> {
         let mut backoff = Backoff::new(FIRST_DELAY, MOST_DELAY);
+        let mut right = self.rights.of(&Method::GET, resource, path);
         loop {
             let fault = match self.api.read_once(path, resource).await {
-                Ok(object) => return Ok(object),
+                Ok(object) => {
+                    right.is_had();
+                    return Ok(object);
+                }
                 Err(fault) => fault,
             };
             let delay = match &fault {
+                Fault::Refused(refusal) if refusal.is_of_rights => {
+                    if !right.may_come() {
+                        return Err(fault);
+                    }
+                    backoff.next_delay()
+                }
                 Fault::Refused(refusal) if refusal.code != TOO_MANY => return Err(fault),
                 Fault::Refused(refusal) => {
                     backoff.next_delay().max(refusal.wait.unwrap_or_default())
@@ -330,7 +363,7 @@ impl Call<'_> {
 
 impl Refusal {
     fn of(code: u16) -> Self {
-        Self { code, message: String::new(), is_budget: false, wait: None }
+        Self { code, message: String::new(), is_budget: false, is_of_rights: false, wait: None }
     }
 }
 

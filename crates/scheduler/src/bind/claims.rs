@@ -6,7 +6,7 @@ use octavo_kube_io::objects::{Claim, ObjectName};
 use super::answers::ClaimView;
 use super::bodies;
 use super::call::{Call, Fault, Refusal};
-use super::{FailureKind, PodRef, WrittenAllocation};
+use super::{ClaimWrite, FailureKind, PodRef, WrittenAllocation};
 
 /// How often a claim that changes meanwhile is read anew before the order gives up.
 const ATTEMPTS: u32 = 5;
@@ -72,6 +72,12 @@ impl Held {
         Self { name, uid, is_made: true, is_touched: true, stays_allocated: false, wanted: None }
     }
 
+    /// What an order of before may have written, which this one, its repetition, did not reach.
+    pub(super) fn unreached(write: &ClaimWrite) -> Self {
+        let wanted = write.allocation.as_ref().map(|written| written.allocation.clone());
+        Self { is_touched: true, wanted, ..Self::seen(&write.claim) }
+    }
+
     /// What an earlier scheduler left, for a pod that is not bound.
     pub(super) fn leftover(claim: &Claim, pod: &PodRef) -> Self {
         let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid);
@@ -113,7 +119,9 @@ impl Held {
                     return Err(Stop::of(stage, &fault));
                 }
             }
-            if view.status.allocation.is_some() {
+            let is_others = view.status.allocation.is_some() && !view.has(&allocation.allocation);
+            // An undoing that was cut short may have taken no more than the finalizer.
+            if is_others || (view.status.allocation.is_some() && view.metadata.has_finalizer()) {
                 return self.join(call, pod, &allocation.allocation, &view).await;
             }
             if !view.metadata.has_finalizer() {

@@ -44,18 +44,82 @@ pub(super) async fn bind<'a>(
 ) -> Result<(), Failure> {
     let mut progress = Progress::default();
     let pod = ordered.bind.pod.clone();
+    let again = ordered.bind.is_again.then(|| ordered.bind.clone());
     let Err(stop) = steps(call, ordered, &mut progress).await else { return Ok(()) };
-    let left = if progress.is_undecided {
+    if let Some(bind) = &again {
+        progress.add_unreached(bind);
+    }
+    let left: Vec<_> = if progress.is_undecided {
         progress.held.into_iter().map(|held| held.name).collect()
+    } else if again.is_some() && stop.kind == FailureKind::BoundAlready {
+        // It runs with them: they are its own for as long as it does.
+        Vec::new()
     } else {
         undo(undoing(), &pod, progress).await
     };
+    if !left.is_empty() || stop.kind == FailureKind::Undecided {
+        // Who reads what is left, or sends the order again, must not meet a write of this one later.
+        call.sent.settle().await;
+    }
     Err(Failure { stage: stop.stage, message: stop.message, kind: stop.kind, left })
+}
+
+impl Progress {
+    /// What an earlier sending of an order may have written is undone with the rest, also where this one did
+    /// not get so far.
+    fn add_unreached(&mut self, bind: &Bind) {
+        let is_made = |held: &Held| bind.claims.iter().all(|one| one.claim.meta.name != held.name);
+        if bind.extended.is_some() {
+            self.is_told = true;
+            if !self.held.iter().any(is_made) {
+                let name = extended::name(&bind.pod, 0);
+                let name = ObjectName::new(bind.pod.name.namespace.clone(), name);
+                self.held.push(Held::made(name, ""));
+            }
+        }
+        for write in &bind.claims {
+            if self.held.iter().all(|held| held.name != write.claim.meta.name) {
+                self.held.push(Held::unreached(write));
+            }
+        }
+    }
+}
+
+/// Where the pod of an order stands that was sent before: bound by it (`true`), or free to be bound. What was
+/// sent before is settled, so nothing of it comes later.
+async fn is_done(
+    call: Call<'_>,
+    pod: &PodRef,
+    node: &Arc<str>,
+    progress: &mut Progress,
+) -> Result<bool, Stop> {
+    match look(call, pod).await {
+        Ok(Look::Here(view)) => match view.spec.node_name.as_deref() {
+            Some(bound) if *bound == **node => Ok(true),
+            Some(bound) => {
+                let message = format!("the pod is bound to {bound} already");
+                Err(Stop::new(BINDING, FailureKind::BoundAlready, message))
+            }
+            None if view.metadata.is_deleted() => {
+                Err(Stop::new(BINDING, FailureKind::PodGone, "the pod is being deleted"))
+            }
+            None => Ok(false),
+        },
+        Ok(Look::Gone) => Err(Stop::new(BINDING, FailureKind::PodGone, "the pod is gone")),
+        Err(fault) => {
+            progress.is_undecided = true;
+            let message = format!("{UNDECIDED}: {fault}");
+            Err(Stop::new(BINDING, FailureKind::Undecided, message))
+        }
+    }
 }
 
 async fn steps(call: Call<'_>, ordered: Ordered, progress: &mut Progress) -> Result<(), Stop> {
     let Ordered { bind, mut allocating, awaited } = ordered;
-    let Bind { pod, node, claims, extended } = &bind;
+    let Bind { pod, node, claims, extended, is_again } = &bind;
+    if *is_again && is_done(call, pod, node, progress).await? {
+        return Ok(());
+    }
     if let Some(extended) = extended {
         let view = extended::create(call, pod, extended, &mut progress.held).await?;
         let name = view.metadata.name.clone();
@@ -76,7 +140,8 @@ async fn steps(call: Call<'_>, ordered: Ordered, progress: &mut Progress) -> Res
         let view = ClaimView::seen(&write.claim);
         let taken = match &write.allocation {
             Some(allocation) => held.allocate(call, pod, allocation, view).await,
-            None if view.is_reserved_for(pod) => {
+            // An order that is sent again may have taken it back itself since it was seen.
+            None if view.is_reserved_for(pod) && !is_again => {
                 // Finished by an earlier scheduler; it is this order's to undo, too.
                 held.is_touched = true;
                 Ok(())
@@ -151,7 +216,7 @@ async fn post(
         // Whether it is bound is not known: it may not be undone.
         Err(_) if settled.is_some() => {
             progress.is_undecided = true;
-            return Err(Stop::new(BINDING, FailureKind::Unreachable, UNDECIDED));
+            return Err(Stop::new(BINDING, FailureKind::Undecided, UNDECIDED));
         }
         Err(_) => Stop::of(BINDING, &last),
     })

@@ -1,6 +1,8 @@
+mod again;
 pub(crate) mod fake_api;
 mod faults;
 mod others;
+mod rights;
 mod sharing;
 
 use std::sync::Arc;
@@ -142,7 +144,7 @@ fn reserve_only(claim: &Arc<Claim>) -> ClaimWrite {
 }
 
 fn bind(pod: &PodRef, claims: Vec<ClaimWrite>) -> Bind {
-    Bind { pod: pod.clone(), node: NODE.into(), claims, extended: None }
+    Bind { pod: pod.clone(), node: NODE.into(), claims, extended: None, is_again: false }
 }
 
 fn extended(devices: &[&str]) -> ExtendedWrite {

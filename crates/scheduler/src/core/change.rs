@@ -22,6 +22,7 @@ impl Core {
             Change::Claim(delta) => {
                 let frees = self.frees_devices(delta);
                 let touched = self.devices.apply_claims(delta);
+                self.keep_doubtful();
                 self.devices_touched(&touched);
                 if frees {
                     self.something_changed();

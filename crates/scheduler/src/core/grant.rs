@@ -92,7 +92,8 @@ impl Core {
         let (claims, extended) =
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
-        let task = Task::Bind(Bind { pod, node: Arc::clone(&node), claims, extended });
+        let task =
+            Task::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_again: false });
         let order = self.order(&uid, FlightKind::Bind, task);
         if let Some(record) = self.pods.get_mut(&uid)
             && let Some(place) = &mut record.place

@@ -15,6 +15,7 @@ impl Core {
             self.queue.set(&unit, State::Ready);
             self.waiting.remove(&unit);
         }
+        self.others_may_have_led();
         // Nobody is told of what is on its way any more: who waits for it is decided on anew.
         for uid in self.undos.all_flying() {
             self.decide_again(&uid);

@@ -2,35 +2,15 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::ObjectName;
-
 use super::grant::Granted;
 use super::queue::{State, Unit};
 use super::statement::Blocked;
-use super::{Core, Decided, FlightKind};
-use crate::bind::{Failure, FailureKind, Outcome};
+use super::{Core, Decided, Flight, FlightKind};
+use crate::bind::{Failure, FailureKind, OrderId, Outcome};
 use crate::status::Report;
 
-/// How long an order may stay undecided, in milliseconds: longer than a request may live, and than a watch
-/// takes to come back.
-const DOUBT: u64 = 45_000;
 /// Most doublings of the wait between tries.
 const MOST_DOUBLINGS: u32 = 4;
-
-/// An order of which nobody knows what it left.
-#[derive(Clone, Debug)]
-pub(super) struct Doubt {
-    /// How long that is waited for.
-    until: u64,
-    failure: Failure,
-}
-
-impl Doubt {
-    /// Whether the pod may be bound although the order failed.
-    fn may_be_bound(&self) -> bool {
-        matches!(self.failure.kind, FailureKind::Unreachable | FailureKind::NotLeader)
-    }
-}
 
 impl Core {
     /// A unit has its places: the orders are given. Who of a gang has none is decided on anew.
@@ -83,10 +63,19 @@ impl Core {
     /// Takes in what became of an order.
     pub fn outcome(&mut self, outcome: &Outcome) {
         let Some(flight) = self.flying.remove(&outcome.id) else { return };
-        let uid = flight.pod;
+        if matches!(&outcome.result, Err(failure) if failure.kind == FailureKind::NotLeader) {
+            // Also where it was for so short that nobody else has noticed.
+            self.others_may_have_led();
+        }
+        let uid = Arc::clone(&flight.pod);
         match (flight.kind, &outcome.result) {
-            (FlightKind::Bind, Ok(())) => self.bound(&uid),
-            (FlightKind::Bind, Err(failure)) => self.not_bound(&uid, failure),
+            (FlightKind::Bind, Ok(())) => {
+                self.no_doubt(&uid);
+                self.bound(&uid);
+            }
+            (FlightKind::Bind, Err(failure)) => {
+                self.not_bound(&uid, outcome.id, flight, failure);
+            }
             (FlightKind::Evict, Err(failure)) => self.not_evicted(&uid, failure),
             (FlightKind::Repair, Err(_)) => self.not_repaired(&uid),
             (FlightKind::Undo, result) => self.undone(&uid, outcome.id, result),
@@ -94,7 +83,7 @@ impl Core {
         }
     }
 
-    fn bound(&mut self, uid: &Arc<str>) {
+    pub(super) fn bound(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = 0;
         let Some(place) = &record.place else { return };
@@ -106,67 +95,32 @@ impl Core {
         }
     }
 
-    fn not_bound(&mut self, uid: &Arc<str>, failure: &Failure) {
+    fn not_bound(&mut self, uid: &Arc<str>, id: OrderId, flight: Flight, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else {
             self.devices.forget(uid);
             return;
         };
         if record.pod.node.is_some() {
             // The API said meanwhile that it is bound, so it is.
+            self.no_doubt(uid);
             return;
         }
         if failure.kind == FailureKind::BoundAlready {
             // The watch will say where; until then its place stays counted.
+            self.no_doubt(uid);
             return;
         }
-        if !failure.left.is_empty() {
-            // It may be bound, or its claims allocated. Its place stays its own until that is seen.
-            tracing::warn!(pod = %record.pod.meta.name, left = ?failure.left, "an order ended undecided");
-            let until = self.now.saturating_add(DOUBT);
-            self.doubtful.insert(Arc::clone(uid), Doubt { until, failure: failure.clone() });
+        if failure.is_undecided() {
+            // It may be bound, or its claims allocated. Its place stays its own until that is known.
+            self.doubt(uid, id, flight, failure);
             return;
         }
+        self.doubtful.remove(uid);
         self.not_placed(uid, failure);
     }
 
-    /// Orders whose end nobody knew, for long enough: what the watches say by now is the truth. Where it
-    /// was only not known which claims are allocated, it is enough to have seen them.
-    pub(super) fn end_doubts(&mut self) -> Option<u64> {
-        let is_seen = |claim: &ObjectName| {
-            self.devices.claim(claim).is_some_and(|claim| claim.claim.allocation.is_some())
-        };
-        let due = |doubt: &Doubt| {
-            doubt.until <= self.now
-                || (!doubt.may_be_bound() && doubt.failure.left.iter().all(is_seen))
-        };
-        let due = self.doubtful.iter().filter(|(_, doubt)| due(doubt));
-        let due: Vec<_> = due.map(|(uid, _)| Arc::clone(uid)).collect();
-        for uid in due {
-            let Some(doubt) = self.doubtful.remove(&uid) else { continue };
-            let is_bound = self.pods.get(&uid).is_none_or(|record| record.pod.node.is_some());
-            if is_bound {
-                continue;
-            }
-            let may_be_bound = doubt.may_be_bound();
-            let Failure { left, .. } = doubt.failure.clone();
-            let failure = if may_be_bound {
-                Failure {
-                    stage: "bind",
-                    message: "whether it was carried out could not be found out".to_owned(),
-                    kind: FailureKind::Unreachable,
-                    left: Vec::new(),
-                }
-            } else {
-                doubt.failure
-            };
-            self.not_placed(&uid, &failure);
-            self.undo_later(&uid, &left);
-        }
-        self.doubtful.values().map(|doubt| doubt.until).min()
-    }
-
     /// An order was not carried out: what was decided is forgotten, and decided anew after a while.
-    fn not_placed(&mut self, uid: &Arc<str>, failure: &Failure) {
+    pub(super) fn not_placed(&mut self, uid: &Arc<str>, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = record.failures.saturating_add(1);
         let failures = record.failures;

@@ -52,6 +52,13 @@ pub struct WaitingSaid {
     pub message: String,
 }
 
+impl WaitingSaid {
+    /// It has a place, and an order of which nobody knows the end.
+    fn undecided(message: String) -> Self {
+        Self { reason: "OrderUndecided".to_owned(), message }
+    }
+}
+
 impl Decisions {
     pub(super) fn new(most: usize) -> Self {
         Self { most, by_unit: BTreeMap::new(), order: VecDeque::new() }
@@ -86,7 +93,10 @@ impl Core {
         let unit = self.unit_of(uid);
         let place = record.place.as_ref().map(|place| place.node.to_string());
         let group = record.member.as_ref().map(|member| member.group.to_string());
-        Some(Explained { group, node: place, ..self.explained(&unit) })
+        let doubt = self.doubt_said(uid).map(WaitingSaid::undecided);
+        let explained = self.explained(&unit);
+        let waiting = doubt.or(explained.waiting);
+        Some(Explained { group, node: place, waiting, ..explained })
     }
 
     /// Why a gang is where it is, or waits: by the name of the object that announced it, or by the group's
@@ -94,7 +104,10 @@ impl Core {
     pub fn explain_group(&mut self, name: &ObjectName) -> Option<Explained> {
         let group = self.group_named(name)?.clone();
         let named = Some(group.to_string());
-        Some(Explained { group: named, ..self.explained(&Unit::Group(group)) })
+        let doubt = self.doubt_said_of(&group).map(WaitingSaid::undecided);
+        let explained = self.explained(&Unit::Group(group));
+        let waiting = explained.waiting.or(doubt);
+        Some(Explained { group: named, waiting, ..explained })
     }
 
     fn group_named(&self, name: &ObjectName) -> Option<&GroupName> {

@@ -1,17 +1,16 @@
-//! How new what was read is, and what must be read anew.
+//! What the core wants to be read anew, and that it was.
 
 use super::Core;
 
 impl Core {
-    /// All that was written of pods and claims before this moment was told (milliseconds, as
-    /// [`Core::time_is`] is told).
+    /// All that was written of pods and claims before `at` was told, by the clock of [`Core::time_is`]: lists
+    /// that began then have been taken in.
     pub fn read_anew(&mut self, at: u64) {
-        self.read = self.read.max(at);
+        self.end_doubts_read(at);
     }
 
-    /// Wants to be told all that was written of pods and claims up to this moment: by lists that begin
-    /// after it.
+    /// The time that lists of pods and claims must not be older than, for what cannot be known without them.
     pub fn wants_reading(&self) -> Option<u64> {
-        None
+        self.doubts_want_reading()
     }
 }

@@ -3,6 +3,7 @@
 mod budgets;
 mod changes;
 mod claims;
+mod doubt;
 mod gangs;
 mod kit;
 mod leading;
@@ -14,4 +15,5 @@ mod preemption;
 mod remedy;
 mod replay;
 mod rules;
+mod truth;
 mod undo;

@@ -203,6 +203,7 @@ fn is_worth_another(kind: FailureKind) -> bool {
         FailureKind::Conflict
         | FailureKind::Refused
         | FailureKind::Budget
-        | FailureKind::Unreachable => true,
+        | FailureKind::Unreachable
+        | FailureKind::Undecided => true,
     }
 }

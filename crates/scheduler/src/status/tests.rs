@@ -299,3 +299,30 @@ async fn a_storm_of_bound_pods_does_not_become_a_storm_of_events() {
     assert_eq!(events[0]["reason"], "Scheduled");
     assert_eq!(events[0]["type"], "Normal");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_know_who_asks_yet_gets_it_when_it_does() {
+    let bench = Bench::new();
+    bench.api.trouble_from(0, Trouble::Forbidden);
+    bench.send(waits("Unschedulable", "no room", None));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(bench.writes_to(POD), 0);
+    bench.api.calm();
+    bench.settle().await;
+    assert_eq!(bench.condition(POD)["message"], "no room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_missing_for_good_is_not_asked_for_again_and_again() {
+    let bench = Bench::new();
+    bench.api.trouble_from(0, Trouble::Forbidden);
+    bench.send(waits("Unschedulable", "no room", None));
+    bench.settle().await;
+    let asked = bench.api.count();
+    bench.settle().await;
+    assert_eq!(bench.api.count(), asked, "the first was given up");
+    bench.send(waits("Unschedulable", "still no room", None));
+    bench.settle().await;
+    let each = bench.api.count() - asked;
+    assert!(each <= 2, "the condition and its event, once each at most: {each}");
+}

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::Report;
 use super::pace::Pace;
 use super::pending::{Due, Pending};
+use super::refused::Refused;
 use super::write::{Reporter, write};
 use crate::bind::{Api, Fault, Leadership, Load};
 use crate::metrics::Metrics;
@@ -121,6 +122,7 @@ async fn run(api: Api, options: StatusOptions, reports: Reports, load: Load) {
     let reporter = Reporter { controller: options.controller, instance: options.instance };
     let mut pace = Pace::new(options.per_second, options.while_busy);
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
+    let mut refused = Refused::default();
     loop {
         let due = reports.lock().due();
         match due {
@@ -143,6 +145,7 @@ async fn run(api: Api, options: StatusOptions, reports: Reports, load: Load) {
         let fault = match write(&api, &reporter, &job).await {
             Ok(()) => {
                 backoff.reset();
+                refused.forget(&job);
                 continue;
             }
             Err(fault) => fault,
@@ -150,6 +153,11 @@ async fn run(api: Api, options: StatusOptions, reports: Reports, load: Load) {
         match fault {
             // Who leads next tells what it sees, also where that is this one again.
             Fault::NotLeader => reports.forget(),
+            // A server that starts does not know yet who may do what.
+            Fault::Refused(refusal) if refusal.is_of_rights && refused.may_pass(&job) => {
+                reports.lock().put_back(job);
+                tokio::time::sleep(backoff.next_delay()).await;
+            }
             Fault::Refused(refusal) if refusal.code != 429 => {
                 // Gone, another of its name, or not ours to write: it is not tried again.
                 tracing::debug!(%refusal, ?job, "a status was refused");

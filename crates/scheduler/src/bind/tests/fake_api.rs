@@ -19,6 +19,8 @@ use super::super::answers::FINALIZER;
 pub(crate) enum Trouble {
     /// It is refused with this status and not done.
     Answer(u16),
+    /// It is refused by the authorizer, as it refuses everybody while the server starts.
+    Forbidden,
     /// It is not done, and the connection is lost.
     LostBefore,
     /// It is done, and the connection is lost.
@@ -193,6 +195,16 @@ impl FakeApi {
                 inner.flying -= 1;
                 inner.note(method, path, body, code);
                 return Ok(failure(code, &format!("test failure {code}")));
+            }
+            Some(Trouble::Forbidden) => {
+                let mut inner = self.0.lock().unwrap();
+                inner.flying -= 1;
+                inner.note(method, path, body, 403);
+                let (verb, name) = (method.as_str().to_lowercase(), "things \"x\"");
+                return Ok(failure(
+                    403,
+                    &format!("{name} is forbidden: User \"octavo\" cannot {verb} resource"),
+                ));
             }
             Some(Trouble::LostBefore) => {
                 self.0.lock().unwrap().flying -= 1;

@@ -197,9 +197,14 @@ impl Bed {
 
     /// Lets time go by, and decides.
     pub(super) fn after(&mut self, milliseconds: u64) -> Vec<Order> {
+        self.time(milliseconds);
+        self.orders()
+    }
+
+    /// Lets time go by.
+    pub(super) fn time(&mut self, milliseconds: u64) {
         self.now += milliseconds;
         self.core.time_is(self.now);
-        self.orders()
     }
 
     /// Decides, and takes the orders.
