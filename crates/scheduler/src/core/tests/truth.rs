@@ -257,10 +257,10 @@ impl World {
             self.bind(pod, &node.clone());
             return;
         }
-        let all = NODES
+        let mut all = NODES
             .iter()
             .flat_map(|node| (0..GPUS).map(|gpu| ((*node).to_owned(), format!("gpu-{gpu}"))));
-        let free = all.filter(|device| given.values().all(|other| other != device)).next_back();
+        let free = all.rfind(|device| given.values().all(|other| other != device));
         let Some((node, device)) = free else {
             // There is none: what a pod has that is not bound is taken from it.
             let unbound = PODS.iter().find(|name| {
