@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use octavo_lab::Component;
 use serde_json::json;
 
-use super::second::{Second, Stopped, holder, own_address};
+use super::second::{Second, Stopped, holder, lease_is_over, own_address};
 use super::{all_bound, bed, check, nodes, nodes_of_pods, numbered, told};
 use crate::bed::{Bed, claim, eventually};
 use crate::scheduler::{create_group, group_status, in_group, pod, with_claim, with_gpus};
@@ -120,8 +120,9 @@ async fn the_command_line_finds_the_leader_through_the_api_server(
     bed.delete_pod("one-more").await;
 }
 
-/// The scheduler sees nothing for a while. What it knew is not kept any more when it asks again: the API server
-/// is another one, and the database has forgotten old versions.
+/// The scheduler sees nothing for a while, longer than its lease: it may not believe what it last saw before it
+/// has read anew. What it knew is not kept any more when it asks again: the API server is another one, and the
+/// database has forgotten old versions.
 async fn much_changes_while_nobody_watches(bed: &Bed) {
     let stopped = Stopped::of(bed, Component::OctavoScheduler);
     // Places of eight are free; one name is another pod's now.
@@ -139,6 +140,8 @@ async fn much_changes_while_nobody_watches(bed: &Bed) {
     give_by_hand(bed, "claim-1").await;
     bed.delete_pod("claim-2").await;
     let by_hand = bed.claims().get("claim-1").await.unwrap();
+    // Until then it may decide by what it has seen, and who writes beside it at the same time may be unlucky.
+    lease_is_over(bed).await;
     drop(stopped);
 
     all_bound(bed, &["lease-0", "lease-23", "claim-1", "claim-3"].map(str::to_owned)).await;

@@ -90,6 +90,18 @@ pub(super) async fn holder(bed: &Bed, what: &str, is_it: impl Fn(&str) -> bool) 
     .await
 }
 
+/// Waits until nobody has renewed the scheduler's lease for as long as its holder promised.
+pub(super) async fn lease_is_over(bed: &Bed) {
+    let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "octavo-system");
+    eventually("the lease is over", || async {
+        let spec = leases.get("octavo-scheduler").await.ok()?.spec?;
+        let seconds = i64::from(spec.lease_duration_seconds?);
+        let age = spec.renew_time?.0.duration_until(k8s_openapi::jiff::Timestamp::now());
+        (age.as_secs() > seconds).then_some(())
+    })
+    .await;
+}
+
 /// An address of this machine that others may be sent to, if it has one.
 pub(super) fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
