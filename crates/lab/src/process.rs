@@ -25,6 +25,9 @@ const PROXIES: [&str; 6] =
 /// How often a wait looks at the processes.
 const POLL: Duration = Duration::from_millis(10);
 
+/// How long a process that was killed may take to end: on a busy machine its memory is given back by and by.
+const KILLED: Duration = Duration::from_mins(1);
+
 /// A program and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
@@ -156,7 +159,7 @@ pub(crate) async fn stop(processes: &[Process], grace: Duration) {
         for process in processes {
             process.signal(Signal::KILL);
         }
-        gone(processes, Duration::from_secs(10)).await;
+        gone(processes, KILLED).await;
     }
 }
 

@@ -23,7 +23,7 @@ use container::Container;
 use opt_in::OptIn;
 
 /// How long a pod may take to run; on a real cluster image pulls are most of it.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(3);
 
 /// Namespace of the examples.
 const NAMESPACE: &str = "octavo-tour";

@@ -198,8 +198,15 @@ async fn a_call_that_the_kubelet_gives_up_runs_to_its_end() {
     let claims = node.start().await;
     let claim = node.allocate("a", &["gpu-0"]);
     let gate = node.hold_reads_of(&claim);
-    let call = claims.prepare(&claim);
-    tokio::time::timeout(Duration::from_millis(1), call).await.expect_err("waits for the read");
+    let read = async {
+        while node.reads() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        _ = claims.prepare(&claim) => panic!("it waits for the read"),
+        begun = tokio::time::timeout(Duration::from_mins(1), read) => begun.expect("it is read"),
+    }
     gate.add_permits(1);
     // The turn is the abandoned call's: unprepare comes after it and removes what it made.
     claims.unprepare(&claim).await.expect("unprepares");

@@ -20,7 +20,7 @@ use crate::monitor::Snapshot;
 use crate::registration::Verdict;
 use crate::testing;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Prepares claims whose name is not "bad", and none before this many are asked for at once.
 struct TestPreparer {

@@ -12,7 +12,7 @@ use tonic::transport::{Endpoint, Server};
 
 use super::*;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The header block of `GetInfo` as a kubelet sent it to a socket whose name has no `@`:
 /// percent-encoded path in `:authority`, `END_HEADERS`.

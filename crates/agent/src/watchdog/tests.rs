@@ -150,8 +150,11 @@ async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
     until("looks", || stage.asked() > 3).await;
     assert!(share.folder.join(SOCKET_FILE).exists());
     stage.shares.send_replace(Arc::default());
-    // A share is taken away between two looks, so there is none after it that asks; one may be under way.
-    sleep(Duration::from_millis(100)).await;
+    // A share is taken away between two looks, so there is none after it that asks.
+    until("nobody listens", || {
+        std::os::unix::net::UnixStream::connect(share.folder.join(SOCKET_FILE)).is_err()
+    })
+    .await;
     let asked = stage.asked();
     sleep(Duration::from_millis(200)).await;
     assert_eq!(stage.asked(), asked);

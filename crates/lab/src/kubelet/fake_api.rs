@@ -16,6 +16,9 @@ use tonic::codegen::Service;
 
 use super::pod::Latest;
 
+/// How long a test waits for anything; the machines that run tests are slow and busy.
+pub(super) const DEADLINE: Duration = Duration::from_mins(1);
+
 /// The server and its objects.
 #[derive(Clone, Default)]
 pub(super) struct FakeApi {
@@ -92,7 +95,7 @@ impl FakeApi {
                 version.changed().await.unwrap();
             }
         };
-        let met = tokio::time::timeout(Duration::from_secs(20), all).await.is_ok();
+        let met = tokio::time::timeout(DEADLINE, all).await.is_ok();
         assert!(met, "waited in vain: {:#?}", self.state.lock().unwrap().objects.get(path));
     }
 
@@ -104,7 +107,7 @@ impl FakeApi {
                 version.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), all).await.unwrap();
+        tokio::time::timeout(DEADLINE, all).await.unwrap();
     }
 
     /// Everything that was created by POST.

@@ -6,7 +6,6 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures::{Stream, StreamExt as _};
 use octavo_kubelet_api::dra::v1 as dra;
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::{Service, http};
 use tonic::{Request, Response, Status};
 
+use super::fake_api::DEADLINE;
 use super::health::Health;
 
 /// A plugin that runs until it is dropped.
@@ -115,7 +115,7 @@ impl FakePlugin {
     pub(super) async fn notified(&self) -> (bool, String) {
         let mut notified = self.shared.notified.subscribe();
         let told = notified.wait_for(Option::is_some);
-        tokio::time::timeout(Duration::from_secs(10), told).await.unwrap().unwrap().clone().unwrap()
+        tokio::time::timeout(DEADLINE, told).await.unwrap().unwrap().clone().unwrap()
     }
 
     /// Every `:authority` that came, in order.
@@ -132,7 +132,7 @@ impl FakePlugin {
     pub(super) async fn until_called(&self, count: usize) {
         let mut calls = self.shared.calls.subscribe();
         let came = calls.wait_for(|calls| calls.len() >= count);
-        drop(tokio::time::timeout(Duration::from_secs(10), came).await.unwrap().unwrap());
+        drop(tokio::time::timeout(DEADLINE, came).await.unwrap().unwrap());
     }
 
     /// Lets every prepare fail with `error` until told otherwise.

@@ -9,7 +9,7 @@ fn shell(script: &str) -> CommandLine {
 }
 
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_mins(1);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         tokio::time::sleep(POLL).await;

@@ -15,7 +15,7 @@ use crate::layout::Layout;
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
 /// How often, and how long apart, it is tried to remove a cgroup whose processes are just ending.
-const ATTEMPTS: u32 = 100;
+const ATTEMPTS: u32 = 1500;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// A mounted hierarchy.

@@ -14,7 +14,7 @@ use crate::settings::RealNodes;
 const SERVICE: (&str, &str) = ("10.96.0.1/32", "443");
 
 /// How long the other end may take to plug in the cable.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Sets up the network. Only to be called in a network namespace of the node's own.
 pub(super) async fn set_up(place: &Place<'_>) -> anyhow::Result<()> {

@@ -24,7 +24,7 @@ const NETWORKS: u16 = 512;
 const LINKS: &str = "/sys/class/net";
 
 /// How long a node may take until it has its namespaces.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 impl RealNodes {
     /// The machine's address on the bridge, on which the API server listens.

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 /// The binary under test.
 pub(crate) const OCTAVO: &str = env!("CARGO_BIN_EXE_octavo");
 
-/// How long anything may take; the machines that run tests are slow and busy.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long anything may take; the machines that run tests are slow and busy, and who waits in vain has failed.
+const PATIENCE: Duration = Duration::from_mins(4);
 
 /// A lab that ends with the test.
 pub(crate) struct Bed {
@@ -142,6 +142,18 @@ impl Bed {
     pub(crate) async fn pod_with_claim(&self, name: &str, configs: &Value) {
         self.create::<ResourceClaim>(claim(name, configs)).await;
         self.create::<Pod>(pod(name, name)).await;
+    }
+
+    /// Waits until the pod is bound.
+    ///
+    /// Whoever wants shares packed waits for each before the next is made: of an allocation that is being written
+    /// kube-scheduler may count the capacity twice, and does not try again for minutes whom it refused for that.
+    pub(crate) async fn bound(&self, name: &str) {
+        let pods = self.pods();
+        eventually(&format!("pod {name} is bound"), || async {
+            pods.get(name).await.ok()?.spec?.node_name.map(drop)
+        })
+        .await;
     }
 
     /// Waits until the pod runs.

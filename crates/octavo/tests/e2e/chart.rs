@@ -12,7 +12,7 @@ use kube::{Api, Client, Config};
 use octavo_lab::Component;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, OCTAVO};
+use crate::bed::{Bed, OCTAVO, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_installs_the_chart_and_upgrades_it() {
@@ -47,7 +47,10 @@ async fn helm_installs_the_chart_and_upgrades_it() {
 
     run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
     assert!(run(&["history", "octavo"]).contains("superseded"));
-    assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
+    eventually("no agent is left", || async {
+        sets.list(&ListParams::default()).await.ok()?.items.is_empty().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

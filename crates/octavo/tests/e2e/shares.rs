@@ -32,6 +32,7 @@ async fn eight_shares_fill_a_gpu_and_a_ninth_waits_with_its_reason() {
     let names: Vec<String> = (0..8).map(|index| format!("share-{index}")).collect();
     for name in &names {
         pod_with_share(&bed, name, &eighth).await;
+        bed.bound(name).await;
     }
     let mut limits = Vec::new();
     for name in &names {

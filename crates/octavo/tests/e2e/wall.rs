@@ -84,12 +84,16 @@ async fn reasons(bed: &Bed, name: &str) -> Vec<String> {
     of_object.filter_map(|event| event.reason).collect()
 }
 
-/// Status and reason of a condition of a claim's device.
-async fn condition(bed: &Bed, claim: &str, kind: &str) -> Option<(String, String)> {
-    let devices = bed.claims().get(claim).await.unwrap().status?.devices?;
-    let conditions = devices.into_iter().flat_map(|device| device.conditions.unwrap_or_default());
-    let mut meant = conditions.filter(|condition| condition.type_ == kind);
-    meant.next().map(|condition| (condition.status, condition.reason))
+/// Waits until a claim's device says this of what holds it: the agent writes it while containers start already.
+async fn enforced(bed: &Bed, claim: &str, status: &str, reason: &str) {
+    eventually(&format!("{claim} says Enforced={status}, {reason}"), || async {
+        let devices = bed.claims().get(claim).await.ok()?.status?.devices?;
+        let mut conditions =
+            devices.into_iter().flat_map(|device| device.conditions.unwrap_or_default());
+        let found = conditions.find(|condition| condition.type_ == "Enforced")?;
+        (found.status == status && found.reason == reason).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,6 +105,7 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
     let args = ["--no-timing", "--hold", "10000", "--output", "json"];
     for name in &names {
         create(&bed, name, EIGHTH, probe_pod(name, &args)).await;
+        bed.bound(name).await;
     }
     let mut gpus = Vec::new();
     for name in &names {
@@ -125,8 +130,7 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
             least > (EIGHTH << 20) / 10 * 9,
             "the share is its owner's: {least} of {EIGHTH} MiB"
         );
-        let enforced = condition(&bed, name, "Enforced").await;
-        assert_eq!(enforced, Some(("True".to_owned(), "Guard".to_owned())), "{name}");
+        enforced(&bed, name, "True", "Guard").await;
     }
     gpus.dedup();
     assert_eq!(gpus.len(), 1, "eight containers, one GPU: {gpus:?}");
@@ -137,10 +141,10 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
     // A neighbour lives beside one that goes round its wall, and only that one is ended.
     create(&bed, "neighbour", EIGHTH, probe_pod("neighbour", &args)).await;
     report(&bed, "neighbour").await;
-    let args = ["--no-timing", "--path", "alloc", "--go-round", "120"];
+    let args = ["--no-timing", "--path", "alloc", "--go-round", "1000"];
     create(&bed, "rogue", EIGHTH, probe_pod("rogue", &args)).await;
     let code = eventually("who goes round the wall is ended", || async {
-        let status = bed.pods().get("rogue").await.unwrap().status?;
+        let status = bed.pods().get("rogue").await.ok()?.status?;
         let state = status.container_statuses?.first()?.state.clone()?;
         state.terminated.map(|end| end.exit_code)
     })
@@ -148,7 +152,8 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
     assert_eq!(code, 137, "by SIGKILL");
     let told = String::from_utf8_lossy(&bed.octavo(&["lab", "kubectl", "logs", "rogue"]).stdout)
         .into_owned();
-    assert!(told.contains("gone round the wall") && !told.contains("nobody"), "{told}");
+    // Whether it came to say that it had gone round depends on who was faster.
+    assert!(!told.contains("nobody has stopped it"), "{told}");
     eventually("the pod's events say why", || async {
         reasons(&bed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
     })
@@ -171,13 +176,8 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
     bed.create::<ResourceClaim>(share("spoiler", &amounts)).await;
     let log = log_of(&bed, spoiler).await;
     assert!(log.contains("code 1") && !log.contains("holds"), "nothing is granted: {log}");
-    eventually("the claim says that nothing holds it", || async {
-        let found = condition(&bed, "spoiler", "Enforced").await?;
-        (found == ("False".to_owned(), "StateTampered".to_owned())).then_some(())
-    })
-    .await;
-    let enforced = condition(&bed, "neighbour", "Enforced").await;
-    assert_eq!(enforced, Some(("True".to_owned(), "Guard".to_owned())));
+    enforced(&bed, "spoiler", "False", "StateTampered").await;
+    enforced(&bed, "neighbour", "True", "Guard").await;
     for name in ["spoiler", "neighbour"] {
         remove(&bed, name).await;
     }

@@ -12,7 +12,7 @@ use crate::claims::{Fact, HeldCounts};
 use crate::node::ClaimRef;
 
 /// Longer than anything here takes.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// The folder of a claim's share, beneath the node's.
 fn folder(claim: &ClaimRef, index: usize) -> String {

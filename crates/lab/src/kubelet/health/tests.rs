@@ -2,6 +2,7 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
+use super::super::fake_api::DEADLINE;
 use super::super::fake_plugin::FakePlugin;
 use super::super::plugins::{DraVersion, Introduction, Plugins};
 use super::*;
@@ -44,7 +45,7 @@ fn long_messages_are_cut_where_a_character_ends() {
 async fn until(reports: &SharedReports, health: Health) {
     let mut changes = reports.subscribe();
     let is = |reports: &Reports| reports.get("d", "n", "gpu-0", Instant::now()).0 == health;
-    tokio::time::timeout(Duration::from_secs(10), changes.wait_for(is)).await.unwrap().unwrap();
+    tokio::time::timeout(DEADLINE, changes.wait_for(is)).await.unwrap().unwrap();
 }
 
 async fn stream_comes_back(health: HealthVersion) {

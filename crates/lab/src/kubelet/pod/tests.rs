@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::super::fake_api::FakeApi;
+use super::super::fake_api::{DEADLINE, FakeApi};
 use super::super::fake_plugin::FakePlugin;
 use super::super::node::PodAddresses;
 use super::super::registrar::Registrar;
@@ -97,7 +97,7 @@ impl Stage {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), is_called).await.unwrap();
+        tokio::time::timeout(DEADLINE, is_called).await.unwrap();
     }
 
     fn container(&self, pod: &str, name: &str) -> Value {
@@ -129,7 +129,7 @@ async fn registered(node: &Arc<Node>) {
             changes.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), known).await.unwrap();
+    tokio::time::timeout(DEADLINE, known).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 use std::os::unix::net::UnixListener;
-use std::time::Duration;
 
+use super::super::fake_api::DEADLINE;
 use super::*;
 
 async fn next(watch: &mut SocketWatch) -> Changes {
-    tokio::time::timeout(Duration::from_secs(10), watch.changes()).await.unwrap().unwrap()
+    tokio::time::timeout(DEADLINE, watch.changes()).await.unwrap().unwrap()
 }
 
 #[tokio::test]
