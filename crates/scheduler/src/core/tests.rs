@@ -14,4 +14,5 @@ mod preemption;
 mod remedy;
 mod replay;
 mod rules;
+mod turns;
 mod undo;
