@@ -101,7 +101,7 @@ fn ask(core: &mut Core, name: &str, is_gang: bool) {
         let found = search.run();
         searched.push(begin.elapsed());
         let begin = Instant::now();
-        next = core.take_found(&found);
+        next = core.take_found(found);
         held.push(begin.elapsed());
     }
     let begin = Instant::now();

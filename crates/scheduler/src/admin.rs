@@ -61,7 +61,7 @@ pub enum AdminQuestion {
     /// This was found.
     Found {
         /// What.
-        found: Found,
+        found: Box<Found>,
         /// Takes the next search, if it takes another one.
         answer: Answer<Option<Search>>,
     },
@@ -172,17 +172,15 @@ impl Questions {
             Ok(Ok(turn)) => self.search(subject, &name, turn).await,
             Ok(Err(_)) | Err(_) => Err(NoAnswer::Full),
         };
-        match found {
-            Ok(()) => ask(name).await.map(|(said, _)| said),
-            Err(_) => {
-                // What is known is better than nothing.
-                said["disturbanceNote"] =
-                    "who would have to go was not looked for, since others ask as \
-                     well: ask again in a moment"
-                        .into();
-                Ok(said)
-            }
+        if found.is_ok() {
+            return ask(name).await.map(|(said, _)| said);
         }
+        // What is known is better than nothing.
+        said["disturbanceNote"] =
+            "who would have to go was not looked for, since others ask as well: ask \
+             again in a moment"
+                .into();
+        Ok(said)
     }
 
     /// Searches, away from the thread that decides, and tells it what was found.
@@ -196,7 +194,7 @@ impl Questions {
         let mut next = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
         while let Some(search) = next {
             // Whoever gives up meanwhile does not end it: so its turn goes with it.
-            let run = tokio::task::spawn_blocking(move || (search.run(), turn));
+            let run = tokio::task::spawn_blocking(move || (Box::new(search.run()), turn));
             let found;
             (found, turn) = run.await.map_err(|_| NoAnswer::Nobody)?;
             next = self.ask(|answer| AdminQuestion::Found { found, answer }).await?;

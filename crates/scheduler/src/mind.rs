@@ -171,7 +171,7 @@ pub(crate) fn answer(core: &mut Core, question: AdminQuestion) {
             Explained::Pod => core.search_for_pod(&name),
             Explained::PodGroup => core.search_for_group(&name),
         })),
-        AdminQuestion::Found { found, answer } => answer.give(Ok(core.take_found(&found))),
+        AdminQuestion::Found { found, answer } => answer.give(Ok(core.take_found(*found))),
         AdminQuestion::Snapshot { answer } => {
             answer.give(json(serde_json::to_value(core.snapshot())));
         }

@@ -14,9 +14,8 @@ mod search;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_engine::World;
 use octavo_engine::explain::{DisturbanceSaid, Explanation};
-use octavo_engine::workload::{MemberId, Profile};
+use octavo_engine::workload::{MemberId, WorkloadId};
 use octavo_kube_io::objects::ObjectName;
 
 use super::Core;
@@ -27,7 +26,7 @@ use super::single::gang_of_one;
 use super::statement::Blocked;
 use crate::groups::{GroupName, Marks as Standing};
 pub use search::{Found, Search};
-use search::{Reach, Wish};
+use search::{Reach, Seen, Wish};
 
 /// Steps of a search for somebody who asks.
 const STEPS: u64 = 1_000_000;
@@ -108,16 +107,16 @@ impl Core {
         if !self.remedied(unit).is_open {
             return None;
         }
-        self.search(unit, Reach::Allowed, STEPS)
+        self.search(unit, STEPS)
     }
 
     /// Takes in what was found; the next search, if it takes another one.
-    pub fn take_found(&mut self, found: &Found) -> Option<Search> {
+    pub fn take_found(&mut self, found: Found) -> Option<Search> {
         if found.leaving.is_none()
             && found.reach == Reach::Allowed
             && self.may_be_helped(&found.unit)
         {
-            return self.search(&found.unit, Reach::Everybody, STEPS);
+            return self.search_wider(found, STEPS);
         }
         let leaving = found.leaving.as_ref();
         let disturbance = leaving.map(|leaving| self.disturbance_said(&found.wish, leaving));
@@ -141,7 +140,7 @@ impl Core {
         let answer = Remedied { disturbance, note, is_open: false };
         let (until, at_least) = (self.now.saturating_add(AGAIN), self.now.saturating_add(PACE));
         let epoch = found.epoch;
-        kept.insert(found.unit.clone(), Kept { epoch, until, at_least, answer });
+        kept.insert(found.unit, Kept { epoch, until, at_least, answer });
         None
     }
 
@@ -218,31 +217,31 @@ impl Core {
 
     /// For the status of a gang: looked for at once.
     fn least_disturbance(&mut self, unit: &Unit) -> Option<DisturbanceSaid> {
-        for reach in [Reach::Allowed, Reach::Everybody] {
-            let found = self.search(unit, reach, STEPS_UNASKED)?.run();
-            if let Some(leaving) = &found.leaving {
-                return Some(self.disturbance_said(&found.wish, leaving));
-            }
+        let mut found = self.search(unit, STEPS_UNASKED)?.run();
+        if found.leaving.is_none() {
+            found = self.search_wider(found, STEPS_UNASKED)?.run();
         }
-        None
+        found.leaving.as_ref().map(|leaving| self.disturbance_said(&found.wish, leaving))
     }
 
-    fn search(&mut self, unit: &Unit, reach: Reach, steps: u64) -> Option<Search> {
+    /// A search among those whom settings alone protect.
+    fn search(&mut self, unit: &Unit, steps: u64) -> Option<Search> {
         self.bring_picture_up_to_date();
         let wish = self.wish_of(unit).ok()?;
-        let mut world = self.picture.world.clone();
-        if reach == Reach::Everybody {
-            self.put_all_in_reach(&mut world);
-        }
-        Some(Search {
-            unit: unit.clone(),
-            wish,
-            reach,
-            epoch: self.epoch(unit),
-            steps,
-            world,
-            holders: self.picture.holders().clone(),
-        })
+        let seen =
+            Seen { world: self.picture.world.clone(), holders: self.picture.holders().clone() };
+        let (unit, epoch) = (unit.clone(), self.epoch(unit));
+        Some(Search { unit, wish, reach: Reach::Allowed, epoch, steps, seen, in_reach: Vec::new() })
+    }
+
+    /// The same among all, in the same copy if it is still what it was.
+    fn search_wider(&mut self, found: Found, steps: u64) -> Option<Search> {
+        let is_as_it_was = found.epoch == self.epoch(&found.unit) && !self.is_picture_old;
+        let Found { unit, wish, epoch, seen: Some(seen), .. } = found else { return None };
+        let search =
+            Search { unit, wish, reach: Reach::Allowed, epoch, steps, seen, in_reach: Vec::new() };
+        let search = if is_as_it_was { search } else { self.search(&search.unit, steps)? };
+        Some(Search { reach: Reach::Everybody, in_reach: self.all_in_reach(), ..search })
     }
 
     /// What a unit would ask for if it were decided on now.
@@ -270,27 +269,30 @@ impl Core {
         Ok(Wish { gang, pinned, forbidden, policy, may_preempt })
     }
 
-    /// Makes the world one in which every pod could be evicted, and moved where somebody makes it again.
-    fn put_all_in_reach(&self, world: &mut World) {
+    /// All who are bound: every pod could be evicted, and moved where somebody makes it again, which is the
+    /// second that is said of each.
+    fn all_in_reach(&self) -> Vec<(WorkloadId, bool)> {
+        let mut all = Vec::new();
         for (id, workload) in self.picture.world.workloads.iter() {
             let members = (0..).zip(&workload.members).filter(|(_, member)| member.is_some());
             let members = members.map(|(member, _)| MemberId { workload: id, member });
             let record = |id| self.pods.get(self.picture.holder(id)?);
-            let records: Option<Vec<_>> = members.map(record).collect();
-            let Some(records) = records else { continue };
-            let is_bound = |record: &&PodRecord| {
+            let is_bound = |record: &PodRecord| {
                 record.place.as_ref().is_some_and(|place| place.hold == Hold::Bound)
             };
-            if !records.iter().all(is_bound) {
-                continue;
-            }
-            let is_made_again = |record: &&PodRecord| {
+            let is_made_again = |record: &PodRecord| {
                 record.pod.spec.scheduler == self.config.scheduler_name
                     && record.pod.meta.owner.is_some()
             };
-            let is_movable = records.iter().all(is_made_again);
-            let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
-            world.workloads.describe(id, profile, workload.min_members, workload.bonds);
+            let (mut are_bound, mut is_movable) = (true, true);
+            for record in members.map(record) {
+                are_bound &= record.is_some_and(is_bound);
+                is_movable &= record.is_some_and(is_made_again);
+            }
+            if are_bound {
+                all.push((id, is_movable));
+            }
         }
+        all
     }
 }

@@ -10,7 +10,7 @@ use octavo_engine::disturb::Allowance;
 use octavo_engine::objective::Unit as CostUnit;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::workload::MemberId;
+use octavo_engine::workload::{MemberId, Profile, WorkloadId};
 use octavo_engine::{Gang, NodeId, World};
 
 use super::Epoch;
@@ -47,6 +47,14 @@ pub struct Search {
     pub(super) reach: Reach,
     pub(super) epoch: Epoch,
     pub(super) steps: u64,
+    pub(super) seen: Seen,
+    /// Those who are in reach beside what the world says, and whether they may be moved.
+    pub(super) in_reach: Vec<(WorkloadId, bool)>,
+}
+
+/// What was seen when it was looked for: a copy.
+#[derive(Debug)]
+pub(super) struct Seen {
     pub(super) world: World,
     pub(super) holders: BTreeMap<MemberId, Holder>,
 }
@@ -62,6 +70,8 @@ pub struct Found {
     pub(super) leaving: Option<Leaving>,
     /// Whether there may be others, because the search was ended.
     pub(super) is_cut: bool,
+    /// Where the next search looks, if it takes one.
+    pub(super) seen: Option<Seen>,
 }
 
 /// Who would have to go.
@@ -85,6 +95,13 @@ impl Search {
     /// Looks. It may take a second, and those who decide are not asked meanwhile.
     #[must_use]
     pub fn run(mut self) -> Found {
+        for (id, is_movable) in std::mem::take(&mut self.in_reach) {
+            let workloads = &mut self.seen.world.workloads;
+            let Some(workload) = workloads.workload(id) else { continue };
+            let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
+            let (min_members, bonds) = (workload.min_members, workload.bonds);
+            workloads.describe(id, profile, min_members, bonds);
+        }
         let (plan, is_cut) = self.cheapest();
         let leaving = plan.map(|plan| Leaving {
             evictions: plan.evictions.iter().map(|id| self.victim(*id, None)).collect(),
@@ -94,14 +111,16 @@ impl Search {
                 .map(|step| self.victim(step.member, Some(step.to.node)))
                 .collect(),
         });
-        let Self { unit, wish, reach, epoch, .. } = self;
-        Found { unit, wish, reach, epoch, leaving, is_cut }
+        let Self { unit, wish, reach, epoch, seen, .. } = self;
+        // What nobody needs any more is not dropped by those who decide: that takes as long as the copy.
+        let seen = (leaving.is_none() && reach == Reach::Allowed).then_some(seen);
+        Found { unit, wish, reach, epoch, leaving, is_cut, seen }
     }
 
     /// The plan that disturbs fewer pods: moves, or evictions below a priority; of equals the moves. And
     /// whether a search was ended.
     fn cheapest(&mut self) -> (Option<Plan>, bool) {
-        let Self { wish, world, reach, steps, .. } = self;
+        let Self { wish, seen: Seen { world, .. }, reach, steps, .. } = self;
         let below = match reach {
             Reach::Allowed => wish.gang.profile.priority,
             Reach::Everybody => CRITICAL,
@@ -139,11 +158,11 @@ impl Search {
     }
 
     fn victim(&self, id: MemberId, to: Option<NodeId>) -> Victim {
-        let World { cluster, workloads, .. } = &self.world;
+        let World { cluster, workloads, .. } = &self.seen.world;
         let profile = workloads.workload(id.workload).map(|workload| &workload.profile);
         let node = workloads.member(id).map(|member| cluster.name(member.placement.node));
         Victim {
-            holder: self.holders.get(&id).cloned(),
+            holder: self.seen.holders.get(&id).cloned(),
             workload: profile.map_or_else(|| "".into(), |profile| Arc::clone(&profile.name)),
             priority: profile.map_or(0, |profile| profile.priority),
             node: node.unwrap_or_default().to_owned(),

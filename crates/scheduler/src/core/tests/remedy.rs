@@ -17,7 +17,7 @@ fn look(bed: &mut Bed, first: Option<Search>) -> usize {
     let (mut next, mut count) = (first, 0);
     while let Some(search) = next {
         count += 1;
-        next = bed.core.take_found(&search.run());
+        next = bed.core.take_found(search.run());
     }
     count
 }
@@ -283,7 +283,7 @@ fn an_answer_outlives_changes_for_a_second_so_that_there_is_one_at_all() {
     let mut bed = full(CoreConfig::default(), &pod("one", "3"), &pod("two", "3"));
     let two = ObjectName::new("team", "two");
     let first = bed.core.search_for_pod(&two).expect("a search");
-    let second = bed.core.take_found(&first.run());
+    let second = bed.core.take_found(first.run());
     bed.node(&node("b", 1));
     bed.orders();
     assert_eq!(look(&mut bed, second), 1);
