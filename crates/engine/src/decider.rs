@@ -12,7 +12,7 @@ use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::decide::{self, Memo};
-use crate::decision::{Answer, Plan, Reason, Refusal, Remedy};
+use crate::decision::{Answer, Reason, Refusal, Remedy};
 use crate::disturb::{self, Allowance};
 use crate::fragmentation::{Left, Typical};
 use crate::gang::Gang;
@@ -191,9 +191,9 @@ impl Decider {
         &mut self,
         world: &mut World,
         case: &Case<'_>,
-    ) -> Result<Option<Plan>, PolicyError> {
+    ) -> Result<Answer, PolicyError> {
         self.for_people(world, case, |world, request, judge| {
-            disturb::plan(world, request, case.allowance, judge).ok()
+            disturb::plan(world, request, case.allowance, judge)
         })
     }
 

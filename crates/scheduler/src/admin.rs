@@ -10,8 +10,11 @@
 //! secrets, no images). So a scheduler listens on loopback unless it is told otherwise; where probes and
 //! Prometheus need the pod's address, `/explain` and `/snapshot` are to be left out there.
 //!
-//! The answers come from the thread that decides, one question at a time.
+//! The answers come from the thread that decides, one question at a time. Who would have to go so that
+//! something refused would have its place is looked for on other threads, in a copy of the picture: one search
+//! at a time, and a pause after each, so that whoever asks without end takes little of the deciding thread.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,12 +24,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use octavo_kube_io::objects::ObjectName;
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::core::{Found, Search};
 
 /// How long the deciding thread may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Questions that may wait.
 const QUESTIONS: usize = 8;
+/// How long somebody waits for the searches of others.
+const TURN: Duration = Duration::from_secs(5);
+/// Between two searches.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A question to the thread that decides.
 #[derive(Debug)]
@@ -37,8 +46,24 @@ pub enum AdminQuestion {
         subject: Explained,
         /// Its name.
         name: ObjectName,
-        /// Takes the answer.
-        answer: Answer,
+        /// Takes the answer, and whether a search would say more.
+        answer: Answer<(Value, bool)>,
+    },
+    /// A search for who would have to go is wanted, if it is not known.
+    Search {
+        /// Whether a pod or a gang is meant.
+        subject: Explained,
+        /// Its name.
+        name: ObjectName,
+        /// Takes the search.
+        answer: Answer<Option<Search>>,
+    },
+    /// This was found.
+    Found {
+        /// What.
+        found: Box<Found>,
+        /// Takes the next search, if it takes another one.
+        answer: Answer<Option<Search>>,
     },
     /// What are decisions made of?
     Snapshot {
@@ -58,7 +83,7 @@ pub enum AdminQuestion {
 
 /// Takes the answer to a question; dropped without one it says that there will be none.
 #[derive(Debug)]
-pub struct Answer(oneshot::Sender<Result<Value, Unknown>>);
+pub struct Answer<T = Value>(oneshot::Sender<Result<T, Unknown>>);
 
 /// What is to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +101,29 @@ pub struct Unknown(pub String);
 
 /// Questions, from the admin server to the thread that decides.
 #[derive(Clone, Debug)]
-pub struct Questions(mpsc::Sender<AdminQuestion>);
+pub struct Questions {
+    sender: mpsc::Sender<AdminQuestion>,
+    /// Whose turn it is to search.
+    turn: Arc<Semaphore>,
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+enum NoAnswer {
+    /// Others have asked too much.
+    Full,
+    /// Nobody is there to answer.
+    Nobody,
+    /// It takes too long.
+    Late,
+    /// There is no such thing.
+    Unknown(Unknown),
+}
 
 /// Makes the way of questions: one end for [`routes`], the other for who answers.
 pub fn questions() -> (Questions, mpsc::Receiver<AdminQuestion>) {
     let (sender, receiver) = mpsc::channel(QUESTIONS);
-    (Questions(sender), receiver)
+    (Questions { sender, turn: Arc::new(Semaphore::new(1)) }, receiver)
 }
 
 /// The routes, for [`octavo_kube_io::admin::AdminServer::serve_with`].
@@ -92,54 +134,124 @@ pub fn routes(questions: Questions) -> Router {
         .with_state(questions)
 }
 
-impl Answer {
+impl<T> Answer<T> {
     /// Answers. Who asked may be gone: that is nobody's error.
-    pub fn give(self, answer: Result<Value, Unknown>) {
+    pub fn give(self, answer: Result<T, Unknown>) {
         let _ = self.0.send(answer);
     }
 }
 
 impl Questions {
     /// Asks and waits for the answer.
-    async fn ask(&self, question: impl FnOnce(Answer) -> AdminQuestion) -> Response {
+    async fn ask<T>(
+        &self,
+        question: impl FnOnce(Answer<T>) -> AdminQuestion,
+    ) -> Result<T, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         // A queue of those who wait would only make all of them wait in vain.
-        match self.0.try_send(question(Answer(sender))) {
+        match self.sender.try_send(question(Answer(sender))) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                let text = "too many questions at once: ask again in a moment\n";
-                return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => return nobody(),
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(NoAnswer::Full),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(NoAnswer::Nobody),
         }
         match tokio::time::timeout(PATIENCE, receiver).await {
-            Ok(Ok(Ok(value))) => {
-                ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+            Ok(Ok(answer)) => answer.map_err(NoAnswer::Unknown),
+            Ok(Err(_)) => Err(NoAnswer::Nobody),
+            Err(_) => Err(NoAnswer::Late),
+        }
+    }
+
+    /// Why something is where it is, or nowhere, with what a search says where one is needed.
+    async fn explain(&self, subject: Explained, name: ObjectName) -> Result<Value, NoAnswer> {
+        let ask = |name| self.ask(move |answer| AdminQuestion::Explain { subject, name, answer });
+        let (mut said, is_open) = ask(name.clone()).await?;
+        if !is_open {
+            return Ok(said);
+        }
+        let found = match tokio::time::timeout(TURN, Arc::clone(&self.turn).acquire_owned()).await {
+            Ok(Ok(turn)) => self.search(subject, &name, turn).await,
+            Ok(Err(_)) | Err(_) => Err(NoAnswer::Full),
+        };
+        if found.is_ok() {
+            return ask(name).await.map(|(said, _)| said);
+        }
+        // What is known is better than nothing.
+        said["disturbanceNote"] =
+            "who would have to go was not looked for, since others ask as well: ask \
+             again in a moment"
+                .into();
+        Ok(said)
+    }
+
+    /// Searches, away from the thread that decides, and tells it what was found.
+    async fn search(
+        &self,
+        subject: Explained,
+        name: &ObjectName,
+        mut turn: OwnedSemaphorePermit,
+    ) -> Result<(), NoAnswer> {
+        let name = name.clone();
+        let mut next = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
+        while let Some(search) = next {
+            // Whoever gives up meanwhile does not end it: so its turn goes with it.
+            let run = tokio::task::spawn_blocking(move || (Box::new(search.run()), turn));
+            let found;
+            (found, turn) = run.await.map_err(|_| NoAnswer::Nobody)?;
+            next = self.ask(|answer| AdminQuestion::Found { found, answer }).await?;
+        }
+        tokio::spawn(async move {
+            tokio::time::sleep(PAUSE).await;
+            drop(turn);
+        });
+        Ok(())
+    }
+}
+
+impl IntoResponse for NoAnswer {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Full => {
+                let text = "too many questions at once: ask again in a moment\n";
+                (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
-            Ok(Ok(Err(unknown))) => (StatusCode::NOT_FOUND, format!("{unknown}\n")).into_response(),
-            Ok(Err(_)) => nobody(),
-            Err(_) => {
+            Self::Nobody => {
+                let text = "nobody answers: the scheduler is starting or ending\n";
+                (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+            }
+            Self::Late => {
                 let text = format!("no answer within {PATIENCE:?}: the scheduler is deciding\n");
                 (StatusCode::GATEWAY_TIMEOUT, text).into_response()
+            }
+            Self::Unknown(unknown) => {
+                (StatusCode::NOT_FOUND, format!("{unknown}\n")).into_response()
             }
         }
     }
 }
 
+/// The answer to a client.
+fn response(answer: Result<Value, NoAnswer>) -> Response {
+    match answer {
+        Ok(value) => {
+            ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+        }
+        Err(none) => none.into_response(),
+    }
+}
+
 async fn explain(State(questions): State<Questions>, uri: Uri) -> Response {
     match subject(uri.query().unwrap_or_default()) {
-        Ok((subject, name)) => {
-            questions.ask(|answer| AdminQuestion::Explain { subject, name, answer }).await
-        }
+        Ok((subject, name)) => response(questions.explain(subject, name).await),
         Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
     }
 }
 
 async fn snapshot(State(questions): State<Questions>, uri: Uri) -> Response {
     match uri.query().filter(|query| !query.is_empty()).map(subject) {
-        None => questions.ask(|answer| AdminQuestion::Snapshot { answer }).await,
+        None => response(questions.ask(|answer| AdminQuestion::Snapshot { answer }).await),
         Some(Ok((subject, name))) => {
-            questions.ask(|answer| AdminQuestion::Record { subject, name, answer }).await
+            let record = |answer| AdminQuestion::Record { subject, name, answer };
+            response(questions.ask(record).await)
         }
         Some(Err(_)) => {
             let text = "ask for /snapshot, /snapshot?pod=NAMESPACE/NAME or \
@@ -147,11 +259,6 @@ async fn snapshot(State(questions): State<Questions>, uri: Uri) -> Response {
             (StatusCode::BAD_REQUEST, text).into_response()
         }
     }
-}
-
-fn nobody() -> Response {
-    let text = "nobody answers: the scheduler is starting or ending\n";
-    (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
 }
 
 /// What a query asks for.

@@ -72,6 +72,7 @@ use promise::Promise;
 use questions::Decisions;
 use queue::{Queue, Unit};
 use records::Records;
+pub use remedy::{Found, Search};
 use statement::Waiting;
 
 /// The scheduler's mind.
@@ -248,23 +249,40 @@ impl Core {
     pub fn decide(&mut self) -> bool {
         self.bring_picture_up_to_date();
         self.repair_lost_nodes();
+        self.devices.begin_round();
+        let mut back = self.queue.turn_of_the_back(self.now, self.config.batch).map(Vec::into_iter);
         let mut after = None;
         for _ in 0..self.config.batch {
             if self.flying.len() >= self.config.in_flight {
                 // Outcomes make room.
                 return false;
             }
-            let Some(rank) = self.queue.next(after.as_ref()) else { return false };
+            let next = match &mut back {
+                Some(back) => {
+                    back.find(|rank| self.queue.state(&rank.unit) == Some(queue::State::Ready))
+                }
+                None => self.queue.next(after.as_ref()),
+            };
+            let Some(rank) = next else {
+                if back.is_none() {
+                    self.queue.is_at_end();
+                }
+                // After those further back it is the turn of the head.
+                return back.is_some();
+            };
+            self.queue.is_decided(&rank.unit);
             match &rank.unit {
                 Unit::Pod(uid) => self.decide_pod(&Arc::clone(uid)),
                 Unit::Group(group) => {
                     self.decide_group(&group.clone());
                     // A gang takes long enough for others to have news and orders meanwhile.
+                    self.queue.is_cut(self.now);
                     return true;
                 }
             }
             after = Some(rank);
         }
+        self.queue.is_cut(self.now);
         true
     }
 

@@ -40,6 +40,7 @@ use octavo_kube_io::objects::{Claim, Delta, DeviceClass, Node, ObjectName, Resou
 
 pub use answers::{Found, Wish};
 pub use ask::{Ask, AskError, AskedClaim};
+pub use forms::Dearness;
 pub use grant::{Grant, GrantError};
 pub use ledger::Held;
 pub use nodes::{GpuSource, NodeGpus, Outside};
@@ -100,6 +101,11 @@ impl Devices {
             revision: 0,
             changes: BTreeMap::new(),
         }
+    }
+
+    /// A round of decisions begins: selectors may cost something again.
+    pub fn begin_round(&mut self) {
+        self.forms().begin_round();
     }
 
     /// Takes in what changed of slices.

@@ -204,7 +204,7 @@ fn tell(core: &Core, metrics: &Metrics) {
     metrics.queue("clashes", counts.clashes);
 }
 
-fn answer(core: &mut Core, question: AdminQuestion) {
+pub(crate) fn answer(core: &mut Core, question: AdminQuestion) {
     let json = |value: Result<serde_json::Value, serde_json::Error>| {
         value.map_err(|error| Unknown(error.to_string()))
     };
@@ -215,10 +215,18 @@ fn answer(core: &mut Core, question: AdminQuestion) {
                 Explained::PodGroup => (core.explain_group(&name), "gang with pods"),
             };
             answer.give(match found {
-                Some(found) => json(serde_json::to_value(found)),
+                Some(found) => {
+                    let is_open = found.is_open;
+                    json(serde_json::to_value(found)).map(|said| (said, is_open))
+                }
                 None => Err(Unknown(format!("there is no {kind} {name}"))),
             });
         }
+        AdminQuestion::Search { subject, name, answer } => answer.give(Ok(match subject {
+            Explained::Pod => core.search_for_pod(&name),
+            Explained::PodGroup => core.search_for_group(&name),
+        })),
+        AdminQuestion::Found { found, answer } => answer.give(Ok(core.take_found(*found))),
         AdminQuestion::Snapshot { answer } => {
             answer.give(json(serde_json::to_value(core.snapshot())));
         }

@@ -79,6 +79,9 @@ pub struct Said {
     /// Of what was refused: who would have to go so that it has its place, as things are now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<DisturbanceSaid>,
+    /// What is to be said of the search for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disturbance_note: Option<String>,
     /// Of what waits for GPUs: nodes that have some and are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,

@@ -20,9 +20,8 @@ async fn questions_reach_who_decides_and_answers_come_back() {
         while let Some(question) = receiver.recv().await {
             match question {
                 AdminQuestion::Explain { subject, name, answer } if *name.name == *"p" => {
-                    answer.give(Ok(
-                        json!({"subject": format!("{subject:?}"), "of": name.to_string()}),
-                    ));
+                    let said = json!({"subject": format!("{subject:?}"), "of": name.to_string()});
+                    answer.give(Ok((said, false)));
                 }
                 AdminQuestion::Explain { name, answer, .. } => {
                     answer.give(Err(Unknown(format!("there is no pod {name}"))));
@@ -31,6 +30,9 @@ async fn questions_reach_who_decides_and_answers_come_back() {
                     answer.give(Ok(json!({"record": format!("{subject:?} {name}")})));
                 }
                 AdminQuestion::Snapshot { answer } => answer.give(Ok(json!({"nodes": []}))),
+                AdminQuestion::Search { .. } | AdminQuestion::Found { .. } => {
+                    panic!("nothing is open")
+                }
             }
         }
     });
@@ -74,4 +76,87 @@ async fn nobody_waits_for_ever() {
     assert_eq!(ask(&questions, "/snapshot").await.0, 503);
     drop(receiver);
     assert_eq!(ask(&questions, "/snapshot").await.0, 503);
+}
+
+/// Answers what is asked first, whatever it is; `said` is what is said of somebody.
+async fn answer_one(receiver: &mut mpsc::Receiver<AdminQuestion>, said: (Value, bool)) {
+    match receiver.recv().await.unwrap() {
+        AdminQuestion::Explain { answer, .. } => answer.give(Ok(said)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_search_is_run_at_a_time_and_who_waits_too_long_for_his_turn_is_told_the_rest() {
+    let (questions, mut receiver) = questions();
+    let asker = |questions: &Questions| {
+        let questions = questions.clone();
+        tokio::spawn(async move { ask(&questions, "/explain?pod=team/p").await })
+    };
+    let first = asker(&questions);
+    answer_one(&mut receiver, (json!({"n": 1}), true)).await;
+    let Some(AdminQuestion::Search { answer: searching, .. }) = receiver.recv().await else {
+        panic!("it is not known: it is looked for");
+    };
+    let second = asker(&questions);
+    answer_one(&mut receiver, (json!({"n": 2}), true)).await;
+    // The time that goes by is that of the second's patience: it asks for no search meanwhile.
+    let (status, body) = second.await.unwrap();
+    assert!(receiver.try_recv().is_err());
+    assert!(status == 200 && body.contains("was not looked for"), "{body}");
+    // What others found meanwhile need not be looked for again.
+    searching.give(Ok(None));
+    answer_one(&mut receiver, (json!({"n": 3}), false)).await;
+    assert_eq!(first.await.unwrap(), (200, "{\"n\":3}".to_owned()));
+    // After a pause it is the next one's turn.
+    let begin = tokio::time::Instant::now();
+    let third = asker(&questions);
+    answer_one(&mut receiver, (json!({"n": 4}), true)).await;
+    let Some(AdminQuestion::Search { answer, .. }) = receiver.recv().await else {
+        panic!("it is not known: it is looked for");
+    };
+    assert!(begin.elapsed() >= PAUSE);
+    answer.give(Ok(None));
+    answer_one(&mut receiver, (json!({"n": 5}), false)).await;
+    assert_eq!(third.await.unwrap().0, 200);
+}
+
+#[tokio::test]
+async fn what_is_found_on_another_thread_is_in_the_answer() {
+    use crate::core::{Core, CoreConfig};
+    use octavo_kube_io::objects::{Change, Delta, Node, Pod};
+    let (questions, mut receiver) = questions();
+    let mut core = Core::new(CoreConfig::default());
+    let node = json!({"metadata": {"name": "a", "uid": "a"}, "status": {
+        "allocatable": {"cpu": "4", "memory": "1Gi", "pods": "9"},
+        "conditions": [{"type": "Ready", "status": "True"}]}});
+    core.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).unwrap()))));
+    for (name, on) in [("old", Some("a")), ("p", None)] {
+        let pod = json!({"metadata": {"name": name, "namespace": "team", "uid": name},
+            "spec": {"schedulerName": "octavo", "nodeName": on,
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}});
+        core.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).unwrap()))));
+    }
+    while core.decide() {}
+    let deciding = tokio::spawn(async move {
+        let mut found_on = Vec::new();
+        while let Some(question) = receiver.recv().await {
+            if let AdminQuestion::Found { found, .. } = &question {
+                found_on.push(format!("{found:?}"));
+            }
+            crate::mind::answer(&mut core, question);
+        }
+        found_on.len()
+    });
+    let (status, body) = ask(&questions, "/explain?pod=team/p").await;
+    assert_eq!(status, 200);
+    let said: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(said["disturbance"]["evictions"][0]["name"], "pod team/old", "{body}");
+    assert_eq!(ask(&questions, "/explain?pod=team/p").await, (200, body), "it is kept");
+    drop(questions);
+    assert_eq!(
+        deciding.await.unwrap(),
+        2,
+        "it was looked for once: first among some, then among all"
+    );
 }

@@ -209,8 +209,16 @@ impl Core {
 
     /// Budgets of which a plan asks more than they allow, and how many it asks to leave.
     pub(super) fn over_budget(&self, plan: &Plan) -> BTreeMap<ObjectName, usize> {
+        self.over_budget_by(self.asked_by(plan).map(|(_, record)| record))
+    }
+
+    /// The same, where these pods are asked to leave.
+    pub(super) fn over_budget_by<'a>(
+        &'a self,
+        leaving: impl Iterator<Item = &'a PodRecord>,
+    ) -> BTreeMap<ObjectName, usize> {
         let mut asked: BTreeMap<ObjectName, usize> = BTreeMap::new();
-        for (_, record) in self.asked_by(plan) {
+        for record in leaving {
             if let Some(guard) = self.guard_of(&record.pod.meta) {
                 *asked.entry(guard).or_default() += 1;
             }

@@ -41,8 +41,12 @@ impl Core {
                     self.something_changed();
                 }
             }
-            Change::Budget(delta) => self.apply_budgets(delta),
+            Change::Budget(delta) => {
+                self.remedies.forget_found();
+                self.apply_budgets(delta);
+            }
             Change::Object(delta) => {
+                self.remedies.forget_found();
                 let groups = self.groups.apply(delta);
                 self.groups_changed(&groups);
                 let before = is_policy(delta).then(|| self.policies.clone());

@@ -84,6 +84,8 @@ pub(super) struct Picture {
     pub(super) topology_fault: Option<String>,
     /// Holders whose GPUs others have, too.
     pub(super) clashes: BTreeMap<Holder, String>,
+    /// Number of changes since it was made.
+    pub(super) edits: u64,
 }
 
 /// A node as the picture needs it.
@@ -135,6 +137,7 @@ impl Picture {
                 .collect(),
             topology_fault,
             clashes: BTreeMap::new(),
+            edits: 0,
         };
         for node in nodes {
             picture.set_closed(&node.spec.name, node.closed);
@@ -154,6 +157,7 @@ impl Picture {
             labels: BTreeMap::new(),
             topology_fault: None,
             clashes: BTreeMap::new(),
+            edits: 0,
         }
     }
 
@@ -168,6 +172,7 @@ impl Picture {
         if self.world.cluster.class(node) == class {
             return Ok(());
         }
+        self.edits += 1;
         self.world.cluster.set_class(node, class)
     }
 
@@ -191,6 +196,7 @@ impl Picture {
             let is_open = closed >> gpu & 1 == 0;
             let is = self.world.cluster.gpus(node).get(usize::from(gpu));
             if is.is_some_and(|free| free.is_closed == is_open) {
+                self.edits += 1;
                 // The GPU is there: it was just looked at.
                 let _ = self.world.cluster.set_gpu_open(node, gpu, is_open);
             }
@@ -214,6 +220,11 @@ impl Picture {
         self.held.get(holder).map(|held| held.id)
     }
 
+    /// Who is who.
+    pub(super) fn holders(&self) -> &BTreeMap<MemberId, Holder> {
+        &self.who
+    }
+
     /// The holder that a member is.
     pub(super) fn holder(&self, id: MemberId) -> Option<&Holder> {
         self.who.get(&id)
@@ -228,10 +239,12 @@ impl Picture {
                 // Nobody comes or goes, which the packing policy would learn from.
                 held.want = want.clone();
                 self.workload(&want.workload);
+                self.edits += 1;
                 return;
             }
             _ => {}
         }
+        self.edits += 1;
         self.take(holder);
         let Some(want) = want else { return };
         let Some(node) = self.node(&want.node) else { return };

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::Core;
 use super::outside::OutsideNodes;
 use super::queue::Unit;
+use super::remedy::Remedied;
 use super::statement::Waiting;
 use crate::groups::{GroupName, GroupSpec};
 use crate::status::{GroupPhase, GroupReport, Report, Statement};
@@ -36,8 +37,14 @@ pub struct Explained {
     pub group: Option<String>,
     /// Its node, where it is placed.
     pub node: Option<String>,
-    /// Of what the engine refused: who would have to go so that it has its place.
+    /// Of what the engine refused: who would have to go so that it has its place, if that is known.
     pub disturbance: Option<DisturbanceSaid>,
+    /// What is to be said of the search for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disturbance_note: Option<String>,
+    /// Whether a [`super::Search`] would say more: who would have to go is not known.
+    #[serde(skip)]
+    pub is_open: bool,
     /// Of what waits for GPUs: nodes that have some and are left out.
     pub left_out: Vec<OutsideNodes>,
 }
@@ -87,7 +94,7 @@ impl Decisions {
 
 impl Core {
     /// Why a pod is where it is, or waits. `None`: there is no such pod.
-    pub fn explain_pod(&mut self, name: &ObjectName) -> Option<Explained> {
+    pub fn explain_pod(&self, name: &ObjectName) -> Option<Explained> {
         let uid = self.by_name.get(name)?;
         let record = self.pods.get(uid)?;
         let unit = self.unit_of(uid);
@@ -101,7 +108,7 @@ impl Core {
 
     /// Why a gang is where it is, or waits: by the name of the object that announced it, or by the group's
     /// own. `None`: there is no such gang with pods.
-    pub fn explain_group(&mut self, name: &ObjectName) -> Option<Explained> {
+    pub fn explain_group(&self, name: &ObjectName) -> Option<Explained> {
         let group = self.group_named(name)?.clone();
         let named = Some(group.to_string());
         let doubt = self.doubt_said_of(&group).map(WaitingSaid::undecided);
@@ -110,19 +117,28 @@ impl Core {
         Some(Explained { group: named, waiting, ..explained })
     }
 
-    fn group_named(&self, name: &ObjectName) -> Option<&GroupName> {
+    pub(super) fn group_named(&self, name: &ObjectName) -> Option<&GroupName> {
         self.members.keys().find(|group| group.object == *name)
     }
 
-    fn explained(&mut self, unit: &Unit) -> Explained {
-        let disturbance = self.asked_disturbance(unit);
+    fn explained(&self, unit: &Unit) -> Explained {
+        let Remedied { disturbance, note, is_open } = self.remedied(unit);
         let waiting = self.waiting.get(unit).map(|waiting| WaitingSaid {
             reason: waiting.statement.reason.to_owned(),
             message: waiting.statement.message.clone(),
         });
         let decision = self.decisions.last(unit).cloned();
         let left_out = if waiting.is_some() { self.outside_for(unit) } else { Vec::new() };
-        Explained { waiting, decision, group: None, node: None, disturbance, left_out }
+        Explained {
+            waiting,
+            decision,
+            group: None,
+            node: None,
+            disturbance,
+            disturbance_note: note,
+            is_open,
+            left_out,
+        }
     }
 
     /// The cluster as decisions see it, with the gangs that wait and what the packing policy has learned.

@@ -45,10 +45,27 @@ pub(super) enum State {
     Promised,
 }
 
-/// The queue.
+/// How long the end of the queue may be out of reach before those further back get turns of their own, in
+/// milliseconds.
+const PATIENCE: u64 = 1000;
+
+/// A unit that waits.
+#[derive(Debug)]
+struct Entry {
+    rank: Rank,
+    state: State,
+    /// Number of the decision that was the last on it; 0: there was none yet.
+    decided: u64,
+}
+
+/// The queue. Rounds of decisions begin at its head, so that what is free goes to those before others. But a
+/// round is cut, and a change makes all who were refused ready again: where changes come faster than rounds
+/// reach the end, the head would be refused again and again and those further back never be asked about.
+/// Once the end was out of reach for [`PATIENCE`], every second round is of those who were not decided on
+/// for longest.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    units: FxHashMap<Unit, (Rank, State)>,
+    units: FxHashMap<Unit, Entry>,
     ready: BTreeSet<Rank>,
     /// All, in their order.
     order: BTreeSet<Rank>,
@@ -56,18 +73,25 @@ pub(super) struct Queue {
     refused: FxHashSet<Unit>,
     /// Those that wait for a time, by it.
     timed: BTreeSet<(u64, Unit)>,
+    /// Decisions so far.
+    decisions: u64,
+    /// Since when rounds that began at the head have not reached the end.
+    behind_since: Option<u64>,
+    /// Whether the last round was of those further back.
+    was_back: bool,
 }
 
 impl Queue {
     /// Adds a unit, or changes its rank; what is new is ready.
     pub(super) fn insert(&mut self, rank: Rank) {
         let unit = rank.unit.clone();
-        let Some((known, _)) = self.units.get_mut(&unit) else {
+        let Some(entry) = self.units.get_mut(&unit) else {
             self.ready.insert(rank.clone());
             self.order.insert(rank.clone());
-            self.units.insert(unit, (rank, State::Ready));
+            self.units.insert(unit, Entry { rank, state: State::Ready, decided: 0 });
             return;
         };
+        let known = &mut entry.rank;
         if *known != rank {
             if self.ready.remove(known) {
                 self.ready.insert(rank.clone());
@@ -82,15 +106,15 @@ impl Queue {
     pub(super) fn remove(&mut self, unit: &Unit) {
         if self.units.contains_key(unit) {
             self.set(unit, State::Missing);
-            if let Some((rank, _)) = self.units.remove(unit) {
-                self.order.remove(&rank);
+            if let Some(entry) = self.units.remove(unit) {
+                self.order.remove(&entry.rank);
             }
         }
     }
 
     /// Changes how a unit waits. Nothing happens if it is not there.
     pub(super) fn set(&mut self, unit: &Unit, state: State) {
-        let Some((rank, known)) = self.units.get_mut(unit) else { return };
+        let Some(Entry { rank, state: known, .. }) = self.units.get_mut(unit) else { return };
         match std::mem::replace(known, state) {
             State::Ready => {
                 self.ready.remove(rank);
@@ -119,7 +143,48 @@ impl Queue {
 
     /// How a unit waits.
     pub(super) fn state(&self, unit: &Unit) -> Option<State> {
-        self.units.get(unit).map(|(_, state)| *state)
+        self.units.get(unit).map(|entry| entry.state)
+    }
+
+    /// Number of the last decision on a unit; 0: there was none.
+    pub(super) fn last_decision(&self, unit: &Unit) -> u64 {
+        self.units.get(unit).map_or(0, |entry| entry.decided)
+    }
+
+    /// A unit is decided on now.
+    pub(super) fn is_decided(&mut self, unit: &Unit) {
+        self.decisions += 1;
+        if let Some(entry) = self.units.get_mut(unit) {
+            entry.decided = self.decisions;
+        }
+    }
+
+    /// A round that began at the head ends before the queue does.
+    pub(super) fn is_cut(&mut self, now: u64) {
+        self.behind_since.get_or_insert(now);
+    }
+
+    /// A round that began at the head has reached the end.
+    pub(super) fn is_at_end(&mut self) {
+        self.behind_since = None;
+    }
+
+    /// Begins a round. If it is of those further back: which, at most so many.
+    pub(super) fn turn_of_the_back(&mut self, now: u64, most: usize) -> Option<Vec<Rank>> {
+        let is_behind =
+            self.behind_since.is_some_and(|since| since.saturating_add(PATIENCE) <= now);
+        self.was_back = is_behind && !self.was_back;
+        if !self.was_back {
+            return None;
+        }
+        let last = |rank: &Rank| self.last_decision(&rank.unit);
+        let mut ranks: Vec<_> = self.ready.iter().map(|rank| (last(rank), rank)).collect();
+        if most < ranks.len() {
+            ranks.select_nth_unstable(most);
+            ranks.truncate(most);
+        }
+        ranks.sort_unstable();
+        Some(ranks.into_iter().map(|(_, rank)| rank.clone()).collect())
     }
 
     /// Makes ready those that were refused before the change of this number.
@@ -128,7 +193,7 @@ impl Queue {
             return;
         }
         for unit in std::mem::take(&mut self.refused) {
-            let Some((rank, state)) = self.units.get_mut(&unit) else { continue };
+            let Some(Entry { rank, state, .. }) = self.units.get_mut(&unit) else { continue };
             if matches!(state, State::Refused(known) if *known < number) {
                 *state = State::Ready;
                 self.ready.insert(rank.clone());
@@ -162,7 +227,7 @@ impl Queue {
 
     /// All units, in no order.
     pub(super) fn units(&self) -> impl Iterator<Item = (&Unit, &Rank, State)> {
-        self.units.iter().map(|(unit, (rank, state))| (unit, rank, *state))
+        self.units.iter().map(|(unit, entry)| (unit, &entry.rank, entry.state))
     }
 
     /// How many wait, and how many of them are ready.

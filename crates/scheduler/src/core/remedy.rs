@@ -4,19 +4,19 @@
 //!
 //! First among those whom settings alone protect: pods that may be moved, and pods of lower priority. Where
 //! that is not enough, as if everybody might be disturbed.
+//!
+//! For somebody who asks it is a [`Search`] that is run elsewhere, one at a time; what it has found is kept
+//! until something changes.
 
-use std::collections::BTreeSet;
+mod said;
+mod search;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_engine::decider::{Case, Decider};
-use octavo_engine::decision::Plan;
-use octavo_engine::disturb::Allowance;
-use octavo_engine::explain::{DisturbanceSaid, Explanation, VictimSaid};
-use octavo_engine::objective::Unit as CostUnit;
-use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::workload::{MemberId, Profile};
-use octavo_engine::{Gang, World};
+use octavo_engine::explain::{DisturbanceSaid, Explanation};
+use octavo_engine::workload::{MemberId, WorkloadId};
+use octavo_kube_io::objects::ObjectName;
 
 use super::Core;
 use super::asking::Asked;
@@ -25,6 +25,8 @@ use super::queue::Unit;
 use super::single::gang_of_one;
 use super::statement::Blocked;
 use crate::groups::{GroupName, Marks as Standing};
+pub use search::{Found, Search};
+use search::{Reach, Seen, Wish};
 
 /// Steps of a search for somebody who asks.
 const STEPS: u64 = 1_000_000;
@@ -32,69 +34,135 @@ const STEPS: u64 = 1_000_000;
 const STEPS_UNASKED: u64 = 200_000;
 /// Milliseconds between two searches for statuses, whoever waits.
 const PACE: u64 = 1000;
-/// Milliseconds before a gang that waits for the same reason is looked at again.
+/// Milliseconds before a gang that waits for the same reason is looked at again, and for which an answer is
+/// kept at most: some of what stands against it passes by itself.
 const AGAIN: u64 = 10_000;
-/// Priorities from here on are of what the cluster itself needs.
-const CRITICAL: i32 = 2_000_000_000;
+/// Answers that are kept; of a large gang one may name thousands of pods.
+const MOST_KEPT: usize = 32;
 
-/// Gangs of which it is to be looked for, by when.
+/// Gangs of which it is to be looked for, by when; and what was found for those who asked.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     at: BTreeSet<(u64, GroupName)>,
     known: BTreeSet<GroupName>,
     /// Not before.
     next: u64,
+    kept: BTreeMap<Unit, Kept>,
 }
 
-/// What a unit asks the engine for.
-struct Wish {
-    gang: Gang,
-    pinned: Vec<Pinned>,
-    forbidden: NodeSet,
-    policy: Arc<PlacementPolicy>,
-    may_preempt: bool,
+/// The state of everything that an answer depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Epoch {
+    changes: u64,
+    orders: u64,
+    edits: u64,
+    /// The last decision on who asks.
+    decision: u64,
 }
 
-impl Wish {
-    /// The plan that disturbs fewer pods: moves, or evictions below a priority; of equals the moves.
-    fn cheapest(
-        &self,
-        decider: &mut Decider,
-        world: &mut World,
-        below: i32,
-        steps: u64,
-    ) -> Option<Plan> {
-        // A policy that takes nothing from others has an opinion on that alone.
-        let default = PlacementPolicy::default();
-        let policy = if self.policy.is_preempting() { &*self.policy } else { &default };
-        let mut ask = |allowance: Allowance| {
-            let case = Case {
-                gang: &self.gang,
-                pinned: &self.pinned,
-                forbidden: &self.forbidden,
-                allowance: &Allowance { steps, ..allowance },
-                policy,
-                waiting: &[],
-                weights: &std::collections::BTreeMap::new(),
-            };
-            let plan = decider.disturbing_plan(world, &case).ok().flatten();
-            plan.filter(|plan| !plan.moves.is_empty() || !plan.evictions.is_empty())
-        };
-        let moves = ask(Allowance::moves(u32::MAX));
-        let evictions = ask(Allowance::evictions_below(below));
-        let pods = |plan: &Plan| plan.cost.of(CostUnit::PodsDisturbed);
-        match (moves, evictions) {
-            (Some(moves), Some(evictions)) if pods(&evictions) < pods(&moves) => Some(evictions),
-            (Some(moves), _) => Some(moves),
-            (None, evictions) => evictions,
-        }
+/// An answer to somebody who asked.
+#[derive(Debug)]
+struct Kept {
+    epoch: Epoch,
+    /// It holds until then, if the epoch does.
+    until: u64,
+    /// It is given until then, whatever has changed: where changes never end somebody would ask for ever.
+    at_least: u64,
+    answer: Remedied,
+}
+
+/// What is known of who would have to go.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remedied {
+    /// Who would have to.
+    pub(super) disturbance: Option<DisturbanceSaid>,
+    /// What is to be said of the search.
+    pub(super) note: Option<String>,
+    /// Whether it was not looked for.
+    pub(super) is_open: bool,
+}
+
+impl Due {
+    /// Forgets what was found: something that is counted nowhere has changed.
+    pub(super) fn forget_found(&mut self) {
+        self.kept.clear();
     }
 }
 
 impl Core {
-    /// Of a unit that was refused, for somebody who asks.
-    pub(super) fn asked_disturbance(&mut self, unit: &Unit) -> Option<DisturbanceSaid> {
-        if self.may_be_helped(unit) { self.least_disturbance(unit, STEPS) } else { None }
+    /// Of a pod: the search for who would have to go, if it was refused and that is not known. `None` as
+    /// well where there is no such pod.
+    pub fn search_for_pod(&mut self, name: &ObjectName) -> Option<Search> {
+        let unit = self.unit_of(self.by_name.get(name)?);
+        self.search_for(&unit)
+    }
+
+    /// The same of a gang, by its own name or that of the object that announced it.
+    pub fn search_for_group(&mut self, name: &ObjectName) -> Option<Search> {
+        let unit = Unit::Group(self.group_named(name)?.clone());
+        self.search_for(&unit)
+    }
+
+    fn search_for(&mut self, unit: &Unit) -> Option<Search> {
+        if !self.remedied(unit).is_open {
+            return None;
+        }
+        self.search(unit, STEPS)
+    }
+
+    /// Takes in what was found; the next search, if it takes another one.
+    pub fn take_found(&mut self, found: Found) -> Option<Search> {
+        if found.leaving.is_none()
+            && found.reach == Reach::Allowed
+            && self.may_be_helped(&found.unit)
+        {
+            return self.search_wider(found, STEPS);
+        }
+        let leaving = found.leaving.as_ref();
+        let disturbance = leaving.map(|leaving| self.disturbance_said(&found.wish, leaving));
+        let note = found.is_cut.then(|| match &disturbance {
+            Some(_) => format!(
+                "who would have to go was not searched to the end, which takes more than {STEPS} steps: \
+                 fewer pods may do"
+            ),
+            None => format!(
+                "who would have to go was not searched to the end, which takes more than {STEPS} steps: \
+                 it is not known whether anybody's going would help"
+            ),
+        });
+        let kept = &mut self.remedies.kept;
+        if kept.len() >= MOST_KEPT && !kept.contains_key(&found.unit) {
+            kept.retain(|_, one| one.until > self.now && one.epoch.changes == self.changes);
+            if kept.len() >= MOST_KEPT {
+                kept.clear();
+            }
+        }
+        let answer = Remedied { disturbance, note, is_open: false };
+        let (until, at_least) = (self.now.saturating_add(AGAIN), self.now.saturating_add(PACE));
+        let epoch = found.epoch;
+        kept.insert(found.unit, Kept { epoch, until, at_least, answer });
+        None
+    }
+
+    /// What is known of who would have to go for a unit.
+    pub(super) fn remedied(&self, unit: &Unit) -> Remedied {
+        if !self.may_be_helped(unit) {
+            return Remedied::default();
+        }
+        let kept = self.remedies.kept.get(unit);
+        let valid = kept.filter(|one| {
+            one.at_least > self.now || (one.until > self.now && one.epoch == self.epoch(unit))
+        });
+        valid.map_or(Remedied { is_open: true, ..Remedied::default() }, |one| one.answer.clone())
+    }
+
+    fn epoch(&self, unit: &Unit) -> Epoch {
+        Epoch {
+            changes: self.changes,
+            orders: self.next_order,
+            edits: self.picture.edits,
+            decision: self.queue.last_decision(unit),
+        }
     }
 
     /// A gang was refused, or is still: its status will say who would have to go.
@@ -126,7 +194,7 @@ impl Core {
                 continue;
             }
             self.remedies.next = self.now.saturating_add(PACE);
-            let found = self.least_disturbance(&unit, STEPS_UNASKED).map(|found| found.line());
+            let found = self.least_disturbance(&unit).map(|found| found.line());
             let now = self.now;
             let Some(waiting) = self.waiting.get_mut(&unit) else { continue };
             waiting.looked_at = Some(now);
@@ -147,17 +215,33 @@ impl Core {
             )
     }
 
-    fn least_disturbance(&mut self, unit: &Unit, steps: u64) -> Option<DisturbanceSaid> {
+    /// For the status of a gang: looked for at once.
+    fn least_disturbance(&mut self, unit: &Unit) -> Option<DisturbanceSaid> {
+        let mut found = self.search(unit, STEPS_UNASKED)?.run();
+        if found.leaving.is_none() {
+            found = self.search_wider(found, STEPS_UNASKED)?.run();
+        }
+        found.leaving.as_ref().map(|leaving| self.disturbance_said(&found.wish, leaving))
+    }
+
+    /// A search among those whom settings alone protect.
+    fn search(&mut self, unit: &Unit, steps: u64) -> Option<Search> {
         self.bring_picture_up_to_date();
         let wish = self.wish_of(unit).ok()?;
-        let own = wish.gang.profile.priority;
-        let picture = &mut self.picture;
-        let plan =
-            wish.cheapest(&mut picture.decider, &mut picture.world, own, steps).or_else(|| {
-                let mut world = self.with_all_in_reach();
-                wish.cheapest(&mut Decider::searching(), &mut world, CRITICAL, steps)
-            })?;
-        Some(self.disturbance_said(&wish, &plan))
+        let seen =
+            Seen { world: self.picture.world.clone(), holders: self.picture.holders().clone() };
+        let (unit, epoch) = (unit.clone(), self.epoch(unit));
+        Some(Search { unit, wish, reach: Reach::Allowed, epoch, steps, seen, in_reach: Vec::new() })
+    }
+
+    /// The same among all, in the same copy if it is still what it was.
+    fn search_wider(&mut self, found: Found, steps: u64) -> Option<Search> {
+        let is_as_it_was = found.epoch == self.epoch(&found.unit) && !self.is_picture_old;
+        let Found { unit, wish, epoch, seen: Some(seen), .. } = found else { return None };
+        let search =
+            Search { unit, wish, reach: Reach::Allowed, epoch, steps, seen, in_reach: Vec::new() };
+        let search = if is_as_it_was { search } else { self.search(&search.unit, steps)? };
+        Some(Search { reach: Reach::Everybody, in_reach: self.all_in_reach(), ..search })
     }
 
     /// What a unit would ask for if it were decided on now.
@@ -185,154 +269,30 @@ impl Core {
         Ok(Wish { gang, pinned, forbidden, policy, may_preempt })
     }
 
-    /// The world as it would be if every pod could be evicted, and moved where somebody makes it again.
-    fn with_all_in_reach(&self) -> World {
-        let mut world = self.picture.world.clone();
+    /// All who are bound: every pod could be evicted, and moved where somebody makes it again, which is the
+    /// second that is said of each.
+    fn all_in_reach(&self) -> Vec<(WorkloadId, bool)> {
+        let mut all = Vec::new();
         for (id, workload) in self.picture.world.workloads.iter() {
             let members = (0..).zip(&workload.members).filter(|(_, member)| member.is_some());
             let members = members.map(|(member, _)| MemberId { workload: id, member });
-            let records: Option<Vec<_>> = members.map(|id| self.record_of(id)).collect();
-            let Some(records) = records else { continue };
-            let is_bound = |record: &&PodRecord| {
+            let record = |id| self.pods.get(self.picture.holder(id)?);
+            let is_bound = |record: &PodRecord| {
                 record.place.as_ref().is_some_and(|place| place.hold == Hold::Bound)
             };
-            if !records.iter().all(is_bound) {
-                continue;
-            }
-            let is_made_again = |record: &&PodRecord| {
+            let is_made_again = |record: &PodRecord| {
                 record.pod.spec.scheduler == self.config.scheduler_name
                     && record.pod.meta.owner.is_some()
             };
-            let is_movable = records.iter().all(is_made_again);
-            let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
-            world.workloads.describe(id, profile, workload.min_members, workload.bonds);
-        }
-        world
-    }
-
-    /// The pod that a member of the picture is; `None`: it is something else.
-    fn record_of(&self, id: MemberId) -> Option<&PodRecord> {
-        self.picture.holder(id).and_then(|holder| self.pods.get(holder))
-    }
-
-    fn disturbance_said(&self, wish: &Wish, plan: &Plan) -> DisturbanceSaid {
-        let moves = plan.moves.iter().map(|step| {
-            let to = self.picture.world.cluster.name(step.to.node).to_owned();
-            VictimSaid { to: Some(to), ..self.victim_said(step.member) }
-        });
-        DisturbanceSaid {
-            evictions: plan.evictions.iter().map(|id| self.victim_said(*id)).collect(),
-            moves: moves.collect(),
-            hindrances: self.hindrances(wish, plan),
-        }
-    }
-
-    fn victim_said(&self, id: MemberId) -> VictimSaid {
-        let workloads = &self.picture.world.workloads;
-        let placement = workloads.member(id).map(|member| member.placement.node);
-        let node = placement.map_or("", |node| self.picture.world.cluster.name(node));
-        let profile = workloads.workload(id.workload).map(|workload| &workload.profile);
-        let record = self.record_of(id);
-        let name = record.map(|record| format!("pod {}", record.pod.meta.name));
-        let member = record.and_then(|record| record.member.as_ref());
-        VictimSaid {
-            name: name.or(profile.map(|one| one.name.to_string())).unwrap_or_default(),
-            gang: member.map(|member| member.group.to_string()),
-            priority: profile.map_or(0, |profile| profile.priority),
-            node: node.to_owned(),
-            to: None,
-        }
-    }
-
-    /// Why what would help is not done.
-    fn hindrances(&self, wish: &Wish, plan: &Plan) -> Vec<String> {
-        let mut words = Vec::new();
-        if !plan.evictions.is_empty() {
-            self.against_evictions(wish, plan, &mut words);
-        }
-        if !plan.moves.is_empty() {
-            self.against_moves(plan, &mut words);
-        }
-        let victims = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
-        let victims: Vec<_> = victims.filter_map(|id| self.record_of(*id)).collect();
-        let budgets: BTreeSet<_> =
-            victims.iter().filter_map(|record| self.budget_against(record)).collect();
-        for budget in &budgets {
-            words.push(format!("PodDisruptionBudget {budget} allows no disruption now"));
-        }
-        // Pods of several budgets were named above: none of these may go.
-        for (budget, count) in self.over_budget(plan) {
-            let allowed = self.allows(&budget);
-            if !budgets.contains(&budget) && !budget.name.is_empty() {
-                words.push(format!(
-                    "PodDisruptionBudget {budget} lets {allowed} go now, and {count} would"
-                ));
+            let (mut are_bound, mut is_movable) = (true, true);
+            for record in members.map(record) {
+                are_bound &= record.is_some_and(is_bound);
+                is_movable &= record.is_some_and(is_made_again);
+            }
+            if are_bound {
+                all.push((id, is_movable));
             }
         }
-        if let Some(record) = victims.iter().find(|record| record.left_alone_until > self.now) {
-            let name = &record.pod.meta.name;
-            words.push(format!("pod {name} could not be evicted a moment ago"));
-        }
-        words
-    }
-
-    fn against_evictions(&self, wish: &Wish, plan: &Plan, words: &mut Vec<String>) {
-        if !self.config.preemption {
-            words.push("`preemption` is off in the scheduler's config".to_owned());
-        }
-        if !wish.may_preempt {
-            words.push("the `preemptionPolicy` of who waits is `Never`".to_owned());
-        }
-        if !wish.policy.is_preempting() {
-            words.push(format!("PlacementPolicy {} allows no preemption", wish.policy.name()));
-        }
-        let own = wish.gang.profile.priority;
-        let workloads = plan.evictions.iter().map(|id| id.workload).collect::<BTreeSet<_>>();
-        let profiles = workloads.iter().filter_map(|id| {
-            self.picture.world.workloads.workload(*id).map(|workload| &workload.profile)
-        });
-        let highest = profiles.map(|profile| profile.priority).max().unwrap_or(i32::MIN);
-        if highest >= own {
-            words.push(format!("the priority {highest} is not below that of who waits, {own}"));
-        }
-        let kept =
-            plan.evictions.iter().filter_map(|id| self.record_of(*id)).filter_map(|record| {
-                let member = record.member.as_ref()?;
-                (!member.spec.is_preemptible).then(|| member.group.to_string())
-            });
-        for gang in kept.collect::<BTreeSet<_>>() {
-            words.push(format!("{gang} says `preemptible: false`"));
-        }
-    }
-
-    fn against_moves(&self, plan: &Plan, words: &mut Vec<String>) {
-        let most = self.config.defragmentation_moves;
-        let moves = plan.moves.len();
-        if most == 0 {
-            words.push("`defragmentation` is off in the scheduler's config".to_owned());
-        } else if u32::try_from(moves).is_ok_and(|moves| moves > most) {
-            words.push(format!(
-                "{moves} moves are more than the {most} that `defragmentation.moves` allows"
-            ));
-        }
-        let records = plan.moves.iter().filter_map(|step| self.record_of(step.member));
-        let says = |record: &PodRecord| Standing::of(&record.pod.meta).ok()?.is_movable;
-        let is_said = |record: &&PodRecord| {
-            let of_gang = record.member.as_ref().map(|member| member.spec.is_movable);
-            of_gang.or_else(|| says(record)).unwrap_or(false)
-        };
-        let (mut count, mut name) = (0, None);
-        for record in records.filter(|record| !is_said(record)) {
-            count += 1;
-            name = name.or(Some(&record.pod.meta.name));
-        }
-        let movable = octavo_api::names::MOVABLE;
-        match (count, name) {
-            (1, Some(name)) => words.push(format!("pod {name} does not say `{movable}: \"true\"`")),
-            (2.., Some(name)) => words.push(format!(
-                "{count} of the pods, pod {name} the first, do not say `{movable}: \"true\"`"
-            )),
-            _ => {}
-        }
+        all
     }
 }

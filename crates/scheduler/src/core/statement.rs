@@ -168,6 +168,10 @@ impl Core {
             self.undo_allocations(unit);
             self.queue.set(unit, State::NotBefore(self.now.saturating_add(1000)));
         }
+        if matches!(blocked, Blocked::Claims(AskError::Unread { .. })) {
+            // In the next round, and not in this one.
+            self.queue.set(unit, State::NotBefore(self.now.saturating_add(1)));
+        }
         let mut statement = blocked.statement();
         let is_refused = matches!(blocked, Blocked::Refused(..));
         if is_refused {

@@ -16,4 +16,5 @@ mod remedy;
 mod replay;
 mod rules;
 mod truth;
+mod turns;
 mod undo;

@@ -14,7 +14,7 @@ use octavo_kube_io::objects::{Claim, ObjectName, Pod};
 use super::Devices;
 use super::claims;
 use super::extended;
-use super::forms::Forms;
+use super::forms::{Dearness, Forms, Meaning};
 use super::sum::Sum;
 
 /// What the claims and extended resources of a pod ask for. It holds for the cluster as it is now: ask
@@ -120,11 +120,22 @@ pub enum AskError {
     },
     /// A request's selectors cost too much to be run on every device of the cluster.
     #[error(
-        "claim {claim}, request {request}: its CEL selectors cost more than {} units on the devices of one \
-         node, which would hold up everybody; make them simpler",
-        super::fit::MOST_COST
+        "claim {claim}, request {request}: its CEL selectors cost more than {dearness}, which would hold up \
+         everybody; make them simpler"
     )]
     TooCostly {
+        /// The claim.
+        claim: ObjectName,
+        /// `<request>` or `<request>/<alternative>`.
+        request: String,
+        /// Where they do.
+        dearness: Dearness,
+    },
+    /// A request's selectors are not run on every device yet.
+    #[error(
+        "claim {claim}, request {request}: its CEL selectors are being run on the cluster's devices"
+    )]
+    Unread {
         /// The claim.
         claim: ObjectName,
         /// `<request>` or `<request>/<alternative>`.
@@ -150,6 +161,7 @@ impl AskError {
                 | Self::BeingDeleted { .. }
                 | Self::LeftBehind(_)
                 | Self::BeingTakenBack { .. }
+                | Self::Unread { .. }
         )
     }
 }
@@ -348,10 +360,7 @@ impl Devices {
             match &request.ask {
                 octavo_dra::Ask::Exactly(one) => {
                     let meaning = forms.meaning(self, one);
-                    if meaning.is_costly {
-                        let (claim, request) = (name.clone(), request.name.clone());
-                        return Err(AskError::TooCostly { claim, request });
-                    }
+                    check_read(name, || request.name.clone(), &meaning)?;
                     if meaning.is_conditional {
                         let (claim, request) = (name.clone(), request.name.clone());
                         return Err(AskError::BindingConditions { claim, request });
@@ -361,10 +370,8 @@ impl Devices {
                 octavo_dra::Ask::FirstAvailable(all) => {
                     sum.is_exact = false;
                     for (alternative, one) in all {
-                        if forms.meaning(self, one).is_costly {
-                            let request = full_name(&request.name, Some(alternative));
-                            return Err(AskError::TooCostly { claim: name.clone(), request });
-                        }
+                        let full = || full_name(&request.name, Some(alternative));
+                        check_read(name, full, &forms.meaning(self, one))?;
                     }
                 }
             }
@@ -390,6 +397,20 @@ impl Devices {
             ask.models = ModelSet::ALL;
             ask.is_exact = false;
         }
+    }
+}
+
+/// Whether what a request means could be found out.
+fn check_read(
+    claim: &ObjectName,
+    request: impl FnOnce() -> String,
+    meaning: &Meaning,
+) -> Result<(), AskError> {
+    let claim = || claim.clone();
+    match meaning.costly {
+        Some(dearness) => Err(AskError::TooCostly { claim: claim(), request: request(), dearness }),
+        None if meaning.is_unread => Err(AskError::Unread { claim: claim(), request: request() }),
+        None => Ok(()),
     }
 }
 

@@ -13,9 +13,12 @@ use super::pools::Pools;
 
 const MIB: i128 = 1 << 20;
 /// What the selectors of one request may cost on all devices of a node together, in the units of Kubernetes:
-/// as much as the API lets them cost on one. Whoever decides for a whole cluster is held up by each of them,
-/// and no real selector costs a hundredth of it.
+/// as much as the API lets them cost on one (`CELSelectorExpressionMaxCost` of `resource.k8s.io`). Whoever
+/// decides for a whole cluster is held up by each of them, and no real selector costs a hundredth of it.
 pub(super) const MOST_COST: u64 = COST_LIMIT;
+/// What they may cost on all devices of the cluster together: a hundred units on each of 100,000 devices, of
+/// which a comparison of an attribute takes three or four.
+pub(super) const MOST_COST_OF_ALL: u64 = 10 * COST_LIMIT;
 const TENTH_OF_PERCENT: i128 = 100_000_000;
 
 /// What a request means on a node.
@@ -36,7 +39,7 @@ pub(super) enum Kind {
     AllClosed,
     /// Devices that wait for conditions before a pod is bound, which is not done here.
     Conditional,
-    /// The selectors cost more than [`MOST_COST`]: it was not found out.
+    /// The selectors cost more than was left for them: it was not found out.
     Costly,
     /// Whole GPUs.
     Whole,
@@ -72,8 +75,8 @@ struct Count {
 }
 
 impl Form {
-    /// What it means on a node.
-    pub(super) fn fit(&self, node: &NodeView, pools: &Pools) -> Fit {
+    /// What it means on a node, and what it cost to find that out: `most` at the most, and one device more.
+    pub(super) fn fit(&self, node: &NodeView, pools: &Pools, most: u64) -> (Fit, u64) {
         let gpus = node.gpus.as_ref().ok().and_then(Option::as_ref);
         let mut tally = Tally::default();
         let mut cost = 0;
@@ -84,14 +87,14 @@ impl Form {
                 for device in &slice.devices {
                     let role = gpus.and_then(|gpus| role(gpus, name, device));
                     let is_wanted = self.selects(device, &slice.driver, &mut cost);
-                    if cost > MOST_COST {
-                        return Fit { kind: Kind::Costly, is_full: false };
+                    if cost > most {
+                        return (Fit { kind: Kind::Costly, is_full: false }, cost);
                     }
                     self.count(device, is_wanted, role, gpus, &mut tally);
                 }
             }
         }
-        tally.fit(gpus)
+        (tally.fit(gpus), cost)
     }
 
     fn count(

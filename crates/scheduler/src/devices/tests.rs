@@ -1,5 +1,6 @@
 mod agreement;
 mod ask;
+mod costs;
 mod kit;
 mod ledger;
 mod models;

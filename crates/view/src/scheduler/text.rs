@@ -49,7 +49,8 @@ pub(crate) fn said(says: &Said, known: &str) -> String {
         lines.extend(decided.iter().map(|line| format!("    {line}")));
     }
     let now = says.left_out.iter().map(|one| one.message.clone());
-    let now: Vec<_> = now.chain(says.disturbance.iter().map(DisturbanceSaid::line)).collect();
+    let now = now.chain(says.disturbance.iter().map(DisturbanceSaid::line));
+    let now: Vec<_> = now.chain(says.disturbance_note.clone()).collect();
     if !now.is_empty() {
         lines.push("  as things are now:".to_owned());
         lines.extend(now.iter().map(|line| format!("    {line}")));

@@ -5,15 +5,30 @@ use octavo_kube_io::objects::{Budget, Change, Delta, LabelSelector, Meta, Object
 use serde_json::{Value, json};
 
 use super::kit::{Bed, budget, member, node, pod, pod_group, with};
-use crate::core::CoreConfig;
+use crate::core::{CoreConfig, Search};
 use crate::status::Report;
 
 fn priority(pod: Value, priority: i32) -> Value {
     with(pod, "/spec/priority", json!(priority))
 }
 
+/// Runs a search and those that follow it; how many that were.
+fn look(bed: &mut Bed, first: Option<Search>) -> usize {
+    let (mut next, mut count) = (first, 0);
+    while let Some(search) = next {
+        count += 1;
+        next = bed.core.take_found(search.run());
+    }
+    count
+}
+
 fn disturbance(bed: &mut Bed, name: &str) -> Option<DisturbanceSaid> {
-    bed.core.explain_pod(&ObjectName::new("team", name)).expect("the pod").disturbance
+    let name = ObjectName::new("team", name);
+    let search = bed.core.search_for_pod(&name);
+    look(bed, search);
+    let explained = bed.core.explain_pod(&name).expect("the pod");
+    assert!(!explained.is_open);
+    explained.disturbance
 }
 
 fn line(bed: &mut Bed, name: &str) -> String {
@@ -135,6 +150,8 @@ fn a_gang_that_would_have_to_go_is_named_as_one() {
     }
     assert_eq!(bed.orders(), []);
     let name = ObjectName::new("team", "new");
+    let search = bed.core.search_for_group(&name);
+    look(&mut bed, search);
     let explained = bed.core.explain_group(&name).expect("the gang");
     assert_eq!(
         explained.disturbance.expect("the other gang").line(),
@@ -230,4 +247,59 @@ fn a_disruption_budget_that_lets_fewer_go_than_would_have_to_is_named() {
     let line = line(&mut bed, "high");
     let hindrance = "that is not done: PodDisruptionBudget team/web lets 1 go now, and 2 would";
     assert!(line.ends_with(hindrance), "{line}");
+}
+
+#[test]
+fn who_asks_again_is_told_what_was_found_until_something_changes() {
+    let mut bed = full(CoreConfig::default(), &pod("one", "3"), &pod("two", "3"));
+    let two = ObjectName::new("team", "two");
+    let asked = |bed: &mut Bed| {
+        let search = bed.core.search_for_pod(&two);
+        look(bed, search)
+    };
+    assert!(bed.core.explain_pod(&two).expect("the pod").is_open);
+    assert_eq!(asked(&mut bed), 2, "among those who may leave, then among all");
+    assert_eq!(asked(&mut bed), 0, "it is known");
+    bed.after(2000);
+    assert_eq!(asked(&mut bed), 0);
+    // Another comes to where there is room, which helps nobody who waits.
+    bed.node(&node("b", 1));
+    bed.orders();
+    let other = with(pod("other", "1"), "/spec/nodeName", json!("b"));
+    bed.pod(&with(other.clone(), "/status/phase", json!("Running")));
+    assert_eq!(asked(&mut bed), 2, "the picture is another");
+    bed.after(2000);
+    bed.pod(&with(priority(other, 1), "/status/phase", json!("Running")));
+    assert_eq!(asked(&mut bed), 2, "who would have to go may be another");
+    bed.after(2000);
+    bed.budget(&budget("web", json!({"app": "web"}), 1));
+    assert_eq!(asked(&mut bed), 2, "what stands against it may be another");
+    bed.after(20_000);
+    assert_eq!(asked(&mut bed), 2, "some of what stands against it passes by itself");
+}
+
+#[test]
+fn an_answer_outlives_changes_for_a_second_so_that_there_is_one_at_all() {
+    let mut bed = full(CoreConfig::default(), &pod("one", "3"), &pod("two", "3"));
+    let two = ObjectName::new("team", "two");
+    let first = bed.core.search_for_pod(&two).expect("a search");
+    let second = bed.core.take_found(first.run());
+    bed.node(&node("b", 1));
+    bed.orders();
+    assert_eq!(look(&mut bed, second), 1);
+    assert!(bed.core.explain_pod(&two).expect("the pod").disturbance.is_some());
+    bed.after(1000);
+    assert!(bed.core.explain_pod(&two).expect("the pod").is_open, "it was of another cluster");
+}
+
+#[test]
+fn what_was_found_of_somebody_who_has_his_place_meanwhile_is_not_said() {
+    let mut bed = full(CoreConfig::default(), &pod("one", "3"), &pod("two", "3"));
+    let two = ObjectName::new("team", "two");
+    let first = bed.core.search_for_pod(&two).expect("a search");
+    bed.node(&node("b", 4));
+    assert_eq!(bed.settle().len(), 1);
+    look(&mut bed, Some(first));
+    let explained = bed.core.explain_pod(&two).expect("the pod");
+    assert!(!explained.is_open && explained.disturbance.is_none());
 }

@@ -9,7 +9,7 @@ use octavo_kube_io::objects::{Delta, Kind, Pod, PodClaim, PodSpec};
 
 use super::kit::{
     MIG, MIXED, PLAIN, changed, claim, cluster, extended_pod, from_template, instances, meta, node,
-    pod, request, shares, slices, whole, with,
+    pod, request, selecting, shares, slices, whole, with,
 };
 use crate::devices::{AskError, Devices, GrantError};
 
@@ -18,11 +18,6 @@ fn asked(devices: &mut Devices, requests: Vec<octavo_dra::Request>) -> (GpuDeman
     devices.see(&claim);
     let ask = devices.ask(&pod).unwrap();
     (ask.demand, ask.models, ask.is_exact)
-}
-
-fn selecting(expression: &str) -> Vec<octavo_dra::Request> {
-    let selectors = vec![expression.to_owned()];
-    vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.selectors = selectors)]
 }
 
 #[test]

@@ -143,6 +143,12 @@ pub(super) fn whole(count: u64) -> Vec<Request> {
     vec![request("gpu", "gpu.nvidia.com", count)]
 }
 
+/// A GPU that a selector selects.
+pub(super) fn selecting(expression: &str) -> Vec<Request> {
+    let selectors = vec![expression.to_owned()];
+    vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.selectors = selectors)]
+}
+
 /// Shares of so much compute in percent and memory.
 pub(super) fn shares(count: u64, compute: &str, memory: &str) -> Vec<Request> {
     let amounts: BTreeMap<_, _> = [("compute", compute), ("memory", memory)]

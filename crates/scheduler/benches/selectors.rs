@@ -1,0 +1,104 @@
+//! How long those who decide are held up by one claim whose selector costs nearly as much as it may on each
+//! of 1,000 nodes with eight GPUs.
+//!
+//! `cargo bench -p octavo-scheduler --bench selectors` prints how long each try took.
+#![expect(clippy::print_stdout, reason = "figures are what it is run for")]
+#![expect(clippy::expect_used, reason = "what it is made of is written here")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use octavo_kube_io::objects::{Change, Claim, Delta, DeviceClass, Node, Pod, ResourceSlice};
+use octavo_scheduler::core::{Core, CoreConfig};
+use serde_json::{Value, json};
+
+const NODES: usize = 1000;
+const DRIVER: &str = "gpu.example.com";
+
+/// A selector of some ten thousand units for each device.
+fn dear(number: usize) -> String {
+    let loops = (0..4).fold("true".to_owned(), |inner, level| {
+        format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
+    });
+    format!("{number} == {number} && {loops}")
+}
+
+fn cluster() -> Core {
+    let mut core = Core::new(CoreConfig::default());
+    let class = json!({"metadata": {"name": "gpu", "uid": "gpu"}, "spec": {"selectors": [
+        {"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]}});
+    let class = DeviceClass::from_value(class).expect("a class");
+    core.apply(&Change::Class(Delta::Set(Arc::new(class))));
+    for number in 0..NODES {
+        let name = format!("n{number:04}");
+        let amounts = json!({"cpu": "64", "memory": "512Gi", "pods": "110"});
+        let node = json!({
+            "metadata": {"name": name, "uid": name, "labels": {
+                "kubernetes.io/hostname": name, "octavo.dev/scheduler": "octavo"}},
+            "status": {"allocatable": amounts, "capacity": amounts,
+                "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        core.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).expect("a node")))));
+        let device = |gpu| {
+            json!({"name": format!("gpu-{gpu}"), "attributes": {
+            "model": {"string": "H100"}, "uuid": {"string": format!("{name}-{gpu}")}}})
+        };
+        let slice = json!({
+            "metadata": {"name": name, "uid": format!("slice-{name}")},
+            "spec": {
+                "driver": DRIVER, "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": (0..8).map(device).collect::<Vec<_>>(),
+            },
+        });
+        let slice = ResourceSlice::from_value(slice).expect("a slice");
+        core.apply(&Change::Slice(Delta::Set(Arc::new(slice))));
+    }
+    core
+}
+
+fn tell(core: &mut Core, name: &str, selector: &str) {
+    let claim = json!({
+        "metadata": {"name": name, "namespace": "team", "uid": format!("claim-{name}")},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
+            "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+            "selectors": [{"cel": {"expression": selector}}]}}]}},
+    });
+    let claim = Claim::from_value(claim).expect("a claim");
+    core.apply(&Change::Claim(Delta::Set(Arc::new(claim))));
+    let pod: Value = json!({
+        "metadata": {"name": name, "namespace": "team", "uid": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {
+            "schedulerName": "octavo",
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        },
+        "status": {"phase": "Pending"},
+    });
+    core.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).expect("a pod")))));
+}
+
+fn main() {
+    let mut core = cluster();
+    let mut now = 1;
+    core.time_is(now);
+    while core.decide() {}
+    for number in 0..2 {
+        tell(&mut core, &format!("dear-{number}"), &dear(number));
+        let (mut all, mut longest, mut rounds) = (Duration::ZERO, Duration::ZERO, 0);
+        // A unit that is not decided on to the end is looked at again a moment later.
+        for _ in 0..40 {
+            let begin = Instant::now();
+            core.decide();
+            let took = begin.elapsed();
+            all += took;
+            longest = longest.max(took);
+            rounds += u32::from(took > Duration::from_millis(1));
+            now += 1;
+            core.time_is(now);
+        }
+        let told = core.take_decided().last().map(|one| (one.result, one.reason));
+        println!("claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {told:?}");
+    }
+}
