@@ -282,3 +282,29 @@ async fn a_promise_of_before_the_gap_is_not_kept_by_what_a_watch_tells_late() {
     assert!(bench.tells("octavo_scheduler_leader 1"));
     bench.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_order_of_before_the_gap_of_which_nobody_knows_the_end_is_over_when_all_is_read_anew() {
+    let mut bench = Bench::new().await;
+    bench.lead(true);
+    bench.list(&[pod("p", "3")]).await;
+    let old = bench.ordered().await;
+    sleep(A_WHILE).await;
+    let since = bench.lead(true);
+    bench.list(&[pod("p", "3"), pod("r", "1")]).await;
+    bench.is_quiet().await;
+    let failure = Failure {
+        stage: "binding the pod",
+        message: "no answer".to_owned(),
+        kind: FailureKind::Undecided,
+        left: Vec::new(),
+    };
+    bench.became(&old, Err(failure));
+    assert_eq!(bench.bound().await, "r");
+    sleep(A_WHILE).await;
+    assert_eq!(bench.orders.try_recv().ok(), None, "its place is kept, and it is not sent again");
+    assert!(bench.anew.wanted() > Some(since), "what was read before its end says nothing of it");
+    bench.list(&[pod("p", "3"), placed("r", "1")]).await;
+    assert_eq!(bench.bound().await, "p");
+    bench.end().await;
+}
