@@ -250,39 +250,28 @@ impl Core {
         self.bring_picture_up_to_date();
         self.repair_lost_nodes();
         self.devices.begin_round();
-        let mut back = self.queue.turn_of_the_back(self.now, self.config.batch).map(Vec::into_iter);
-        let mut after = None;
+        let mut round = self.queue.begin_round(self.now);
         for _ in 0..self.config.batch {
             if self.flying.len() >= self.config.in_flight {
                 // Outcomes make room.
                 return false;
             }
-            let next = match &mut back {
-                Some(back) => {
-                    back.find(|rank| self.queue.state(&rank.unit) == Some(queue::State::Ready))
-                }
-                None => self.queue.next(after.as_ref()),
-            };
-            let Some(rank) = next else {
-                if back.is_none() {
-                    self.queue.is_at_end();
-                }
-                // After those further back it is the turn of the head.
-                return back.is_some();
+            let Some(rank) = self.queue.next(round.after.as_ref()) else {
+                return self.queue.is_at_end(&round);
             };
             self.queue.is_decided(&rank.unit);
-            match &rank.unit {
-                Unit::Pod(uid) => self.decide_pod(&Arc::clone(uid)),
+            let unit = rank.unit.clone();
+            round.after = Some(rank);
+            match &unit {
+                Unit::Pod(uid) => self.decide_pod(uid),
                 Unit::Group(group) => {
-                    self.decide_group(&group.clone());
+                    self.decide_group(group);
                     // A gang takes long enough for others to have news and orders meanwhile.
-                    self.queue.is_cut(self.now);
-                    return true;
+                    break;
                 }
             }
-            after = Some(rank);
         }
-        self.queue.is_cut(self.now);
+        self.queue.is_cut(round, self.now);
         true
     }
 

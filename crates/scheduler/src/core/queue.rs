@@ -61,8 +61,8 @@ struct Entry {
 /// The queue. Rounds of decisions begin at its head, so that what is free goes to those before others. But a
 /// round is cut, and a change makes all who were refused ready again: where changes come faster than rounds
 /// reach the end, the head would be refused again and again and those further back never be asked about.
-/// Once the end was out of reach for [`PATIENCE`], every second round is of those who were not decided on
-/// for longest.
+/// Once the end was out of reach for [`PATIENCE`], every second round goes on where the last such round, or one
+/// that began at the head, was cut: so all are asked about again and again, and always in their order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     units: FxHashMap<Unit, Entry>,
@@ -77,8 +77,19 @@ pub(super) struct Queue {
     decisions: u64,
     /// Since when rounds that began at the head have not reached the end.
     behind_since: Option<u64>,
-    /// Whether the last round was of those further back.
-    was_back: bool,
+    /// Whether the last round was a sweep.
+    was_sweep: bool,
+    /// Up to whom the sweep through the queue has come; `None`: it begins at the head.
+    swept: Option<Rank>,
+}
+
+/// A round of decisions.
+#[derive(Debug)]
+pub(super) struct Round {
+    /// Whether it goes on where another was cut, and does not begin at the head.
+    is_sweep: bool,
+    /// Who was decided on last: the next is behind it.
+    pub(super) after: Option<Rank>,
 }
 
 impl Queue {
@@ -159,32 +170,34 @@ impl Queue {
         }
     }
 
-    /// A round that began at the head ends before the queue does.
-    pub(super) fn is_cut(&mut self, now: u64) {
-        self.behind_since.get_or_insert(now);
-    }
-
-    /// A round that began at the head has reached the end.
-    pub(super) fn is_at_end(&mut self) {
-        self.behind_since = None;
-    }
-
-    /// Begins a round. If it is of those further back: which, at most so many.
-    pub(super) fn turn_of_the_back(&mut self, now: u64, most: usize) -> Option<Vec<Rank>> {
+    /// Begins a round.
+    pub(super) fn begin_round(&mut self, now: u64) -> Round {
         let is_behind =
             self.behind_since.is_some_and(|since| since.saturating_add(PATIENCE) <= now);
-        self.was_back = is_behind && !self.was_back;
-        if !self.was_back {
-            return None;
+        self.was_sweep = is_behind && !self.was_sweep;
+        let after = if self.was_sweep { self.swept.clone() } else { None };
+        Round { is_sweep: self.was_sweep, after }
+    }
+
+    /// A round ends before the queue does.
+    pub(super) fn is_cut(&mut self, round: Round, now: u64) {
+        if !round.is_sweep {
+            self.behind_since.get_or_insert(now);
         }
-        let last = |rank: &Rank| self.last_decision(&rank.unit);
-        let mut ranks: Vec<_> = self.ready.iter().map(|rank| (last(rank), rank)).collect();
-        if most < ranks.len() {
-            ranks.select_nth_unstable(most);
-            ranks.truncate(most);
+        // Those before were asked about in this sweep, or just now.
+        if round.is_sweep || self.swept < round.after {
+            self.swept = round.after;
         }
-        ranks.sort_unstable();
-        Some(ranks.into_iter().map(|(_, rank)| rank.clone()).collect())
+    }
+
+    /// A round has reached the end. Says whether there may be more at once: after a sweep it is the turn of
+    /// the head.
+    pub(super) fn is_at_end(&mut self, round: &Round) -> bool {
+        self.swept = None;
+        if !round.is_sweep {
+            self.behind_since = None;
+        }
+        round.is_sweep
     }
 
     /// Makes ready those that were refused before the change of this number.

@@ -76,3 +76,25 @@ fn what_becomes_free_is_of_those_before_others_as_long_as_the_end_is_reached() {
     let bound = bed.settle();
     assert_eq!(bound, [("before".to_owned(), "large".to_owned())]);
 }
+
+#[test]
+fn of_those_behind_a_gang_that_is_refused_again_and_again_the_more_important_comes_first() {
+    for names in [["important", "other"], ["z-important", "a-other"]] {
+        let mut bed = bed(256);
+        for name in ["g", "h"] {
+            bed.object(&pod_group(name, 2, json!({})));
+            for number in 0..2 {
+                let member = member(name, &format!("{name}-{number}"), "50");
+                bed.pod(&with(member, "/spec/priority", json!(100)));
+            }
+        }
+        bed.pod(&with(pod("first", "4"), "/spec/nodeName", json!("a")));
+        // Of both only one has room later; the more important one was asked about before.
+        bed.pod(&with(pod(names[0], "8"), "/spec/priority", json!(10)));
+        while bed.core.decide() {}
+        assert!(bed.core.take_orders().is_empty());
+        bed.pod(&pod(names[1], "8"));
+        bed.drop_pod("first");
+        assert!(rounds_until_placed(&mut bed, names[0], 250).is_some(), "{names:?}");
+    }
+}
