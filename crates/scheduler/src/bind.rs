@@ -91,8 +91,8 @@ pub struct Bind {
     pub claims: Vec<ClaimWrite>,
     /// The claim for extended resources, which is made by the order.
     pub extended: Option<ExtendedWrite>,
-    /// Whether it was sent before and nobody knows what that left: the pod may be bound, and any of the
-    /// claims written.
+    /// Whether what was seen may be older than what this scheduler did, as where it was sent before and nobody
+    /// knows what that left: the pod may be bound, and any of the claims written or taken back.
     pub is_again: bool,
 }
 

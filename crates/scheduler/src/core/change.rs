@@ -61,22 +61,40 @@ impl Core {
 
     fn apply_pods(&mut self, delta: &Delta<Pod>) {
         match delta {
-            Delta::Set(pod) => self.set_pod(pod),
-            Delta::Gone(pod) => self.drop_pod(&pod.meta.uid),
+            Delta::Set(pod) => self.set_known_pod(pod),
+            Delta::Gone(pod) => self.drop_known_pod(&pod.meta.uid),
             Delta::All(_, pods) => {
                 let there: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
                 let gone = self.pods.keys().filter(|uid| !there.contains(uid));
                 for uid in gone.cloned().collect::<Vec<_>>() {
-                    self.drop_pod(&uid);
+                    self.drop_known_pod(&uid);
                 }
                 // In the order in which they came, so that a restart finds them as they were.
                 let mut pods: Vec<_> = pods.iter().collect();
                 pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
                 for pod in pods {
-                    self.set_pod(pod);
+                    self.set_known_pod(pod);
                 }
             }
         }
+    }
+
+    fn set_known_pod(&mut self, pod: &Arc<Pod>) {
+        let uid = &pod.meta.uid;
+        // Its claims are taken from it from now on, also those that are held whatever is seen of them.
+        let has_ended = pod.has_ended() && pod.node.is_some();
+        if has_ended
+            && self.devices.is_assumed(uid)
+            && self.flying.values().all(|flight| flight.pod != *uid)
+        {
+            self.devices.forget(uid);
+        }
+        self.set_pod(pod);
+    }
+
+    fn drop_known_pod(&mut self, uid: &Arc<str>) {
+        self.drop_pod(uid);
+        self.devices.pod_gone(uid);
     }
 
     fn apply_nodes(&mut self, delta: &Delta<Node>) {

@@ -146,6 +146,7 @@ impl Core {
 
     /// Sends again what is due. Says when it wants to be asked again.
     pub(super) fn end_doubts(&mut self) -> Option<u64> {
+        self.devices.time_is(self.now);
         if self.doubtful.is_empty() {
             return None;
         }
@@ -185,7 +186,8 @@ impl Core {
                     self.devices.forget(&uid);
                     self.holders_changed(&doubt.bind.node);
                 }
-                Step::Flying | Step::Done(_) | Step::Reading(_) => {}
+                Step::Reading(_) => self.trust_seen(&uid),
+                Step::Flying | Step::Done(_) => {}
             }
         }
         let times = self.doubtful.values().filter_map(|doubt| match doubt.step {
@@ -235,12 +237,14 @@ impl Core {
 
     /// All was read anew, by lists that began at `at`: who is not bound is not.
     pub(super) fn end_doubts_read(&mut self, at: u64) {
+        self.devices.read_anew(at);
         let is_read =
             |doubt: &Doubt| matches!(doubt.step, Step::Reading(Some(since)) if since <= at);
         let read = self.doubtful.iter().filter(|(_, doubt)| is_read(doubt));
         for uid in read.map(|(uid, _)| Arc::clone(uid)).collect::<Vec<_>>() {
             let Some(mut doubt) = self.doubtful.remove(&uid) else { continue };
             if self.pods.get(&uid).is_none_or(|record| record.pod.node.is_some()) {
+                self.trust_seen(&uid);
                 continue;
             }
             if doubt.failure.kind == FailureKind::Undecided {

@@ -92,8 +92,13 @@ impl Core {
         let (claims, extended) =
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
-        let task =
-            Task::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_again: false });
+        // What is seen of its claims may have been taken back since: that is looked at first.
+        let is_again = claims.iter().any(|write| {
+            write.allocation.is_none()
+                && write.claim.reserved_for.iter().any(|one| one.uid == uid)
+                && self.devices.is_taken_back(&write.claim)
+        });
+        let task = Task::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_again });
         let order = self.order(&uid, FlightKind::Bind, task);
         if let Some(record) = self.pods.get_mut(&uid)
             && let Some(place) = &mut record.place

@@ -68,6 +68,9 @@ impl Core {
             self.others_may_have_led();
         }
         let uid = Arc::clone(&flight.pod);
+        if let (Some(bind), Err(_)) = (&flight.bind, &outcome.result) {
+            self.devices.taken_back(bind);
+        }
         match (flight.kind, &outcome.result) {
             (FlightKind::Bind, Ok(())) => {
                 self.no_doubt(&uid);
@@ -103,11 +106,13 @@ impl Core {
         if record.pod.node.is_some() {
             // The API said meanwhile that it is bound, so it is.
             self.no_doubt(uid);
+            self.trust_seen(uid);
             return;
         }
         if failure.kind == FailureKind::BoundAlready {
             // The watch will say where; until then its place stays counted.
             self.no_doubt(uid);
+            self.trust_seen(uid);
             return;
         }
         if failure.is_undecided() {
@@ -117,6 +122,17 @@ impl Core {
         }
         self.doubtful.remove(uid);
         self.not_placed(uid, failure);
+    }
+
+    /// A pod is bound, and maybe by another with other devices of the same node.
+    pub(super) fn trust_seen(&mut self, uid: &Arc<str>) {
+        if self.devices.trust_seen(uid).is_empty() {
+            return;
+        }
+        let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+        if let Some(node) = place.map(|place| Arc::clone(&place.node)) {
+            self.holders_changed(&node);
+        }
     }
 
     /// An order was not carried out: what was decided is forgotten, and decided anew after a while.

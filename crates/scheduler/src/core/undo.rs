@@ -112,6 +112,9 @@ impl Core {
         let Some((key, failed)) = flying.map(|(key, undo)| (key.clone(), undo.failed)) else {
             return;
         };
+        if let Some(claim) = self.devices.claim(&key.1).map(Arc::clone) {
+            self.devices.claim_taken_back(&claim);
+        }
         let failure = match result {
             Err(failure) if is_worth_another(failure.kind) => failure,
             _ => {
@@ -175,6 +178,7 @@ impl Core {
         claim: &Arc<Claim>,
         failed: u32,
     ) {
+        self.devices.claim_taken_back(claim);
         let task = Task::Undo { pod: pod.clone(), claim: Arc::clone(claim) };
         let id = self.order(&pod.uid, FlightKind::Undo, task);
         let version = Arc::clone(&claim.meta.version);

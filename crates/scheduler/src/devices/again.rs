@@ -1,10 +1,13 @@
 //! Devices of orders that are sent again: they are held all the time, whatever watches tell late.
 
-use octavo_engine::placement::GpuParts;
+use std::sync::Arc;
 
-use super::Devices;
+use octavo_engine::placement::GpuParts;
+use octavo_kube_io::objects::Claim;
+
 use super::grant::Grant;
 use super::ledger::extended_key;
+use super::{Devices, Touched};
 use crate::bind::{Bind, ClaimWrite};
 
 impl Devices {
@@ -19,16 +22,62 @@ impl Devices {
                 || self.is_pending(bind, &extended_key(&bind.pod.uid)))
     }
 
+    /// An order ended, and nobody has seen what it left: it may have written to its claims and taken that
+    /// back.
+    pub fn taken_back(&mut self, bind: &Bind) {
+        for write in &bind.claims {
+            self.ledger.take_back(Arc::clone(&write.claim.meta.uid));
+        }
+        if bind.extended.is_some() {
+            self.ledger.take_back(extended_key(&bind.pod.uid));
+        }
+    }
+
+    /// A claim is taken back, or was.
+    pub fn claim_taken_back(&mut self, claim: &Claim) {
+        self.ledger.take_back(Arc::clone(&claim.meta.uid));
+    }
+
+    /// Tells the time.
+    pub fn time_is(&mut self, now: u64) {
+        self.ledger.time_is(now);
+    }
+
+    /// All that was written of claims before this time was told.
+    pub fn read_anew(&mut self, at: u64) {
+        self.ledger.read_anew(at);
+    }
+
+    /// Whether a claim may have been taken back since it was seen.
+    pub fn is_taken_back(&self, claim: &Claim) -> bool {
+        self.ledger.is_taken_back(&claim.meta.uid)
+    }
+
+    /// Somebody else has bound a pod, or may have: what is seen of its claims is the truth.
+    pub fn trust_seen(&mut self, pod: &str) -> Touched {
+        let changed = self.ledger.trust_seen(pod);
+        self.holdings(changed)
+    }
+
+    /// A pod is gone.
+    pub fn pod_gone(&mut self, pod: &str) {
+        self.ledger.pod_gone(pod);
+    }
+
     /// Assumes again what an order gives and was seen given back. It was its own until this moment.
     pub fn hold_again(&mut self, bind: &Bind) {
         if self.are_held(bind) {
             return;
         }
         // What is seen holds its devices by itself.
-        let is_unseen =
-            |write: &&ClaimWrite| !self.is_written(write) || self.is_joining(bind, write);
+        let is_unseen = |write: &&ClaimWrite| {
+            let is_pending = self.is_pending(bind, &write.claim.meta.uid);
+            !self.is_written(write) || is_pending || self.is_joining(bind, write)
+        };
         let claims = bind.claims.iter().filter(is_unseen).cloned().collect();
-        let extended = bind.extended.clone().filter(|_| !self.is_extended_written(bind));
+        let extended = bind.extended.clone().filter(|_| {
+            !self.is_extended_written(bind) || self.is_pending(bind, &extended_key(&bind.pod.uid))
+        });
         self.assume(&Grant {
             pod: bind.pod.uid.clone(),
             namespace: bind.pod.name.namespace.clone(),

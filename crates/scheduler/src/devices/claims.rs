@@ -65,13 +65,10 @@ fn state(ledger: &Ledger, pod: &Pod, claim: &Arc<Claim>) -> Result<AskedClaim, A
     if !is_reserved && users >= MOST_CONSUMERS {
         return Err(AskError::Crowded { claim: claim.meta.name.clone() });
     }
-    let nodes = match (allocation, pending) {
-        (Some(allocation), _) => allocation.nodes.clone(),
-        (None, pending) => {
-            let pending = pending.and_then(|pending| pending.claim.allocation.as_ref());
-            pending.and_then(|pending| pending.nodes.clone())
-        }
-    };
-    let allocating = pending.filter(|_| allocation.is_none()).map(|one| Arc::clone(&one.pod));
+    // With other devices than are decided for another pod it is seen as an order of before left it.
+    let of_others = pending.filter(|pending| pending.pod != pod.meta.uid);
+    let decided = of_others.and_then(|pending| pending.claim.allocation.as_ref());
+    let nodes = decided.or(allocation).and_then(|allocation| allocation.nodes.clone());
+    let allocating = of_others.map(|one| Arc::clone(&one.pod));
     Ok(AskedClaim::Allocated { claim: Arc::clone(claim), nodes, allocating, is_reserved })
 }

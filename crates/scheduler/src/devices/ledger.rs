@@ -1,31 +1,19 @@
 //! Who holds what: claims that are allocated, and allocations that were decided and are not seen yet.
+//!
+//! An assumption ends when its claim is seen allocated, or it is forgotten. Where an order of before wrote to
+//! the claim and took that back, a watch that lags may tell both after the next order was given, and with
+//! the same devices: versions of what an order wrote are not known here. Such an assumption is *firm*: it
+//! holds beside all that is seen until its order has failed, its pod has ended or is gone, or the claim is.
+
+mod held;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, AllocationResult, PoolRef};
-use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, Delta, ObjectName};
 
-use super::nodes::NodeGpus;
-
-/// What a claim holds of a node's devices.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// UID of the claim; for the extended claim of a pod that is not written yet `<pod's UID>/extended`.
-    pub claim: Arc<str>,
-    /// Namespace and name of the claim.
-    pub name: ObjectName,
-    /// Who may use it: UIDs of pods.
-    pub pods: BTreeSet<Arc<str>>,
-    /// Parts of the node's GPUs, in order.
-    pub parts: GpuParts,
-    /// How many devices it holds that the engine does not count: of other drivers, fixed MIG instances,
-    /// devices that are not published any more.
-    pub others: usize,
-    /// Whether it is assumed only.
-    pub is_assumed: bool,
-}
+pub use held::Held;
 
 /// Who holds what.
 #[derive(Debug, Default)]
@@ -33,8 +21,10 @@ pub(super) struct Ledger {
     claims: BTreeMap<ObjectName, Arc<Claim>>,
     /// Claims for extended resources that are there, by UID of the pod.
     extended: BTreeMap<Arc<str>, ObjectName>,
-    /// Holders by pool, by the claims' UIDs.
-    holders: BTreeMap<PoolRef, BTreeMap<Arc<str>, Holder>>,
+    /// Claims that were seen allocated, by pool, by UID.
+    seen: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<Claim>>>,
+    /// Allocations that were decided, by pool, by key.
+    decided: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<AssumedClaim>>>,
     /// By UID of the pod.
     assumed: BTreeMap<Arc<str>, Assumed>,
     /// Pods whose use of a claim is assumed, by the claim's UID.
@@ -43,15 +33,11 @@ pub(super) struct Ledger {
     allocating: BTreeMap<Arc<str>, Arc<str>>,
     /// UIDs of claims that were seen reserved for a pod, by the pod's UID.
     reserved: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-}
-
-/// A claim with an allocation.
-#[derive(Clone, Debug)]
-pub(super) enum Holder {
-    /// It was seen.
-    Seen(Arc<Claim>),
-    /// It was decided.
-    Assumed(Arc<AssumedClaim>),
+    /// Keys of claims that were taken back: what a watch tells of them may be older than an order.
+    /// Since when that is so; `None`: since before the next time that is told.
+    taken_back: BTreeMap<Arc<str>, Option<u64>>,
+    /// Those of them without a time.
+    just_taken_back: Vec<Arc<str>>,
 }
 
 /// An allocation that was decided.
@@ -72,6 +58,9 @@ struct Assumed {
     claims: Vec<Arc<AssumedClaim>>,
     /// UIDs of claims that it uses.
     uses: BTreeSet<Arc<str>>,
+    /// Whether it holds whatever is seen of its claims: that may be what an order of before wrote or took
+    /// back. It ends when it is forgotten, or its claims are gone.
+    is_firm: bool,
 }
 
 /// What a change touches.
@@ -116,67 +105,12 @@ impl Ledger {
 
     /// What is decided for a claim and not seen yet, with the pod whose order allocates it.
     pub(super) fn pending(&self, claim: &str) -> Option<&Arc<AssumedClaim>> {
-        let pod = self.allocating.get(claim)?;
-        self.assumed.get(pod)?.claims.iter().find(|assumed| &*assumed.key == claim)
+        self.assumption(claim).filter(|assumed| !self.is_covered(assumed))
     }
 
     /// How many more pods than are written are decided to use a claim.
     pub(super) fn users(&self, claim: &str) -> impl Iterator<Item = &Arc<str>> {
         self.users.get(claim).into_iter().flatten()
-    }
-
-    /// Everybody who holds something of these pools, each once.
-    pub(super) fn holders<'a>(
-        &'a self,
-        pools: &'a [PoolRef],
-    ) -> impl Iterator<Item = &'a octavo_dra::Claim> {
-        let of_pools = pools.iter().filter_map(|pool| self.holders.get(pool));
-        let several = pools.len() > 1;
-        let mut seen: BTreeSet<&Arc<str>> = BTreeSet::new();
-        of_pools
-            .flatten()
-            .filter(move |(uid, _)| !several || seen.insert(uid))
-            .map(|(_, holder)| holder.claim())
-    }
-
-    /// What is held of a node that reaches these pools and has these GPUs.
-    pub(super) fn held(&self, pools: &[PoolRef], gpus: Option<&NodeGpus>) -> Vec<Held> {
-        let mut all: BTreeMap<&Arc<str>, Held> = BTreeMap::new();
-        for pool in pools {
-            for (uid, holder) in self.holders.get(pool).into_iter().flatten() {
-                let held = all.entry(uid).or_insert_with(|| self.blank(uid, holder));
-                add_results(held, holder, pool, gpus);
-            }
-        }
-        all.into_values().collect()
-    }
-
-    /// Of what is held of a node that which only this pod may use, without a look at what others hold.
-    pub(super) fn held_alone_by(
-        &self,
-        pod: &str,
-        pools: &[PoolRef],
-        gpus: Option<&NodeGpus>,
-    ) -> Vec<Held> {
-        let assumed = self.assumed.get(pod);
-        let decided = assumed
-            .into_iter()
-            .flat_map(|assumed| assumed.claims.iter().map(|claim| &claim.key).chain(&assumed.uses));
-        let claims: BTreeSet<&Arc<str>> =
-            self.reserved.get(pod).into_iter().flatten().chain(decided).collect();
-        let held = claims.into_iter().filter_map(|uid| {
-            let mut held: Option<Held> = None;
-            for pool in pools {
-                let Some(holder) = self.holders.get(pool).and_then(|of_pool| of_pool.get(uid))
-                else {
-                    continue;
-                };
-                let held = held.get_or_insert_with(|| self.blank(uid, holder));
-                add_results(held, holder, pool, gpus);
-            }
-            held.filter(|held| held.pods.len() == 1 && held.pods.contains(pod))
-        });
-        held.collect()
     }
 
     /// Names of claims that were seen with an allocation.
@@ -193,15 +127,16 @@ impl Ledger {
         uses: BTreeSet<Arc<str>>,
     ) -> Changed {
         let mut changed = self.forget(pod);
-        let mut assumed = Assumed { claims: Vec::new(), uses };
+        let is_firm = claims.iter().any(|claim| self.taken_back.contains_key(&claim.key));
+        let mut assumed = Assumed { claims: Vec::new(), uses, is_firm };
         for claim in &assumed.uses {
             self.users.entry(Arc::clone(claim)).or_default().insert(Arc::clone(pod));
         }
         for claim in claims {
             let claim = Arc::new(claim);
             for pool in pools_of(&claim.claim) {
-                let holders = self.holders.entry(pool.clone()).or_default();
-                holders.insert(Arc::clone(&claim.key), Holder::Assumed(Arc::clone(&claim)));
+                let decided = self.decided.entry(pool.clone()).or_default();
+                decided.insert(Arc::clone(&claim.key), Arc::clone(&claim));
                 changed.pools.insert(pool);
             }
             self.allocating.insert(Arc::clone(&claim.key), Arc::clone(pod));
@@ -220,6 +155,58 @@ impl Ledger {
         }
         for claim in &assumed.uses {
             self.stop_using(claim, pod);
+        }
+        changed
+    }
+
+    /// A claim may have been written and taken back (its UID, or the key of a pod's extended claim): a watch
+    /// may tell both only after the next order for it was given.
+    pub(super) fn take_back(&mut self, key: Arc<str>) {
+        self.taken_back.insert(Arc::clone(&key), None);
+        self.just_taken_back.push(key);
+    }
+
+    /// What was taken back until now was taken back by this time.
+    pub(super) fn time_is(&mut self, now: u64) {
+        for key in self.just_taken_back.drain(..) {
+            if let Some(since @ None) = self.taken_back.get_mut(&key) {
+                *since = Some(now);
+            }
+        }
+    }
+
+    /// Claims were read anew, by lists that began at this time.
+    pub(super) fn read_anew(&mut self, at: u64) {
+        self.taken_back.retain(|_, since| since.is_none_or(|since| since > at));
+    }
+
+    /// Whether a claim may have been taken back since it was seen.
+    pub(super) fn is_taken_back(&self, key: &str) -> bool {
+        self.taken_back.contains_key(key)
+    }
+
+    /// A pod is gone, and its extended claim is nobody's.
+    pub(super) fn pod_gone(&mut self, pod: &str) {
+        self.taken_back.remove(&extended_key(pod));
+    }
+
+    /// Another may have written to the claims of a pod: what is seen of them counts, also against what was
+    /// decided.
+    pub(super) fn trust_seen(&mut self, pod: &str) -> Changed {
+        let mut changed = Changed::default();
+        let Some(assumed) = self.assumed.get_mut(pod).filter(|assumed| assumed.is_firm) else {
+            return changed;
+        };
+        assumed.is_firm = false;
+        let claims: Vec<_> = assumed.claims.iter().map(Arc::clone).collect();
+        let seen = self.reserved.get(pod).cloned().unwrap_or_default();
+        for claim in claims {
+            if self.counterpart(&claim).is_some_and(|seen| seen.claim.allocation.is_some()) {
+                self.drop_one(pod, &claim.key, &mut changed);
+            }
+        }
+        for claim in seen {
+            self.see_reserved(&claim, &pod.into());
         }
         changed
     }
@@ -262,15 +249,17 @@ impl Ledger {
         let before = old.as_ref().map(|old| &old.claim);
         let is_same = before.is_some_and(|before| before.allocation == claim.claim.allocation);
         if let (Some(before), false) = (before, is_same) {
-            // An assumption that took its place stays: it is not seen yet.
             self.drop_seen(before, uid, changed);
         }
         for pool in pools_of(&claim.claim) {
-            let holders = self.holders.entry(pool.clone()).or_default();
-            let old = holders.insert(Arc::clone(uid), Holder::Seen(Arc::clone(claim)));
-            if !is_same || !matches!(old, Some(Holder::Seen(_))) {
+            let seen = self.seen.entry(pool.clone()).or_default();
+            let old = seen.insert(Arc::clone(uid), Arc::clone(claim));
+            if !is_same || old.is_none() {
                 changed.pools.insert(pool);
             }
+        }
+        if !is_same {
+            self.uncover(claim, changed);
         }
     }
 
@@ -285,6 +274,8 @@ impl Ledger {
             self.extended.remove(&owner.uid);
         }
         self.drop_seen(&claim.claim, uid, changed);
+        self.uncover(&claim, changed);
+        self.taken_back.remove(uid);
         // Whatever was decided for it cannot be written any more.
         if let Some(pod) = self.allocating.get(uid).cloned() {
             self.drop_one(&pod, uid, changed);
@@ -297,14 +288,41 @@ impl Ledger {
         }
     }
 
-    /// What was decided for a claim is written, or somebody else was faster: it counts as it stands.
-    fn see_allocated(&mut self, claim: &Arc<Claim>, changed: &mut Changed) {
-        if let Some(pod) = self.allocating.get(&claim.meta.uid).cloned() {
-            self.drop_one(&pod, &claim.meta.uid, changed);
+    /// What was decided for a claim is written, or somebody else was faster: it counts as it stands, unless
+    /// it may be older than the order.
+    fn see_allocated(&mut self, claim: &Claim, changed: &mut Changed) {
+        let assumptions: Vec<_> = self.assumptions_of(claim).map(Arc::clone).collect();
+        for assumed in assumptions {
+            if !self.is_firm(&assumed.pod) {
+                self.drop_one(&assumed.pod, &assumed.key, changed);
+            }
         }
-        if let (true, Some(owner)) = (claim.is_extended, &claim.meta.owner) {
-            self.drop_one(&owner.uid, &extended_key(&owner.uid), changed);
+    }
+
+    /// What a claim shows of assumptions is another now.
+    fn uncover(&self, claim: &Claim, changed: &mut Changed) {
+        for assumed in self.assumptions_of(claim) {
+            changed.pools.extend(pools_of(&assumed.claim));
         }
+    }
+
+    /// What is assumed of a claim, and of the extended claim of its owner if it is one.
+    fn assumptions_of<'a>(
+        &'a self,
+        claim: &'a Claim,
+    ) -> impl Iterator<Item = &'a Arc<AssumedClaim>> {
+        let owner = claim.meta.owner.as_ref().filter(|_| claim.is_extended);
+        let extended = owner.and_then(|owner| self.assumption(&extended_key(&owner.uid)));
+        self.assumption(&claim.meta.uid).into_iter().chain(extended)
+    }
+
+    fn assumption(&self, key: &str) -> Option<&Arc<AssumedClaim>> {
+        let pod = self.allocating.get(key)?;
+        self.assumed.get(pod)?.claims.iter().find(|assumed| &*assumed.key == key)
+    }
+
+    fn is_firm(&self, pod: &str) -> bool {
+        self.assumed.get(pod).is_some_and(|assumed| assumed.is_firm)
     }
 
     fn forget_reserved(&mut self, claim: &Claim) {
@@ -319,7 +337,7 @@ impl Ledger {
 
     fn see_reserved(&mut self, claim: &Arc<str>, pod: &Arc<str>) {
         let Some(assumed) = self.assumed.get_mut(pod) else { return };
-        if assumed.uses.remove(claim) {
+        if !assumed.is_firm && assumed.uses.remove(claim) {
             self.stop_using(claim, pod);
             self.drop_if_empty(pod);
         }
@@ -344,35 +362,11 @@ impl Ledger {
 
     fn drop_assumed(&mut self, claim: &AssumedClaim, changed: &mut Changed) {
         self.allocating.remove(&claim.key);
-        for pool in pools_of(&claim.claim) {
-            let is_it = |holder: &Holder| matches!(holder, Holder::Assumed(_));
-            self.drop_holder(pool, &claim.key, is_it, changed);
-        }
+        drop_of(&mut self.decided, &claim.claim, &claim.key, changed);
     }
 
     fn drop_seen(&mut self, claim: &octavo_dra::Claim, uid: &str, changed: &mut Changed) {
-        for pool in pools_of(claim) {
-            let is_it = |holder: &Holder| matches!(holder, Holder::Seen(_));
-            self.drop_holder(pool, uid, is_it, changed);
-        }
-    }
-
-    fn drop_holder(
-        &mut self,
-        pool: PoolRef,
-        uid: &str,
-        is_it: impl Fn(&Holder) -> bool,
-        changed: &mut Changed,
-    ) {
-        let Some(holders) = self.holders.get_mut(&pool) else { return };
-        if !holders.get(uid).is_some_and(is_it) {
-            return;
-        }
-        holders.remove(uid);
-        if holders.is_empty() {
-            self.holders.remove(&pool);
-        }
-        changed.pools.insert(pool);
+        drop_of(&mut self.seen, claim, uid, changed);
     }
 
     fn stop_using(&mut self, claim: &str, pod: &str) {
@@ -382,34 +376,6 @@ impl Ledger {
             self.users.remove(claim);
         }
     }
-
-    fn blank(&self, uid: &Arc<str>, holder: &Holder) -> Held {
-        let mut held = Held { claim: Arc::clone(uid), ..Held::default() };
-        match holder {
-            Holder::Seen(claim) => {
-                held.name = claim.meta.name.clone();
-                held.pods = claim.reserved_for.iter().map(|one| Arc::clone(&one.uid)).collect();
-            }
-            Holder::Assumed(assumed) => {
-                let claim = &assumed.claim;
-                held.name = ObjectName::new(claim.namespace.as_str(), claim.name.as_str());
-                held.pods.insert(Arc::clone(&assumed.pod));
-                held.is_assumed = true;
-            }
-        }
-        held.pods.extend(self.users(uid).cloned());
-        held
-    }
-}
-
-impl Holder {
-    /// As allocators see it.
-    fn claim(&self) -> &octavo_dra::Claim {
-        match self {
-            Self::Seen(claim) => &claim.claim,
-            Self::Assumed(assumed) => &assumed.claim,
-        }
-    }
 }
 
 /// What stands in for the UID of a pod's extended claim until it has one.
@@ -417,23 +383,8 @@ pub(super) fn extended_key(pod: &str) -> Arc<str> {
     format!("{pod}/extended").into()
 }
 
-/// Adds what a holder has of one pool.
-fn add_results(held: &mut Held, holder: &Holder, pool: &PoolRef, gpus: Option<&NodeGpus>) {
-    for result in results(holder.claim()).filter(|result| is_of(result, pool)) {
-        match gpus.and_then(|gpus| gpus.part(result)) {
-            Some(part) => held.parts.push(part),
-            None => held.others += 1,
-        }
-    }
-    held.parts.sort_unstable();
-}
-
 fn results(claim: &octavo_dra::Claim) -> impl Iterator<Item = &AllocationResult> {
     claim.allocation.iter().flat_map(|allocation: &Allocation| &allocation.results)
-}
-
-fn is_of(result: &AllocationResult, pool: &PoolRef) -> bool {
-    result.pool == pool.pool && result.driver == pool.driver
 }
 
 /// The pools of a claim's devices, each once.
@@ -443,4 +394,23 @@ fn pools_of(claim: &octavo_dra::Claim) -> BTreeSet<PoolRef> {
         pool: result.pool.clone(),
     };
     results(claim).map(pool).collect()
+}
+
+/// Takes a holder out of the pools of these devices.
+fn drop_of<T>(
+    holders: &mut BTreeMap<PoolRef, BTreeMap<Arc<str>, T>>,
+    claim: &octavo_dra::Claim,
+    key: &str,
+    changed: &mut Changed,
+) {
+    for pool in pools_of(claim) {
+        let Some(there) = holders.get_mut(&pool) else { continue };
+        if there.remove(key).is_none() {
+            continue;
+        }
+        if there.is_empty() {
+            holders.remove(&pool);
+        }
+        changed.pools.insert(pool);
+    }
 }

@@ -159,6 +159,13 @@ impl Bed {
         ))));
     }
 
+    pub(super) fn drop_claim(&mut self, name: &str) {
+        let value = self.claims.remove(name).expect("the claim");
+        self.core.apply(&Change::Claim(Delta::Gone(Arc::new(
+            Claim::from_value(value).expect("an object"),
+        ))));
+    }
+
     /// The API lists claims anew.
     pub(super) fn all_claims(&mut self, values: &[Value]) {
         let claims = values

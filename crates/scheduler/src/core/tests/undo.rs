@@ -4,8 +4,8 @@ use octavo_kube_io::objects::ObjectName;
 use serde_json::{Value, json};
 
 use super::claims::{bed, claim, claiming};
-use super::kit::{Bed, pod, with};
-use crate::bind::{Failure, FailureKind, Order, Outcome, Task};
+use super::kit::{Bed, gpu_pod, pod, with};
+use crate::bind::{Bind, Failure, FailureKind, Order, Outcome, Task};
 
 /// The claim of `p`, allocated on `b` for it.
 fn allocated(version: &str) -> Value {
@@ -158,4 +158,90 @@ fn what_was_given_up_is_forgotten_when_its_pod_goes() {
     assert!(!bed.core.undos.is_empty());
     bed.drop_pod("p");
     assert!(bed.core.undos.is_empty());
+}
+
+/// The order that binds the pod of this name.
+fn bind_of(orders: &[Order], pod: &str) -> Bind {
+    let mut binds = orders.iter().filter_map(|order| match &order.task {
+        Task::Bind(bind) if &*bind.pod.name.name == pod => Some(bind.clone()),
+        _ => None,
+    });
+    binds.next().unwrap_or_else(|| panic!("one for {pod}: {orders:?}"))
+}
+
+#[test]
+fn a_claim_that_was_taken_back_is_looked_at_before_its_pod_is_bound_with_it() {
+    for is_taken_back in [false, true] {
+        let mut bed = half_done();
+        let orders = bed.orders();
+        if is_taken_back {
+            bed.carry_out(&orders[0]);
+        } else {
+            // Somebody else leads, and all is read anew.
+            bed.core.stand_down();
+            bed.after(0);
+            bed.core.read_anew(0);
+            bed.core.stand_up();
+        }
+        // The watch shows it as it was.
+        bed.drop_pod("filler");
+        let bind = bind_of(&bed.after(1000), "p");
+        assert!(bind.claims[0].allocation.is_none());
+        assert_eq!(bind.is_again, is_taken_back);
+    }
+}
+
+#[test]
+fn a_claim_that_an_order_of_before_took_back_frees_nothing_when_that_is_told_until_its_pod_has_ended()
+ {
+    let mut bed = bed(&["b"], 1);
+    bed.claim(&claim("p-gpu", "p"));
+    bed.pod(&claiming("p"));
+    let orders = bed.orders();
+    bed.fail(&orders[0], FailureKind::Refused);
+    let orders = bed.after(60_000);
+    assert_eq!(&*bind_of(&orders, "p").node, "b");
+    bed.claim(&claim("q-gpu", "q"));
+    bed.pod(&claiming("q"));
+    let free = |version| with(claim("p-gpu", "p"), "/metadata/resourceVersion", json!(version));
+    for is_done in [false, true] {
+        bed.claim(&allocated("2"));
+        assert_eq!(bed.after(1000), []);
+        bed.claim(&free("3"));
+        assert_eq!(bed.after(1000), [], "its device is its own");
+        if !is_done {
+            bed.carry_out(&orders[0]);
+        }
+    }
+    bed.claim(&allocated("4"));
+    let ended = with(bed.pods["p"].clone(), "/status/phase", json!("Succeeded"));
+    bed.pod(&ended);
+    assert_eq!(bed.after(1000), [], "its claim still has it");
+    bed.claim(&free("5"));
+    assert_eq!(bed.settle(), [("q".to_owned(), "b".to_owned())]);
+}
+
+#[test]
+fn an_extended_claim_that_an_order_of_before_took_back_frees_nothing_when_that_is_told() {
+    let mut bed = bed(&["b"], 1);
+    bed.pod(&gpu_pod("p", 1));
+    let orders = bed.orders();
+    bed.fail(&orders[0], FailureKind::Refused);
+    let orders = bed.after(60_000);
+    assert!(bind_of(&orders, "p").extended.is_some());
+    bed.pod(&gpu_pod("q", 1));
+    let first = with(allocated("2"), "/metadata/uid", json!("uid-first"));
+    let annotation = "/metadata/annotations/resource.kubernetes.io~1extended-resource-claim";
+    let first = with(first, annotation, json!("true"));
+    let second = with(first.clone(), "/metadata/uid", json!("uid-second"));
+    bed.claim(&first);
+    assert_eq!(bed.after(1000), []);
+    bed.drop_claim("p-gpu");
+    assert_eq!(bed.after(1000), [], "its device is its own");
+    bed.claim(&second);
+    assert_eq!(bed.core.counts().clashes, 0);
+    bed.drop_pod("p");
+    assert_eq!(bed.after(1000), [], "its claim still has it");
+    bed.drop_claim("p-gpu");
+    assert_eq!(&*bind_of(&bed.after(1000), "q").node, "b");
 }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::kit::{
     MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
 };
+use crate::bind::Bind;
 use crate::devices::{AskError, AskedClaim, Devices, Found, Grant, Held};
 
 #[test]
@@ -33,6 +34,91 @@ fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
     let touched = devices.forget("two");
     assert!(touched.holdings.contains("n"));
     assert!(devices.held("n").is_empty());
+}
+
+/// A pod whose order was carried out as far as its claim and taken back, and its next order.
+fn given_again(devices: &mut Devices, own: &(Pod, Arc<Claim>), nodes: [&str; 2]) -> [Grant; 2] {
+    let first = devices.place(own, nodes[0]).unwrap();
+    devices.forget(&own.0.meta.uid);
+    devices.taken_back(&bind_of(own, &first));
+    let second = devices.place(own, nodes[1]).unwrap();
+    [first, second]
+}
+
+fn bind_of(own: &(Pod, Arc<Claim>), grant: &Grant) -> Bind {
+    Bind {
+        pod: pod_ref(&own.0),
+        node: Arc::clone(&grant.node),
+        claims: grant.claims.clone(),
+        extended: grant.extended.clone(),
+        is_again: false,
+    }
+}
+
+#[test]
+fn what_an_order_of_before_took_back_is_told_late_and_frees_nothing_of_the_next() {
+    for nodes in [["n", "n"], ["other", "n"]] {
+        let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+        let own = pod("one", whole(8));
+        let [first, second] = given_again(&mut devices, &own, nodes);
+        let two = pod("two", whole(1));
+        devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+        assert!(devices.place(&two, "n").is_none());
+        // It may be another's by now: it counts too.
+        assert_eq!(devices.held(nodes[0]).len(), 1);
+        assert!(devices.place(&two, nodes[0]).is_none());
+        check(&devices, "n");
+        devices.see(&deallocated(&own.1));
+        assert!(devices.place(&two, "n").is_none());
+        devices.see(&seen(&second.claims[0], &pod_ref(&own.0)));
+        let held = devices.held("n");
+        assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 8, false));
+        check(&devices, "n");
+        // Its pod has ended.
+        devices.forget("one");
+        devices.see(&deallocated(&own.1));
+        assert!(devices.place(&two, "n").is_some());
+    }
+}
+
+#[test]
+fn what_was_taken_back_before_all_was_read_anew_is_told_late_no_more() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let own = pod("one", whole(8));
+    let first = devices.place(&own, "n").unwrap();
+    devices.forget("one");
+    devices.taken_back(&bind_of(&own, &first));
+    devices.read_anew(7);
+    assert!(devices.is_taken_back(&own.1), "nobody knows yet when it was");
+    devices.time_is(8);
+    devices.read_anew(7);
+    assert!(devices.is_taken_back(&own.1));
+    devices.read_anew(8);
+    assert!(!devices.is_taken_back(&own.1));
+}
+
+#[test]
+fn what_another_has_given_a_pod_counts_and_what_was_decided_for_it_does_not() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+    let own = pod("one", whole(8));
+    let [first, _] = given_again(&mut devices, &own, ["other", "n"]);
+    devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+    assert_eq!((devices.held("n").len(), devices.held("other").len()), (1, 1));
+    assert!(devices.trust_seen("one").holdings.contains("n"));
+    assert_eq!((devices.held("n").len(), devices.held("other").len()), (0, 1));
+    assert!(!devices.is_assumed("one"));
+}
+
+#[test]
+fn who_shares_a_claim_goes_where_it_is_decided_to_be_and_not_where_it_was() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+    let own = pod("one", whole(1));
+    let [first, _] = given_again(&mut devices, &own, ["other", "n"]);
+    devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+    let ask = devices.ask(&user("two", &own.1)).unwrap();
+    let AskedClaim::Allocated { allocating, .. } = &ask.claims[0] else { panic!("{ask:?}") };
+    assert_eq!(allocating.as_deref(), Some("one"));
+    assert!(devices.is_allowed(&ask, "n") && !devices.is_allowed(&ask, "other"));
 }
 
 #[test]
