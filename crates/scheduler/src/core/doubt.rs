@@ -27,9 +27,12 @@ use crate::groups::GroupName;
 const FIRST_WAIT: u64 = 1000;
 const MOST_WAIT: u64 = 10_000;
 const MOST_DOUBLINGS: u32 = 4;
+/// How often an order is sent. Where something is in its way for good it is decided anew after that, and
+/// people are told what it is.
+const MOST_SENT: u32 = 8;
 /// How long after its end what an order did and undid on its way may still be told by a watch, in
-/// milliseconds.
-const ECHO: u64 = 60_000;
+/// milliseconds: longer than a watch may be silent until it is begun anew where it was.
+const ECHO: u64 = 300_000;
 
 /// An order of which nobody knows what it left.
 #[derive(Clone, Debug)]
@@ -91,14 +94,11 @@ impl Core {
         self.keep_doubt(uid, doubt);
     }
 
-    /// Keeps a doubt, if its order can be sent again; if not, it is ended or waits for a reading.
+    /// Keeps a doubt; if its order cannot be sent again, it waits for a reading.
     fn keep_doubt(&mut self, uid: &Arc<str>, mut doubt: Doubt) {
-        if matches!(doubt.step, Step::Again(_)) && !self.may_be_sent_again(uid, &doubt) {
-            if doubt.failure.kind != FailureKind::Undecided {
-                // It is not bound: what it left is taken back.
-                self.give_up(uid, &doubt);
-                return;
-            }
+        let is_again = matches!(doubt.step, Step::Again(_));
+        if is_again && (doubt.sent >= MOST_SENT || !self.may_be_sent_again(uid, &doubt)) {
+            // Also where it is not bound: which of its claims are allocated nobody knows before.
             doubt.step = Step::Reading(None);
         }
         self.doubtful.insert(Arc::clone(uid), doubt);
@@ -123,6 +123,18 @@ impl Core {
     fn give_up(&mut self, uid: &Arc<str>, doubt: &Doubt) {
         self.not_placed(uid, &doubt.failure);
         self.undo_later(uid, &doubt.failure.left);
+    }
+
+    /// An order in doubt was sent again by one who no longer leads: it may be carried out all the same, by what
+    /// was sent before. Says whether there was a doubt.
+    pub(super) fn is_still_doubtful(&mut self, uid: &str, failure: &Failure) -> bool {
+        let doubt = self.doubtful.get_mut(uid);
+        let doubt = doubt.filter(|_| failure.kind == FailureKind::NotLeader);
+        let is_doubtful = doubt.is_some();
+        if let Some(doubt) = doubt {
+            doubt.step = Step::Reading(None);
+        }
+        is_doubtful
     }
 
     /// An order was carried out, maybe not at once.
@@ -178,6 +190,9 @@ impl Core {
                     let node = self.pods.get(&uid).and_then(|record| record.pod.node.as_ref());
                     if node == Some(&doubt.bind.node) {
                         self.bound(&uid);
+                        // What was undone before it was bound may still be told.
+                        let step = Step::Done(self.now.saturating_add(ECHO));
+                        self.doubtful.insert(uid, Doubt { step, ..doubt });
                     }
                 }
                 Step::Again(_) => self.send_again(&uid, doubt),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::Core;
 use super::queue::{State, Unit};
-use super::{Core, FlightKind};
 
 impl Core {
     /// Somebody else leads: what was promised is no longer this scheduler's to keep. What is on its way
@@ -20,9 +20,8 @@ impl Core {
         for uid in self.undos.all_flying() {
             self.decide_again(&uid);
         }
+        // They stay on their way: nothing new is decided before their end.
         self.undos.clear();
-        self.flying
-            .retain(|_, flight| !matches!(flight.kind, FlightKind::Other | FlightKind::Undo));
     }
 
     /// This scheduler leads from now on, or what it told last may be lost: all that waits is told anew.

@@ -120,6 +120,9 @@ impl Core {
             self.doubt(uid, id, flight, failure);
             return;
         }
+        if self.is_still_doubtful(uid, failure) {
+            return;
+        }
         self.doubtful.remove(uid);
         self.not_placed(uid, failure);
     }

@@ -4,6 +4,7 @@ mod budgets;
 mod changes;
 mod claims;
 mod doubt;
+mod doubt_read;
 mod gangs;
 mod kit;
 mod leading;

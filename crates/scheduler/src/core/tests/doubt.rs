@@ -7,20 +7,20 @@ use super::claims::{bed, claim, claiming};
 use super::kit::{Bed, allocation_json, gpu_pod, member, node, plugin_node, pod, pod_group, with};
 use crate::bind::{Bind, Failure, FailureKind, Order, Outcome, Task};
 
-fn bind_of(order: &Order) -> &Bind {
+pub(super) fn bind_of(order: &Order) -> &Bind {
     let Task::Bind(bind) = &order.task else { panic!("a binding: {order:?}") };
     bind
 }
 
 /// The one order that there is, a binding.
-fn one(orders: &[Order]) -> Order {
+pub(super) fn one(orders: &[Order]) -> Order {
     let [order] = orders else { panic!("one: {orders:?}") };
     bind_of(order);
     order.clone()
 }
 
 /// Says that an order ended undecided, and that these claims are left.
-fn undecided(bed: &mut Bed, order: &Order, kind: FailureKind, left: &[&str]) {
+pub(super) fn undecided(bed: &mut Bed, order: &Order, kind: FailureKind, left: &[&str]) {
     let left = left.iter().map(|name| ObjectName::new("team", *name)).collect();
     let failure = Failure { stage: "bind", message: "no answer".to_owned(), kind, left };
     bed.core.outcome(&Outcome { id: order.id, result: Err(failure) });
@@ -51,7 +51,7 @@ fn explained(bed: &mut Bed, pod: &str) -> Option<String> {
 }
 
 /// One node with one GPU, and two pods that want it.
-fn rivals() -> (Bed, Order) {
+pub(super) fn rivals() -> (Bed, Order) {
     let mut bed = bed(&["a"], 1);
     for name in ["p", "q"] {
         bed.claim(&claim(&format!("{name}-gpu"), name));
