@@ -114,11 +114,19 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
     }
     stop.cancel();
-    let _ = binder.task.await;
+    let is_whole = binder.task.await.unwrap_or_default();
     let _ = status.task.await;
-    leave.cancel();
     if let Some(elector) = elector {
-        let _ = elector.await;
+        if is_whole {
+            leave.cancel();
+            let _ = elector.await;
+        } else {
+            // What was cut short may still be carried out, and whoever leads next must not decide before.
+            tracing::warn!(
+                "some requests have no answer: the lease is not given back, but runs out"
+            );
+            elector.abort();
+        }
     }
     if let Some(admin) = admin {
         let _ = admin.await;

@@ -285,7 +285,9 @@ impl<T: Kept> Follower<T> {
         }
     }
 
-    /// The kind is not served: there are none.
+    /// The kind is not served: there are none. Of one that every server has, and that this one had, nothing is
+    /// forgotten: it is a server of another version, or one that is set up wrongly, and what it had is
+    /// still in use.
     async fn not_served(&mut self, kind: &Kind, begun: Instant) {
         let was_served = self.sink.note(|health| std::mem::replace(&mut health.is_served, false));
         if !self.is_optional {
@@ -293,7 +295,13 @@ impl<T: Kept> Follower<T> {
             if was_served {
                 tracing::error!("{problem}");
             }
-            self.sink.note(|health| health.problem = Some(problem));
+            let was_listed = self.sink.note(|health| {
+                health.problem = Some(problem);
+                health.lists > 0
+            });
+            if was_listed {
+                return;
+            }
         }
         self.tell_all(kind, Vec::new(), begun).await;
     }

@@ -61,8 +61,9 @@ pub struct Binder {
     pub outcomes: mpsc::UnboundedReceiver<Outcome>,
     /// How much it has to do, for those who let it go first.
     pub load: Load,
-    /// Ends with the binder.
-    pub task: JoinHandle<()>,
+    /// Ends with the binder, and says whether all that was begun has its end: if not, the API server may still
+    /// carry it out.
+    pub task: JoinHandle<bool>,
 }
 
 /// How much a binder has to do.
@@ -141,7 +142,7 @@ impl Run {
         mut waiting: mpsc::Receiver<Order>,
         farewell: Duration,
         stop: CancellationToken,
-    ) {
+    ) -> bool {
         let mut is_open = true;
         while is_open || !self.flying.is_empty() {
             self.note(waiting.len());
@@ -163,6 +164,7 @@ impl Run {
         }
         let too_late = tokio::time::sleep(farewell);
         tokio::pin!(too_late);
+        let mut is_whole = true;
         loop {
             self.note(0);
             tokio::select! {
@@ -171,6 +173,7 @@ impl Run {
                     None => break,
                 },
                 () = &mut too_late => {
+                    is_whole = false;
                     self.flying.abort_all();
                     while let Some(ended) = self.flying.join_next_with_id().await {
                         self.landed(ended);
@@ -178,6 +181,7 @@ impl Run {
                 }
             }
         }
+        is_whole
     }
 
     fn note(&self, waiting: usize) {

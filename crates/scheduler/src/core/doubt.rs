@@ -4,7 +4,8 @@
 //!  undecided --> led without a gap: sent again, later each time --> carried out: kept until that is seen
 //!            |                                    ^       |
 //!            |                                    '-------+-- undecided again
-//!            |                                            '-- failed, nothing left: decided anew
+//!            |                                            |-- failed, nothing left: decided anew
+//!            |<-- too often, or not as it was decided -------'
 //!            '-> another may have led: waits until the cluster is read anew --> bound, or decided anew
 //! ```
 //!

@@ -95,3 +95,22 @@ async fn only_objects_that_a_selector_selects_are_asked_for() {
         assert!(queries[0].contains("labelSelector=octavo.dev%2Fgang"), "{queries:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_kind_that_every_server_has_is_kept_where_one_says_that_it_has_it_not() {
+    let server = FakeServer::default();
+    server.put(PODS, pod("a"));
+    let (mut watched, told) = Watched::begin(&server, WatchOptions::default()).await;
+    assert_eq!(told, ["all v1 Pod: a"]);
+    server.remove_collection(PODS, true);
+    let begun = tokio::time::Instant::now();
+    watched.anew.not_older_than(begun);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let (kind, problem) = watched.health.problems().pop().unwrap();
+    assert_eq!(kind.kind, "Pod");
+    assert!(problem.contains("does not serve"), "{problem}");
+    // The next that is told is what the server that has it says.
+    server.remove_collection(PODS, false);
+    server.put(PODS, pod("b"));
+    assert_eq!(watched.told().await, "all v1 Pod: b");
+}

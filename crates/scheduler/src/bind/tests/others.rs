@@ -308,7 +308,7 @@ async fn at_the_end_what_flies_lands_and_what_waits_is_refused() {
     let expected = [Ok(()), Ok(()), refused, refused, refused];
     assert_eq!(results.into_values().collect::<Vec<_>>(), expected);
     assert_eq!(api.writes().len(), 2);
-    bench.binder.task.await.unwrap();
+    assert!(bench.binder.task.await.unwrap(), "all has its end");
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +324,7 @@ async fn an_order_that_outlasts_the_farewell_says_what_it_may_have_left() {
     bench.stop.cancel();
     let failure = bench.outcome().await.result.unwrap_err();
     assert_eq!(failure.left, [ObjectName::new("team", "c")]);
-    bench.binder.task.await.unwrap();
+    assert!(!bench.binder.task.await.unwrap(), "it may still be carried out");
     assert!(is_taken(&api, "c", &pod), "the write was done, as said");
 }
 
