@@ -35,9 +35,8 @@ pub(super) struct Asked {
     pub(super) forbidden: NodeSet,
     /// Members whose segment is not complete: nothing is asked for them.
     pub(super) left: Vec<Left>,
-    /// Subgroups of which members may be on different nodes and are asked for as if they might not: where
-    /// nothing is found for them something may be there.
-    pub(super) in_common: BTreeSet<String>,
+    /// Why there may be places where none are found: what is asked for is more than what is needed.
+    pub(super) unproven: BTreeSet<String>,
     /// Whether members share a claim that is to be allocated: where it is decides where all of them are,
     /// and the engine does not know that.
     pub(super) shares_claim: bool,
@@ -111,7 +110,7 @@ impl Core {
         let mut alike: Vec<Alike> = Vec::new();
         let mut claims: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         let mut known = Known::default();
-        let mut in_common = BTreeSet::new();
+        let mut unproven = BTreeSet::new();
         let mut seats = vec![0_u32; spec.subs.len()];
         for (sub, _, _, uid) in members {
             let seat = seats[sub];
@@ -152,7 +151,7 @@ impl Core {
                         (one.shape, one.is_placed, one.rules) = (shape, false, rules);
                     } else if !is_placed && one.rules != rules {
                         one.rules.join(rules);
-                        in_common.insert(spec.subs[sub].name.to_string());
+                        unproven.insert(of_segments(&spec.subs[sub].name));
                     }
                     one.uids.push((seat, uid));
                 }
@@ -167,7 +166,7 @@ impl Core {
         }
         let mut asked = self.asked_for(group, spec, &wishes, alike);
         asked.left = left;
-        asked.in_common = in_common;
+        asked.unproven.append(&mut unproven);
         asked.shares_claim = claims.values().any(|members| *members > 1);
         Ok(asked)
     }
@@ -186,7 +185,7 @@ impl Core {
             ranks: Vec::new(),
             forbidden: for_all(&alike),
             left: Vec::new(),
-            in_common: BTreeSet::new(),
+            unproven: BTreeSet::new(),
             shares_claim: false,
         };
         let mut parts = vec![0_u32; spec.subs.len()];
@@ -197,6 +196,9 @@ impl Core {
             let count = u32::try_from(uids.len()).unwrap_or(u32::MAX);
             let min = least[sub].min(count);
             least[sub] -= min;
+            if parts[sub] > 1 && min < count {
+                asked.unproven.insert(of_minimum(&spec.subs[sub].name));
+            }
             let (topology, segment) = wishes.subs.get(sub).copied().unwrap_or_default();
             asked.gang.groups.push(Group {
                 name: format!("{}{}", spec.subs[sub].name, suffix(number, sub)).into(),
@@ -353,6 +355,20 @@ fn count_claims(ask: &Ask, claims: &mut BTreeMap<Arc<str>, u32>) -> bool {
 /// Who shares a claim has the devices that the first of them asks for.
 fn without_gpus(shape: &Shape) -> Arc<Shape> {
     Arc::new(Shape { gpus: GpuDemand::None, models: ModelSet::ALL, ..shape.clone() })
+}
+
+fn of_segments(sub: &str) -> String {
+    format!(
+        "members of {sub} may be on different nodes or take different ports, and were only looked for on nodes \
+         where each of them may be: give those that differ a subgroup of their own"
+    )
+}
+
+fn of_minimum(sub: &str) -> String {
+    format!(
+        "members of {sub} ask for different things, fewer than all are needed, and it was only looked for those \
+         who come first: give those that differ a subgroup and a minimum of their own"
+    )
 }
 
 /// Nodes that are forbidden to all who wait.

@@ -160,7 +160,7 @@ impl Core {
                 let blocked = if let Some(last) = search.last.take() {
                     Blocked::NoDevices { nodes: search.nodes.len(), last }
                 } else {
-                    let left_out = self.left_out(unit).with_common(asked.in_common);
+                    let left_out = self.left_out(unit).unproven(asked.unproven);
                     Blocked::Refused(Box::new(explanation.clone()), left_out)
                 };
                 self.decisions.note(unit, explanation);

@@ -23,14 +23,14 @@ const MOST_REASONS: usize = 4;
 pub(super) struct LeftOut {
     reasons: BTreeSet<String>,
     is_everywhere: bool,
-    /// Subgroups whose members were only looked for where each of them may be.
-    in_common: BTreeSet<String>,
+    /// Why there may be a place all the same.
+    unproven: BTreeSet<String>,
 }
 
 impl LeftOut {
-    /// The same of a gang with such subgroups.
-    pub(super) fn with_common(self, in_common: BTreeSet<String>) -> Self {
-        Self { in_common, ..self }
+    /// The same where the refusal is no proof, and why.
+    pub(super) fn unproven(self, unproven: BTreeSet<String>) -> Self {
+        Self { unproven, ..self }
     }
 
     /// Why something was refused, in one sentence, from what the engine says of it.
@@ -41,16 +41,11 @@ impl LeftOut {
             (all, true) => format!("no node will do: {}", all.join("; ")),
             (all, false) => format!("{refused}; nodes are left out: {}", all.join("; ")),
         };
-        if self.in_common.is_empty() {
+        if self.unproven.is_empty() {
             return told;
         }
-        let subs: Vec<_> = self.in_common.iter().map(String::as_str).collect();
-        format!(
-            "{told}; this is no proof: members of {} may be on different nodes or take different ports, and \
-             were only looked for on nodes where each of them may be: give those that differ a subgroup of \
-             their own",
-            subs.join(", ")
-        )
+        let why: Vec<_> = self.unproven.iter().map(String::as_str).collect();
+        format!("{told}; this is no proof: {}", why.join("; "))
     }
 }
 

@@ -406,3 +406,51 @@ fn members_of_a_subgroup_lie_in_one_rack_also_where_they_ask_for_different_thing
         assert_eq!(bed.settle().len(), bound, "{rack}");
     }
 }
+
+#[test]
+fn a_refusal_is_no_proof_where_who_is_needed_was_chosen_beforehand() {
+    let on = |pod: Value, name: &str| {
+        with(pod, "/spec/nodeSelector", json!({"kubernetes.io/hostname": name}))
+    };
+    let mut bed = racks();
+    let topology = json!({"required": "rack"});
+    bed.object(&group_of(&json!([{"name": "worker", "minMember": 2, "topology": topology}])));
+    for number in 0..2 {
+        bed.pod(&on(worker(number), "nowhere"));
+    }
+    assert_eq!(bed.settle(), []);
+    let (reason, message) = bed.reason("w0").expect("a reason");
+    assert_eq!(reason, "Unschedulable");
+    assert!(!message.contains("no proof"), "{message}");
+    for number in 2..4 {
+        bed.pod(&worker(number));
+    }
+    assert_eq!(bed.settle(), []);
+    let (_, message) = bed.reason("w0").expect("a reason");
+    assert!(
+        message.contains("no proof") && message.contains("a minimum of their own"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_refusal_is_no_proof_where_members_of_a_segment_are_looked_for_where_each_may_be() {
+    let mut bed = racks();
+    bed.object(&segmented(2, 2));
+    // Each takes a port of its own, which another has on every second node.
+    for (number, (port, node)) in [(80, "a"), (81, "b")].into_iter().enumerate() {
+        let other = on_port(pod(&format!("other-{number}"), "1"), port);
+        bed.pod(&with(other, "/spec/nodeName", json!(node)));
+        let number = u32::try_from(number).expect("few");
+        bed.pod(&on_port(worker(number), port));
+    }
+    let full = with(pod("full", "3"), "/spec/nodeName", json!("c"));
+    bed.pod(&full);
+    assert_eq!(bed.settle(), []);
+    let (reason, message) = bed.reason("w0").expect("a reason");
+    assert_eq!(reason, "Unschedulable");
+    assert!(
+        message.contains("no proof") && message.contains("a subgroup of their own"),
+        "{message}"
+    );
+}
