@@ -99,6 +99,23 @@ pub enum Explained {
 #[error("{0}")]
 pub struct Unknown(pub String);
 
+/// One's turn to search: the next one's comes a while after it ends, however it does.
+#[derive(Debug)]
+struct Turn(Option<OwnedSemaphorePermit>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let Some(permit) = self.0.take() else { return };
+        // Without a runtime nobody asks any more.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                tokio::time::sleep(PAUSE).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
 /// Questions, from the admin server to the thread that decides.
 #[derive(Clone, Debug)]
 pub struct Questions {
@@ -169,17 +186,31 @@ impl Questions {
             return Ok(said);
         }
         let found = match tokio::time::timeout(TURN, Arc::clone(&self.turn).acquire_owned()).await {
-            Ok(Ok(turn)) => self.search(subject, &name, turn).await,
+            Ok(Ok(permit)) => self.search(subject, &name, Turn(Some(permit))).await,
             Ok(Err(_)) | Err(_) => Err(NoAnswer::Full),
         };
-        if found.is_ok() {
-            return ask(name).await.map(|(said, _)| said);
-        }
-        // What is known is better than nothing.
-        said["disturbanceNote"] =
-            "who would have to go was not looked for, since others ask as well: ask \
-             again in a moment"
-                .into();
+        let said_then = match found {
+            Ok(()) => Some(ask(name).await),
+            Err(_) => None,
+        };
+        let note = match said_then {
+            Some(Ok((said_then, false))) => return Ok(said_then),
+            Some(Err(gone @ NoAnswer::Unknown(_))) => return Err(gone),
+            Some(Ok((said_then, true))) => {
+                said = said_then;
+                "who would have to go could not be looked for, or all has changed since: ask again in a \
+                 moment"
+            }
+            // What is known is better than nothing.
+            Some(Err(_)) => {
+                "who would have to go was looked for, and those who decide had no time to say it: ask \
+                 again in a moment"
+            }
+            None => {
+                "who would have to go was not looked for, since others ask as well: ask again in a moment"
+            }
+        };
+        said["disturbanceNote"] = note.into();
         Ok(said)
     }
 
@@ -188,7 +219,7 @@ impl Questions {
         &self,
         subject: Explained,
         name: &ObjectName,
-        mut turn: OwnedSemaphorePermit,
+        mut turn: Turn,
     ) -> Result<(), NoAnswer> {
         let name = name.clone();
         let mut next = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
@@ -199,10 +230,7 @@ impl Questions {
             (found, turn) = run.await.map_err(|_| NoAnswer::Nobody)?;
             next = self.ask(|answer| AdminQuestion::Found { found, answer }).await?;
         }
-        tokio::spawn(async move {
-            tokio::time::sleep(PAUSE).await;
-            drop(turn);
-        });
+        drop(turn);
         Ok(())
     }
 }

@@ -121,6 +121,77 @@ async fn one_search_is_run_at_a_time_and_who_waits_too_long_for_his_turn_is_told
     assert_eq!(third.await.unwrap().0, 200);
 }
 
+fn asker(questions: &Questions) -> tokio::task::JoinHandle<(u16, String)> {
+    let questions = questions.clone();
+    tokio::spawn(async move { ask(&questions, "/explain?pod=team/p").await })
+}
+
+/// The wish for a search that comes next.
+async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Answer<Option<Search>> {
+    match receiver.recv().await.unwrap() {
+        AdminQuestion::Search { answer, .. } => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_nothing_could_be_looked_for_the_answer_says_so() {
+    let (questions, mut receiver) = questions();
+    let asked = asker(&questions);
+    answer_one(&mut receiver, (json!({"n": 1}), true)).await;
+    wish(&mut receiver).await.give(Ok(None));
+    answer_one(&mut receiver, (json!({"n": 2}), true)).await;
+    let (status, body) = asked.await.unwrap();
+    assert!(status == 200 && body.contains("\"n\":2"), "{body}");
+    assert!(body.contains("who would have to go could not be looked for"), "{body}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_before_a_search_is_said_where_nothing_is_said_after_it() {
+    let (questions, mut receiver) = questions();
+    let asked = asker(&questions);
+    answer_one(&mut receiver, (json!({"n": 1}), true)).await;
+    wish(&mut receiver).await.give(Ok(None));
+    // Who decides takes too long for it.
+    let _kept = receiver.recv().await.unwrap();
+    let (status, body) = asked.await.unwrap();
+    assert!(status == 200 && body.contains("\"n\":1"), "{body}");
+    assert!(body.contains("disturbanceNote"), "{body}");
+    // Who is gone meanwhile is not spoken of.
+    let asked = asker(&questions);
+    answer_one(&mut receiver, (json!({"n": 1}), true)).await;
+    wish(&mut receiver).await.give(Ok(None));
+    match receiver.recv().await.unwrap() {
+        AdminQuestion::Explain { answer, .. } => answer.give(Err(Unknown("gone".to_owned()))),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(asked.await.unwrap().0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pause_is_kept_after_those_who_hang_up_and_after_errors() {
+    let (questions, mut receiver) = questions();
+    for hangs_up in [true, false] {
+        let asked = asker(&questions);
+        answer_one(&mut receiver, (json!({"n": 1}), true)).await;
+        let answer = wish(&mut receiver).await;
+        if hangs_up {
+            asked.abort();
+        } else {
+            answer.give(Err(Unknown("gone".to_owned())));
+        }
+        let _ = asked.await;
+        let begin = tokio::time::Instant::now();
+        let next = asker(&questions);
+        answer_one(&mut receiver, (json!({"n": 2}), true)).await;
+        let answer = wish(&mut receiver).await;
+        assert!(begin.elapsed() >= PAUSE, "hangs up: {hangs_up}");
+        answer.give(Ok(None));
+        answer_one(&mut receiver, (json!({"n": 3}), false)).await;
+        assert_eq!(next.await.unwrap().0, 200);
+    }
+}
+
 #[tokio::test]
 async fn what_is_found_on_another_thread_is_in_the_answer() {
     use crate::core::{Core, CoreConfig};

@@ -27,7 +27,9 @@ impl Core {
         if is_packed || !units.iter().any(|unit| policy.has(*unit)) {
             return Vec::new();
         }
-        let others = self.queue.in_order().filter_map(|rank| self.waiting_gang(&rank.unit));
+        // Who asks may be among them. Those of whom nothing is known are no reason to ask for more.
+        let first = self.queue.in_order().take(MOST + 1);
+        let others = first.filter_map(|rank| self.waiting_gang(&rank.unit));
         others.filter(|other| other.profile.name != gang.profile.name).take(MOST).collect()
     }
 

@@ -120,16 +120,19 @@ impl Core {
         }
         let leaving = found.leaving.as_ref();
         let disturbance = leaving.map(|leaving| self.disturbance_said(&found.wish, leaving));
-        let note = found.is_cut.then(|| match &disturbance {
-            Some(_) => format!(
-                "who would have to go was not searched to the end, which takes more than {STEPS} steps: \
-                 fewer pods may do"
-            ),
-            None => format!(
-                "who would have to go was not searched to the end, which takes more than {STEPS} steps: \
-                 it is not known whether anybody's going would help"
-            ),
-        });
+        let ended = format!("searched to the end, which takes more than {STEPS} steps");
+        let note = match (&disturbance, found.is_cut) {
+            (Some(_), false) if found.was_cut => Some(format!(
+                "those who may be disturbed were not {ended}: the going of some of them may do"
+            )),
+            (_, false) => None,
+            (Some(_), true) => {
+                Some(format!("who would have to go was not {ended}: fewer pods may do"))
+            }
+            (None, true) => Some(format!(
+                "who would have to go was not {ended}: it is not known whether anybody's going would help"
+            )),
+        };
         let kept = &mut self.remedies.kept;
         if kept.len() >= MOST_KEPT && !kept.contains_key(&found.unit) {
             kept.retain(|_, one| one.until > self.now && one.epoch.changes == self.changes);
@@ -231,17 +234,20 @@ impl Core {
         let seen =
             Seen { world: self.picture.world.clone(), holders: self.picture.holders().clone() };
         let (unit, epoch) = (unit.clone(), self.epoch(unit));
-        Some(Search { unit, wish, reach: Reach::Allowed, epoch, steps, seen, in_reach: Vec::new() })
+        let (reach, was_cut, in_reach) = (Reach::Allowed, false, Vec::new());
+        Some(Search { unit, wish, reach, epoch, steps, seen, was_cut, in_reach })
     }
 
     /// The same among all, in the same copy if it is still what it was.
     fn search_wider(&mut self, found: Found, steps: u64) -> Option<Search> {
         let is_as_it_was = found.epoch == self.epoch(&found.unit) && !self.is_picture_old;
-        let Found { unit, wish, epoch, seen: Some(seen), .. } = found else { return None };
-        let search =
-            Search { unit, wish, reach: Reach::Allowed, epoch, steps, seen, in_reach: Vec::new() };
+        let Found { unit, wish, epoch, seen: Some(seen), is_cut: was_cut, .. } = found else {
+            return None;
+        };
+        let (reach, in_reach) = (Reach::Everybody, Vec::new());
+        let search = Search { unit, wish, reach, epoch, steps, seen, was_cut, in_reach };
         let search = if is_as_it_was { search } else { self.search(&search.unit, steps)? };
-        Some(Search { reach: Reach::Everybody, in_reach: self.all_in_reach(), ..search })
+        Some(Search { reach, was_cut, in_reach: self.all_in_reach(), ..search })
     }
 
     /// What a unit would ask for if it were decided on now.

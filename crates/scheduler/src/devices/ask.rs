@@ -14,7 +14,7 @@ use octavo_kube_io::objects::{Claim, ObjectName, Pod};
 use super::Devices;
 use super::claims;
 use super::extended;
-use super::forms::{Dearness, Forms, Meaning};
+use super::forms::{self, Dearness, Forms, Meaning, Unknown};
 use super::sum::Sum;
 
 /// What the claims and extended resources of a pod ask for. It holds for the cluster as it is now: ask
@@ -130,6 +130,16 @@ pub enum AskError {
         request: String,
         /// Where they do.
         dearness: Dearness,
+    },
+    /// The claims have more different requests than are kept at once.
+    #[error(
+        "the pod's claims have {count} different requests and alternatives, of which {} are the most: each is \
+         looked at on every node; ask with fewer alternatives, or fewer requests that differ",
+        forms::MOST_OF_ASK
+    )]
+    TooManyRequests {
+        /// So many.
+        count: usize,
     },
     /// A request's selectors are not run on every device yet.
     #[error(
@@ -256,10 +266,17 @@ impl Devices {
             });
             ask.containers = Some(containers.collect());
         }
-        let mut sum = Sum::default();
-        let mut forms = self.forms();
+        let extended = ask.extended_claim(self, &BTreeMap::new());
         for claim in ask.wanted() {
             self.check_classes(claim)?;
+        }
+        let requests = ask.wanted().flat_map(|claim| &claim.claim.requests);
+        let requests = requests.chain(extended.iter().flat_map(|claim| &claim.requests));
+        check_count(&requests.collect::<Vec<_>>())?;
+        let mut sum = Sum::default();
+        let mut forms = self.forms();
+        forms.begin_ask();
+        for claim in ask.wanted() {
             self.add(&claim.meta.name, &claim.claim, &mut forms, &mut sum)?;
         }
         let plugin_gpus = if asked.contains(EXTENDED_RESOURCE_GPU) {
@@ -267,7 +284,6 @@ impl Devices {
         } else {
             0
         };
-        let extended = ask.extended_claim(self, &BTreeMap::new());
         if let Some(extended) = &extended {
             let claim = extended.claim(&ask.namespace);
             let name = ObjectName::new(Arc::clone(&ask.namespace), claim.name.as_str());
@@ -291,10 +307,10 @@ impl Devices {
         let requests = ask.wanted().flat_map(|claim| &claim.claim.requests);
         let requests = requests.chain(extended.iter().flat_map(|claim| &claim.requests));
         for request in requests {
-            let mut some = BTreeSet::new();
-            for (_, one) in alternatives(request) {
-                some.extend(forms.nodes(self, one));
-            }
+            let nodes = alternatives(request).into_iter().map(|(_, one)| forms.nodes(self, one));
+            // Where it is not known, any node is worth a try.
+            let Some(nodes) = nodes.collect::<Option<Vec<_>>>() else { continue };
+            let some: BTreeSet<_> = nodes.into_iter().flatten().collect();
             match &mut all {
                 None => all = Some(some),
                 Some(all) => all.retain(|node| some.contains(node)),
@@ -360,7 +376,7 @@ impl Devices {
             match &request.ask {
                 octavo_dra::Ask::Exactly(one) => {
                     let meaning = forms.meaning(self, one);
-                    check_read(name, || request.name.clone(), &meaning)?;
+                    let meaning = check_read(name, || request.name.clone(), meaning)?;
                     if meaning.is_conditional {
                         let (claim, request) = (name.clone(), request.name.clone());
                         return Err(AskError::BindingConditions { claim, request });
@@ -371,7 +387,7 @@ impl Devices {
                     sum.is_exact = false;
                     for (alternative, one) in all {
                         let full = || full_name(&request.name, Some(alternative));
-                        check_read(name, full, &forms.meaning(self, one))?;
+                        check_read(name, full, forms.meaning(self, one))?;
                     }
                 }
             }
@@ -400,18 +416,28 @@ impl Devices {
     }
 }
 
-/// Whether what a request means could be found out.
+/// Whether all that is asked for can be kept at once.
+fn check_count(requests: &[&Request]) -> Result<(), AskError> {
+    let each = || requests.iter().flat_map(|one| alternatives(one)).map(|(_, one)| one);
+    if each().nth(forms::MOST_OF_ASK).is_none() {
+        return Ok(());
+    }
+    let count = forms::count(each());
+    if count > forms::MOST_OF_ASK { Err(AskError::TooManyRequests { count }) } else { Ok(()) }
+}
+
+/// What a request means, if that could be found out.
 fn check_read(
     claim: &ObjectName,
     request: impl FnOnce() -> String,
-    meaning: &Meaning,
-) -> Result<(), AskError> {
-    let claim = || claim.clone();
-    match meaning.costly {
-        Some(dearness) => Err(AskError::TooCostly { claim: claim(), request: request(), dearness }),
-        None if meaning.is_unread => Err(AskError::Unread { claim: claim(), request: request() }),
-        None => Ok(()),
-    }
+    meaning: Result<Meaning, Unknown>,
+) -> Result<Meaning, AskError> {
+    meaning.map_err(|why| match (claim.clone(), request(), why) {
+        (claim, request, Unknown::Costly(dearness)) => {
+            AskError::TooCostly { claim, request, dearness }
+        }
+        (claim, request, Unknown::Unread) => AskError::Unread { claim, request },
+    })
 }
 
 /// A request's alternatives, with their names.

@@ -75,7 +75,8 @@ struct Count {
 }
 
 impl Form {
-    /// What it means on a node, and what it cost to find that out: `most` at the most, and one device more.
+    /// What it means on a node, and what it cost to find that out: `most` at the most, and one more run of a
+    /// selector.
     pub(super) fn fit(&self, node: &NodeView, pools: &Pools, most: u64) -> (Fit, u64) {
         let gpus = node.gpus.as_ref().ok().and_then(Option::as_ref);
         let mut tally = Tally::default();
@@ -86,7 +87,7 @@ impl Form {
             for slice in pool.slices().filter(|slice| Some(slice.generation) == newest) {
                 for device in &slice.devices {
                     let role = gpus.and_then(|gpus| role(gpus, name, device));
-                    let is_wanted = self.selects(device, &slice.driver, &mut cost);
+                    let is_wanted = self.selects(device, &slice.driver, &mut cost, most);
                     if cost > most {
                         return (Fit { kind: Kind::Costly, is_full: false }, cost);
                     }
@@ -147,14 +148,17 @@ impl Form {
         }
     }
 
-    /// Whether class and request want a device; `None` where a selector cannot say.
-    fn selects(&self, device: &Device, driver: &str, cost: &mut u64) -> Option<bool> {
+    /// Whether class and request want a device; `None` where a selector cannot say, or it costs more than `most`.
+    fn selects(&self, device: &Device, driver: &str, cost: &mut u64, most: u64) -> Option<bool> {
         // An unknown class is said by name when the claim is looked at.
         let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
             let selector = selector.as_ref().ok()?;
             if !selector.matches_at(DeviceView { driver, device }, cost).ok()? {
                 return Some(false);
+            }
+            if *cost > most {
+                return None;
             }
         }
         Some(true)

@@ -46,8 +46,10 @@ pub struct Search {
     pub(super) wish: Wish,
     pub(super) reach: Reach,
     pub(super) epoch: Epoch,
-    pub(super) steps: u64,
+    pub(in crate::core) steps: u64,
     pub(super) seen: Seen,
+    /// Whether a search among fewer, which found nobody, was ended before.
+    pub(super) was_cut: bool,
     /// Those who are in reach beside what the world says, and whether they may be moved.
     pub(super) in_reach: Vec<(WorkloadId, bool)>,
 }
@@ -70,6 +72,8 @@ pub struct Found {
     pub(super) leaving: Option<Leaving>,
     /// Whether there may be others, because the search was ended.
     pub(super) is_cut: bool,
+    /// Whether there may be some among fewer, because the search for those was ended.
+    pub(super) was_cut: bool,
     /// Where the next search looks, if it takes one.
     pub(super) seen: Option<Seen>,
 }
@@ -111,10 +115,10 @@ impl Search {
                 .map(|step| self.victim(step.member, Some(step.to.node)))
                 .collect(),
         });
-        let Self { unit, wish, reach, epoch, seen, .. } = self;
+        let Self { unit, wish, reach, epoch, seen, was_cut, .. } = self;
         // What nobody needs any more is not dropped by those who decide: that takes as long as the copy.
         let seen = (leaving.is_none() && reach == Reach::Allowed).then_some(seen);
-        Found { unit, wish, reach, epoch, leaving, is_cut, seen }
+        Found { unit, wish, reach, epoch, leaving, is_cut, was_cut, seen }
     }
 
     /// The plan that disturbs fewer pods: moves, or evictions below a priority; of equals the moves. And

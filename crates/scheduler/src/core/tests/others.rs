@@ -79,6 +79,20 @@ fn of_many_the_first_are_told() {
 }
 
 #[test]
+fn those_of_whom_nothing_is_known_are_not_passed_over_for_who_is_far_behind() {
+    let mut bed = Bed::new();
+    for number in 0..70 {
+        // Its claim is not made yet.
+        let claims = json!([{"name": "c", "resourceClaimTemplateName": "t"}]);
+        let pod = with(pod(&format!("p{number:02}"), "1"), "/spec/priority", json!(5));
+        bed.pod(&with(pod, "/spec/resourceClaims", claims));
+    }
+    bed.pod(&pod("behind", "1"));
+    let others = bed.core.others_than(&asking(2), &PlacementPolicy::default());
+    assert_eq!(names(&others), [], "or one decision would ask for the whole queue");
+}
+
+#[test]
 fn a_decision_that_others_had_a_part_in_is_recorded_with_them() {
     let config = CoreConfig { records: 1, ..CoreConfig::default() };
     let mut bed = Bed::with_config(config);

@@ -303,3 +303,28 @@ fn what_was_found_of_somebody_who_has_his_place_meanwhile_is_not_said() {
     let explained = bed.core.explain_pod(&two).expect("the pod");
     assert!(!explained.is_open && explained.disturbance.is_none());
 }
+
+#[test]
+fn that_those_who_may_be_disturbed_were_not_searched_to_the_end_is_said_of_what_others_would_do() {
+    let mut bed = Bed::new();
+    bed.node(&node("a", 4));
+    bed.pod(&pod("low", "1"));
+    bed.pod(&priority(pod("peer", "3"), 100));
+    assert_eq!(bed.settle().len(), 2);
+    bed.pod(&priority(pod("high", "4"), 100));
+    assert_eq!(bed.orders(), []);
+    let high = ObjectName::new("team", "high");
+    let mut first = bed.core.search_for_pod(&high).expect("a search");
+    first.steps = 0;
+    let second = bed.core.take_found(first.run());
+    assert_eq!(look(&mut bed, second), 1, "that was no end");
+    let explained = bed.core.explain_pod(&high).expect("the pod");
+    assert!(explained.disturbance.is_some());
+    let note = explained.disturbance_note.expect("a note");
+    assert!(note.starts_with("those who may be disturbed were not searched to the end"), "{note}");
+    // A search to the end needs no note.
+    bed.after(20_000);
+    let search = bed.core.search_for_pod(&high);
+    assert_eq!(look(&mut bed, search), 2);
+    assert_eq!(bed.core.explain_pod(&high).expect("the pod").disturbance_note, None);
+}

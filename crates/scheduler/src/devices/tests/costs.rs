@@ -1,5 +1,6 @@
 //! What selectors may cost, on one node and on all, at once and in rounds.
 
+use octavo_dra::Request;
 use octavo_kube_io::objects::Delta;
 
 use super::kit::{PLAIN, cluster, pod, selecting, slices, whole};
@@ -10,6 +11,27 @@ fn loops(depth: u32) -> String {
     (0..depth).fold("true".to_owned(), |inner, level| {
         format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
     })
+}
+
+/// Requests of selectors that differ, each as dear as that.
+fn different(count: usize, selector: &str) -> Vec<Request> {
+    let one = |number: usize| Request {
+        name: format!("r{number}"),
+        ..selecting(&format!("{selector} && {number} == {number}")).remove(0)
+    };
+    (0..count).map(one).collect()
+}
+
+fn come(devices: &mut Devices, node: &str) {
+    for slice in slices(PLAIN, node) {
+        devices.apply_slices(&Delta::Set(slice));
+    }
+}
+
+fn go(devices: &mut Devices, node: &str) {
+    for slice in slices(PLAIN, node) {
+        devices.apply_slices(&Delta::Gone(slice));
+    }
 }
 
 fn nodes(count: usize) -> Devices {
@@ -94,4 +116,108 @@ fn selectors_are_run_round_by_round_and_hold_up_nobody_else() {
     devices.begin_round();
     let refused = devices.ask(&dearest).unwrap_err();
     assert!(matches!(refused, AskError::TooCostly { dearness: Dearness::OnNode, .. }), "{refused}");
+}
+
+#[test]
+fn who_was_refused_for_the_cost_on_all_nodes_is_looked_at_again_when_any_of_them_go() {
+    let mut devices = nodes(40);
+    let (dear, claim) = pod("dear", selecting(&loops(4)));
+    devices.see(&claim);
+    let refused = devices.ask(&dear).unwrap_err();
+    assert!(matches!(refused, AskError::TooCostly { dearness: Dearness::InAll, .. }), "{refused}");
+    // Those go that were looked at first, and not the one by which it was too much.
+    for number in 0..20 {
+        go(&mut devices, &format!("n{number:03}"));
+    }
+    assert!(devices.ask(&dear).unwrap().is_exact, "what is left is few enough");
+}
+
+#[test]
+fn nodes_that_went_are_not_added_to_those_that_came_for_them() {
+    let mut devices = nodes(20);
+    let (fair, claim) = pod("fair", selecting(&loops(4)));
+    devices.see(&claim);
+    assert!(devices.ask(&fair).unwrap().is_exact);
+    for number in 0..20 {
+        come(&mut devices, &format!("new{number:03}"));
+    }
+    for number in 0..20 {
+        go(&mut devices, &format!("n{number:03}"));
+    }
+    assert!(
+        devices.ask(&fair).unwrap().is_exact,
+        "there were never more than 20 that it holds for"
+    );
+}
+
+#[test]
+fn more_different_requests_than_are_kept_for_one_pod_are_refused_by_name() {
+    let mut devices = nodes(1);
+    let (most, claim) = pod("most", different(64, "true"));
+    devices.see(&claim);
+    assert!(devices.ask(&most).is_ok());
+    let (many, claim) = pod("many", different(65, "true"));
+    devices.see(&claim);
+    let refused = devices.ask(&many).unwrap_err();
+    assert!(!refused.is_passing());
+    let words =
+        "the pod's claims have 65 different requests and alternatives, of which 64 are the most";
+    assert!(refused.to_string().contains(words), "{refused}");
+    // Those that are the same are one.
+    let same = (0..65).map(|number| Request { name: format!("r{number}"), ..whole(1).remove(0) });
+    let (same, claim) = pod("same", same.collect());
+    devices.see(&claim);
+    assert!(devices.ask(&same).is_ok());
+}
+
+#[test]
+fn many_others_do_not_make_who_has_dear_selectors_begin_anew() {
+    let mut devices = nodes(3);
+    let (dear, claim) = pod("dear", different(12, &loops(4)));
+    devices.see(&claim);
+    let others: Vec<_> = different(300, "device.driver != ''")
+        .into_iter()
+        .enumerate()
+        .map(|(number, request)| pod(&format!("p{number}"), vec![request]))
+        .collect();
+    for (_, claim) in &others {
+        devices.see(claim);
+    }
+    for _ in 0..30 {
+        devices.begin_round();
+        let asked = devices.ask(&dear);
+        for (other, _) in &others {
+            assert!(devices.ask(other).is_ok());
+        }
+        match asked {
+            Err(AskError::Unread { .. }) => {}
+            asked => {
+                assert!(asked.is_ok());
+                return;
+            }
+        }
+    }
+    panic!("each round begins anew");
+}
+
+#[test]
+fn many_different_dear_selectors_cost_one_round_little_more_than_one_of_them() {
+    let mut devices = nodes(10);
+    let mut pods = Vec::new();
+    for (number, request) in different(256, &loops(4)).into_iter().enumerate() {
+        let (pod, claim) = pod(&format!("p{number}"), vec![request]);
+        devices.see(&claim);
+        pods.push(pod);
+    }
+    let mut ask_all = || {
+        devices.begin_round();
+        let asked = pods.iter().filter(|pod| devices.ask(pod).is_ok()).count();
+        (asked, devices.forms().spent())
+    };
+    let most = 3_000_000;
+    let (first, spent) = ask_all();
+    assert!(first < pods.len() && spent <= most, "{first} asked, {spent} spent");
+    // Nor is what could not be read tried again and again.
+    let (_, spent) = ask_all();
+    assert!(spent <= most, "{spent} spent");
 }
