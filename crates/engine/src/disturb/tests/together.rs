@@ -129,3 +129,18 @@ fn the_runner_up_is_another_place_than_the_best() {
         "{best}, {other}"
     );
 }
+
+#[test]
+fn a_subgroup_that_fits_its_rack_in_one_way_only_disturbs_nobody() {
+    let mut world = world(&[2], 4);
+    run(&mut world, Profile::new("share"), 1, &share(300), &[1]);
+    // The larger one beside the share, or the others have no room.
+    let mut gang = Gang::new("new", whole(2), 2);
+    gang.groups.push(crate::Group::new("larger", whole(3).into(), 1));
+    for group in &mut gang.groups {
+        group.topology.required = Some(RACK);
+        group.together = Some(0);
+    }
+    let plan = ask(&mut world, &gang, &Allowance::nothing()).unwrap();
+    assert_eq!(plan.placements.len(), 3);
+}
