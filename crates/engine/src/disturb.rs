@@ -56,8 +56,8 @@ use crate::fit;
 use crate::node::NodeId;
 use crate::objective::{Unit, Vector};
 use crate::solve::areas::{roots, tiers};
-use crate::solve::need::needs;
-use crate::solve::{Judge, Request, ring_hops};
+use crate::solve::need::{Need, needs};
+use crate::solve::{Judge, Request, ranks, ring_hops};
 use crate::topology::{DomainId, LevelId};
 use crate::workload::Profile;
 use homes::Way;
@@ -123,7 +123,8 @@ impl Allowance {
 /// is not disturbed. `world` is as before when this returns.
 ///
 /// A refusal says [`Reason::Bound`] where a bound proves it; [`Reason::Steps`] where no plan was
-/// found, for which the choice of victims is no proof.
+/// found, for which the choice of victims is no proof; [`Reason::Exhausted`] where groups that must lie
+/// together fit the gang's domains each by itself, but no one domain of theirs has room for all.
 pub fn plan(
     world: &mut World,
     request: &Request<'_>,
@@ -151,6 +152,8 @@ pub fn plan(
 struct Played {
     domain: DomainId,
     level: LevelId,
+    /// In words, for whoever compares it with another.
+    place: String,
     staged: Staged,
     cost: Vector,
 }
@@ -210,7 +213,39 @@ fn search(
         limit: allowance.steps,
     };
     let played = play_all(world, play, &mut known, &ways, allowance, judge, spent);
-    finish(world, &play, judge, played, *spent)
+    finish(&play, judge, played, *spent)
+}
+
+/// Ways with what they are about to cost, their level and domain. Half of what may still be looked at is
+/// kept to play the best of them.
+fn estimates(
+    world: &World,
+    play: Play<'_>,
+    known: &mut Known,
+    ways: &[Way<'_>],
+    spent: &mut u64,
+) -> Vec<(Price, Reverse<LevelId>, DomainId, usize)> {
+    let limit = *spent + play.limit.saturating_sub(*spent) / 2;
+    // What is the same for all ways of a domain.
+    let mut of_rest: BTreeMap<DomainId, Option<Price>> = BTreeMap::new();
+    let (mut order, mut next) = (Vec::new(), None);
+    for (way, Way { domain, level, number, needs }) in ways.iter().enumerate() {
+        let play = Play { needs, limit, ..play };
+        let is_own = |need: &Need| number.is_some() && need.together == *number;
+        let rest = *of_rest
+            .entry(*domain)
+            .or_insert_with(|| play.estimate(world, known, spent, *domain, |need| !is_own(need)));
+        let own = play.estimate(world, known, spent, *domain, is_own);
+        if let (Some(rest), Some(own)) = (rest, own) {
+            order.push((rest.max(own), Reverse(*level), *domain, way));
+        }
+        if *spent > limit {
+            // What was not looked at to the end may be possible all the same.
+            next = Some((Price::ZERO, Reverse(*level), *domain, way));
+            break;
+        }
+    }
+    if order.is_empty() { next.into_iter().collect() } else { order }
 }
 
 /// Plays the most promising domains through; the reason if there is none.
@@ -224,16 +259,7 @@ fn play_all(
     spent: &mut u64,
 ) -> Result<Vec<Played>, Reason> {
     let limit = allowance.steps;
-    let mut order = Vec::new();
-    for (number, Way { domain, level, needs }) in ways.iter().enumerate() {
-        if *spent > limit {
-            break;
-        }
-        let play = Play { needs, ..play };
-        if let Some(price) = play.estimate(world, known, spent, *domain) {
-            order.push((price, Reverse(*level), *domain, number));
-        }
-    }
+    let mut order = estimates(world, play, known, ways, spent);
     order.sort_unstable();
     let mut played: Vec<Played> = Vec::new();
     let mut denied = None;
@@ -253,7 +279,13 @@ fn play_all(
         let disturbance = Disturbance { moves: &staged.moves, evictions: &evictions };
         let placed = &staged.placements;
         match judge.check(world, play.request.gang, placed, disturbance, &cost) {
-            Ok(()) => played.push(Played { domain, level, staged, cost }),
+            Ok(()) => {
+                let place = match ways[number].number {
+                    Some(_) => ranks::place(world, placed),
+                    None => world.topology.path(domain),
+                };
+                played.push(Played { domain, level, place, staged, cost });
+            }
             Err(reason) => denied = denied.or(Some(reason)),
         }
     }
@@ -323,7 +355,6 @@ fn cost(
 }
 
 fn finish(
-    world: &World,
     play: &Play<'_>,
     judge: &dyn Judge,
     played: Result<Vec<Played>, Reason>,
@@ -341,15 +372,15 @@ fn finish(
     });
     let mut played = played.into_iter();
     let Some(best) = played.next() else { return Err(Reason::Steps { limit: steps }) };
-    let runner_up = played.next().map(|second| {
+    let second = played.find(|second| second.place != best.place);
+    let runner_up = second.map(|second| {
         let is_dearer = second.staged.price.pods.cmp(&best.staged.price.pods) == Ordering::Greater;
         let worse_in = if is_dearer {
             Some(Unit::PodsDisturbed)
         } else {
             judge.worse_in(&best.cost, &second.cost)
         };
-        let place = world.topology.path(second.domain);
-        RunnerUp { place, cost: second.cost, worse_in }
+        RunnerUp { place: second.place, cost: second.cost, worse_in }
     });
     Ok(Plan {
         evictions: best.staged.evictions(play.crowd),

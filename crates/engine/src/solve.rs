@@ -27,7 +27,7 @@ mod fill;
 mod judge;
 pub(crate) mod need;
 mod picks;
-mod ranks;
+pub(crate) mod ranks;
 mod refuse;
 mod room;
 pub(crate) mod rules;

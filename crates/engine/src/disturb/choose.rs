@@ -80,7 +80,10 @@ pub(super) fn choose(scene: &mut Scene<'_>, nodes: &[NodeId], want: Want<'_>) ->
     let free: u64 = stands.iter().map(|stand| u64::from(stand.offers.free)).sum();
     let Some(missing) = u64::from(want.count).checked_sub(free).filter(|missing| *missing > 0)
     else {
-        let rooms = stands.iter().map(|stand| (stand.node, stand.offers.free)).collect();
+        // Of nodes with as much room the fullest first: what they have left serves fewer others.
+        let mut rooms: Vec<(NodeId, u32)> =
+            stands.iter().map(|stand| (stand.node, stand.offers.free)).collect();
+        rooms.sort_by_cached_key(|(node, _)| milli_left(scene, *node));
         return Some(Choice { seats: seats(rooms, want.count), ..Choice::default() });
     };
     let missing = u32::try_from(missing).unwrap_or(u32::MAX);
@@ -406,6 +409,10 @@ fn node_of(scene: &Scene<'_>, pod: PodIndex) -> Option<NodeId> {
 fn used_nodes(scene: &Scene<'_>, units: &[Unit]) -> BTreeSet<NodeId> {
     let pods = units.iter().flat_map(|unit| scene.crowd.pods_of(*unit));
     pods.filter_map(|pod| node_of(scene, pod)).collect()
+}
+
+fn milli_left(scene: &Scene<'_>, node: NodeId) -> i64 {
+    scene.world.cluster.gpus(node).iter().map(|gpu| i64::from(gpu.open_milli())).sum()
 }
 
 /// `count` members on nodes with room, on few nodes.

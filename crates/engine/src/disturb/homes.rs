@@ -1,5 +1,8 @@
 //! Groups that lie together in one domain of a level: each domain that could hold all of them is a way of its
 //! own to play a larger one through. Chosen by one group alone it might not be one for the others.
+//!
+//! Where there are several such numbers of groups, the ways are those of one of them: where the others go
+//! depends on who went where before, and is chosen as the domain is played.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +12,13 @@ use super::stage::Play;
 use crate::solve::need::{Home, Need, is_within};
 use crate::topology::{DomainId, LevelId, Topology};
 
-/// Ways that are kept for one domain.
-const MOST: usize = 256;
-
 /// A domain, and where in it groups are that lie together.
 pub(super) struct Way<'a> {
     pub(super) domain: DomainId,
     /// The level at which the gang is together then.
     pub(super) level: LevelId,
+    /// The groups that this way puts into one domain within; none: each chooses for itself.
+    pub(super) number: Option<u32>,
     pub(super) needs: Cow<'a, [Need]>,
 }
 
@@ -28,32 +30,38 @@ pub(super) fn ways<'a>(
     reach: &[Vec<u32>],
     open: &[(DomainId, LevelId)],
 ) -> Vec<Way<'a>> {
+    let order = Play::order(needs);
     let mut ways = Vec::new();
     for &(domain, level) in open {
         let numbers = numbers(topology, needs, domain);
-        if numbers.is_empty() {
-            ways.push(Way { domain, level, needs: Cow::Borrowed(needs) });
+        // The number that is placed first.
+        let first = order
+            .iter()
+            .find_map(|group| needs[*group].together.filter(|number| numbers.contains_key(number)));
+        let Some(first) = first else {
+            ways.push(Way { domain, level, number: None, needs: Cow::Borrowed(needs) });
+            continue;
+        };
+        let of = |number: u32, own: LevelId| homes(topology, needs, reach, domain, number, own);
+        if numbers.iter().any(|(number, own)| of(*number, *own).is_empty()) {
             continue;
         }
-        let mut all = vec![needs.to_vec()];
-        for (number, own) in numbers {
-            let homes = homes(topology, needs, reach, domain, number, own);
-            let with = |needs: &Vec<Need>, home: DomainId| {
-                let mut needs = needs.clone();
-                let of_number = needs.iter_mut().filter(|need| need.together == Some(number));
-                of_number.for_each(|need| need.home = Home::Within(home));
-                needs
-            };
-            let longer = all.iter().flat_map(|needs| homes.iter().map(|home| with(needs, *home)));
-            all = longer.take(MOST).collect();
-        }
-        ways.extend(all.into_iter().map(|needs| Way { domain, level, needs: Cow::Owned(needs) }));
+        ways.extend(of(first, numbers[&first]).into_iter().map(|home| {
+            let mut needs = needs.to_vec();
+            let own = needs.iter_mut().filter(|need| need.together == Some(first));
+            own.for_each(|need| need.home = Home::Within(home));
+            Way { domain, level, number: Some(first), needs: Cow::Owned(needs) }
+        }));
     }
     ways
 }
 
 /// Numbers of groups that may choose where in a domain they lie together, and the level at which.
-fn numbers(topology: &Topology, needs: &[Need], domain: DomainId) -> BTreeMap<u32, LevelId> {
+pub(super) fn numbers(
+    topology: &Topology,
+    needs: &[Need],
+    domain: DomainId,
+) -> BTreeMap<u32, LevelId> {
     let mut numbers = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for need in needs.iter().filter(|need| Play::count(need) > 0) {
@@ -67,7 +75,8 @@ fn numbers(topology: &Topology, needs: &[Need], domain: DomainId) -> BTreeMap<u3
     numbers
 }
 
-fn homes(
+/// Domains of a level in a larger one that could hold each group of a number by itself.
+pub(super) fn homes(
     topology: &Topology,
     needs: &[Need],
     reach: &[Vec<u32>],

@@ -2,11 +2,13 @@
 //! not needed after all stays.
 
 mod amends;
+mod together;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::choose::{self, Choice, Want};
+use super::homes;
 use super::price::Price;
 use super::rehearsal::Rehearsal;
 use super::scene::{Known, Scene};
@@ -91,10 +93,10 @@ impl Play<'_> {
     }
 
     /// Groups, the most demanding members first.
-    pub(super) fn order(&self) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.needs.len()).collect();
+    pub(super) fn order(needs: &[Need]) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..needs.len()).collect();
         order.sort_by_key(|group| {
-            let shape = &self.needs[*group].shape;
+            let shape = &needs[*group].shape;
             (Reverse((shape.gpus.total_milli(), shape.resources.cpu_milli)), *group)
         });
         order
@@ -105,19 +107,21 @@ impl Play<'_> {
         need.loose_min().saturating_add(need.run_count())
     }
 
-    /// What a domain costs if each group chooses for itself anywhere in it where it may be; none: no room.
+    /// What a domain costs if each of some groups chooses for itself anywhere in it where it may be;
+    /// none: no room, or nothing more may be looked at.
     pub(super) fn estimate(
         &self,
         world: &World,
         known: &mut Known,
         spent: &mut u64,
         domain: DomainId,
+        is_meant: impl Fn(&Need) -> bool,
     ) -> Option<Price> {
         let (gone, lost) = (vec![false; self.crowd.pods.len()], vec![0; self.crowd.crews.len()]);
         let (crowd, limit) = (self.crowd, self.limit);
         let mut scene = Scene { world, crowd, known, gone, lost, spent, limit };
         let mut dearest = Price::ZERO;
-        for (group, need) in self.needs.iter().enumerate() {
+        for (group, need) in self.needs.iter().enumerate().filter(|(_, need)| is_meant(need)) {
             let count = Self::count(need);
             if count > 0 {
                 let area = match need.home {
@@ -183,21 +187,22 @@ impl<'w, 'a> Stage<'w, 'a> {
     }
 
     fn play_through(&mut self, domain: DomainId) -> Result<(), Stuck> {
-        for group in self.play.order() {
-            self.place_group(group, domain)?;
-        }
+        let free = homes::numbers(&self.rehearsal.world().topology, self.play.needs, domain);
+        let order = Play::order(self.play.needs);
+        let mut ways_back = together::MOST_WAYS_BACK;
+        self.place_all(&order, &free, domain, &mut ways_back)?;
         self.placements.sort_by_key(|placed| placed.rank);
         self.place_moved()
     }
 
-    fn place_group(&mut self, group: usize, domain: DomainId) -> Result<(), Stuck> {
+    fn place_group(&mut self, group: usize, domain: DomainId, home: Home) -> Result<(), Stuck> {
         let play = self.play;
         let need = &play.needs[group];
         if Play::count(need) == 0 {
             return Ok(());
         }
         let topology = &self.rehearsal.world().topology;
-        let area = match need.home {
+        let area = match home {
             Home::Nowhere => return Err(Stuck::NoRoom),
             Home::Within(home) => narrower(topology, domain, home).ok_or(Stuck::NoRoom)?,
             Home::Anywhere => {

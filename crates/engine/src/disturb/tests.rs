@@ -1,5 +1,6 @@
 mod exhaustive;
 mod property;
+mod together;
 
 use super::fixture::*;
 use super::*;
@@ -224,25 +225,6 @@ fn segments_and_groups_keep_their_rules_when_room_is_made() {
     }
     let ranks: Vec<u32> = plan.placements.iter().map(|placed| placed.rank).collect();
     assert_eq!(ranks, [0, 1, 2, 3]);
-}
-
-#[test]
-fn groups_that_lie_together_get_a_rack_that_has_room_for_both() {
-    // The first rack is cheaper to clear, and has room for the first group alone.
-    let mut world = world(&[1, 2], 4);
-    for (name, node) in [("a", 0), ("b", 1), ("c", 2)] {
-        pod(&mut world, name, 0, 4, node);
-    }
-    let mut gang = with_priority(1, Gang::new("new", whole(4), 1));
-    gang.groups.push(crate::Group::new("other", share(500).into(), 1));
-    for group in &mut gang.groups {
-        group.topology.required = Some(RACK);
-        group.together = Some(0);
-    }
-    let plan = ask(&mut world, &gang, &Allowance::evictions_below(1)).unwrap();
-    let nodes: Vec<_> = plan.placements.iter().map(|one| one.placement.node.0).collect();
-    assert_eq!(nodes.len(), 2);
-    assert!(nodes.iter().all(|node| [1, 2].contains(node)), "{nodes:?}");
 }
 
 #[test]

@@ -32,6 +32,12 @@ const DOCUMENT: &str = r#"{
       "forbidden": ["b"], "limits": [{"over": 7, "most": 1}],
       "shape": {"resources": {"cpuMilli": 1000, "pods": 1}, "models": ["H100"],
                 "gpus": {"share": {"count": 1, "milli": 250, "memoryMib": 20000}}}
+    }, {
+      "name": "leader", "count": 1, "required": "rack", "together": 3,
+      "shape": {"resources": {"cpuMilli": 1000, "pods": 1}}
+    }, {
+      "name": "followers", "count": 2, "required": "rack", "together": 3,
+      "shape": {"resources": {"cpuMilli": 2000, "pods": 1}}
     }]
   }]
 }"#;
@@ -51,7 +57,9 @@ fn a_world_that_is_written_and_read_is_the_same() {
     assert_eq!((train.member_count(), train.members.len()), (2, 3));
     assert_eq!(train.bonds, Bonds { is_whole: true, is_fixed: true });
     let gangs = document.gangs(&world).unwrap();
-    assert_eq!((gangs[0].count(), gangs[0].min()), (4, 2));
+    assert_eq!((gangs[0].count(), gangs[0].min()), (7, 5));
+    let together: Vec<_> = gangs[0].groups.iter().map(|group| group.together).collect();
+    assert_eq!(together, [None, Some(3), Some(3)]);
     assert_eq!(Snapshot::of(&world, &gangs), document);
 }
 
@@ -82,6 +90,7 @@ fn what_is_wrong_is_named() {
         ("\"shape\": 1", "\"shape\": 4", "shape is 4; it must be below 2"),
         ("\"required\": \"rack\"", "\"required\": \"row\"", "there are: cluster, rack"),
         ("\"min\": 2", "\"min\": 6", "at least 6 members are wanted, but it has 4"),
+        ("\"required\": \"rack\", \"together\"", "\"together\"", "need the same required level"),
         ("\"size\": 2", "\"size\": 3", "segments of 3 members do not divide 4"),
         ("\"milli\": 250", "\"milli\": 1250", "milli is 1250"),
         ("\"priority\": 5", "\"prio\": 5", "unknown field `prio`"),

@@ -115,7 +115,7 @@ impl Attempt<'_, '_> {
 
     /// Areas in which a group may be, by its own wish: the preferred level first, then looser ones;
     /// the nearest to pinned members and the fullest first.
-    fn areas_of(&self, group: usize) -> Vec<Area> {
+    fn areas_of(&mut self, group: usize) -> Vec<Area> {
         let (need, topology) = (&self.case.needs[group], self.case.topology);
         let own = topology.domain(self.area.domain).level;
         let loosest = need.required.unwrap_or(own).max(own);
@@ -123,34 +123,77 @@ impl Attempt<'_, '_> {
         if self.area.node.is_some() || tightest == own {
             return vec![self.area.clone()];
         }
-        let (room, goal) = (&self.rooms[group], self.goal.loose[group]);
-        let able = room.able(topology, need);
+        let goal = self.goal.loose[group];
+        let able = self.rooms[group].able(topology, need);
         let beside = self.beside(group, loosest);
+        let (area, case) = (self.area, self.case);
         let mut areas = Vec::new();
         for level in (loosest.0..=tightest.0).rev().map(LevelId) {
             let inside = topology.at(level).map(|(id, _)| id).filter(|id| {
-                is_within(topology, *id, self.area.domain)
+                is_within(topology, *id, area.domain)
                     && match need.home {
                         Home::Anywhere => true,
                         Home::Within(home) => is_within(topology, *id, home),
                         Home::Nowhere => false,
                     }
             });
-            let has_runs = self.goal.has_runs[group];
+            let (room, has_runs) = (&self.rooms[group], self.goal.has_runs[group]);
             let mut fitting: Vec<Area> = inside
                 .filter(|domain| beside.allows(topology, *domain))
                 .map(Area::domain)
                 .filter(|area| room.has(topology, need, &able, area, goal, has_runs))
                 .collect();
             fitting.sort_by_key(|area| {
-                let near = Reverse(self.case.pins.within(area.domain));
+                let near = Reverse(case.pins.within(area.domain));
                 let count = room.count(area);
                 (near, Reverse(count.min(need.ranks.len() as u64)), count, area.domain)
             });
+            // Where each has room by itself, all together may have none: those are the fullest.
+            let has_choice = fitting.len() > self.most
+                && matches!(&beside, Beside::Waiting { able, .. } if !able.is_empty());
+            if has_choice {
+                self.put_first_with_others(group, loosest, &mut fitting);
+            }
             fitting.truncate(self.most);
             areas.extend(fitting);
         }
         areas
+    }
+
+    /// Puts those areas first, as many as are compared, in which a group is placed with all that must be in
+    /// one domain of a level with it.
+    fn put_first_with_others(&mut self, group: usize, level: LevelId, areas: &mut [Area]) {
+        let mut found = 0;
+        for at in 0..areas.len() {
+            if found >= self.most || self.budget.is_spent() {
+                return;
+            }
+            if self.is_placed_with_others(group, level, &areas[at].clone()) {
+                areas[found..=at].rotate_right(1);
+                found += 1;
+            }
+        }
+    }
+
+    /// Whether a group can be placed in an area and those beside it in its domain of a level. Nothing is
+    /// placed afterwards.
+    fn is_placed_with_others(&mut self, group: usize, level: LevelId, area: &Area) -> bool {
+        let (case, goal) = (self.case, self.goal);
+        let Some(domain) = up_to(case.topology, area.domain, level) else { return false };
+        let (point, touched) = (self.trial.checkpoint(), self.touched.len());
+        let need = &case.needs[group];
+        let others = case.order.iter().copied().filter(|other| {
+            let other_need = &case.needs[*other];
+            need.is_beside(other_need) && !goal.is_free(*other, other_need)
+        });
+        let others: Vec<usize> = others.collect();
+        let is_placed = self.place_group(group, area)
+            && others.iter().all(|other| self.place_group(*other, &Area::domain(domain)));
+        for one in others {
+            self.taken[one] = Taken::default();
+        }
+        self.undo(group, point, touched);
+        is_placed
     }
 
     /// What groups that must be in one domain of a level with this one leave it.

@@ -74,16 +74,20 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
 }
 
 fn gang() -> impl Strategy<Value = Gang> {
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
-    (0_u8..5, 1_u32..5, flags).prop_map(|(size, count, (in_rack, pairs, is_split))| {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
+    (0_u8..5, 1_u32..5, flags).prop_map(|(size, count, (in_rack, pairs, is_split, is_twice))| {
         let mut gang = Gang::new("new", shape(size), count);
         gang.profile.priority = 2;
         if in_rack && !pairs && is_split {
             // One subgroup, of which a member asks for something else.
             gang.groups.push(Group::new("other", shape((size + 1) % 5).into(), 1));
-            for group in &mut gang.groups {
+            if is_twice {
+                gang.groups.push(Group::new("second", shape(size).into(), 1));
+                gang.groups.push(Group::new("second other", shape((size + 1) % 5).into(), 1));
+            }
+            for (number, group) in gang.groups.iter_mut().enumerate() {
                 group.topology.required = Some(RACK);
-                group.together = Some(0);
+                group.together = Some(u32::from(number > 1));
             }
         } else {
             gang.profile.topology.required = (in_rack && !pairs).then_some(RACK);
@@ -138,10 +142,11 @@ fn check(before: &World, allowance: &Allowance, gang: &Gang, plan: &Plan) {
     }
     let placed = after.workloads.workload(new).unwrap();
     assert_eq!(placed.member_count(), gang.count());
-    if gang.groups[0].together.is_some() {
-        let rack = |one: &Member| after.topology.domain_of(one.placement.node, RACK);
+    for number in gang.groups.iter().filter_map(|group| group.together) {
+        let is_of = |placed: &&Placed| gang.groups[placed.group as usize].together == Some(number);
+        let rack = |one: &Placed| after.topology.domain_of(one.placement.node, RACK);
         let racks: std::collections::BTreeSet<_> =
-            placed.members.iter().flatten().map(rack).collect();
+            plan.placements.iter().filter(is_of).map(rack).collect();
         assert_eq!(racks.len(), 1, "one subgroup, one rack");
     }
     if let Some(segment) = gang.groups[0].segment {
@@ -177,9 +182,10 @@ proptest! {
         if let Ok(plan) = &answer {
             check(&world, &allowance, &gang, plan);
         }
-        // Whoever fits without disturbing anybody disturbs nobody.
+        // Whoever fits without disturbing anybody disturbs nobody; several subgroups that are placed one after
+        // another may miss how they fit, and are not asked for room where the solver finds it.
         let free = Solver::default().solve(&mut world, &request, &Nearest);
-        if free.is_ok() {
+        if free.is_ok() && gang.groups.len() <= 2 {
             let plan = answer.as_ref().unwrap();
             prop_assert!(plan.moves.is_empty() && plan.evictions.is_empty());
         }

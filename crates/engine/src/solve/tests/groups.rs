@@ -111,3 +111,32 @@ fn what_greed_misses_the_complete_search_finds() {
     let refusal = solve(&mut world, &gang).unwrap_err();
     assert!(matches!(refusal.reason, Reason::Bound(_)), "{:?}", refusal.reason);
 }
+
+#[test]
+fn a_large_gang_finds_the_racks_in_which_its_groups_have_room_together() {
+    // Fuller racks have room for either group, and too little for both.
+    let racks: Vec<String> = (0..9).map(|rack| format!("b1/r{rack}")).collect();
+    let mut specs: Vec<(String, &str)> = Vec::new();
+    for (number, rack) in racks.iter().enumerate() {
+        let count = if number < 7 { 40 } else { 41 };
+        specs.extend((0..count).map(|node| (format!("n{number}-{node:02}"), rack.as_str())));
+    }
+    let specs: Vec<(&str, &str, u16)> =
+        specs.iter().map(|(name, rack)| (name.as_str(), *rack, 8)).collect();
+    let mut world = world(&specs);
+    let mut large = group("large", gpus(7), 40);
+    let mut small = group("small", gpus(2), 1);
+    let mut others = group("others", gpus(1), 240);
+    for group in [&mut large, &mut small] {
+        group.topology = required(RACK);
+        group.together = Some(0);
+    }
+    others.shape = cores(1).into();
+    let mut gang = gang(gpus(1), 1);
+    gang.groups = vec![large, small, others];
+    let plan = solve(&mut world, &gang).unwrap();
+    let of_pair = plan.placements.iter().filter(|one| one.group < 2);
+    let racks: std::collections::BTreeSet<_> =
+        of_pair.map(|one| world.topology.domain_of(one.placement.node, RACK)).collect();
+    assert_eq!(racks.len(), 1);
+}

@@ -119,6 +119,25 @@ fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
     })
 }
 
+/// Subgroups of one to three groups of a member each, at levels of their own.
+fn subgroups() -> impl Strategy<Value = Gang> {
+    let levels = [1_u8..=2, 1_u8..=2];
+    let shapes = prop::collection::vec(shape(), 3..=4);
+    (shapes, 2_usize..=3, levels).prop_map(|(shapes, each, levels)| {
+        let mut gang = gang(gpus(1), 1);
+        gang.groups.clear();
+        for (number, shape) in shapes.into_iter().enumerate() {
+            let subgroup = number / each;
+            let required = Some(LevelId(levels[subgroup]));
+            let wish = TopologyWish { required, preferred: required };
+            let mut group = group_of(number, shape, wish);
+            group.together = Some(u32::try_from(subgroup).unwrap());
+            gang.groups.push(group);
+        }
+        gang
+    })
+}
+
 fn group_of(number: usize, shape: Shape, topology: TopologyWish) -> crate::Group {
     crate::Group { topology, ..group(&format!("g{number}"), shape, 1) }
 }
@@ -319,6 +338,14 @@ proptest! {
         forbidden in prop::collection::vec(0_u32..6, 0..=1),
     ) {
         is_settled_alike(&nodes, &gang, &forbidden, None)?;
+    }
+
+    #[test]
+    fn several_mixed_subgroups_are_placed_exactly_if_that_is_possible(
+        nodes in nodes(),
+        gang in subgroups(),
+    ) {
+        is_settled_alike(&nodes, &gang, &[], None)?;
     }
 
     #[test]

@@ -64,6 +64,30 @@ fn late_member() -> Recorded {
     bed.core.recorded(&ObjectName::new("team", "g")).expect("a record").clone()
 }
 
+/// Two subgroups of members that ask for different things, each in a rack of its own.
+fn mixed_subgroups() -> Recorded {
+    let config = CoreConfig { records: 4, ..CoreConfig::default() };
+    let mut bed = Bed::with_config(config);
+    for number in 0..6 {
+        let rack = json!(format!("r{}", number % 3));
+        let node = plugin_node(&format!("n{number}"));
+        bed.node(&with(node, "/metadata/labels/topology.octavo.dev~1rack", rack));
+    }
+    let of_two = |name| json!({"name": name, "minMember": 2, "topology": {"required": "rack"}});
+    let group = pod_group("g", 4, json!({}));
+    bed.object(&with(group, "/spec/subGroups", json!([of_two("a"), of_two("b")])));
+    for (name, sub, gpus) in
+        [("m0", "a", "8"), ("m1", "a", "2"), ("m2", "b", "8"), ("m3", "b", "4")]
+    {
+        let pod =
+            with(member("g", name, "1"), "/metadata/labels/octavo.dev~1pod-subgroup", json!(sub));
+        let limits = json!({"nvidia.com/gpu": gpus});
+        bed.pod(&with(pod, "/spec/containers/0/resources/limits", limits));
+    }
+    assert_eq!(bed.settle().len(), 4);
+    bed.core.recorded(&ObjectName::new("team", "g")).expect("a record").clone()
+}
+
 /// A pod that somebody who runs keeps off the node where it would go.
 fn kept_away() -> Recorded {
     let config = CoreConfig { pod_records: 4, ..CoreConfig::default() };
@@ -127,7 +151,18 @@ fn as_many_decisions_on_pods_are_kept_as_is_said_and_none_by_default() {
 
 #[test]
 fn a_recorded_decision_is_decided_again_bit_for_bit() {
-    let recorded = recorded_decision();
+    is_decided_again(&recorded_decision());
+}
+
+#[test]
+fn who_must_lie_together_in_a_subgroup_is_in_the_record() {
+    let recorded = mixed_subgroups();
+    let together: Vec<_> = recorded.gang.groups.iter().map(|group| group.together).collect();
+    assert_eq!(together, [Some(0), Some(0), Some(1), Some(1)]);
+    is_decided_again(&recorded);
+}
+
+fn is_decided_again(recorded: &Recorded) {
     // As a file would have it.
     let text = serde_json::to_string(&recorded.cluster).expect("a document");
     let cluster: Snapshot = serde_json::from_str(&text).expect("a document");
