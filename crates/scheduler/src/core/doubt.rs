@@ -46,6 +46,9 @@ pub(super) struct Doubt {
     /// How often it was sent.
     sent: u32,
     step: Step,
+    /// Where it waits for a reading: whether nobody else can have led since it was sent, so that its devices
+    /// are its own still.
+    is_ours: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +68,7 @@ enum Step {
 impl Doubt {
     /// Whether its devices are its own still.
     fn is_kept(&self) -> bool {
-        !matches!(self.step, Step::Reading(_))
+        self.is_ours || !matches!(self.step, Step::Reading(_))
     }
 }
 
@@ -91,7 +94,8 @@ impl Core {
         } else {
             Step::Reading(None)
         };
-        let doubt = Doubt { bind: *bind, failure: failure.clone(), first, sent, step };
+        let is_ours = has_led;
+        let doubt = Doubt { bind: *bind, failure: failure.clone(), first, sent, step, is_ours };
         self.keep_doubt(uid, doubt);
     }
 
@@ -133,7 +137,7 @@ impl Core {
         let doubt = doubt.filter(|_| failure.kind == FailureKind::NotLeader);
         let is_doubtful = doubt.is_some();
         if let Some(doubt) = doubt {
-            doubt.step = Step::Reading(None);
+            (doubt.step, doubt.is_ours) = (Step::Reading(None), false);
         }
         is_doubtful
     }
@@ -151,6 +155,7 @@ impl Core {
             flight.is_outlived = true;
         }
         for doubt in self.doubtful.values_mut() {
+            doubt.is_ours = false;
             if matches!(doubt.step, Step::Again(_)) {
                 doubt.step = Step::Reading(None);
             }
@@ -186,8 +191,9 @@ impl Core {
         due.sort_unstable();
         for (_, uid, is_bound, has_ended) in due {
             let Some(doubt) = self.doubtful.remove(&uid) else { continue };
+            let is_own_binding = is_bound && doubt.is_ours;
             match doubt.step {
-                Step::Again(_) if is_bound => {
+                Step::Again(_) | Step::Reading(_) if is_own_binding => {
                     let node = self.pods.get(&uid).and_then(|record| record.pod.node.as_ref());
                     if node == Some(&doubt.bind.node) {
                         self.bound(&uid);

@@ -69,7 +69,7 @@ impl Core {
         }
         let uid = Arc::clone(&flight.pod);
         if let (Some(bind), Err(_)) = (&flight.bind, &outcome.result) {
-            self.devices.taken_back(bind);
+            self.devices.taken_back(bind, self.pods.contains_key(&uid));
         }
         match (flight.kind, &outcome.result) {
             (FlightKind::Bind, Ok(())) => {
@@ -100,13 +100,15 @@ impl Core {
 
     fn not_bound(&mut self, uid: &Arc<str>, id: OrderId, flight: Flight, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else {
-            self.devices.forget(uid);
+            self.let_go(uid);
             return;
         };
         if record.pod.node.is_some() {
-            // The API said meanwhile that it is bound, so it is.
+            // The API said meanwhile that it is bound, so it is; by this order, if nobody else has led.
             self.no_doubt(uid);
-            self.trust_seen(uid);
+            if flight.is_outlived || failure.kind == FailureKind::NotLeader {
+                self.trust_seen(uid);
+            }
             return;
         }
         if failure.kind == FailureKind::BoundAlready {
@@ -127,6 +129,16 @@ impl Core {
         self.not_placed(uid, failure);
     }
 
+    /// What was decided for a pod is forgotten. A claim that it was to allocate may be allocated all the same:
+    /// who is on the way to use it has it then.
+    pub(super) fn let_go(&mut self, uid: &Arc<str>) {
+        let heirs = self.flying.values().filter(|flight| flight.bind.is_some());
+        let heirs = heirs.map(|flight| &flight.pod).chain(self.doubtful.keys());
+        let heirs = heirs.filter(|other| *other != uid).cloned().collect();
+        self.devices.hand_over(uid, &heirs);
+        self.devices.forget(uid);
+    }
+
     /// A pod is bound, and maybe by another with other devices of the same node.
     pub(super) fn trust_seen(&mut self, uid: &Arc<str>) {
         if self.devices.trust_seen(uid).is_empty() {
@@ -144,7 +156,7 @@ impl Core {
         record.failures = record.failures.saturating_add(1);
         let failures = record.failures;
         let node = record.place.as_ref().map(|place| Arc::clone(&place.node));
-        self.devices.forget(uid);
+        self.let_go(uid);
         self.put(uid, None);
         if let Some(node) = node {
             self.holders_changed(&node);

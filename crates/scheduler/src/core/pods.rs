@@ -100,7 +100,7 @@ impl Core {
         self.member_goes(uid);
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.place = None;
-        self.devices.forget(uid);
+        self.let_go(uid);
         self.refresh(uid);
         self.leave_group(uid);
         self.queue.remove(&Unit::Pod(Arc::clone(uid)));

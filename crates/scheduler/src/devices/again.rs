@@ -1,5 +1,6 @@
 //! Devices of orders that are sent again: they are held all the time, whatever watches tell late.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
@@ -24,13 +25,23 @@ impl Devices {
 
     /// An order ended, and nobody has seen what it left: it may have written to its claims and taken that
     /// back.
-    pub fn taken_back(&mut self, bind: &Bind) {
+    ///
+    /// `is_pod_there`: of a pod that is gone nothing is decided any more.
+    pub fn taken_back(&mut self, bind: &Bind, is_pod_there: bool) {
         for write in &bind.claims {
-            self.ledger.take_back(Arc::clone(&write.claim.meta.uid));
+            let meta = &write.claim.meta;
+            if self.claim(&meta.name).is_some_and(|claim| claim.meta.uid == meta.uid) {
+                self.ledger.take_back(Arc::clone(&meta.uid));
+            }
         }
-        if bind.extended.is_some() {
+        if bind.extended.is_some() && is_pod_there {
             self.ledger.take_back(extended_key(&bind.pod.uid));
         }
+    }
+
+    /// What a pod's order was to allocate is one of these pods' from now on, if it uses it.
+    pub fn hand_over(&mut self, pod: &str, heirs: &BTreeSet<Arc<str>>) {
+        self.ledger.hand_over(pod, heirs);
     }
 
     /// A claim is taken back, or was.

@@ -159,6 +159,34 @@ impl Ledger {
         changed
     }
 
+    /// Gives assumed allocations of a pod to others that use the same claims, of these.
+    pub(super) fn hand_over(&mut self, pod: &str, heirs: &BTreeSet<Arc<str>>) {
+        let Some(assumed) = self.assumed.get_mut(pod) else { return };
+        let is_firm = assumed.is_firm;
+        let mut kept = Vec::new();
+        let mut given = Vec::new();
+        for claim in std::mem::take(&mut assumed.claims) {
+            let users = self.users.get(&claim.key);
+            let mut users = users.into_iter().flatten().filter(|user| ***user != *pod);
+            match users.find(|user| heirs.contains(*user)) {
+                Some(heir) => given.push((Arc::clone(heir), claim)),
+                None => kept.push(claim),
+            }
+        }
+        assumed.claims = kept;
+        for (heir, claim) in given {
+            let claim = Arc::new(AssumedClaim { pod: Arc::clone(&heir), ..(*claim).clone() });
+            for pool in pools_of(&claim.claim) {
+                let decided = self.decided.entry(pool).or_default();
+                decided.insert(Arc::clone(&claim.key), Arc::clone(&claim));
+            }
+            self.allocating.insert(Arc::clone(&claim.key), Arc::clone(&heir));
+            let of_heir = self.assumed.entry(heir).or_default();
+            of_heir.is_firm |= is_firm;
+            of_heir.claims.push(claim);
+        }
+    }
+
     /// A claim may have been written and taken back (its UID, or the key of a pod's extended claim): a watch
     /// may tell both only after the next order for it was given.
     pub(super) fn take_back(&mut self, key: Arc<str>) {

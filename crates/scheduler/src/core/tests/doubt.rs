@@ -27,7 +27,7 @@ pub(super) fn undecided(bed: &mut Bed, order: &Order, kind: FailureKind, left: &
 }
 
 /// What an order writes to a claim, as the API shows it.
-fn written(bind: &Bind, version: &str) -> Value {
+pub(super) fn written(bind: &Bind, version: &str) -> Value {
     let write = &bind.claims[0];
     let name = write.claim.meta.name.name.to_string();
     let mut object =
@@ -41,7 +41,7 @@ fn written(bind: &Bind, version: &str) -> Value {
 }
 
 /// The claim with nothing on it.
-fn free(name: &str, pod: &str, version: &str) -> Value {
+pub(super) fn free(name: &str, pod: &str, version: &str) -> Value {
     with(claim(name, pod), "/metadata/resourceVersion", json!(version))
 }
 

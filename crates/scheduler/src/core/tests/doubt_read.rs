@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::claims::{bed, claim, claiming};
-use super::doubt::{bind_of, one, rivals, undecided};
+use super::doubt::{bind_of, free, one, rivals, undecided, written};
 use super::kit::with;
 use crate::bind::FailureKind;
 
@@ -74,4 +74,57 @@ fn an_order_that_is_sent_again_by_who_no_longer_leads_stays_in_doubt() {
     let since = bed.core.wants_reading().expect("a reading");
     bed.core.read_anew(since);
     assert_eq!(bed.after(0).len() + bed.after(60_000).len(), 1);
+}
+
+#[test]
+fn a_claim_that_others_are_on_the_way_to_use_is_theirs_when_the_pod_goes_that_was_to_allocate_it() {
+    for goes in [true, false] {
+        let mut bed = bed(&["a"], 1);
+        let mut both = claim("both", "nobody");
+        both["metadata"].as_object_mut().expect("metadata").remove("ownerReferences");
+        bed.claim(&both);
+        bed.claim(&claim("q-gpu", "q"));
+        let mut orders = Vec::new();
+        for name in ["p", "r"] {
+            let shares = json!([{"name": "both", "resourceClaimName": "both"}]);
+            let pod = with(claiming(name), "/spec/resourceClaims", shares);
+            bed.pod(&with(pod, "/spec/containers/0/resources/claims", json!([{"name": "both"}])));
+            orders.push(one(&bed.orders()));
+        }
+        bed.pod(&claiming("q"));
+        if goes {
+            bed.drop_pod("p");
+        } else {
+            bed.fail(&orders[0], FailureKind::PodGone);
+            bed.drop_pod("p");
+        }
+        let others = bed.after(60_000);
+        assert!(others.iter().all(|order| &*bind_of(order).pod.name.name != "q"), "{others:?}");
+        // Its order finds that nobody has allocated it.
+        bed.fail(&orders[1], FailureKind::Conflict);
+        bed.drop_pod("r");
+        let order = one(&bed.after(60_000));
+        assert_eq!(&*bind_of(&order).pod.name.name, "q");
+    }
+}
+
+#[test]
+fn devices_of_an_order_that_waits_for_a_reading_are_its_own_while_nobody_else_can_have_led() {
+    let (mut bed, first) = rivals();
+    let mut order = first.clone();
+    while bed.core.wants_reading().is_none() {
+        undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+        let orders = bed.after(10_000);
+        if !orders.is_empty() {
+            order = one(&orders);
+        }
+    }
+    // The first sending is told late, with its undoing; the last may be carried out.
+    bed.claim(&written(bind_of(&first), "5"));
+    bed.claim(&free("p-gpu", "p", "6"));
+    assert_eq!(bed.after(1000), [], "its device is its own");
+    let since = bed.core.wants_reading().expect("a reading");
+    bed.core.read_anew(since);
+    let order = one(&bed.after(0));
+    assert_eq!(&*bind_of(&order).pod.name.name, "q", "by now it is known that p is not bound");
 }

@@ -40,7 +40,7 @@ fn what_is_decided_is_held_until_it_is_seen_or_forgotten() {
 fn given_again(devices: &mut Devices, own: &(Pod, Arc<Claim>), nodes: [&str; 2]) -> [Grant; 2] {
     let first = devices.place(own, nodes[0]).unwrap();
     devices.forget(&own.0.meta.uid);
-    devices.taken_back(&bind_of(own, &first));
+    devices.taken_back(&bind_of(own, &first), true);
     let second = devices.place(own, nodes[1]).unwrap();
     [first, second]
 }
@@ -87,7 +87,7 @@ fn what_was_taken_back_before_all_was_read_anew_is_told_late_no_more() {
     let own = pod("one", whole(8));
     let first = devices.place(&own, "n").unwrap();
     devices.forget("one");
-    devices.taken_back(&bind_of(&own, &first));
+    devices.taken_back(&bind_of(&own, &first), true);
     devices.read_anew(7);
     assert!(devices.is_taken_back(&own.1), "nobody knows yet when it was");
     devices.time_is(8);
