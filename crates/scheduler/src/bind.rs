@@ -181,7 +181,8 @@ pub enum FailureKind {
     /// The pod may be bound: the binding was sent, and nobody could be asked what became of it. Nothing
     /// was undone.
     Undecided,
-    /// This scheduler is no longer the leader: nothing was written.
+    /// This scheduler is no longer the leader: nothing more was written. What was before, and could not be
+    /// taken back, is in [`Failure::left`].
     NotLeader,
 }
 

@@ -14,7 +14,7 @@
 //! and what is read after its end is the truth. Nothing of it is under way by then: an order that leaves something ends
 //! when its last write is settled, and no write outlives the lease at the server either (`?timeout=` on each).
 //!
-//! No wait ends a doubt. Without a new reading the watches know nothing either, and a place that is given away
+//! No wait ends a doubt of whether a pod is bound. Without a new reading the watches know nothing either, and a place that is given away
 //! by the clock is given away blindly.
 
 use std::sync::Arc;
