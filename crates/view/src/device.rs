@@ -2,7 +2,8 @@
 
 use octavo_api::names::{CAPACITY_MEMORY, TAINT_OWNER};
 use octavo_dra::Quantity;
-use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
+use octavo_dra::AttributeValue;
+use octavo_dra::slice::{Capacity, Device, DeviceTaint, TaintEffect};
 
 use crate::snapshot::DRIVER;
 
