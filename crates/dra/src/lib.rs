@@ -12,14 +12,12 @@
 #![forbid(unsafe_code)]
 
 pub mod allocate;
-pub mod cel;
 pub mod claim;
 pub mod classes;
 pub mod extended;
 pub mod features;
 pub mod node;
 pub mod pools;
-pub mod quantity;
 pub mod slice;
 pub mod version;
 
@@ -40,9 +38,9 @@ pub use features::{Feature, Features};
 pub use node::{
     Node, NodeOperator, NodeRequirement, NodeSelector, NodeSelectorError, NodeSelectorTerm,
 };
+pub use octavo_cel::{AttributeValue, Quantity, quantity};
 pub use pools::{PoolDefect, PoolRef};
-pub use quantity::Quantity;
 pub use slice::{
-    AllowedAmounts, AttributeValue, Capacity, CounterConsumption, CounterSet, Device, DeviceTaint,
-    NodeScope, RequestPolicy, Slice, TaintEffect,
+    AllowedAmounts, Capacity, CounterConsumption, CounterSet, Device, DeviceTaint, NodeScope,
+    RequestPolicy, Slice, TaintEffect,
 };

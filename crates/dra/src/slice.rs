@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::Quantity;
+use octavo_cel::DeviceFields;
+
 use crate::node::NodeSelector;
+use crate::{AttributeValue, Quantity};
 
 /// A device as it is published.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,19 +90,6 @@ pub struct CounterConsumption {
     pub counters: BTreeMap<String, Quantity>,
 }
 
-/// The value of a device attribute.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum AttributeValue {
-    /// A whole number.
-    Int(i64),
-    /// A truth value.
-    Bool(bool),
-    /// Text of at most 64 characters.
-    String(String),
-    /// A semantic version of at most 64 characters.
-    Version(String),
-}
-
 /// A taint on a device (KEP-5055).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceTaint {
@@ -163,6 +152,28 @@ impl Capacity {
     /// A capacity that is taken as a whole.
     pub fn whole(value: Quantity) -> Self {
         Self { value, policy: None }
+    }
+}
+
+impl DeviceFields for Device {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn allows_multiple_allocations(&self) -> bool {
+        self.allow_multiple
+    }
+
+    fn attributes(&self) -> &BTreeMap<String, AttributeValue> {
+        &self.attributes
+    }
+
+    fn capacity(&self, name: &str) -> Option<Quantity> {
+        self.capacity.get(name).map(|capacity| capacity.value)
+    }
+
+    fn capacities(&self) -> Box<dyn Iterator<Item = (&str, Quantity)> + '_> {
+        Box::new(self.capacity.iter().map(|(name, capacity)| (&**name, capacity.value)))
     }
 }
 

@@ -1,20 +1,11 @@
 //! Kubernetes events: news that a person acts on.
 //!
 //! They are best effort: what a program does never depends on whether an event arrived.
-//!
-//! [`Events`] is for programs that have one now and then. A program that has thousands takes [`many`]:
-//! recording never waits, equal events become one with a count, and only so many are written.
-
-mod many;
-mod series;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-
-use crate::objects::ObjectName;
-pub use many::{EventSink, EventWriter, many};
-pub use series::{EventCounts, EventLimits};
+pub use kube::runtime::events::EventType;
+use kube::runtime::events::{Event, Recorder, Reporter};
 
 /// Longest note that the API takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -23,15 +14,6 @@ const LONGEST_NOTE: usize = 1024;
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,
-}
-
-/// Whether an event tells of trouble.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Tone {
-    /// All is well.
-    Normal,
-    /// Somebody should look.
-    Warning,
 }
 
 impl Events {
@@ -48,16 +30,13 @@ impl Events {
     pub async fn record(
         &self,
         regarding: &ObjectReference,
-        tone: Tone,
+        event_type: EventType,
         reason: &str,
         action: &str,
         note: &str,
     ) {
         let event = Event {
-            type_: match tone {
-                Tone::Normal => EventType::Normal,
-                Tone::Warning => EventType::Warning,
-            },
+            type_: event_type,
             reason: reason.to_owned(),
             note: Some(shorten(note)),
             action: action.to_owned(),
@@ -75,18 +54,6 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// Refers to a `ResourceClaim`.
-pub fn claim(namespace: &str, name: &str, uid: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("resource.k8s.io/v1".to_owned()),
-        kind: Some("ResourceClaim".to_owned()),
-        namespace: Some(namespace.to_owned()),
-        name: Some(name.to_owned()),
-        uid: Some(uid.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
 /// Refers to a Node. Events about nodes carry the name as UID, as the kubelet's do: tools find them
 /// by it.
 pub fn node(name: &str) -> ObjectReference {
@@ -95,19 +62,6 @@ pub fn node(name: &str) -> ObjectReference {
         kind: Some("Node".to_owned()),
         name: Some(name.to_owned()),
         uid: Some(name.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
-/// Refers to any object. The namespace may be empty.
-pub fn object(api_version: &str, kind: &str, name: &ObjectName, uid: &str) -> ObjectReference {
-    let namespace = Some(name.namespace.to_string()).filter(|namespace| !namespace.is_empty());
-    ObjectReference {
-        api_version: Some(api_version.to_owned()),
-        kind: Some(kind.to_owned()),
-        namespace,
-        name: Some(name.name.to_string()),
-        uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
 }

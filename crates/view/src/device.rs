@@ -1,8 +1,9 @@
 //! Reading a published device: attributes by their short names, and what its taints mean.
 
 use octavo_api::names::{CAPACITY_MEMORY, TAINT_OWNER};
+use octavo_dra::AttributeValue;
 use octavo_dra::Quantity;
-use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
+use octavo_dra::slice::{Capacity, Device, DeviceTaint, TaintEffect};
 
 use crate::snapshot::DRIVER;
 

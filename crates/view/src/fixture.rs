@@ -22,8 +22,9 @@ use std::collections::BTreeMap;
 
 pub(crate) use input::allocator_input;
 use jiff::Timestamp;
+use octavo_dra::AttributeValue;
 use octavo_dra::Quantity;
-use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffect};
+use octavo_dra::slice::{Capacity, Device, DeviceTaint, TaintEffect};
 
 use crate::explain::Event;
 use crate::snapshot::{

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_gpu::Gpu;
-use octavo_kube_io::events::{Events, Tone, node as node_reference};
+use octavo_kube_io::events::{EventType, Events, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
 use crate::claims::{Cut, DeviceKind, KnownDevice};
@@ -87,10 +87,10 @@ pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snap
             let state = state.message();
             tracing::error!(node, device = name, %uuid, %state, "a GPU is not well");
             let note = format!("{name} ({uuid}) is tainted and takes no new pods: {state}");
-            (Tone::Warning, "GpuUnhealthy", note)
+            (EventType::Warning, "GpuUnhealthy", note)
         } else {
             tracing::info!(node, device = name, %uuid, "a GPU is well again");
-            (Tone::Normal, "GpuHealthy", format!("{name} ({uuid}) is well again"))
+            (EventType::Normal, "GpuHealthy", format!("{name} ({uuid}) is well again"))
         };
         events.record(&node_reference(node), tone, reason, "Watch", &note).await;
     }
@@ -100,7 +100,9 @@ pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snap
     };
     for gpu in inventory.unreadable.iter().filter(|gpu| !was_unreadable(gpu.index)) {
         let note = format!("GPU {} cannot be read and is not offered: {}", gpu.index, gpu.error);
-        events.record(&node_reference(node), Tone::Warning, "GpuUnreadable", "Read", &note).await;
+        events
+            .record(&node_reference(node), EventType::Warning, "GpuUnreadable", "Read", &note)
+            .await;
     }
 }
 
@@ -113,7 +115,7 @@ pub(super) async fn tell_notes(
 ) {
     for Note { reason, text } in new.difference(old) {
         tracing::warn!(node, reason, "{text}");
-        events.record(&node_reference(node), Tone::Warning, reason, "Offer", text).await;
+        events.record(&node_reference(node), EventType::Warning, reason, "Offer", text).await;
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::Client;
-use octavo_kube_io::events::{Events, Tone, node as node_reference};
+use octavo_kube_io::events::{EventType, Events, node as node_reference};
 use octavo_kube_io::slices::{Feature, Pool, PublishState, Publisher};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -60,7 +60,9 @@ pub(super) fn start(
                 for feature in new.difference(&told) {
                     let note = note(*feature);
                     let node = node_reference(&node);
-                    events.record(&node, Tone::Warning, "FieldsDropped", "Publish", &note).await;
+                    events
+                        .record(&node, EventType::Warning, "FieldsDropped", "Publish", &note)
+                        .await;
                 }
                 told = new;
             }

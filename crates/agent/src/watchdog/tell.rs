@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
-use octavo_kube_io::events::{self, Events, Tone};
+use octavo_kube_io::events::{self, EventType, Events};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -53,8 +53,8 @@ pub(super) struct Worker {
 }
 
 enum Message {
-    Pods { claim: ClaimRef, reason: &'static str, tone: Tone, note: String },
-    Node { reason: &'static str, tone: Tone, note: String },
+    Pods { claim: ClaimRef, reason: &'static str, tone: EventType, note: String },
+    Node { reason: &'static str, tone: EventType, note: String },
 }
 
 impl Teller {
@@ -92,7 +92,7 @@ impl Tell for Teller {
             } else {
                 tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
             }
-            let tone = if is_good { Tone::Normal } else { Tone::Warning };
+            let tone = if is_good { EventType::Normal } else { EventType::Warning };
             self.send(Message::Pods { claim, reason, tone, note });
         }
         // The condition says how it stands, also where no event is made of it.
@@ -108,7 +108,7 @@ impl Tell for Teller {
             named.join(", ")
         );
         tracing::warn!("{note}");
-        self.send(Message::Node { reason: "ForeignProcess", tone: Tone::Warning, note });
+        self.send(Message::Node { reason: "ForeignProcess", tone: EventType::Warning, note });
     }
 
     fn sight(&self, gpu: &str, before: Option<Blindness>, now: Option<Blindness>) {
@@ -117,12 +117,12 @@ impl Tell for Teller {
             let reason = if hangs { "GpuDriverHangs" } else { "GpuNotWatched" };
             let words = kind.words();
             let note = format!("what goes round the walls of shares on {gpu} is not seen: {words}");
-            (reason, Tone::Warning, note)
+            (reason, EventType::Warning, note)
         } else {
             let hung = before == Some(Blindness::Hangs);
             let reason = if hung { "GpuDriverAnswers" } else { "GpuWatched" };
             let note = format!("what goes round the walls of shares on {gpu} is seen, again");
-            (reason, Tone::Normal, note)
+            (reason, EventType::Normal, note)
         };
         tracing::warn!("{note}");
         self.send(Message::Node { reason, tone, note });

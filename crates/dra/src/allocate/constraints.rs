@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::AttributeValue;
 use crate::claim::{Constraint, Rule};
-use crate::slice::{AttributeValue, Device};
+use crate::slice::Device;
 
 /// A constraint and the devices that it covers so far.
 #[derive(Clone, Debug)]

@@ -2,11 +2,11 @@
 
 use super::capacity::CapacityMiss;
 use super::counters::CounterMiss;
-use crate::cel::CelError;
 use crate::claim::Rule;
 use crate::features::Feature;
 use crate::node::NodeSelectorError;
 use crate::slice::DeviceTaint;
+use octavo_cel::CelError;
 
 /// The first thing that stands between a request and a device.
 #[derive(Clone, Debug)]

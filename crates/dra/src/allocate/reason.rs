@@ -11,12 +11,12 @@ use super::refusal::{ClaimRef, agreement, of_class};
 use super::scene::{Candidate, Scene};
 use super::tentative::Tentative;
 use crate::Quantity;
-use crate::cel::CelError;
 use crate::claim::{Claim, Rule};
 use crate::features::Feature;
 use crate::pools::PoolDefect;
 use crate::quantity::Notation;
 use crate::slice::{DeviceTaint, TaintEffect};
+use octavo_cel::CelError;
 
 /// Why a request cannot have a device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::cel::CelError;
 use crate::claim::{Claim, Rule};
 use crate::features::Feature;
 use crate::node::NodeSelectorError;
 use crate::pools::{PoolDefect, PoolRef};
+use octavo_cel::CelError;
 
 /// Most results that a claim may have.
 pub const RESULTS_PER_CLAIM: usize = 32;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use crate::cel::{CelError, DeviceView, Selectors};
 use crate::pools::Inventory;
+use octavo_cel::{CelError, DeviceView, Selectors};
 
 /// Most selectors whose verdicts are kept.
 const MOST_KEPT: usize = 256;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::slice::{AllowedAmounts, AttributeValue, Capacity, Device};
+use crate::AttributeValue;
+use crate::slice::{AllowedAmounts, Capacity, Device};
 
 /// Finds the kinds of devices.
 #[derive(Default)]

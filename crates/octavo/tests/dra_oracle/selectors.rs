@@ -1,20 +1,20 @@
-//! Selectors on devices of random attributes: the table of `crates/dra/testdata`, asked of
+//! Selectors on devices of random attributes: the table of `crates/cel/testdata`, asked of
 //! Kubernetes' own evaluator.
 
 use k8s_openapi::api::resource::v1 as api;
+use octavo_cel::{CelError, DeviceView, Selector};
 use octavo_dra::Slice;
-use octavo_dra::cel::{CelError, DeviceView, Selector};
 use octavo_kube_io::slices;
 use octavo_oracle::{Rng, program};
 use serde_json::{Value, json};
 
 use crate::oracle::Allocator;
 
-const TABLE: &str = include_str!("../../../dra/testdata/selectors.txt");
+const TABLE: &str = include_str!("../../../cel/testdata/selectors.txt");
 
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// What ours leaves out (crates/dra/src/cel.rs): an error where Kubernetes has a value.
+/// What ours leaves out (crates/cel/src/lib.rs): an error where Kubernetes has a value.
 const LEFT_OUT: [&str; 7] = [
     "timestamp(",
     "url(",

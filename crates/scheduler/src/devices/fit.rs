@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_dra::cel::{COST_LIMIT, CelError, DeviceView, Selector};
+use octavo_cel::{COST_LIMIT, CelError, DeviceView, Selector};
 use octavo_dra::{Device, DeviceRequest, DeviceTaint, PoolRef, Quantity, TaintEffect, Toleration};
 use octavo_engine::devices::Role;
 use octavo_engine::gpu::WHOLE;

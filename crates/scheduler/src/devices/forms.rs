@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use octavo_cel::Selectors;
 use octavo_dra::DeviceRequest;
-use octavo_dra::cel::Selectors;
 use octavo_engine::gpu::{ModelId, ModelSet};
 use octavo_engine::shape::GpuDemand;
 use rustc_hash::FxHashMap;

@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use kube::Client;
 use kube::client::Body;
-use octavo_kube_io::events::{Events, Tone};
+use octavo_kube_io::events::{EventType, Events};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tonic::codegen::http::{Request, Response};
@@ -71,7 +71,7 @@ fn overflow() -> Message {
     Message::Pods {
         claim: ClaimRef { namespace, name, uid },
         reason: "MemoryOverflow",
-        tone: Tone::Warning,
+        tone: EventType::Warning,
         note: "too much".to_owned(),
     }
 }
@@ -88,7 +88,7 @@ async fn every_pod_of_the_claim_is_told_and_nobody_else() {
 #[tokio::test]
 async fn pods_of_another_claim_of_the_name_are_not_told() {
     let reason = "ForeignProcess";
-    let foreign = Message::Node { reason, tone: Tone::Warning, note: "who is it".to_owned() };
+    let foreign = Message::Node { reason, tone: EventType::Warning, note: "who is it".to_owned() };
     let made = tell("u-2", vec![overflow(), foreign]).await;
     assert_eq!(made, ["Node node-1 node-1 ForeignProcess Warning"]);
 }

@@ -1,0 +1,66 @@
+//! Compiled selectors by their text: claims and classes repeat the same few.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::{CelError, Selector};
+
+/// Most expressions kept.
+const MAX_KEPT: usize = 512;
+
+/// A bounded cache of compiled expressions, errors included. It can be shared among threads.
+#[derive(Debug, Default)]
+pub struct Selectors {
+    kept: Mutex<Kept>,
+}
+
+/// What is kept, and a count of uses by which the longest unused is found.
+#[derive(Debug, Default)]
+struct Kept {
+    entries: BTreeMap<String, Entry>,
+    uses: u64,
+}
+
+/// An expression's outcome and its last use.
+#[derive(Debug)]
+struct Entry {
+    outcome: Result<Arc<Selector>, CelError>,
+    used: u64,
+}
+
+impl Selectors {
+    /// The compiled expression, or why it is none.
+    pub fn get(&self, expression: &str) -> Result<Arc<Selector>, CelError> {
+        if let Some(outcome) = self.find(expression) {
+            return outcome;
+        }
+        // Two threads may compile the same expression; the outcomes are alike.
+        let outcome = Selector::compile(expression).map(Arc::new);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.uses += 1;
+        let used = kept.uses;
+        if kept.entries.len() >= MAX_KEPT && !kept.entries.contains_key(expression) {
+            let oldest = kept.entries.iter().min_by_key(|(_, entry)| entry.used);
+            if let Some(oldest) = oldest.map(|(expression, _)| expression.clone()) {
+                kept.entries.remove(&oldest);
+            }
+        }
+        kept.entries.insert(expression.to_owned(), Entry { outcome: outcome.clone(), used });
+        outcome
+    }
+
+    fn find(&self, expression: &str) -> Option<Result<Arc<Selector>, CelError>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.uses += 1;
+        let used = kept.uses;
+        let entry = kept.entries.get_mut(expression)?;
+        entry.used = used;
+        Some(entry.outcome.clone())
+    }
+
+    /// How many expressions are kept.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).entries.len()
+    }
+}

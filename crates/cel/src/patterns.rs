@@ -1,0 +1,76 @@
+//! Compiled regular expressions. A pattern is compiled once: those that an expression spells out when it is
+//! compiled, others when they are met, up to a number.
+
+mod translate;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use regex::Regex;
+
+use crate::budget::Budget;
+use crate::fault::Fault;
+
+/// Patterns kept that an expression does not spell out.
+const MAX_KEPT: usize = 32;
+
+/// Bytes that a compiled pattern may take.
+const MAX_SIZE: usize = 1 << 18;
+
+/// Work of compiling a pattern met while running, in the budget's measure; it is dear.
+const COMPILING: usize = 20_000;
+
+/// Compiled patterns of an expression.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns {
+    spelled: BTreeMap<String, Regex>,
+    met: Mutex<BTreeMap<String, Arc<Regex>>>,
+}
+
+impl Patterns {
+    /// Compiles a pattern that the expression spells out.
+    pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
+        if !self.spelled.contains_key(pattern) {
+            self.spelled.insert(pattern.to_owned(), compile(pattern)?);
+        }
+        Ok(())
+    }
+
+    /// Does something with a compiled pattern.
+    pub(crate) fn with<T>(
+        &self,
+        pattern: &str,
+        budget: &mut Budget,
+        then: impl FnOnce(&Regex) -> T,
+    ) -> Result<T, Fault> {
+        if let Some(regex) = self.spelled.get(pattern) {
+            return Ok(then(regex));
+        }
+        let kept = {
+            let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+            met.get(pattern).map(Arc::clone)
+        };
+        if let Some(regex) = kept {
+            return Ok(then(&regex));
+        }
+        budget.work(COMPILING.saturating_add(pattern.len().saturating_mul(100)))?;
+        let regex = Arc::new(compile(pattern).map_err(Fault::because)?);
+        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+        if met.len() < MAX_KEPT {
+            met.insert(pattern.to_owned(), Arc::clone(&regex));
+        }
+        drop(met);
+        Ok(then(&regex))
+    }
+}
+
+/// Compiles a pattern of Go's syntax.
+fn compile(pattern: &str) -> Result<Regex, String> {
+    let error = |why: &str| format!("{pattern:?} is no regular expression: {why}");
+    let translated = translate::translate(pattern).map_err(|why| error(&why))?;
+    regex::RegexBuilder::new(&translated).size_limit(MAX_SIZE).build().map_err(|reason| {
+        let reason = reason.to_string();
+        // Its last line says what is wrong, those before show where.
+        error(reason.lines().last().unwrap_or_default().trim_start_matches("error: "))
+    })
+}

@@ -1,0 +1,82 @@
+//! Maps: in the order in which they were written, found by key.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Value;
+
+/// A map.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Map<'a> {
+    entries: Vec<(Value<'a>, Value<'a>)>,
+    places: BTreeMap<Key, usize>,
+}
+
+/// What may be a key, comparable: numbers of one value are one key, whatever their type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Bool(bool),
+    Number(i128),
+    /// The bits of a number that is not whole.
+    Fraction(u64),
+    String(Arc<str>),
+}
+
+impl Key {
+    fn of(value: &Value<'_>) -> Option<Self> {
+        match value {
+            Value::Bool(truth) => Some(Self::Bool(*truth)),
+            Value::Int(number) => Some(Self::Number((*number).into())),
+            Value::Uint(number) => Some(Self::Number((*number).into())),
+            #[allow(clippy::cast_possible_truncation, reason = "whole numbers in range only")]
+            Value::Double(number) if number.fract() == 0.0 && number.abs() < 1e19 => {
+                Some(Self::Number(*number as i128))
+            }
+            Value::Double(number) => Some(Self::Fraction(number.to_bits())),
+            Value::String(text) => Some(Self::String(Arc::from(&**text))),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Map<'a> {
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Entries in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(Value<'a>, Value<'a>)> {
+        self.entries.iter()
+    }
+
+    /// What a key names.
+    pub(crate) fn get(&self, key: &Value<'_>) -> Option<&Value<'a>> {
+        let place = self.places.get(&Key::of(key)?)?;
+        self.entries.get(*place).map(|(_, value)| value)
+    }
+
+    /// Adds an entry or replaces the one that has the key; `false` where the key can be none.
+    pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
+        let Some(as_key) = Key::of(&key) else { return false };
+        let known = self.places.get(&as_key).and_then(|place| self.entries.get_mut(*place));
+        if let Some(entry) = known {
+            *entry = (key, value);
+        } else {
+            self.places.insert(as_key, self.entries.len());
+            self.entries.push((key, value));
+        }
+        true
+    }
+}
+
+impl<'a> FromIterator<(Value<'a>, Value<'a>)> for Map<'a> {
+    /// The last of several entries with one key counts.
+    fn from_iter<I: IntoIterator<Item = (Value<'a>, Value<'a>)>>(entries: I) -> Self {
+        let mut map = Self::default();
+        for (key, value) in entries {
+            map.insert(key, value);
+        }
+        map
+    }
+}
