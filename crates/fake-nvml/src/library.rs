@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
-use octavo_fake_chip::place;
+use octavo_fake_gpu::place;
 use octavo_machine::{Event, MachineError, State};
 
 use crate::code::{Answer, Code};

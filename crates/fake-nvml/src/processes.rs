@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use octavo_fake_chip::{Chip, Clock, Process};
+use octavo_fake_gpu::{Chip, Clock, Process};
 use octavo_machine::{Machine, SimulationClock};
 
 /// The chip of a GPU, once somebody uses it.

@@ -135,7 +135,7 @@ impl Node {
 }
 
 fn built_library() -> PathBuf {
-    let name = "liboctavo_fake_driver.so";
+    let name = "liboctavo_fake_nvml.so";
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();
     let beside = [deps.join(name), deps.parent().unwrap().join(name)];

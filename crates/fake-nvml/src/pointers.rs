@@ -1,4 +1,4 @@
-//! What C callers pass by pointer: the types of [`octavo_fake_chip::pointers`], and those that NVML
+//! What C callers pass by pointer: the types of [`octavo_fake_gpu::pointers`], and those that NVML
 //! alone has.
 //!
 //! As there, a value comes into being only by being passed in by a C caller, who promises by NVML's
@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::NonNull;
 
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
-use octavo_fake_chip::pointers::{self, Refusal, present};
+use octavo_fake_gpu::pointers::{self, Refusal, present};
 
 use crate::code::{Answer, Code};
 
