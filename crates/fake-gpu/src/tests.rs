@@ -33,7 +33,7 @@ fn two_processes_have_together_no_more_than_there_is() {
 }
 
 #[test]
-fn what_a_dead_process_had_is_free_at_once() {
+fn memory_of_a_dead_process_is_free_at_once() {
     let folder = folder();
     let (one, two) = (member(folder.path()), member(folder.path()));
     assert!(one.charge(6 * GIB));
@@ -44,7 +44,7 @@ fn what_a_dead_process_had_is_free_at_once() {
 }
 
 #[test]
-fn who_dies_with_the_lock_stops_nobody() {
+fn a_lock_of_a_dead_process_is_taken_over() {
     let folder = folder();
     let (one, two) = (member(folder.path()), member(folder.path()));
     assert!(one.charge(GIB));
@@ -56,7 +56,7 @@ fn who_dies_with_the_lock_stops_nobody() {
 }
 
 #[test]
-fn a_place_is_taken_again_only_when_its_process_is_dead() {
+fn a_slot_is_reused_only_after_its_process_died() {
     let folder = folder();
     let (one, two) = (member(folder.path()), member(folder.path()));
     assert_eq!((one.slot(), two.slot()), (0, 1));
@@ -131,7 +131,7 @@ fn processes_with_work_share_the_chip_evenly() {
 }
 
 #[test]
-fn work_of_the_dead_takes_no_time() {
+fn a_dead_process_has_no_work() {
     let folder = folder();
     let (one, two) = (member(folder.path()), member(folder.path()));
     one.submit(ENDLESS);
@@ -158,7 +158,7 @@ fn work_without_end_is_given_up_and_others_go_on() {
 }
 
 #[test]
-fn a_wall_clock_lets_nobody_be_early() {
+fn on_the_host_clock_work_takes_its_time() {
     let folder = folder();
     let one = Chip::open(folder.path(), 0, GIB, Clock::Wall).unwrap().join().unwrap();
     let before = one.now();

@@ -94,7 +94,7 @@ fn computes_for_long() {
 }
 
 #[test]
-fn two_processes_share_the_chip_and_a_killed_one_has_nothing_at_once() {
+fn a_killed_process_frees_its_memory_at_once() {
     let node = Node::new("t4");
     let cuda = node.ready();
     let (free, _) = cuda.info();

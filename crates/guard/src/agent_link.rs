@@ -1,8 +1,8 @@
-//! The one thread of the guard: it says to the agent who this process is and what it saw, and takes note of
+//! The one thread of the guard: it says to the agent who this process is and what it saw, and takes report of
 //! the gate.
 //!
 //! It is started when the process makes its first context, by the process's own C library, so that it is a
-//! thread like the others; where there is none to be had, nothing is told and nothing else changes. It takes
+//! thread like the others; where there is none to be had, nothing is sent_hashes and nothing else changes. It takes
 //! no signals, holds no lock while it waits, and has no part in what is admitted.
 
 use core::ffi::c_void;
@@ -15,58 +15,58 @@ use crate::gate;
 use crate::paths::Path;
 use crate::process;
 use crate::sync::Mutex;
-use crate::sys::futex::{self, Reach};
+use crate::sys::futex::{self, WaitScope};
 use crate::sys::{socket, task};
 
-mod line;
-mod mail;
+mod connection;
+mod outbox;
 
-use line::Line;
-use mail::{Mail, Note};
+use connection::Connection;
+use outbox::{Outbox, Report};
 
 /// How often it looks without having been rung, in milliseconds.
-const PERIOD: u32 = 250;
+const POLL_INTERVAL_MS: u32 = 250;
 
 /// What the process and its thread share.
 #[derive(Debug)]
-pub(crate) struct Liaison {
+pub(crate) struct AgentLink {
     started: AtomicU32,
-    bell: AtomicU32,
-    mail: Mutex<Mail>,
+    wakeups: AtomicU32,
+    outbox: Mutex<Outbox>,
 }
 
-impl Liaison {
+impl AgentLink {
     /// Starts the thread, once.
     pub(crate) fn start(&self) {
         if self.started.load(Ordering::Relaxed) == 0 && self.started.swap(1, Ordering::Relaxed) == 0
         {
-            spawn();
+            spawn_thread();
         }
     }
 
-    /// Lets the thread look now.
-    pub(crate) fn ring(&self) {
-        self.bell.fetch_add(1, Ordering::Release);
-        futex::wake(&self.bell, 1);
+    /// Lets the thread poll now.
+    pub(crate) fn wake(&self) {
+        self.wakeups.fetch_add(1, Ordering::Release);
+        futex::wake(&self.wakeups, 1);
     }
 
     /// Keeps a name for the agent.
-    pub(crate) fn note_unknown(&self, name: &[u8], is_refused: bool) {
-        if self.mail.lock().note(name, is_refused) {
-            self.ring();
+    pub(crate) fn report_unknown(&self, name: &[u8], is_refused: bool) {
+        if self.outbox.lock().report(name, is_refused) {
+            self.wake();
         }
     }
 
-    fn next_note(&self) -> Option<Note> {
-        self.mail.lock().next()
+    fn next_report(&self) -> Option<Report> {
+        self.outbox.lock().next()
     }
 
-    fn put_back(&self, note: Note) {
-        self.mail.lock().put_back(note);
+    fn put_back(&self, report: Report) {
+        self.outbox.lock().put_back(report);
     }
 }
 
-fn spawn() {
+fn spawn_thread() {
     type Start = extern "C" fn(*mut c_void) -> *mut c_void;
     let create = elf::c_library(b"pthread_create");
     if create == 0 {
@@ -92,31 +92,33 @@ fn spawn() {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     let Ok(process) = process::get() else { return core::ptr::null_mut() };
-    let liaison = &process.liaison;
-    let mut lines = [const { Line::new() }; crate::shares::MOST];
+    let agent_link = &process.agent_link;
+    let mut connections = [const { Connection::new() }; crate::shares::MAX_SHARES];
     loop {
-        let bell = liaison.bell.load(Ordering::Acquire);
+        let wakeups = agent_link.wakeups.load(Ordering::Acquire);
         let now = task::milliseconds();
-        for (line, share) in lines.iter_mut().zip(process.shares.all()) {
-            gate::heed(share);
-            line.look(share, now);
+        for (connection, share) in connections.iter_mut().zip(process.shares.all()) {
+            gate::ack_epoch(share);
+            connection.poll(share, now);
         }
         // Names are the process's: the first agent that listens hears them.
-        if let (Some(line), Some(share)) = (lines.first_mut(), process.shares.all().first()) {
-            while let Some(note) = liaison.next_note() {
-                let kind = (Kind::Unknown, u64::from(note.is_refused()));
-                if !line.say(share, kind, note.name()) {
-                    liaison.put_back(note);
+        if let (Some(connection), Some(share)) =
+            (connections.first_mut(), process.shares.all().first())
+        {
+            while let Some(report) = agent_link.next_report() {
+                let kind = (Kind::Unknown, u64::from(report.is_refused()));
+                if !connection.send(share, kind, report.name()) {
+                    agent_link.put_back(report);
                     break;
                 }
             }
         }
-        futex::wait(&liaison.bell, bell, PERIOD, Reach::Process);
+        futex::wait(&agent_link.wakeups, wakeups, POLL_INTERVAL_MS, WaitScope::Process);
     }
 }
 
 /// Says one thing to the agent of a share that this process has no slot of.
-pub(crate) fn tell_once(path: &Path, kind: Kind, value: u64, text: &[u8]) {
+pub(crate) fn send_once(path: &Path, kind: Kind, value: u64, text: &[u8]) {
     /// No slot.
     const NONE: u32 = u32::MAX;
     let Ok(stream) = socket::connect(path.bytes()) else { return };

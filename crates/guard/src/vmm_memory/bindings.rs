@@ -3,17 +3,17 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use super::mapping::mapped_at;
-use super::{Handle, entry, hold, let_go, memory_of, table};
+use super::{Handle, drop_hold, hold, memory_of, new_entry, table};
 use crate::account::Charge;
 use crate::cuda::{Pointer, Status};
-use crate::table::Kind;
+use crate::table::EntryKind;
 
-/// Places in the entry of a hold: who holds, and the memory.
-const HOLDER: usize = 0;
-const MEMORY: usize = 1;
+/// Places in the new_entry of a hold: who holds, and the memory.
+const HOLDER_WORD: usize = 0;
+const MEMORY_WORD: usize = 1;
 
 /// Whether anything was ever bound.
-static BOUND: AtomicBool = AtomicBool::new(false);
+static ANY_BOUND: AtomicBool = AtomicBool::new(false);
 
 /// What memory is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Holder {
     }
 }
 
-/// Binds memory by `work`. It is held until its holder is gone, whatever parts of it are unbound before.
+/// Binds memory by `work`. It is held until its holder is release_bindings, whatever parts of it are unbound before.
 pub(crate) fn bind(holder: Holder, handle: Handle, work: impl FnOnce() -> Status) -> Status {
     bind_memory(holder, memory_of(handle), work)
 }
@@ -53,23 +53,23 @@ fn bind_memory(holder: Holder, memory: Option<Handle>, work: impl FnOnce() -> St
     hold(memory);
     let status = work();
     if status.is_success() {
-        BOUND.store(true, Ordering::Relaxed);
+        ANY_BOUND.store(true, Ordering::Relaxed);
         let key = holder.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ memory;
-        let bound = entry(Charge::NONE, [holder.key(), memory]);
-        match table.insert(Kind::Bound, key, bound) {
+        let bound = new_entry(Charge::NONE, [holder.key(), memory]);
+        match table.insert(EntryKind::Bound, key, bound) {
             // It is held once for each of its holders.
             Ok(Some(_)) => {}
             // Full: it stays counted.
             Ok(None) | Err(_) => return status,
         }
     }
-    let_go(memory);
+    drop_hold(memory);
     status
 }
 
-/// Lets go of all that was bound to something that is gone.
-pub(crate) fn gone(holder: Holder) {
-    if BOUND.load(Ordering::Relaxed) {
+/// Lets go of all that was bound to something that is release_bindings.
+pub(crate) fn release_bindings(holder: Holder) {
+    if ANY_BOUND.load(Ordering::Relaxed) {
         unbind_all(holder.key());
     }
 }
@@ -79,20 +79,20 @@ fn unbind_all(holder: u64) {
     loop {
         let mut found = None;
         table.each(|kind, key, entry| {
-            if kind == Kind::Bound && entry.extra[HOLDER] == holder {
-                found = Some((key, entry.extra[MEMORY]));
+            if kind == EntryKind::Bound && entry.extra[HOLDER_WORD] == holder {
+                found = Some((key, entry.extra[MEMORY_WORD]));
             }
         });
         let Some((key, memory)) = found else { return };
-        if table.remove(Kind::Bound, key).is_some() {
-            let_go(memory);
+        if table.remove(EntryKind::Bound, key).is_some() {
+            drop_hold(memory);
         }
     }
 }
 
 /// Maps memory to parts of arrays by `work`: each part is an array and a handle. What is mapped is held until the
-/// array is gone, whatever parts of it are taken away before.
-pub(crate) fn mapped_to_arrays(
+/// array is release_bindings, whatever parts of it are taken away before.
+pub(crate) fn map_to_arrays(
     parts: &(impl Iterator<Item = (u64, Handle)> + Clone),
     work: impl FnOnce() -> Status,
 ) -> Status {
@@ -105,7 +105,7 @@ pub(crate) fn mapped_to_arrays(
         }
     }
     for memory in memory() {
-        let_go(memory);
+        drop_hold(memory);
     }
     status
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use octavo_guard_abi::limits::{GATE_OFFSET, Gate, Terms, UNTRACKED_OFFSET};
+use octavo_guard_abi::limits::{GATE_OFFSET, ShareGate, Terms, UNTRACKED_OFFSET};
 use octavo_guard_abi::state::{self, SlotCopy};
 use octavo_guard_library::CUDA_HOOKS;
 use octavo_proxy::Plan;
@@ -22,7 +22,7 @@ pub(crate) const GENERATION: u64 = 7;
 
 /// How the guard comes between program and driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Interposition {
     /// By a proxy in the driver's place.
     Proxy,
     /// By being preloaded.
@@ -123,7 +123,7 @@ impl Container {
     }
 
     /// Sets the gate and its epoch.
-    pub(crate) fn set_gate(&self, share: &str, gate: Gate, epoch: u32) {
+    pub(crate) fn set_gate(&self, share: &str, gate: ShareGate, epoch: u32) {
         let bytes = [(gate as u32).to_ne_bytes(), epoch.to_ne_bytes()].concat();
         self.write_limits(share, GATE_OFFSET, &bytes);
     }
@@ -154,22 +154,22 @@ impl Container {
     }
 
     /// Starts a program that comes by the driver's functions in some way.
-    pub(crate) fn start(&self, way: Way, mode: &str) -> Program {
+    pub(crate) fn start(&self, interposition: Interposition, mode: &str) -> Program {
         let built = built();
         let program = if mode == "linked" { &built.linked } else { &built.program };
-        self.start_program(way, mode, program, [&built.bare, &built.proxied])
+        self.start_program(interposition, mode, program, [&built.bare, &built.proxied])
     }
 
     /// As [`Self::start`], a program of musl; none where there is no compiler for it.
-    pub(crate) fn start_musl(&self, way: Way, mode: &str) -> Option<Program> {
+    pub(crate) fn start_musl(&self, interposition: Interposition, mode: &str) -> Option<Program> {
         let musl = built().musl.as_ref()?;
-        Some(self.start_program(way, mode, &musl.program, [&musl.bare, &musl.proxied]))
+        Some(self.start_program(interposition, mode, &musl.program, [&musl.bare, &musl.proxied]))
     }
 
     /// A program, with the folders of the driver and of its proxy.
     fn start_program(
         &self,
-        way: Way,
+        interposition: Interposition,
         mode: &str,
         program: &Path,
         [bare, proxied]: [&Path; 2],
@@ -177,34 +177,34 @@ impl Container {
         let built = built();
         let mut command = Command::new(program);
         command.arg(mode).current_dir(self.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let folder = match way {
-            Way::Proxy | Way::Both => proxied.to_owned(),
-            Way::Simulated => self.path().join("proxied"),
-            Way::Preload | Way::Twice | Way::None => bare.to_owned(),
+        let folder = match interposition {
+            Interposition::Proxy | Interposition::Both => proxied.to_owned(),
+            Interposition::Simulated => self.path().join("proxied"),
+            Interposition::Preload | Interposition::Twice | Interposition::None => bare.to_owned(),
         };
         command.env("LD_LIBRARY_PATH", folder);
-        if way == Way::Proxy {
+        if interposition == Interposition::Proxy {
             // Tells the program which of the two libraries of the driver's name to walk.
             fs::write(self.path().join("octavo/proxied"), "").expect("written");
         }
-        match way {
-            Way::Preload | Way::Both => {
+        match interposition {
+            Interposition::Preload | Interposition::Both => {
                 command.env("LD_PRELOAD", &built.preload);
             }
-            Way::Twice => {
+            Interposition::Twice => {
                 let second = self.path().join("another_guard.so");
                 fs::copy(&built.preload, &second).expect("copied");
                 command
                     .env("LD_PRELOAD", format!("{}:{}", built.preload.display(), second.display()));
             }
-            Way::Proxy | Way::Simulated | Way::None => {}
+            Interposition::Proxy | Interposition::Simulated | Interposition::None => {}
         }
         Program::new(&mut command)
     }
 
     /// Starts a program and makes it ready: driver initialised, context of GPU 0 made.
-    pub(crate) fn ready(&self, way: Way) -> Program {
-        let mut program = self.start(way, "dlsym");
+    pub(crate) fn ready(&self, interposition: Interposition) -> Program {
+        let mut program = self.start(interposition, "dlsym");
         assert_eq!(program.say("init"), "0");
         assert_eq!(program.say("retain 0"), "0");
         program

@@ -124,13 +124,13 @@ fn fresh() -> PathBuf {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for entry in fs::read_dir(parent).expect("a folder").flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix("wall-"));
+        let process = name.to_str().and_then(|name| name.strip_prefix("guard-test-"));
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
             // Another run may be at it, too.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
-    parent.join(format!("wall-{}", std::process::id()))
+    parent.join(format!("guard-test-{}", std::process::id()))
 }
 
 /// The guard with paths for tests.

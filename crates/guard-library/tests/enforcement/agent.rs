@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use octavo_guard_abi::message::{Frame, Kind, SIZE};
 
-use crate::container::{Container, GENERATION, GIB, Way, eventually};
+use crate::container::{Container, GENERATION, GIB, Interposition, eventually};
 
 /// Listens where the agent does.
 fn agent(container: &Container, share: &str) -> UnixListener {
@@ -44,7 +44,7 @@ fn frame(stream: &mut UnixStream) -> Frame {
 fn a_process_introduces_itself_with_its_first_context() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
-    let program = container.ready(Way::Proxy);
+    let program = container.ready(Interposition::Proxy);
     let mut stream = accepted(&listener);
     let hello = frame(&mut stream);
     assert_eq!((hello.kind, hello.slot, hello.value), (Kind::Hello, 0, GENERATION));
@@ -56,7 +56,7 @@ fn a_process_introduces_itself_with_its_first_context() {
 fn an_agent_that_comes_back_is_greeted_again() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     let mut stream = accepted(&listener);
     assert_eq!(frame(&mut stream).kind, Kind::Hello);
     drop((stream, listener));
@@ -68,10 +68,10 @@ fn an_agent_that_comes_back_is_greeted_again() {
 }
 
 #[test]
-fn refusals_are_told_as_a_number() {
+fn refusals_are_reported_as_a_count() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     for _ in 0..5 {
         assert_eq!(program.allocate(9 * GIB), 2);
     }
@@ -87,10 +87,10 @@ fn refusals_are_told_as_a_number() {
 }
 
 #[test]
-fn unknown_functions_are_told_by_name_and_once() {
+fn unknown_functions_are_reported_once_by_name() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     let mut stream = accepted(&listener);
     assert_eq!(frame(&mut stream).kind, Kind::Hello);
     for _ in 0..3 {
@@ -110,10 +110,10 @@ fn unknown_functions_are_told_by_name_and_once() {
 }
 
 #[test]
-fn a_state_file_that_changes_is_told() {
+fn a_changed_state_file_is_reported() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     let mut stream = accepted(&listener);
     assert_eq!(frame(&mut stream).kind, Kind::Hello);
     let state = container.folder("one").join("state");
@@ -123,11 +123,11 @@ fn a_state_file_that_changes_is_told() {
 }
 
 #[test]
-fn a_container_that_is_closed_says_why() {
+fn a_closed_container_reports_why() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
     std::fs::write(container.folder("one").join("limits"), "").expect("written");
-    let mut program = container.start(Way::Proxy, "dlsym");
+    let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), "100");
     let mut stream = accepted(&listener);
     let hello = frame(&mut stream);
@@ -141,7 +141,7 @@ fn a_container_that_is_closed_says_why() {
 fn a_child_of_a_fork_introduces_itself() {
     let container = Container::of(8 * GIB);
     let listener = agent(&container, "one");
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     let mut stream = accepted(&listener);
     assert_eq!(frame(&mut stream).slot, 0);
     program.tell("fork retain 0;pause");

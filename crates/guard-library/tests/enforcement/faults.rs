@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use octavo_guard_abi::limits::{self, Gate, SEQUENCE_OFFSET};
+use octavo_guard_abi::limits::{self, SEQUENCE_OFFSET, ShareGate};
 use octavo_guard_abi::state;
 
-use crate::container::{Container, GIB, Way, eventually, terms};
+use crate::container::{Container, GIB, Interposition, eventually, terms};
 
 const NO_DEVICE: &str = "100";
 
@@ -15,8 +15,8 @@ type Damage<'a> = dyn Fn(&mut Vec<u8>) + 'a;
 
 /// Whether a new program has no GPU, by whatever it tries.
 fn is_closed(container: &Container) {
-    for way in [Way::Proxy, Way::Preload] {
-        let mut program = container.start(way, "dlsym");
+    for interposition in [Interposition::Proxy, Interposition::Preload] {
+        let mut program = container.start(interposition, "dlsym");
         assert_eq!(program.say("init"), NO_DEVICE);
         assert_eq!(program.say("retain 0"), NO_DEVICE);
         assert_eq!(program.say("alloc 512"), "100 -1");
@@ -51,7 +51,7 @@ fn a_process_that_is_closed_leaves_the_shares_that_are_whole() {
     for path in damaged {
         let whole = fs::read(&path).expect("limits");
         fs::write(&path, &whole[1..]).expect("written");
-        let mut program = container.start(Way::Proxy, "dlsym");
+        let mut program = container.start(Interposition::Proxy, "dlsym");
         let id = u64::from(program.id());
         for _ in 0..3 {
             assert_eq!(program.say("init"), NO_DEVICE);
@@ -67,7 +67,7 @@ fn a_process_that_is_closed_leaves_the_shares_that_are_whole() {
 #[test]
 fn a_context_counts_while_the_limits_cannot_be_read() {
     let container = Container::of(8 * GIB);
-    let mut program = container.start(Way::Proxy, "dlsym");
+    let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), "0");
     let path = container.folder("one").join("limits");
     let file = fs::OpenOptions::new().write(true).open(path).expect("limits");
@@ -96,7 +96,7 @@ fn damaged_limits_close_the_container_until_they_are_mended() {
         is_closed(&container);
     }
     // A process that began with damaged limits may try again when they are whole.
-    let mut program = container.start(Way::Proxy, "dlsym");
+    let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), NO_DEVICE);
     fs::write(&path, &whole).expect("written");
     assert_eq!(program.say("init"), "0");
@@ -126,7 +126,7 @@ fn a_damaged_state_closes_the_container() {
 #[test]
 fn a_tenant_that_overwrites_its_state_is_fenced() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.allocate(GIB), 0);
     let state = container.folder("one").join("state");
     assert_eq!(program.say(&format!("write {}", state.display())), "0");
@@ -142,8 +142,8 @@ fn a_tenant_that_overwrites_its_state_is_fenced() {
 fn a_tenant_that_cuts_its_state_short_harms_itself_alone() {
     let container = Container::of(8 * GIB);
     let neighbour = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
-    let mut other = neighbour.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
+    let mut other = neighbour.ready(Interposition::Proxy);
     let state = container.folder("one").join("state");
     assert_eq!(program.say(&format!("cut {} 0", state.display())), "0");
     program.tell(&format!("alloc {GIB}"));
@@ -155,7 +155,7 @@ fn a_tenant_that_cuts_its_state_short_harms_itself_alone() {
 #[test]
 fn a_tenant_that_deletes_its_state_gains_nothing() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     fs::remove_file(container.folder("one").join("state")).expect("removed");
     assert_eq!(program.allocate(9 * GIB), 2);
     assert_eq!(program.allocate(GIB), 0);
@@ -165,22 +165,22 @@ fn a_tenant_that_deletes_its_state_gains_nothing() {
 #[test]
 fn a_fenced_share_refuses_work_and_memory() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
-    container.set_gate("one", Gate::Fenced, 1);
+    let mut program = container.ready(Interposition::Proxy);
+    container.set_gate("one", ShareGate::Fenced, 1);
     assert_eq!(program.say("launch"), "800");
     assert_eq!(program.say("graph"), "800");
     assert_eq!(program.allocate(512), 800);
-    container.set_gate("one", Gate::Open, 2);
+    container.set_gate("one", ShareGate::Open, 2);
     assert_eq!(program.say("launch"), "0");
     assert_eq!(program.allocate(512), 0);
 }
 
 #[test]
-fn a_held_share_waits_until_it_may_go_on() {
+fn a_paused_share_waits() {
     let container = Container::of(8 * GIB);
-    let mut launching = container.ready(Way::Proxy);
-    let mut allocating = container.ready(Way::Proxy);
-    container.set_gate("one", Gate::Held, 1);
+    let mut launching = container.ready(Interposition::Proxy);
+    let mut allocating = container.ready(Interposition::Proxy);
+    container.set_gate("one", ShareGate::Paused, 1);
     launching.tell("launch");
     allocating.tell("alloc 512");
     eventually("both have heeded the gate", || {
@@ -189,7 +189,7 @@ fn a_held_share_waits_until_it_may_go_on() {
     });
     assert!(container.slots("one").iter().all(|slot| slot.launches == 0));
     assert!(container.slots("one").iter().all(|slot| slot.used_bytes == 256 << 20));
-    container.set_gate("one", Gate::Open, 2);
+    container.set_gate("one", ShareGate::Open, 2);
     assert_eq!(launching.hear(), "0");
     assert_eq!(allocating.hear(), "0 0");
     eventually("the helpers have heeded it, too", || {

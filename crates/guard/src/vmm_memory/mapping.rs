@@ -4,37 +4,39 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use octavo_guard_abi::charge::PHYSICAL_GRANULE;
 
-use super::{Handle, also, entry, hold, leave, left, let_go, memory_of, table};
+use super::{
+    Handle, add_alias, begin_release, drop_hold, end_release, hold, memory_of, new_entry, table,
+};
 use crate::account::Charge;
 use crate::cuda::{Pointer, Status};
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, EntryKind};
 
-/// Places in the entry of a mapping: its bytes, below the ticket of the call that is about to end it, if there is
+/// Places in the new_entry of a mapping: its bytes, below the ticket of the call that is about to end it, if there is
 /// one; and whose memory it is; 0: nobody's that counts.
-const SIZE: usize = 0;
-const MEMORY: usize = 1;
+const SIZE_WORD: usize = 0;
+const MEMORY_WORD: usize = 1;
 
 /// Where tickets begin: no mapping is so large.
-const TICKET: u64 = 1 << 48;
+const TICKET_UNIT: u64 = 1 << 48;
 
 /// Numbers calls that end mappings, so that each takes out what it has marked itself: meanwhile another mapping
 /// may have begun at the address, which a later call is about to end.
-static TICKETS: AtomicU64 = AtomicU64::new(0);
+static LAST_TICKET: AtomicU64 = AtomicU64::new(0);
 
 /// A ticket in its place, which is not 0.
-fn ticket() -> u64 {
-    let number = TICKETS.fetch_add(1, Ordering::Relaxed) % (u64::MAX / TICKET);
-    (number + 1) * TICKET
+fn next_ticket() -> u64 {
+    let number = LAST_TICKET.fetch_add(1, Ordering::Relaxed) % (u64::MAX / TICKET_UNIT);
+    (number + 1) * TICKET_UNIT
 }
 
 /// The ticket that a mapping is marked with, in its place.
 fn mark(entry: &Entry) -> u64 {
-    entry.extra[SIZE] & !(TICKET - 1)
+    entry.extra[SIZE_WORD] & !(TICKET_UNIT - 1)
 }
 
 /// Bytes of a mapping.
 fn bytes_of(entry: &Entry) -> u64 {
-    entry.extra[SIZE] % TICKET
+    entry.extra[SIZE_WORD] % TICKET_UNIT
 }
 
 /// Maps memory by `work`.
@@ -49,15 +51,15 @@ pub(crate) fn map(
     hold(memory);
     let mut status = work();
     if status.is_success() {
-        let mapping = entry(Charge::NONE, [bytes as u64, memory]);
-        match table().map(|table| table.insert(Kind::Mapping, start, mapping)) {
+        let mapping = new_entry(Charge::NONE, [bytes as u64, memory]);
+        match table().map(|table| table.insert(EntryKind::Mapping, start, mapping)) {
             Some(Ok(None)) => return status,
             Some(Ok(Some(old))) => {
                 // One that another thread has ended and not yet taken out, which it will not find any more.
                 if mark(&old) == 0 {
-                    let_go(old.extra[MEMORY]);
+                    drop_hold(old.extra[MEMORY_WORD]);
                 } else {
-                    left(old.extra[MEMORY], Status::SUCCESS);
+                    end_release(old.extra[MEMORY_WORD], Status::SUCCESS);
                 }
                 return status;
             }
@@ -67,49 +69,49 @@ pub(crate) fn map(
             }
         }
     }
-    let_go(memory);
+    drop_hold(memory);
     status
 }
 
 /// Ends all mappings of an area by `work`.
 pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status) -> Status {
     let Some(table) = table() else { return Status::NO_DEVICE };
-    let ticket = ticket();
-    walk(start, bytes, |at| {
-        let (bytes, memory) = table.change(Kind::Mapping, at, |entry| {
+    let ticket = next_ticket();
+    for_each_mapping(start, bytes, |at| {
+        let (bytes, memory) = table.change(EntryKind::Mapping, at, |entry| {
             let is_first = mark(entry) == 0;
             if is_first {
-                entry.extra[SIZE] |= ticket;
+                entry.extra[SIZE_WORD] |= ticket;
             }
-            (bytes_of(entry), is_first.then_some(entry.extra[MEMORY]))
+            (bytes_of(entry), is_first.then_some(entry.extra[MEMORY_WORD]))
         })?;
-        memory.into_iter().for_each(leave);
+        memory.into_iter().for_each(begin_release);
         Some(bytes)
     });
     let status = work();
-    walk(start, bytes, |at| {
+    for_each_mapping(start, bytes, |at| {
         let is_ours = |entry: &Entry| mark(entry) == ticket;
         let mapping = if status.is_success() {
-            table.remove_if(Kind::Mapping, at, is_ours)?
+            table.remove_if(EntryKind::Mapping, at, is_ours)?
         } else {
             table
-                .change(Kind::Mapping, at, |entry| {
+                .change(EntryKind::Mapping, at, |entry| {
                     let before = *entry;
                     if is_ours(entry) {
-                        entry.extra[SIZE] = bytes_of(entry);
+                        entry.extra[SIZE_WORD] = bytes_of(entry);
                     }
                     before
                 })
                 .filter(is_ours)?
         };
-        left(mapping.extra[MEMORY], status);
+        end_release(mapping.extra[MEMORY_WORD], status);
         Some(bytes_of(&mapping))
     });
     status
 }
 
 /// Goes from mapping to mapping; `at` gives the bytes of the one that begins there.
-fn walk(start: Pointer, bytes: usize, mut at: impl FnMut(Pointer) -> Option<u64>) {
+fn for_each_mapping(start: Pointer, bytes: usize, mut at: impl FnMut(Pointer) -> Option<u64>) {
     let end = start.saturating_add(bytes as u64);
     let mut place = start;
     while place < end {
@@ -121,14 +123,14 @@ fn walk(start: Pointer, bytes: usize, mut at: impl FnMut(Pointer) -> Option<u64>
 /// The memory that is mapped at an address.
 pub(super) fn mapped_at(address: Pointer) -> Option<Handle> {
     let table = table()?;
-    let exact = table.change(Kind::Mapping, address, |entry| entry.extra[MEMORY]);
+    let exact = table.change(EntryKind::Mapping, address, |entry| entry.extra[MEMORY_WORD]);
     let mut found = exact;
     if exact.is_none() {
         table.each(|kind, start, entry| {
             let offset = address.checked_sub(start);
             let is_within = offset.is_some_and(|offset| offset < bytes_of(entry));
-            if kind == Kind::Mapping && is_within {
-                found = Some(entry.extra[MEMORY]);
+            if kind == EntryKind::Mapping && is_within {
+                found = Some(entry.extra[MEMORY_WORD]);
             }
         });
     }
@@ -145,7 +147,7 @@ pub(crate) fn retain(
     match work() {
         Ok(handle) => {
             match memory {
-                Some(memory) => also(handle, memory),
+                Some(memory) => add_alias(handle, memory),
                 // Mapped in a way that is not known, but maybe of memory that is.
                 None => memory_of(handle).into_iter().for_each(hold),
             }
@@ -153,7 +155,7 @@ pub(crate) fn retain(
         }
         Err(status) => {
             if let Some(memory) = memory {
-                let_go(memory);
+                drop_hold(memory);
             }
             Err(status)
         }

@@ -1,13 +1,13 @@
 //! What a share may have, and what programs are told of it.
 
-use crate::container::{Container, GENERATION, GIB, MIB, Way, terms};
+use crate::container::{Container, GENERATION, GIB, Interposition, MIB, terms};
 
 const OUT_OF_MEMORY: u32 = 2;
 
 #[test]
 fn memory_is_granted_up_to_the_limit_and_no_further() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.allocate(3 * GIB), 0);
     assert_eq!(program.allocate(6 * GIB), OUT_OF_MEMORY);
     // 8 GiB less 3 GiB less the context.
@@ -22,7 +22,7 @@ fn memory_is_granted_up_to_the_limit_and_no_further() {
 #[test]
 fn what_the_driver_refuses_is_not_counted() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.allocate(4097), OUT_OF_MEMORY);
     assert_eq!(program.say("alloc 0"), "1 -1");
     assert_eq!(container.used("one"), 256 * MIB);
@@ -34,7 +34,7 @@ fn what_the_driver_refuses_is_not_counted() {
 #[test]
 fn a_program_sees_a_gpu_of_the_size_of_its_share() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("total 0"), format!("0 {}", 8 * GIB));
     let left = 8 * GIB - 256 * MIB;
     assert_eq!(program.say("info"), format!("0 {left} {}", 8 * GIB));
@@ -45,7 +45,7 @@ fn a_program_sees_a_gpu_of_the_size_of_its_share() {
 #[test]
 fn a_share_that_has_more_than_it_may_sees_nothing_free_and_no_error() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     container.set_untracked("one", 20 * GIB);
     assert_eq!(program.say("info"), format!("0 0 {}", 8 * GIB));
     assert_eq!(program.allocate(512), OUT_OF_MEMORY);
@@ -56,14 +56,14 @@ fn a_share_that_has_more_than_it_may_sees_nothing_free_and_no_error() {
 #[test]
 fn a_share_larger_than_the_gpu_is_the_gpu() {
     let container = Container::of(100 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("total 0"), format!("0 {}", 80 * GIB));
 }
 
 #[test]
 fn managed_memory_and_rows_count_in_full() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say(&format!("managed {}", 9 * GIB)), "2 -1");
     assert_eq!(program.say(&format!("managed {GIB}")), "0 0");
     assert_eq!(container.used("one"), 256 * MIB + GIB);
@@ -83,7 +83,7 @@ fn managed_memory_and_rows_count_in_full() {
 #[test]
 fn contexts_count_while_they_are_there() {
     let container = Container::of(8 * GIB);
-    let mut program = container.start(Way::Proxy, "dlsym");
+    let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), "0");
     assert_eq!(container.used("one"), 0);
     for _ in 0..3 {
@@ -108,7 +108,7 @@ fn contexts_count_while_they_are_there() {
 #[test]
 fn what_lies_in_a_context_goes_with_it() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("create 0"), "0");
     assert_eq!(program.allocate(GIB), 0);
     assert_eq!(program.say("retain 0"), "0");
@@ -123,7 +123,7 @@ fn what_lies_in_a_context_goes_with_it() {
 #[test]
 fn a_context_that_does_not_fit_is_not_made() {
     let container = Container::of(200 * MIB);
-    let mut program = container.start(Way::Proxy, "dlsym");
+    let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), "0");
     assert_eq!(program.say("retain 0"), "2");
     assert_eq!(program.say("create 0"), "2");
@@ -135,7 +135,7 @@ fn two_shares_of_a_gpu_add_up_and_an_allocation_lies_in_one() {
     let container = Container::empty();
     container.share("one", &terms(0, 4 * GIB));
     container.share("two", &terms(0, 6 * GIB));
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("total 0"), format!("0 {}", 10 * GIB));
     assert_eq!(program.allocate(7 * GIB), OUT_OF_MEMORY);
     assert_eq!(program.allocate(5 * GIB), 0);
@@ -152,7 +152,7 @@ fn shares_of_two_gpus_keep_apart_and_a_gpu_without_one_is_free() {
     let container = Container::empty();
     container.share("one", &terms(0, 4 * GIB));
     container.share("two", &terms(1, 6 * GIB));
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("total 1"), format!("0 {}", 6 * GIB));
     assert_eq!(program.say("total 2"), format!("0 {}", 80 * GIB));
     assert_eq!(program.allocate(5 * GIB), OUT_OF_MEMORY);
@@ -171,7 +171,7 @@ fn shares_of_two_gpus_keep_apart_and_a_gpu_without_one_is_free() {
 #[test]
 fn a_slot_says_whose_it_is() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.allocate(GIB), 0);
     assert_eq!(program.say("free 0"), "0");
     for _ in 0..3 {
@@ -199,13 +199,13 @@ fn a_slot_says_whose_it_is() {
 }
 
 #[test]
-fn a_context_that_ends_while_it_is_joined_counts_as_the_one_that_begins() {
-    for way in [Way::Proxy, Way::Preload] {
+fn a_context_that_ends_while_it_is_retained_is_counted() {
+    for interposition in [Interposition::Proxy, Interposition::Preload] {
         let container = Container::of(8 * GIB);
-        let mut program = container.ready(way);
+        let mut program = container.ready(interposition);
         assert_eq!(program.say("rejoin"), "0");
-        assert_eq!(container.used("one"), 256 * MIB, "{way:?}");
+        assert_eq!(container.used("one"), 256 * MIB, "{interposition:?}");
         assert_eq!(program.say("release 0"), "0");
-        assert_eq!(container.used("one"), 0, "{way:?}");
+        assert_eq!(container.used("one"), 0, "{interposition:?}");
     }
 }

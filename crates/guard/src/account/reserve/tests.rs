@@ -12,7 +12,7 @@ enum Step {
     Enter,
 }
 
-/// A thread that lets the store grow (with an advance) or shrink.
+/// A thread that lets the reserve grow (with an advance) or shrink.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     step: Step,
@@ -20,7 +20,7 @@ struct Thread {
     change: i64,
     advance: Charge,
     ticket: u64,
-    answer: u64,
+    result: u64,
 }
 
 const SHARE: u8 = 1;
@@ -33,11 +33,11 @@ fn random(state: &mut u64, end: u64) -> u64 {
 fn fresh(state: &mut u64) -> Thread {
     let bytes = i64::try_from(random(state, 100)).expect("small");
     let change = if random(state, 3) == 0 { -bytes } else { bytes };
-    Thread { step: Step::Advance, change, advance: Charge::NONE, ticket: 0, answer: 0 }
+    Thread { step: Step::Advance, change, advance: Charge::NONE, ticket: 0, result: 0 }
 }
 
 #[test]
-fn in_whatever_order_threads_ask_and_enter_no_byte_is_missed_and_none_is_left() {
+fn charges_match_the_driver_in_every_thread_order() {
     for seed in 0..400 {
         let mut state = seed;
         let charge = Charge { share: SHARE, bytes: 0 };
@@ -45,14 +45,14 @@ fn in_whatever_order_threads_ask_and_enter_no_byte_is_missed_and_none_is_left() 
         let (mut size, mut tickets) = (0_u64, 0);
         let mut threads: Vec<Thread> = (0..4).map(|_| fresh(&mut state)).collect();
         for round in 0..2000 {
-            let place = usize::try_from(random(&mut state, 4)).expect("small");
-            let thread = &mut threads[place];
+            let index = usize::try_from(random(&mut state, 4)).expect("small");
+            let thread = &mut threads[index];
             thread.step = match thread.step {
                 Step::Advance => {
                     // As much as it may grow by, and sometimes more.
                     let bytes = u64::try_from(thread.change).unwrap_or(0) + random(&mut state, 3);
                     thread.advance = Charge { share: SHARE, bytes };
-                    entry.extra[ADVANCED] += bytes;
+                    entry.extra[ADVANCED_WORD] += bytes;
                     Step::Call
                 }
                 Step::Call => {
@@ -65,13 +65,13 @@ fn in_whatever_order_threads_ask_and_enter_no_byte_is_missed_and_none_is_left() 
                     Step::Ask
                 }
                 Step::Ask => {
-                    thread.answer = size;
+                    thread.result = size;
                     Step::Enter
                 }
                 Step::Enter => {
-                    let Thread { advance, ticket, answer, .. } = *thread;
-                    let spare = entered(&mut entry, 0, advance, ticket, Some(answer));
-                    assert!(spare.bytes <= advance.bytes);
+                    let Thread { advance, ticket, result, .. } = *thread;
+                    let unused = record_size(&mut entry, 0, advance, ticket, Some(result));
+                    assert!(unused.bytes <= advance.bytes);
                     *thread = if round < 1900 {
                         fresh(&mut state)
                     } else {
@@ -80,7 +80,7 @@ fn in_whatever_order_threads_ask_and_enter_no_byte_is_missed_and_none_is_left() 
                     Step::Advance
                 }
             };
-            let counted = entry.charge.bytes + entry.extra[ADVANCED];
+            let counted = entry.charge.bytes + entry.extra[ADVANCED_WORD];
             assert!(counted >= size, "seed {seed}, round {round}: {counted} of {size}");
         }
         // All that are at it come to their end.
@@ -90,51 +90,51 @@ fn in_whatever_order_threads_ask_and_enter_no_byte_is_missed_and_none_is_left() 
                     size = size.saturating_add_signed(thread.change);
                 }
                 tickets += 1;
-                entered(&mut entry, 0, thread.advance, tickets, Some(size));
+                record_size(&mut entry, 0, thread.advance, tickets, Some(size));
             }
         }
-        entered(&mut entry, 0, Charge::NONE, tickets + 1, Some(size));
-        assert_eq!((entry.charge.bytes, entry.extra[ADVANCED]), (size, 0), "seed {seed}");
+        record_size(&mut entry, 0, Charge::NONE, tickets + 1, Some(size));
+        assert_eq!((entry.charge.bytes, entry.extra[ADVANCED_WORD]), (size, 0), "seed {seed}");
     }
 }
 
 #[test]
-fn a_store_takes_of_an_advance_what_it_grew_by() {
+fn a_reserve_uses_its_advance_up_to_its_growth() {
     let mut charge = Charge { share: SHARE, bytes: 10 };
     let advance = Charge { share: SHARE, bytes: 8 };
-    assert_eq!(resized(&mut charge, 0, 15, advance).bytes, 3);
+    assert_eq!(resize(&mut charge, 0, 15, advance).bytes, 3);
     assert_eq!((charge.share, charge.bytes), (SHARE, 15));
     // Of another share nothing is taken.
     let other = Charge { share: SHARE + 1, bytes: 8 };
-    assert_eq!(resized(&mut charge, 0, 20, other).bytes, 8);
+    assert_eq!(resize(&mut charge, 0, 20, other).bytes, 8);
     assert_eq!((charge.share, charge.bytes), (SHARE, 20));
-    assert_eq!(resized(&mut charge, 0, 5, advance).bytes, 8);
+    assert_eq!(resize(&mut charge, 0, 5, advance).bytes, 8);
     assert_eq!(charge.bytes, 5);
-    // A store without a share lies where its first bytes are.
+    // A reserve without a share lies where its first bytes are.
     let mut charge = Charge::NONE;
-    assert_eq!(resized(&mut charge, 0, 6, other).bytes, 2);
+    assert_eq!(resize(&mut charge, 0, 6, other).bytes, 2);
     assert_eq!((charge.share, charge.bytes), (SHARE + 1, 6));
 }
 
 #[test]
-fn where_the_driver_does_not_say_what_was_admitted_is_counted() {
+fn without_a_size_the_advance_is_counted() {
     let charge = Charge { share: SHARE, bytes: 10 };
     let mut entry = Entry { charge, context: 0, extra: [3, 8] };
     let advance = Charge { share: SHARE, bytes: 8 };
-    assert_eq!(entered(&mut entry, 0, advance, 4, None).bytes, 0);
-    assert_eq!((entry.charge.bytes, entry.extra[ADVANCED]), (18, 0));
+    assert_eq!(record_size(&mut entry, 0, advance, 4, None).bytes, 0);
+    assert_eq!((entry.charge.bytes, entry.extra[ADVANCED_WORD]), (18, 0));
 }
 
 #[test]
-fn what_is_kept_counts_for_the_most_that_it_ever_was() {
+fn a_peak_reserve_never_shrinks() {
     let charge = Charge { share: SHARE, bytes: 10 };
-    let mut entry = Entry { charge, context: 0, extra: [3 | KEPT, 0] };
-    assert_eq!(entered(&mut entry, 0, Charge::NONE, 4, Some(2)).bytes, 0);
+    let mut entry = Entry { charge, context: 0, extra: [3 | KEEPS_PEAK, 0] };
+    assert_eq!(record_size(&mut entry, 0, Charge::NONE, 4, Some(2)).bytes, 0);
     assert_eq!(entry.charge.bytes, 10);
     let advance = Charge { share: SHARE, bytes: 8 };
-    entry.extra[ADVANCED] = 8;
-    assert_eq!(entered(&mut entry, 0, advance, 5, Some(15)).bytes, 3);
-    // An answer of before is dropped, as always.
-    assert_eq!(entered(&mut entry, 0, Charge::NONE, 4, Some(40)).bytes, 0);
-    assert_eq!((entry.charge.bytes, latest(&entry)), (15, 5));
+    entry.extra[ADVANCED_WORD] = 8;
+    assert_eq!(record_size(&mut entry, 0, advance, 5, Some(15)).bytes, 3);
+    // An result of before is dropped, as always.
+    assert_eq!(record_size(&mut entry, 0, Charge::NONE, 4, Some(40)).bytes, 0);
+    assert_eq!((entry.charge.bytes, latest_ticket(&entry)), (15, 5));
 }

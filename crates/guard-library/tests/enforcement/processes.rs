@@ -2,13 +2,13 @@
 
 use octavo_guard_abi::state::{self, SLOTS};
 
-use crate::container::{Container, GIB, MIB, Way, eventually};
+use crate::container::{Container, GIB, Interposition, MIB, eventually};
 
 #[test]
 fn processes_share_one_limit() {
     let container = Container::of(8 * GIB);
-    let mut one = container.ready(Way::Proxy);
-    let mut other = container.ready(Way::Proxy);
+    let mut one = container.ready(Interposition::Proxy);
+    let mut other = container.ready(Interposition::Proxy);
     assert_eq!(one.allocate(5 * GIB), 0);
     assert_eq!(other.allocate(3 * GIB), 2);
     assert_eq!(other.allocate(2 * GIB), 0);
@@ -19,8 +19,8 @@ fn processes_share_one_limit() {
 #[test]
 fn a_killed_process_gives_everything_back_at_once() {
     let container = Container::of(8 * GIB);
-    let mut one = container.ready(Way::Proxy);
-    let mut other = container.ready(Way::Proxy);
+    let mut one = container.ready(Interposition::Proxy);
+    let mut other = container.ready(Interposition::Proxy);
     assert_eq!(one.allocate(5 * GIB), 0);
     assert_eq!(other.allocate(5 * GIB), 2);
     one.kill();
@@ -31,8 +31,8 @@ fn a_killed_process_gives_everything_back_at_once() {
 #[test]
 fn what_a_killed_process_had_is_seen_as_free() {
     let container = Container::of(8 * GIB);
-    let mut one = container.ready(Way::Proxy);
-    let mut other = container.ready(Way::Proxy);
+    let mut one = container.ready(Interposition::Proxy);
+    let mut other = container.ready(Interposition::Proxy);
     assert_eq!(one.allocate(5 * GIB), 0);
     assert_eq!(other.say("info"), format!("0 {} {}", 3 * GIB - 512 * MIB, 8 * GIB));
     one.kill();
@@ -44,10 +44,10 @@ fn what_a_killed_process_had_is_seen_as_free() {
 #[test]
 fn a_newcomer_takes_the_slot_of_the_dead_and_nothing_of_what_it_had() {
     let container = Container::of(8 * GIB);
-    let mut one = container.ready(Way::Proxy);
+    let mut one = container.ready(Interposition::Proxy);
     assert_eq!(one.allocate(5 * GIB), 0);
     one.kill();
-    let mut other = container.ready(Way::Proxy);
+    let mut other = container.ready(Interposition::Proxy);
     let slots = container.slots("one");
     assert_eq!((slots.len(), slots[0].index, slots[0].used_bytes), (1, 0, 256 * MIB));
     assert_eq!(slots[0].pid, u64::from(other.id()));
@@ -57,7 +57,7 @@ fn a_newcomer_takes_the_slot_of_the_dead_and_nothing_of_what_it_had() {
 #[test]
 fn processes_that_race_are_never_granted_more_than_there_is() {
     let container = Container::of(4 * GIB);
-    let mut programs: Vec<_> = (0..8).map(|_| container.ready(Way::Proxy)).collect();
+    let mut programs: Vec<_> = (0..8).map(|_| container.ready(Interposition::Proxy)).collect();
     for (seed, program) in programs.iter_mut().enumerate() {
         program.tell(&format!("storm {} 5000", seed + 1));
     }
@@ -76,9 +76,9 @@ fn processes_that_race_are_never_granted_more_than_there_is() {
 #[test]
 fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
     let container = Container::of(4 * GIB);
-    let mut survivor = container.ready(Way::Proxy);
+    let mut survivor = container.ready(Interposition::Proxy);
     for round in 0..25_u64 {
-        let mut victims: Vec<_> = (0..3).map(|_| container.ready(Way::Proxy)).collect();
+        let mut victims: Vec<_> = (0..3).map(|_| container.ready(Interposition::Proxy)).collect();
         for (seed, victim) in victims.iter_mut().enumerate() {
             victim.tell(&format!("storm {} 100000000", round * 3 + seed as u64 + 1));
         }
@@ -100,7 +100,7 @@ fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
 #[test]
 fn threads_of_a_process_keep_one_account() {
     let container = Container::of(4 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     let answer = program.say("threads 8");
     assert!(answer.starts_with("0 ") && answer != "0 0", "{answer}");
     assert_eq!(container.used("one"), 256 * MIB);
@@ -109,7 +109,7 @@ fn threads_of_a_process_keep_one_account() {
 #[test]
 fn a_child_of_a_fork_has_a_slot_of_its_own() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.allocate(3 * GIB), 0);
     program.tell(&format!("fork alloc {GIB};alloc {};free 0;alloc {}", 5 * GIB, 4 * GIB));
     assert_eq!(program.hear(), "0 0");
@@ -129,25 +129,25 @@ fn a_child_of_a_fork_has_a_slot_of_its_own() {
 }
 
 #[test]
-fn a_child_that_never_speaks_to_the_driver_does_not_keep_its_parents_slot() {
+fn an_idle_child_does_not_keep_its_parents_slot() {
     // By the C library, and behind its back.
-    for way in ["idle", "clone"] {
+    for request in ["idle", "clone"] {
         let container = Container::of(8 * GIB);
-        let mut program = container.ready(Way::Proxy);
+        let mut program = container.ready(Interposition::Proxy);
         assert_eq!(program.allocate(6 * GIB), 0);
-        let child = program.say(way);
+        let child = program.say(request);
         program.kill();
-        let mut other = container.ready(Way::Proxy);
-        assert_eq!(other.allocate(6 * GIB), 0, "{way}");
+        let mut other = container.ready(Interposition::Proxy);
+        assert_eq!(other.allocate(6 * GIB), 0, "{request}");
         let id = child.strip_prefix("0 ").expect("a process");
         std::process::Command::new("kill").args(["-9", id]).status().expect("killed");
     }
 }
 
 #[test]
-fn a_process_that_becomes_another_program_begins_anew() {
+fn exec_starts_with_an_empty_slot() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.allocate(6 * GIB), 0);
     assert_eq!(program.say("exec"), "0");
     assert_eq!(program.say("init"), "0");
@@ -159,8 +159,8 @@ fn a_process_that_becomes_another_program_begins_anew() {
 #[test]
 fn a_process_that_starts_programs_keeps_its_account() {
     let container = Container::of(8 * GIB);
-    for way in [Way::Proxy, Way::Preload] {
-        let mut program = container.ready(way);
+    for interposition in [Interposition::Proxy, Interposition::Preload] {
+        let mut program = container.ready(interposition);
         assert_eq!(program.allocate(6 * GIB), 0);
         assert_eq!(program.say("spawn"), "0");
         assert_eq!(program.allocate(2 * GIB), 2);
@@ -173,8 +173,8 @@ fn a_process_that_starts_programs_keeps_its_account() {
 #[test]
 fn a_process_that_closes_all_files_keeps_its_slot() {
     let container = Container::of(8 * GIB);
-    let mut one = container.ready(Way::Proxy);
-    let mut other = container.ready(Way::Proxy);
+    let mut one = container.ready(Interposition::Proxy);
+    let mut other = container.ready(Interposition::Proxy);
     assert_eq!(one.allocate(5 * GIB), 0);
     assert_eq!(one.say("close"), "0");
     assert_eq!(other.allocate(5 * GIB), 2);
@@ -183,10 +183,10 @@ fn a_process_that_closes_all_files_keeps_its_slot() {
 }
 
 #[test]
-fn a_process_that_closes_files_all_the_time_keeps_its_slot_and_empties_nobodys() {
+fn a_process_that_keeps_closing_files_keeps_its_slot() {
     let container = Container::of(8 * GIB);
-    let mut one = container.ready(Way::Proxy);
-    let mut other = container.ready(Way::Proxy);
+    let mut one = container.ready(Interposition::Proxy);
+    let mut other = container.ready(Interposition::Proxy);
     assert_eq!(one.say("closing"), "0");
     assert_eq!(one.allocate(5 * GIB), 0);
     for _ in 0..100 {
@@ -202,7 +202,7 @@ fn a_process_that_closes_files_all_the_time_keeps_its_slot_and_empties_nobodys()
 #[test]
 fn no_descriptor_is_kept_where_there_is_no_agent() {
     let container = Container::of(8 * GIB);
-    let mut program = container.ready(Way::Proxy);
+    let mut program = container.ready(Interposition::Proxy);
     // But for a moment: the helper may just be trying the agent's socket.
     eventually("nothing is open", || program.say("descriptors") == "0 0 0");
 }
@@ -210,14 +210,14 @@ fn no_descriptor_is_kept_where_there_is_no_agent() {
 #[test]
 fn a_process_without_a_free_slot_has_no_gpu() {
     let container = Container::of(8 * GIB);
-    let mut holder = container.start(Way::None, "dlsym");
+    let mut holder = container.start(Interposition::None, "dlsym");
     let fill = format!(
         "fill {} {} {SLOTS}",
         container.folder("one").join("state").display(),
         state::lock_offset(0)
     );
     assert_eq!(holder.say(&fill), "0");
-    let mut program = container.start(Way::Proxy, "dlsym");
+    let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), "100");
     holder.kill();
     // It may try again.
@@ -227,7 +227,8 @@ fn a_process_without_a_free_slot_has_no_gpu() {
 #[test]
 fn two_hundred_and_fifty_six_processes_have_a_slot_each() {
     let container = Container::of(80 * GIB);
-    let mut programs: Vec<_> = (0..256).map(|_| container.start(Way::Proxy, "dlsym")).collect();
+    let mut programs: Vec<_> =
+        (0..256).map(|_| container.start(Interposition::Proxy, "dlsym")).collect();
     for program in &mut programs {
         program.tell("init");
     }

@@ -1,11 +1,11 @@
 //! The same wall before the simulated driver, by the proxy that the agent writes.
 
-use crate::container::{Container, GIB, MIB, Way};
+use crate::container::{Container, GIB, Interposition, MIB};
 
 #[test]
 fn the_simulated_gpu_is_as_large_as_the_share() {
     let container = Container::simulated(20 * GIB);
-    let mut program = container.ready(Way::Simulated);
+    let mut program = container.ready(Interposition::Simulated);
     assert_eq!(program.say("total 0"), format!("0 {}", 20 * GIB));
     let left = 20 * GIB - 256 * MIB;
     assert_eq!(program.say("info"), format!("0 {left} {}", 20 * GIB));
@@ -20,7 +20,7 @@ fn the_simulated_gpu_is_as_large_as_the_share() {
 #[test]
 fn contexts_of_the_simulated_driver_count_while_they_are_there() {
     let container = Container::simulated(20 * GIB);
-    let mut program = container.ready(Way::Simulated);
+    let mut program = container.ready(Interposition::Simulated);
     assert_eq!(program.say("retain 0"), "0");
     assert_eq!(program.allocate(GIB), 0);
     assert_eq!(program.say("create 0"), "0");
@@ -35,9 +35,9 @@ fn contexts_of_the_simulated_driver_count_while_they_are_there() {
 }
 
 #[test]
-fn processes_that_race_before_the_simulated_driver_are_never_granted_more_than_there_is() {
+fn racing_processes_never_exceed_the_simulated_gpu() {
     let container = Container::simulated(4 * GIB);
-    let mut programs: Vec<_> = (0..4).map(|_| container.ready(Way::Simulated)).collect();
+    let mut programs: Vec<_> = (0..4).map(|_| container.ready(Interposition::Simulated)).collect();
     for (seed, program) in programs.iter_mut().enumerate() {
         program.tell(&format!("storm {} 2000", seed + 1));
     }
@@ -50,7 +50,7 @@ fn processes_that_race_before_the_simulated_driver_are_never_granted_more_than_t
 #[test]
 fn names_mean_what_they_mean_to_the_simulated_driver() {
     let container = Container::simulated(8 * GIB);
-    let mut program = container.ready(Way::Simulated);
+    let mut program = container.ready(Interposition::Simulated);
     for (request, answer) in [
         ("ask 12000 0 cuMemAlloc", "0 0 octavo_hook_cuMemAlloc_v2"),
         ("ask 12000 0 cuLaunchKernel", "0 0 octavo_hook_cuLaunchKernel"),
@@ -63,7 +63,7 @@ fn names_mean_what_they_mean_to_the_simulated_driver() {
     // A driver that gives other addresses than it exports: the names decide.
     let state = container.path().join("octavo/real/state.json");
     std::fs::write(state, r#"{"pointerIdentity": false}"#).expect("written");
-    let mut program = container.ready(Way::Simulated);
+    let mut program = container.ready(Interposition::Simulated);
     for (request, answer) in [
         ("ask 12000 0 cuMemAlloc", "0 0 octavo_hook_cuMemAlloc_v2"),
         ("ask 12000 0 cuLaunchKernel", "0 0 octavo_hook_cuLaunchKernel"),

@@ -1,13 +1,13 @@
 //! Memory without addresses (`cuMemCreate`), counted for as long as anything holds it: handles, of which each
-//! has to be released, mappings, and what it is bound to. The driver counts the same; a release after a map
+//! has to be released, mappings, and what it is bindings to. The driver counts the same; a release after a map
 //! gives nothing back.
 //!
-//! A hold is given up before the driver is asked and taken before it is given. The entry itself stays until the
+//! A hold is given up before the driver is asked and taken before it is given. The new_entry itself stays until the
 //! driver is done with all calls that give up a hold ([`holds`]), so that at any moment at least as much is counted
 //! as the driver has, and a hold which another thread takes meanwhile is not lost.
 //!
 //! Memory that was exported stays counted to the end of the process: whoever has the exported thing, in whatever
-//! process and under whatever descriptor, has the bytes, and nobody tells when the last of them is gone.
+//! process and under whatever descriptor, has the bytes, and nobody tells when the last of them is release_bindings.
 //!
 //! Memory of other processes is counted by them. It is entered here with nothing to count, since what was
 //! imported is released and mapped like the rest. When the process that exported it dies, its slot is emptied, and
@@ -21,48 +21,48 @@ use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 use crate::account::{self, Charge};
 use crate::cuda::{Device, Status};
 use crate::process;
-use crate::table::{Entry, Kind, Table};
+use crate::table::{Entry, EntryKind, Table};
 
-mod bound;
+mod bindings;
 mod holds;
 mod mapping;
 
-pub(crate) use bound::{Holder, bind, bind_address, gone, mapped_to_arrays};
+pub(crate) use bindings::{Holder, bind, bind_address, map_to_arrays, release_bindings};
 pub(crate) use mapping::{map, retain, unmap};
 
 /// A handle of memory (`CUmemGenericAllocationHandle`).
 pub(crate) type Handle = u64;
 
-/// Places in the entry of memory: its [`holds`], and which of [`MULTICAST`] and [`EXPORTED`] it is.
-const HOLDS: usize = 0;
-const FLAGS: usize = 1;
+/// Places in the new_entry of memory: its [`holds`], and which of [`MULTICAST`] and [`EXPORTED`] it is.
+const HOLDS_WORD: usize = 0;
+const FLAGS_WORD: usize = 1;
 const MULTICAST: u64 = 1;
 const EXPORTED: u64 = 2;
 
-/// Places in the entry of another handle of memory: the memory, and how often the handle is to be released.
-const TARGET: usize = 0;
-const RELEASES: usize = 1;
+/// Places in the new_entry of another handle of memory: the memory, and how often the handle is to be released.
+const TARGET_WORD: usize = 0;
+const RELEASES_WORD: usize = 1;
 
 fn table() -> Option<&'static Table> {
     Some(&process::get().ok()?.table)
 }
 
-fn entry(charge: Charge, extra: [u64; 2]) -> Entry {
+fn new_entry(charge: Charge, extra: [u64; 2]) -> Entry {
     Entry { charge, context: 0, extra }
 }
 
 /// The memory of a handle.
 fn memory_of(handle: Handle) -> Option<Handle> {
     let table = table()?;
-    if table.change(Kind::Physical, handle, |_| ()).is_some() {
+    if table.change(EntryKind::Physical, handle, |_| ()).is_some() {
         return Some(handle);
     }
-    table.change(Kind::Alias, handle, |entry| entry.extra[TARGET])
+    table.change(EntryKind::Alias, handle, |entry| entry.extra[TARGET_WORD])
 }
 
 fn change(memory: Handle, change: impl FnOnce(&mut u64)) {
-    let change = |entry: &mut Entry| change(&mut entry.extra[HOLDS]);
-    table().and_then(|table| table.change(Kind::Physical, memory, change));
+    let change = |entry: &mut Entry| change(&mut entry.extra[HOLDS_WORD]);
+    table().and_then(|table| table.change(EntryKind::Physical, memory, change));
 }
 
 /// Holds memory once more.
@@ -71,32 +71,33 @@ fn hold(memory: Handle) {
 }
 
 /// Gives up a hold that the driver does not have, or not any more.
-fn let_go(memory: Handle) {
+fn drop_hold(memory: Handle) {
     change(memory, holds::give_up);
-    finish(memory);
+    remove_if_unheld(memory);
 }
 
-/// Gives up a hold before a call that gives it up; [`left`] comes after it.
-fn leave(memory: Handle) {
-    change(memory, holds::leave);
+/// Gives up a hold before a call that gives it up; [`end_release`] comes after it.
+fn begin_release(memory: Handle) {
+    change(memory, holds::begin_call);
 }
 
 /// The call is done.
-fn left(memory: Handle, status: Status) {
-    change(memory, |word| holds::left(word, status.is_success()));
-    finish(memory);
+fn end_release(memory: Handle, status: Status) {
+    change(memory, |word| holds::end_call(word, status.is_success()));
+    remove_if_unheld(memory);
 }
 
 /// Takes memory out that nothing holds any more, and gives back what it counted for.
-fn finish(memory: Handle) {
-    let gone = |entry: &Entry| holds::is_gone(entry.extra[HOLDS]);
-    let Some(entry) = table().and_then(|table| table.remove_if(Kind::Physical, memory, gone))
+fn remove_if_unheld(memory: Handle) {
+    let is_unused = |entry: &Entry| holds::is_unused(entry.extra[HOLDS_WORD]);
+    let Some(entry) =
+        table().and_then(|table| table.remove_if(EntryKind::Physical, memory, is_unused))
     else {
         return;
     };
     account::release(entry.charge);
-    if entry.extra[FLAGS] & MULTICAST != 0 {
-        bound::gone(Holder::Multicast(memory));
+    if entry.extra[FLAGS_WORD] & MULTICAST != 0 {
+        bindings::release_bindings(Holder::Multicast(memory));
     }
 }
 
@@ -111,39 +112,39 @@ pub(crate) fn create(
     let Some(device) = device else { return make().map(drop) };
     let charge = account::charge(device, rounded(bytes as u64, PHYSICAL_GRANULE))?;
     let handle = make().inspect_err(|_| account::release(charge))?;
-    enter(&process.table, handle, charge, 0).inspect_err(|_| {
+    track(&process.table, handle, charge, 0).inspect_err(|_| {
         undo(handle);
         account::release(charge);
     })
 }
 
-/// Makes an object that memory is bound to. It has none itself.
+/// Makes an object that memory is bindings to. It has none itself.
 pub(crate) fn create_multicast(
     make: impl FnOnce() -> Result<Handle, Status>,
     undo: impl FnOnce(Handle) -> Status,
 ) -> Result<(), Status> {
     let process = process::get()?;
     let handle = make()?;
-    enter(&process.table, handle, Charge::NONE, MULTICAST).inspect_err(|_| {
+    track(&process.table, handle, Charge::NONE, MULTICAST).inspect_err(|_| {
         undo(handle);
     })
 }
 
-fn enter(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<(), Status> {
+fn track(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<(), Status> {
     // A handle of something else once.
-    table.remove(Kind::Alias, handle);
+    table.remove(EntryKind::Alias, handle);
     // Gone, and about to be taken out by the thread that ended it; or exported, and others may have it while its
     // handle is another's.
-    let old = table.change(Kind::Physical, handle, |known| {
-        let extra = [holds::once_after(known.extra[HOLDS]), flags];
-        core::mem::replace(known, entry(charge, extra))
+    let old = table.change(EntryKind::Physical, handle, |known| {
+        let extra = [holds::once_keeping_calls(known.extra[HOLDS_WORD]), flags];
+        core::mem::replace(known, new_entry(charge, extra))
     });
     match old {
-        Some(old) if old.extra[FLAGS] & EXPORTED == 0 => account::release(old.charge),
+        Some(old) if old.extra[FLAGS_WORD] & EXPORTED == 0 => account::release(old.charge),
         Some(_) => {}
         None => {
-            let made = entry(charge, [holds::ONCE, flags]);
-            table.insert(Kind::Physical, handle, made).map_err(|_| Status::OUT_OF_MEMORY)?;
+            let made = new_entry(charge, [holds::ONCE, flags]);
+            table.insert(EntryKind::Physical, handle, made).map_err(|_| Status::OUT_OF_MEMORY)?;
         }
     }
     Ok(())
@@ -152,33 +153,33 @@ fn enter(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<()
 /// Releases a handle once.
 pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     let Some(memory) = memory_of(handle) else { return work() };
-    leave(memory);
+    begin_release(memory);
     let status = work();
     if status.is_success()
         && memory != handle
         && let Some(table) = table()
     {
-        table.change(Kind::Alias, handle, |entry| {
-            entry.extra[RELEASES] = entry.extra[RELEASES].saturating_sub(1);
+        table.change(EntryKind::Alias, handle, |entry| {
+            entry.extra[RELEASES_WORD] = entry.extra[RELEASES_WORD].saturating_sub(1);
         });
-        table.remove_if(Kind::Alias, handle, |entry| entry.extra[RELEASES] == 0);
+        table.remove_if(EntryKind::Alias, handle, |entry| entry.extra[RELEASES_WORD] == 0);
     }
-    left(memory, status);
+    end_release(memory, status);
     status
 }
 
 /// Remembers that a handle is one of memory, too, and is to be released once more.
-fn also(handle: Handle, memory: Handle) {
+fn add_alias(handle: Handle, memory: Handle) {
     if handle == memory {
         return;
     }
     let Some(table) = table() else { return };
-    let known = table.change(Kind::Alias, handle, |entry| {
-        entry.extra = [memory, entry.extra[RELEASES] + 1];
+    let known = table.change(EntryKind::Alias, handle, |entry| {
+        entry.extra = [memory, entry.extra[RELEASES_WORD] + 1];
     });
     if known.is_none() {
         // Full: the memory stays counted, which is on the side of the wall.
-        let _ = table.insert(Kind::Alias, handle, entry(Charge::NONE, [memory, 1]));
+        let _ = table.insert(EntryKind::Alias, handle, new_entry(Charge::NONE, [memory, 1]));
     }
 }
 
@@ -190,15 +191,15 @@ pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     let is_first = status.is_success()
         && table()
             .and_then(|table| {
-                table.change(Kind::Physical, memory, |entry| {
-                    let is_first = entry.extra[FLAGS] & EXPORTED == 0;
-                    entry.extra[FLAGS] |= EXPORTED;
+                table.change(EntryKind::Physical, memory, |entry| {
+                    let is_first = entry.extra[FLAGS_WORD] & EXPORTED == 0;
+                    entry.extra[FLAGS_WORD] |= EXPORTED;
                     is_first
                 })
             })
             .unwrap_or(false);
     if !is_first {
-        let_go(memory);
+        drop_hold(memory);
     }
     status
 }
@@ -212,7 +213,7 @@ pub(crate) fn import(work: impl FnOnce() -> Result<Handle, Status>) -> Result<()
         hold(handle);
     } else {
         // Full: nothing of it is counted anyway.
-        let _ = enter(table, handle, Charge::NONE, 0);
+        let _ = track(table, handle, Charge::NONE, 0);
     }
     Ok(())
 }

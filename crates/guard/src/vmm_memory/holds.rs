@@ -14,7 +14,7 @@ pub(super) const ONCE: u64 = HOLD;
 
 /// The same, of memory that takes the place of other under the same name: calls that gave up holds of that one
 /// may not have come back yet, and will count themselves out here.
-pub(super) fn once_after(word: u64) -> u64 {
+pub(super) fn once_keeping_calls(word: u64) -> u64 {
     word & !(CALL - 1) | HOLD
 }
 
@@ -31,13 +31,13 @@ pub(super) fn give_up(word: &mut u64) {
 }
 
 /// One is given up by a call that is about to be made.
-pub(super) fn leave(word: &mut u64) {
+pub(super) fn begin_call(word: &mut u64) {
     give_up(word);
     *word += CALL;
 }
 
 /// That call is done, and did it or not.
-pub(super) fn left(word: &mut u64, is_given_up: bool) {
+pub(super) fn end_call(word: &mut u64, is_given_up: bool) {
     *word = word.saturating_sub(CALL);
     if !is_given_up {
         take(word);
@@ -45,7 +45,7 @@ pub(super) fn left(word: &mut u64, is_given_up: bool) {
 }
 
 /// Whether nothing holds it and no call is under way.
-pub(super) fn is_gone(word: u64) -> bool {
+pub(super) fn is_unused(word: u64) -> bool {
     word == 0
 }
 
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_counts_for_as_long_as_the_driver_has_it_and_no_longer() {
+    fn memory_counts_exactly_while_the_driver_has_it() {
         for seed in 0..5000 {
             let mut state = seed;
             let mut threads = [Step::Idle; 4];
@@ -88,7 +88,7 @@ mod tests {
                 let thread = &mut threads[to_do[place]];
                 *thread = match *thread {
                     Step::Idle => {
-                        leave(&mut word);
+                        begin_call(&mut word);
                         Step::Leaving
                     }
                     Step::Leaving => {
@@ -98,29 +98,29 @@ mod tests {
                         Step::Answered(is_given_up)
                     }
                     Step::Answered(is_given_up) => {
-                        left(&mut word, is_given_up);
+                        end_call(&mut word, is_given_up);
                         if is_given_up {
                             to_do.swap_remove(place);
                         }
                         Step::Idle
                     }
                 };
-                assert!(holds_of_driver == 0 || !is_gone(word), "seed {seed}");
+                assert!(holds_of_driver == 0 || !is_unused(word), "seed {seed}");
             }
-            assert!(is_gone(word), "seed {seed}");
+            assert!(is_unused(word), "seed {seed}");
         }
     }
 
     #[test]
-    fn calls_of_before_do_not_end_what_took_the_name() {
+    fn pending_calls_do_not_release_a_reused_handle() {
         let mut word = ONCE;
-        leave(&mut word);
+        begin_call(&mut word);
         // The driver has given the name to other memory before the call has come back.
-        word = once_after(word);
-        leave(&mut word);
-        left(&mut word, true);
-        assert!(!is_gone(word));
-        left(&mut word, true);
-        assert!(is_gone(word));
+        word = once_keeping_calls(word);
+        begin_call(&mut word);
+        end_call(&mut word, true);
+        assert!(!is_unused(word));
+        end_call(&mut word, true);
+        assert!(is_unused(word));
     }
 }
