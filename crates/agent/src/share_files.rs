@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use octavo_guard_abi::limits::{self, Damage, Gate, Terms};
+use octavo_guard_abi::limits::{self, Damage, ShareGate, Terms};
 use octavo_guard_abi::{LIMITS_FILE, STATE_FILE, state};
 
 use crate::checkpoint::{StorageError, TEMP_SUFFIX};
@@ -60,7 +60,7 @@ pub(crate) struct LimitsFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LiveWords {
     /// Whether the share's processes may go on.
-    pub(crate) gate: Gate,
+    pub(crate) gate: ShareGate,
     /// Number of changes of the gate.
     pub(crate) epoch: u32,
     /// Bytes that the share has beside those in its ledger.
@@ -91,7 +91,7 @@ impl LimitsFile {
         self.file.read_exact_at(&mut untracked, untracked_at)?;
         self.file.read_exact_at(&mut driver, untracked_at + 8)?;
         Ok(LiveWords {
-            gate: Gate::of(u32::from_ne_bytes(gate)),
+            gate: ShareGate::of(u32::from_ne_bytes(gate)),
             epoch: u32::from_ne_bytes(epoch),
             untracked_bytes: u64::from_ne_bytes(untracked),
             driver_bytes: u64::from_ne_bytes(driver),
@@ -99,7 +99,7 @@ impl LimitsFile {
     }
 
     /// Opens or shuts the share's gate; one that stands so already is left alone.
-    pub(crate) fn set_gate(&self, gate: Gate) -> io::Result<()> {
+    pub(crate) fn set_gate(&self, gate: ShareGate) -> io::Result<()> {
         let live = self.live()?;
         if live.gate == gate {
             return Ok(());

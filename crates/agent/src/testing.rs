@@ -212,7 +212,7 @@ impl EventStream for TestEvents {
 
 /// The simulated management library, which cargo puts beside the test or one folder above it.
 pub(crate) fn simulated_library() -> PathBuf {
-    beside("liboctavo_fake_driver.so")
+    beside("liboctavo_fake_nvml.so")
 }
 
 /// The simulated library of CUDA.

@@ -257,7 +257,7 @@ fn simulated_library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut folders = test.ancestors().skip(1).take(2);
     let found = folders.find_map(|folder| {
-        let path = folder.join("liboctavo_fake_driver.so");
+        let path = folder.join("liboctavo_fake_nvml.so");
         path.is_file().then_some(path)
     });
     found.unwrap_or_else(|| panic!("no simulated driver beside {}", test.display()))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use octavo_fake_chip::{Chip, Clock, Member};
+use octavo_fake_gpu::{Chip, Clock, Member};
 use octavo_machine::Gpu;
 
 use crate::code::{Answer, Code};

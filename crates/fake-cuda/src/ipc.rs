@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use octavo_fake_chip::BlockId;
+use octavo_fake_gpu::BlockId;
 
 use crate::arena;
 use crate::code::{Answer, Code};

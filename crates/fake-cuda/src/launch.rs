@@ -1,6 +1,6 @@
 //! Launches of kernels.
 
-use octavo_fake_chip::ENDLESS;
+use octavo_fake_gpu::ENDLESS;
 use octavo_machine::KernelFault;
 
 use crate::capture;

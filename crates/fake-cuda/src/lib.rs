@@ -2,7 +2,7 @@
 //!
 //! Programs that use the driver's interface load it as they load NVIDIA's. Kernels compute
 //! nothing but take time; memory is real and holds what is copied into it. All processes of a
-//! machine share one simulated chip per GPU ([`octavo_fake_chip`]), a file in the machine's
+//! machine share one simulated chip per GPU ([`octavo_fake_gpu`]), a file in the machine's
 //! folder, and the simulated `libnvidia-ml.so.1` tells of them.
 //!
 //! The machine is found beside the library (`machine.yaml`, `state.json`); where there is none,

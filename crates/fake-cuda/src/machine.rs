@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use octavo_fake_chip::Clock;
-use octavo_fake_chip::place::{self, Place};
+use octavo_fake_gpu::Clock;
+use octavo_fake_gpu::place::{self, Place};
 use octavo_machine::{Machine, SimulationClock};
 
 use crate::code::Code;

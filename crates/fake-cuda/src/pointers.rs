@@ -1,6 +1,6 @@
 //! What C callers pass by pointer, refused with CUDA's codes.
 
-use octavo_fake_chip::pointers::{self, Refusal};
+use octavo_fake_gpu::pointers::{self, Refusal};
 
 use crate::code::Code;
 

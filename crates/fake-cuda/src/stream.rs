@@ -1,6 +1,6 @@
 //! Streams: work in order.
 
-use octavo_fake_chip::Member;
+use octavo_fake_gpu::Member;
 
 use crate::capture::Capture;
 use crate::code::{Answer, Code};

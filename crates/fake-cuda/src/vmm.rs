@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use octavo_fake_chip::{BlockId, Identity};
+use octavo_fake_gpu::{BlockId, Identity};
 
 use crate::abi::{MemAllocationProp, location};
 use crate::arena::{self, GRANULE};

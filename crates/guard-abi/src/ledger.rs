@@ -1,14 +1,14 @@
 //! The ledger: who has how much of a share, decided without a lock and without anything to repair.
 //!
-//! A process writes what it wants to its own slot first and then adds up all slots. Of two that ask at the
+//! A process writes what it wants to its own_slot slot first and then adds up all slots. Of two that ask at the
 //! same time each sees at least the other's wish if it is the later one, so both may be refused once, and
 //! never both be granted more than there is. Nobody keeps a sum; a process that is killed at any step leaves
-//! nothing behind but its own slot, which whoever meets it empties ([`reap`]).
+//! nothing behind but its own_slot slot, which whoever meets it empties ([`reap`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// A word that processes share. Its operations are sequentially consistent.
-pub trait Word {
+pub trait SharedWord {
     /// Reads it.
     fn load(&self) -> u64;
     /// Writes it.
@@ -21,7 +21,7 @@ pub trait Word {
     fn raise(&self, value: u64);
 }
 
-impl Word for AtomicU64 {
+impl SharedWord for AtomicU64 {
     fn load(&self) -> u64 {
         self.load(Ordering::SeqCst)
     }
@@ -44,9 +44,9 @@ impl Word for AtomicU64 {
 }
 
 /// The slots of a share.
-pub trait Book {
+pub trait SlotTable {
     /// What they are made of.
-    type Word: Word;
+    type Word: SharedWord;
     /// Number of slots.
     fn slots(&self) -> usize;
     /// One more than the highest slot that was ever taken.
@@ -61,83 +61,83 @@ pub trait Book {
 
 /// Ownership of slots, which ends with the process that has it.
 ///
-/// The kernel's locks know processes and not threads: a process must let one thread at a time take and give
+/// The kernel's locks know processes and not threads: a process must let one thread at a time try_lock and give
 /// back, or one thread's giving back would free what another one has just taken.
-pub trait Owners {
+pub trait SlotLocks {
     /// Takes a slot if no living process has it.
-    fn take(&self, slot: usize) -> bool;
+    fn try_lock(&self, slot: usize) -> bool;
     /// Gives a slot back.
-    fn give_back(&self, slot: usize);
+    fn unlock(&self, slot: usize);
 }
 
 /// An allocation that does not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct LimitExceeded {
     /// Bytes that the share had when it was refused, other wishes of that moment included.
     pub used: u64,
 }
 
 /// How often an allocation is tried that did not fit at once: another process may have asked for more at
 /// the same moment and been refused, or be dead.
-const TRIES: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
-/// Takes a free slot and empties it; none if all have owners.
-pub fn enter<B: Book>(book: &B, owners: &impl Owners) -> Option<usize> {
-    let slot = (0..book.slots()).find(|slot| owners.take(*slot))?;
-    book.used(slot).store(0);
+/// Takes a free slot and empties it; none if all have locks.
+pub fn claim_slot<B: SlotTable>(table: &B, locks: &impl SlotLocks) -> Option<usize> {
+    let slot = (0..table.slots()).find(|slot| locks.try_lock(*slot))?;
+    table.used(slot).store(0);
     // Before anything is charged: whoever adds up must look at this slot, too.
-    book.high().raise(slot as u64 + 1);
+    table.high().raise(slot as u64 + 1);
     Some(slot)
 }
 
-/// Counts an allocation for a slot if the share has room, before it is made. `again` is called before each
-/// further try, with the number of tries so far: it is where the dead are reaped.
-pub fn admit<B: Book>(
-    book: &B,
+/// Counts an allocation for a slot if the share has room, before it is made. `before_retry` is called before each
+/// further try, with the number of attempts so far: it is where the dead are reaped.
+pub fn try_charge<B: SlotTable>(
+    table: &B,
     slot: usize,
     bytes: u64,
-    mut again: impl FnMut(u32),
-) -> Result<(), Refused> {
-    let limit = book.limit();
-    let mut tries = 0;
+    mut before_retry: impl FnMut(u32),
+) -> Result<(), LimitExceeded> {
+    let limit = table.limit();
+    let mut attempts = 0;
     // What no share could hold is not even written down: sums stay far from their end.
     if bytes > limit {
-        return Err(Refused { used: total(book) });
+        return Err(LimitExceeded { used: total(table) });
     }
     loop {
-        book.used(slot).add(bytes);
-        let used = total(book);
+        table.used(slot).add(bytes);
+        let used = total(table);
         if used <= limit {
             return Ok(());
         }
-        book.used(slot).sub(bytes);
-        tries += 1;
-        if tries == TRIES {
-            return Err(Refused { used: used.saturating_sub(bytes) });
+        table.used(slot).sub(bytes);
+        attempts += 1;
+        if attempts == MAX_ATTEMPTS {
+            return Err(LimitExceeded { used: used.saturating_sub(bytes) });
         }
-        again(tries);
+        before_retry(attempts);
     }
 }
 
 /// Counts bytes that are taken already, whether they fit or not.
-pub fn force<B: Book>(book: &B, slot: usize, bytes: u64) {
-    book.used(slot).add(bytes);
+pub fn charge_unchecked<B: SlotTable>(table: &B, slot: usize, bytes: u64) {
+    table.used(slot).add(bytes);
 }
 
 /// Gives back what was counted for a slot. The process itself is the slot's only writer, and says what it
 /// counted before.
-pub fn release<B: Book>(book: &B, slot: usize, bytes: u64) {
-    book.used(slot).sub(bytes);
+pub fn release<B: SlotTable>(table: &B, slot: usize, bytes: u64) {
+    table.used(slot).sub(bytes);
 }
 
 /// Bytes that the share has.
-pub fn total<B: Book>(book: &B) -> u64 {
-    let high = usize::try_from(book.high().load()).unwrap_or(usize::MAX).min(book.slots());
-    let (mut sum, mut is_beyond) = (book.untracked(), false);
+pub fn total<B: SlotTable>(table: &B) -> u64 {
+    let high = usize::try_from(table.high().load()).unwrap_or(usize::MAX).min(table.slots());
+    let (mut sum, mut is_beyond) = (table.untracked(), false);
     for slot in 0..high {
         // A slot may hold anything that somebody wrote into it. Remembering that the sum went beyond the end,
         // rather than holding it there, keeps the additions from waiting for one another's comparisons.
-        let (next, went_beyond) = sum.overflowing_add(book.used(slot).load());
+        let (next, went_beyond) = sum.overflowing_add(table.used(slot).load());
         sum = next;
         is_beyond |= went_beyond;
     }
@@ -145,16 +145,16 @@ pub fn total<B: Book>(book: &B) -> u64 {
 }
 
 /// Empties the slots of processes that are no more; gives the number of slots that held anything.
-pub fn reap<B: Book>(book: &B, owners: &impl Owners, own: usize) -> usize {
-    let high = usize::try_from(book.high().load()).unwrap_or(usize::MAX).min(book.slots());
+pub fn reap<B: SlotTable>(table: &B, locks: &impl SlotLocks, own_slot: usize) -> usize {
+    let high = usize::try_from(table.high().load()).unwrap_or(usize::MAX).min(table.slots());
     let mut emptied = 0;
-    for slot in (0..high).filter(|slot| *slot != own) {
-        if book.used(slot).load() == 0 || !owners.take(slot) {
+    for slot in (0..high).filter(|slot| *slot != own_slot) {
+        if table.used(slot).load() == 0 || !locks.try_lock(slot) {
             continue;
         }
         // It may have been emptied and left by another one in between: still ours to write.
-        book.used(slot).store(0);
-        owners.give_back(slot);
+        table.used(slot).store(0);
+        locks.unlock(slot);
         emptied += 1;
     }
     emptied

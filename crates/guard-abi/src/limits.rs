@@ -37,7 +37,7 @@ pub struct Limits {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Live {
-    /// A [`Gate`].
+    /// A [`ShareGate`].
     pub gate: AtomicU32,
     /// Counts the changes of `gate`.
     pub epoch: AtomicU32,
@@ -51,22 +51,22 @@ pub struct Live {
 /// Whether a share's processes may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Gate {
+pub enum ShareGate {
     /// They may.
     Open = 0,
     /// Launches and allocations wait until it opens again.
-    Held = 1,
+    Paused = 1,
     /// Allocations and launches fail: the share's state file was tampered with, or its policy says so.
     Fenced = 2,
 }
 
-impl Gate {
+impl ShareGate {
     /// The gate of a word; what is unknown holds, since a newer agent had a reason.
     pub const fn of(word: u32) -> Self {
         match word {
             0 => Self::Open,
             2 => Self::Fenced,
-            _ => Self::Held,
+            _ => Self::Paused,
         }
     }
 }
@@ -114,7 +114,7 @@ impl Limits {
         if version != VERSION {
             return Err(Damage::Version(version));
         }
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READ_ATTEMPTS {
             let before = self.sequence.load(Ordering::Acquire);
             let words = [self.gpu[0].load(Ordering::Relaxed), self.gpu[1].load(Ordering::Relaxed)];
             let mut gpu = [0; 16];
@@ -150,7 +150,7 @@ impl Limits {
 
 /// Looks at a file that is being written before it is given up: the agent writes for less than a
 /// microsecond, unless it was killed in the middle.
-const LOOKS: usize = 1 << 16;
+const MAX_READ_ATTEMPTS: usize = 1 << 16;
 
 /// Where the agent writes [`Live::gate`] and [`Live::epoch`], 8 bytes.
 pub const GATE_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, gate);

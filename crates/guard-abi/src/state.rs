@@ -89,25 +89,25 @@ pub enum Damage {
 impl State {
     /// Whether the file is still what the agent made for this generation of the share.
     pub fn check(&self, generation: u64) -> Result<(), Damage> {
-        let words = Words {
+        let header = Header {
             magic: self.magic.load(Ordering::Relaxed),
             version: self.version.load(Ordering::Relaxed),
             slot_count: self.slot_count.load(Ordering::Relaxed),
             generation: self.generation.load(Ordering::Relaxed),
         };
-        words.check(generation)
+        header.check(generation)
     }
 }
 
 /// What a file begins with.
-struct Words {
+struct Header {
     magic: u64,
     version: u32,
     slot_count: u32,
     generation: u64,
 }
 
-impl Words {
+impl Header {
     fn check(&self, generation: u64) -> Result<(), Damage> {
         if self.magic != MAGIC {
             return Err(Damage::Magic);
@@ -165,13 +165,13 @@ pub fn slots(file: &[u8], generation: u64) -> Result<impl Iterator<Item = SlotCo
     if file.len() != SIZE {
         return Err(Damage::Size);
     }
-    let words = Words {
+    let header = Header {
         magic: u64_at(file, offset_of!(State, magic)),
         version: u32_at(file, offset_of!(State, version)),
         slot_count: u32_at(file, offset_of!(State, slot_count)),
         generation: u64_at(file, offset_of!(State, generation)),
     };
-    words.check(generation)?;
+    header.check(generation)?;
     let high = u64_at(file, offset_of!(State, high));
     let high = usize::try_from(high).unwrap_or(SLOTS).min(SLOTS);
     let slots = (0..high).map(|index| {

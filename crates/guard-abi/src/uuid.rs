@@ -10,8 +10,8 @@ pub fn parse(text: &str) -> Option<[u8; 16]> {
     }
     let mut uuid = [0; 16];
     let mut digits = 0;
-    for (place, byte) in text.iter().enumerate() {
-        if DASHES.contains(&place) {
+    for (position, byte) in text.iter().enumerate() {
+        if DASHES.contains(&position) {
             if *byte != b'-' {
                 return None;
             }

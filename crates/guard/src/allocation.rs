@@ -6,18 +6,18 @@ use crate::devices;
 use crate::driver::call;
 use crate::ffi::Out;
 use crate::process;
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, EntryKind};
 
-/// What an allocation is and how it is made.
+/// What an allocation is and how it is result.
 pub(crate) struct Allocation<M, K, U> {
     /// What it is an entry of.
-    pub(crate) kind: Kind,
+    pub(crate) kind: EntryKind,
     /// Bytes that it counts for.
     pub(crate) bytes: u64,
     /// Asks the driver.
     pub(crate) make: M,
     /// What the driver calls it, and the bytes that it turned out to be, after `make` has succeeded.
-    pub(crate) made: K,
+    pub(crate) result: K,
     /// Gives it back to the driver, where it cannot be entered.
     pub(crate) undo: U,
 }
@@ -42,14 +42,15 @@ where
             account::release(charge);
             return Ok(status);
         }
-        let Some((key, bytes)) = (self.made)() else {
+        let Some((key, bytes)) = (self.result)() else {
             // Nowhere to put it means nowhere to give it back from: it stays counted.
             return Ok(status);
         };
         if bytes != charge.bytes() {
             account::adjust(&mut charge, bytes);
         }
-        let entry = Entry { charge, context: process.home(context(), device), extra: [0; 2] };
+        let entry =
+            Entry { charge, context: process.owning_context(context(), device), extra: [0; 2] };
         match process.table.insert(self.kind, key, entry) {
             Ok(None) => Ok(status),
             Ok(Some(old)) => {
@@ -67,7 +68,7 @@ where
 
 /// Gives something back: its entry is out before the driver can give the same name to another thread, and
 /// its bytes are free only when the driver has them.
-pub(crate) fn give_back(kind: Kind, key: u64, free: impl FnOnce() -> Status) -> Status {
+pub(crate) fn free_tracked(kind: EntryKind, key: u64, free: impl FnOnce() -> Status) -> Status {
     let process = match process::get() {
         Ok(process) => process,
         Err(status) => return status,

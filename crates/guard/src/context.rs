@@ -7,15 +7,15 @@ use crate::cuda::{Device, Opaque, Status};
 use crate::driver::call;
 use crate::ffi::Out;
 use crate::process::Process;
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, EntryKind};
 
 /// As many as [`crate::devices`] knows.
-const DEVICES: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 /// The primary contexts of the GPUs.
 #[derive(Debug)]
 pub(crate) struct Contexts {
-    primary: [Primary; DEVICES],
+    primary: [Primary; MAX_DEVICES],
 }
 
 /// A GPU's own context, which all parts of a process share.
@@ -39,13 +39,13 @@ impl Process {
             return Ok(());
         }
         let charge = account::charge(device, account::context_bytes(device)?)?;
-        primary.take(charge);
+        primary.set_if_unset(charge);
         Ok(())
     }
 
     /// Remembers which context is a GPU's primary one, which the driver has just said to be there. A release
-    /// on another thread may have ended the one that was counted before: then this one is counted now.
-    pub(crate) fn know_primary(&self, device: Device, handle: Opaque) {
+    /// on another thread may have release_if_ended the one that was counted before: then this one is counted now.
+    pub(crate) fn record_primary(&self, device: Device, handle: Opaque) {
         let Some(primary) = self.primary(device) else { return };
         primary.handle.store(handle, Ordering::Relaxed);
         if primary.charge.load(Ordering::Acquire) == 0 {
@@ -54,20 +54,20 @@ impl Process {
     }
 
     /// Asks the driver whether a GPU's primary context is there, and counts accordingly: references are the
-    /// driver's to count. `change` is what may have ended it.
+    /// driver's to count. `change` is what may have release_if_ended it.
     pub(crate) fn settle_primary(&self, device: Device, change: impl FnOnce() -> Status) -> Status {
         let handle =
             self.primary(device).map_or(0, |primary| primary.handle.load(Ordering::Relaxed));
         // What is allocated from now on is another context's, even if the driver calls it the same.
-        self.rename(handle, gone(handle));
+        self.relabel_memory(handle, ending_label(handle));
         let status = change();
         let Some(primary) = self.primary(device) else { return status };
         if is_active(device) != Some(false) {
-            self.rename(gone(handle), handle);
+            self.relabel_memory(ending_label(handle), handle);
             return status;
         }
-        self.drop_memory(gone(handle));
-        primary.give_back();
+        self.drop_memory_of(ending_label(handle));
+        primary.release();
         // Another thread may have retained it in between, and seen it counted.
         if is_active(device) == Some(true) {
             primary.recount(device);
@@ -78,38 +78,44 @@ impl Process {
     /// The context with which goes what is allocated in one on a GPU; 0: it is not known. A green context is a part
     /// of the primary one: what is allocated there lives on when it ends. So does, for all that is known, what is
     /// allocated in a context that nobody was seen to make.
-    pub(crate) fn home(&self, context: Opaque, device: Device) -> Opaque {
+    pub(crate) fn owning_context(&self, context: Opaque, device: Device) -> Opaque {
         let primary =
             self.primary(device).map_or(0, |primary| primary.handle.load(Ordering::Relaxed));
         let is_own = context != primary
-            && self.table.change(Kind::Context, context as u64, |_| ()).is_some();
+            && self.table.change(EntryKind::Context, context as u64, |_| ()).is_some();
         if is_own { context } else { primary }
     }
 
     /// Ends a green context by `end`. All but itself is another's.
-    pub(crate) fn end_green(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
-        let entry = self.table.remove(Kind::GreenContext, handle as u64);
+    pub(crate) fn destroy_green(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
+        let entry = self.table.remove(EntryKind::GreenContext, handle as u64);
         let status = end();
-        self.ended(Kind::GreenContext, handle, entry, status);
+        self.release_if_ended(EntryKind::GreenContext, handle, entry, status);
         status
     }
 
     /// Ends a context by `end`, and all that was allocated in it if that succeeds.
-    pub(crate) fn end_context(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
-        let entry = self.table.remove(Kind::Context, handle as u64);
-        self.rename(handle, gone(handle));
+    pub(crate) fn destroy_context(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
+        let entry = self.table.remove(EntryKind::Context, handle as u64);
+        self.relabel_memory(handle, ending_label(handle));
         let status = end();
         if status.is_success() {
-            self.drop_memory(gone(handle));
+            self.drop_memory_of(ending_label(handle));
         } else {
-            self.rename(gone(handle), handle);
+            self.relabel_memory(ending_label(handle), handle);
         }
-        self.ended(Kind::Context, handle, entry, status);
+        self.release_if_ended(EntryKind::Context, handle, entry, status);
         status
     }
 
-    /// Gives back what a context itself counted for, if it has ended.
-    fn ended(&self, kind: Kind, handle: Opaque, entry: Option<Entry>, status: Status) {
+    /// Gives back what a context itself counted for, if it has release_if_ended.
+    fn release_if_ended(
+        &self,
+        kind: EntryKind,
+        handle: Opaque,
+        entry: Option<Entry>,
+        status: Status,
+    ) {
         let Some(entry) = entry else { return };
         if status.is_success() {
             account::note_context(entry.charge, false);
@@ -120,7 +126,7 @@ impl Process {
         }
     }
 
-    fn rename(&self, from: Opaque, to: Opaque) {
+    fn relabel_memory(&self, from: Opaque, to: Opaque) {
         if from == 0 {
             return;
         }
@@ -131,7 +137,7 @@ impl Process {
         });
     }
 
-    fn drop_memory(&self, context: Opaque) {
+    fn drop_memory_of(&self, context: Opaque) {
         if context != 0 {
             self.table.sweep(|_, _, entry| entry.context == context);
         }
@@ -139,7 +145,7 @@ impl Process {
 }
 
 impl Primary {
-    fn take(&self, charge: Charge) {
+    fn set_if_unset(&self, charge: Charge) {
         let packed = charge.packed();
         if packed == 0 {
             return;
@@ -154,12 +160,12 @@ impl Primary {
     /// Counts a context that is there already.
     fn recount(&self, device: Device) {
         let bytes = account::context_bytes(device).unwrap_or(0);
-        if let Ok(charge) = account::force(device, bytes) {
-            self.take(charge);
+        if let Ok(charge) = account::charge_unchecked(device, bytes) {
+            self.set_if_unset(charge);
         }
     }
 
-    fn give_back(&self) {
+    fn release(&self) {
         let charge = Charge::unpacked(self.charge.swap(0, Ordering::AcqRel));
         account::note_context(charge, false);
         account::release(charge);
@@ -167,7 +173,7 @@ impl Primary {
 }
 
 /// What a context's memory is marked with while the context ends: no handle is odd.
-fn gone(handle: Opaque) -> Opaque {
+fn ending_label(handle: Opaque) -> Opaque {
     if handle == 0 { 0 } else { handle | 1 }
 }
 

@@ -51,7 +51,7 @@ impl Location {
     }
 }
 
-/// What a node of a graph allocates (`CUDA_MEM_ALLOC_NODE_PARAMS`), with room behind it for newer versions.
+/// What a node of a graph allocates (`CUDA_MEM_ALLOC_NODE_PARAMS`), with _padding behind it for newer versions.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct AllocationNode {
@@ -59,27 +59,27 @@ pub(crate) struct AllocationNode {
     handle_types: u32,
     /// Where the memory will be.
     pub(crate) location: Location,
-    rest_of_pool: [u64; 9],
+    _pool_properties: [u64; 9],
     access: Opaque,
     access_count: usize,
     /// Bytes of it.
     pub(crate) bytes: usize,
     address: Pointer,
-    room: [u64; 17],
+    _padding: [u64; 17],
 }
 
-/// What memory an array needs (`CUDA_ARRAY_MEMORY_REQUIREMENTS`).
+/// What memory an array requirements (`CUDA_ARRAY_MEMORY_REQUIREMENTS`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct ArrayNeeds {
+pub(crate) struct ArrayMemoryRequirements {
     /// Bytes.
     pub(crate) bytes: usize,
     alignment: usize,
-    rest: [u32; 4],
+    _reserved: [u32; 4],
 }
 
 const _: () = {
     use core::mem::offset_of;
     assert!(offset_of!(AllocationNode, bytes) == 104 && size_of::<AllocationNode>() == 256);
-    assert!(size_of::<ArrayNeeds>() == 32);
+    assert!(size_of::<ArrayMemoryRequirements>() == 32);
 };

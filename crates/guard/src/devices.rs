@@ -6,20 +6,20 @@ use crate::cuda::{Device, Status};
 use crate::driver::call;
 use crate::ffi::Out;
 use crate::process::Process;
-use crate::shares::{MOST, Share};
+use crate::shares::{MAX_SHARES, Share};
 
 /// GPUs that a process can see; the driver has fewer.
-const DEVICES: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 /// Beside the bits of shares: the device was looked at.
-const KNOWN: u64 = 1 << 63;
+const RESOLVED: u64 = 1 << 63;
 
-const _: () = assert!(MOST < 63);
+const _: () = assert!(MAX_SHARES < 63);
 
 /// A word for each GPU: a bit for each of its shares.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    words: [AtomicU64; DEVICES],
+    words: [AtomicU64; MAX_DEVICES],
 }
 
 impl Devices {
@@ -27,8 +27,8 @@ impl Devices {
     fn bits(&self, device: Device, shares: &[Share]) -> Option<u64> {
         let word = self.words.get(usize::try_from(device).ok()?)?;
         let bits = word.load(Ordering::Relaxed);
-        if bits & KNOWN != 0 {
-            return Some(bits & !KNOWN);
+        if bits & RESOLVED != 0 {
+            return Some(bits & !RESOLVED);
         }
         let mut gpu = [0; 16];
         let mut status = call::cuDeviceGetUuid_v2(Out::to(&mut gpu), device);
@@ -42,21 +42,21 @@ impl Devices {
             .iter()
             .enumerate()
             .filter(|(_, share)| share.gpu == gpu)
-            .fold(0, |bits, (place, _)| bits | 1 << place);
-        word.store(bits | KNOWN, Ordering::Relaxed);
+            .fold(0, |bits, (share_index, _)| bits | 1 << share_index);
+        word.store(bits | RESOLVED, Ordering::Relaxed);
         Some(bits)
     }
 }
 
 impl Process {
-    /// Places of the shares of a GPU; none of them for one that is the container's without a share.
+    /// ShareIndices of the shares of a GPU; none of them for one that is the container's without a share.
     ///
     /// A GPU whose identity the driver does not tell could be anybody's: its calls fail.
-    pub(crate) fn shares_of(&self, device: Device) -> Result<Places, Status> {
+    pub(crate) fn shares_of(&self, device: Device) -> Result<ShareIndices, Status> {
         if self.shares.is_empty() {
-            return Ok(Places(0));
+            return Ok(ShareIndices(0));
         }
-        self.devices.bits(device, self.shares.all()).map(Places).ok_or(Status::INVALID_DEVICE)
+        self.devices.bits(device, self.shares.all()).map(ShareIndices).ok_or(Status::INVALID_DEVICE)
     }
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn current() -> Result<Device, Status> {
     if status.is_success() { Ok(device) } else { Err(status) }
 }
 
-/// Places of shares.
+/// ShareIndices of shares.
 #[derive(Clone, Debug)]
-pub(crate) struct Places(u64);
+pub(crate) struct ShareIndices(u64);
 
-impl Places {
+impl ShareIndices {
     /// Those.
-    pub(crate) fn of(places: impl Iterator<Item = usize>) -> Self {
-        Self(places.fold(0, |places, place| places | 1 << place))
+    pub(crate) fn of(share_indices: impl Iterator<Item = usize>) -> Self {
+        Self(share_indices.fold(0, |share_indices, share_index| share_indices | 1 << share_index))
     }
 
     /// Whether there are none.
@@ -83,15 +83,15 @@ impl Places {
     }
 }
 
-impl Iterator for Places {
+impl Iterator for ShareIndices {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
         if self.0 == 0 {
             return None;
         }
-        let place = self.0.trailing_zeros() as usize;
+        let share_index = self.0.trailing_zeros() as usize;
         self.0 &= self.0 - 1;
-        Some(place)
+        Some(share_index)
     }
 }

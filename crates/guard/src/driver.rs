@@ -16,9 +16,9 @@ pub(crate) use functions::call;
 
 /// The address of a function of the driver; zero before it is known and where the driver has none.
 #[derive(Debug)]
-pub(crate) struct Slot(AtomicUsize);
+pub(crate) struct FunctionAddress(AtomicUsize);
 
-impl Slot {
+impl FunctionAddress {
     pub(crate) const fn new() -> Self {
         Self(AtomicUsize::new(0))
     }
@@ -43,7 +43,7 @@ impl Slot {
     }
 
     /// Sets the address unless it is known: what was found first was found before any table was changed.
-    pub(crate) fn learn(&self, address: usize) {
+    pub(crate) fn set_if_unset(&self, address: usize) {
         let _ = self.0.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
@@ -57,7 +57,7 @@ pub(crate) struct Driver {
     /// What hooks stand in for.
     hooks: fn() -> &'static [&'static [Hook]],
     /// What is called and not hooked.
-    plain: &'static [(&'static str, &'static Slot)],
+    unhooked: &'static [(&'static str, &'static FunctionAddress)],
     base: AtomicUsize,
     segments: AtomicPtr<Segment>,
     segment_count: AtomicUsize,
@@ -70,24 +70,24 @@ pub(crate) static CUDA: Driver = Driver::new(b"libcuda.so", || &hooks::CUDA, fun
 pub(crate) static NVML: Driver = Driver::new(b"libnvidia-ml.so", || &hooks::NVML, nvml::TABLE);
 
 /// Another guard, loaded from another file, stands before the driver already: it counts, this one passes.
-static SECOND: AtomicBool = AtomicBool::new(false);
+static OTHER_GUARD: AtomicBool = AtomicBool::new(false);
 
 /// Whether another guard counts for this process.
-pub(crate) fn is_second() -> bool {
-    SECOND.load(Ordering::Relaxed)
+pub(crate) fn has_other_guard() -> bool {
+    OTHER_GUARD.load(Ordering::Relaxed)
 }
 
 impl Driver {
     const fn new(
         file: &'static [u8],
         hooks: fn() -> &'static [&'static [Hook]],
-        plain: &'static [(&'static str, &'static Slot)],
+        unhooked: &'static [(&'static str, &'static FunctionAddress)],
     ) -> Self {
         Self {
             once: Once::new(),
             file,
             hooks,
-            plain,
+            unhooked,
             base: AtomicUsize::new(0),
             segments: AtomicPtr::new(core::ptr::null_mut()),
             segment_count: AtomicUsize::new(0),
@@ -114,13 +114,13 @@ impl Driver {
         not(feature = "preload"),
         allow(dead_code, reason = "asked by what only the shared object exports")
     )]
-    pub(crate) fn stand_in(&self, name: &[u8], address: usize) -> usize {
+    pub(crate) fn hook_in_namespace(&self, name: &[u8], address: usize) -> usize {
         let Some(hook) = self.hooks().find(|hook| hook.name.as_bytes() == name) else { return 0 };
         if hook.address() == address || elf::is_listed(address) {
             return 0;
         }
-        let Some((image, path)) = elf::unlisted(address) else { return 0 };
-        let path = Path::of(path);
+        let Some((image, path)) = elf::library_at(address) else { return 0 };
+        let path = LibraryPath::of(path);
         let file = path.bytes.split(|byte| *byte == 0).next().unwrap_or(&[]);
         let start = file.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         if !file[start..].starts_with(self.file) || image.needs(b"liboctavo_guard") {
@@ -130,7 +130,7 @@ impl Driver {
         hook.address()
     }
 
-    fn attach_to(&self, find: impl FnOnce() -> Option<(Image, Path)>) {
+    fn attach_to(&self, find: impl FnOnce() -> Option<(Image, LibraryPath)>) {
         if self.once.is_done() {
             return;
         }
@@ -140,7 +140,7 @@ impl Driver {
         pin(&path);
         self.once.run(|| {
             self.base.store(image.base(), Ordering::Relaxed);
-            self.learn(&image);
+            self.record_functions(&image);
             self.patch(&image);
             let (segments, count) = image.segments_at();
             self.segment_count.store(count, Ordering::Relaxed);
@@ -185,37 +185,37 @@ impl Driver {
 
     /// The library under the folder of the driver's own files; else, where no proxies are mounted, the first
     /// of that name which is not a proxy itself.
-    fn find(&self) -> Option<(Image, Path)> {
+    fn find(&self) -> Option<(Image, LibraryPath)> {
         let (mut own, mut other) = (None, None);
         elf::each(|library| {
             if !library.base_name().starts_with(self.file) {
                 return true;
             }
-            if paths::is_real(library.path) {
-                own = Some((library.image, Path::of(library.path)));
+            if paths::is_driver_file(library.path) {
+                own = Some((library.image, LibraryPath::of(library.path)));
             } else if other.is_none() && !library.image.needs(b"liboctavo_guard") {
-                other = Some((library.image, Path::of(library.path)));
+                other = Some((library.image, LibraryPath::of(library.path)));
             }
             own.is_none()
         });
         own.or(other)
     }
 
-    fn learn(&self, image: &Image) {
+    fn record_functions(&self, image: &Image) {
         for hook in self.hooks() {
             // After a fork that cut an attempt short the table may name the hooks already.
             let address =
                 image.function(hook.name.as_bytes()).filter(|address| *address != hook.address());
             if let Some(address) = address {
-                if !image.contains(address) && belongs_to_a_guard(address) {
-                    SECOND.store(true, Ordering::Relaxed);
+                if !image.contains(address) && is_in_guard(address) {
+                    OTHER_GUARD.store(true, Ordering::Relaxed);
                 }
-                hook.real.learn(address);
+                hook.real.set_if_unset(address);
             }
         }
-        for (name, slot) in self.plain {
+        for (name, slot) in self.unhooked {
             if let Some(address) = image.function(name.as_bytes()) {
-                slot.learn(address);
+                slot.set_if_unset(address);
             }
         }
     }
@@ -224,14 +224,14 @@ impl Driver {
     /// plugins that prefer their own libraries, and programs that walk ELF themselves. Best effort: where
     /// the kernel forbids it, the proxy stands none the less.
     fn patch(&self, image: &Image) {
-        let places = || {
+        let symbols = || {
             self.hooks().filter_map(|hook| {
-                let (place, _) = image.symbol(hook.name.as_bytes())?;
-                Some((place + offset_of!(elf::Symbol, value), hook))
+                let (address, _) = image.symbol(hook.name.as_bytes())?;
+                Some((address + offset_of!(elf::Symbol, value), hook))
             })
         };
-        let Some(first) = places().map(|(place, _)| place).min() else { return };
-        let Some(last) = places().map(|(place, _)| place).max() else { return };
+        let Some(first) = symbols().map(|(address, _)| address).min() else { return };
+        let Some(last) = symbols().map(|(address, _)| address).max() else { return };
         let Some((write, execute)) = image.access(first) else { return };
         let bytes = last + size_of::<u64>() - first;
         // JUSTIFICATION: the table is mapped for reading only.
@@ -239,12 +239,12 @@ impl Driver {
         if unsafe { memory::protect(first, bytes, Access { write: true, execute }) }.is_err() {
             return;
         }
-        for (place, hook) in places() {
+        for (address, hook) in symbols() {
             let value = hook.address().wrapping_sub(image.base()) as u64;
             // JUSTIFICATION: the table is the dynamic linker's, and no Rust value.
             // SAFETY: eight bytes of a symbol in a table that has just been made writable. A reader on
-            // another thread sees the old or the new word: the place is aligned.
-            unsafe { core::ptr::with_exposed_provenance_mut::<u64>(place).write_volatile(value) };
+            // another thread sees the old or the new word: the address is aligned.
+            unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
         }
         // JUSTIFICATION: as it was.
         // SAFETY: nobody but this function writes to the table.
@@ -253,7 +253,7 @@ impl Driver {
 }
 
 /// Whether an address lies in a library that is a guard.
-fn belongs_to_a_guard(address: usize) -> bool {
+fn is_in_guard(address: usize) -> bool {
     let mut is_guard = false;
     elf::each(|library| {
         let here = library.image.contains(address);
@@ -264,7 +264,7 @@ fn belongs_to_a_guard(address: usize) -> bool {
 }
 
 /// Keeps a library loaded to the end of the process, because the guard holds addresses in it.
-fn pin(path: &Path) {
+fn pin(path: &LibraryPath) {
     /// Now, only if it is loaded, never to be unloaded.
     const FLAGS: i32 = 2 | 4 | 0x1000;
     let open = elf::c_library(b"dlopen");
@@ -279,11 +279,11 @@ fn pin(path: &Path) {
 }
 
 /// A path that ends in zero.
-struct Path {
+struct LibraryPath {
     bytes: [u8; 1024],
 }
 
-impl Path {
+impl LibraryPath {
     /// A path; one that is too long names nothing.
     fn of(path: &[u8]) -> Self {
         let mut bytes = [0; 1024];

@@ -7,7 +7,7 @@ mod image;
 mod loaded;
 
 pub(crate) use image::{Image, Segment, Symbol};
-pub(crate) use loaded::{each, is_listed, unlisted};
+pub(crate) use loaded::{each, is_listed, library_at};
 
 /// The address of a function in one of the C library's parts; zero if there is none.
 pub(crate) fn c_library(name: &[u8]) -> usize {

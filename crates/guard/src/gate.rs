@@ -2,20 +2,20 @@
 
 use core::sync::atomic::Ordering;
 
-use octavo_guard_abi::limits::Gate;
+use octavo_guard_abi::limits::ShareGate;
 
 use crate::cuda::Status;
 use crate::shares::Share;
-use crate::sys::futex::{self, Reach};
+use crate::sys::futex::{self, WaitScope};
 
 /// Longest sleep at a held gate before it is looked at again, in milliseconds: who opens it may have no way
 /// to wake us.
-const LONGEST: u32 = 20;
+const MAX_WAIT_MS: u32 = 20;
 
 /// Whether the gate is open.
 #[inline]
 pub(crate) fn is_open(share: &Share) -> bool {
-    share.limits.live().gate.load(Ordering::Acquire) == Gate::Open as u32
+    share.limits.live().gate.load(Ordering::Acquire) == ShareGate::Open as u32
 }
 
 /// Goes on if the gate is open, waits while it is held, fails with `NOT_PERMITTED` where it is fenced.
@@ -27,23 +27,23 @@ pub(crate) fn pass(share: &Share) -> Result<(), Status> {
 #[cold]
 fn wait(share: &Share) -> Result<(), Status> {
     let live = share.limits.live();
-    let mut patience = 1;
+    let mut wait_ms = 1;
     loop {
         let word = live.gate.load(Ordering::Acquire);
-        heed(share);
-        match Gate::of(word) {
-            Gate::Open => return Ok(()),
-            Gate::Fenced => return Err(Status::NOT_PERMITTED),
-            Gate::Held => {
-                futex::wait(&live.gate, word, patience, Reach::Machine);
-                patience = (patience * 2).min(LONGEST);
+        ack_epoch(share);
+        match ShareGate::of(word) {
+            ShareGate::Open => return Ok(()),
+            ShareGate::Fenced => return Err(Status::NOT_PERMITTED),
+            ShareGate::Paused => {
+                futex::wait(&live.gate, word, wait_ms, WaitScope::Machine);
+                wait_ms = (wait_ms * 2).min(MAX_WAIT_MS);
             }
         }
     }
 }
 
 /// Tells the agent which epoch of the gate this process has seen.
-pub(crate) fn heed(share: &Share) {
+pub(crate) fn ack_epoch(share: &Share) {
     let epoch = u64::from(share.limits.live().epoch.load(Ordering::Acquire));
     let word = &share.slot().epoch;
     if word.load(Ordering::Relaxed) != epoch {

@@ -1,8 +1,8 @@
-//! Memory that graphs allocate while they run. All graphs of a GPU have it from one store, which the driver
+//! Memory that graphs allocate while they run. All graphs of a GPU have it from one reserve, which the driver
 //! makes larger when a graph is uploaded or launched, and smaller when it is told to.
 //!
 //! What a graph may need is the sum of its nodes that allocate, which is looked up when it is made ready; before
-//! each launch so much is admitted as the store does not have idle ([`claims`]). Should the driver take more none
+//! each launch so much is provide as the reserve does not have idle ([`claims`]). Should the driver take more none
 //! the less it is counted: a launch cannot be undone.
 
 use core::ptr::NonNull;
@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
-use crate::account::store::Store;
+use crate::account::reserve::Reserve;
 use crate::account::{self, Charge, reclaim};
 use crate::cuda::{AllocationNode, Device, Opaque, Status};
 use crate::driver::call;
@@ -19,26 +19,26 @@ use crate::hooks::graphs::real;
 use crate::process;
 use crate::streams::Stream;
 use crate::sys::{futex, memory};
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, EntryKind};
 
 mod claims;
 
 /// Attributes of the memory of graphs (`CUgraphMem_attribute`).
-const USED: u32 = 0;
-const RESERVED: u32 = 2;
+const USED_BYTES: u32 = 0;
+const RESERVED_BYTES: u32 = 2;
 
 /// Types of nodes (`CUgraphNodeType`).
-const CHILD: u32 = 4;
-const ALLOCATION: u32 = 10;
+const CHILD_GRAPH_NODE: u32 = 4;
+const ALLOCATION_NODE: u32 = 10;
 
 /// As deep as graphs are looked into.
-const DEPTH: u32 = 16;
+const MAX_DEPTH: u32 = 16;
 
 /// GPUs that a set of them has room for.
-const DEVICES: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 /// Whether any graph that allocates was made ready: launches of others need not look for it.
-static ANY: AtomicBool = AtomicBool::new(false);
+static ANY_ALLOCATES: AtomicBool = AtomicBool::new(false);
 
 /// What a graph may need at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,11 +52,11 @@ pub(crate) struct Needs {
 /// What a graph may need.
 pub(crate) fn needs(graph: Opaque) -> Result<Needs, Status> {
     let mut needs = Needs::default();
-    look_into(graph, DEPTH, &mut needs)?;
+    add_needs(graph, MAX_DEPTH, &mut needs)?;
     Ok(needs)
 }
 
-fn look_into(graph: Opaque, depth: u32, needs: &mut Needs) -> Result<(), Status> {
+fn add_needs(graph: Opaque, depth: u32, needs: &mut Needs) -> Result<(), Status> {
     let Some(nodes) = Nodes::of(graph)? else { return Ok(()) };
     for node in nodes.all().iter().copied() {
         let mut kind = 0;
@@ -64,12 +64,12 @@ fn look_into(graph: Opaque, depth: u32, needs: &mut Needs) -> Result<(), Status>
             continue;
         }
         let (mut child, mut allocation) = (0, AllocationNode::default());
-        if kind == CHILD
+        if kind == CHILD_GRAPH_NODE
             && depth > 0
             && call::cuGraphChildGraphNodeGetGraph(node, Out::to(&mut child)).is_success()
         {
-            look_into(child, depth - 1, needs)?;
-        } else if kind == ALLOCATION
+            add_needs(child, depth - 1, needs)?;
+        } else if kind == ALLOCATION_NODE
             && call::cuGraphMemAllocNodeGetParams(node, Out::to(&mut allocation)).is_success()
         {
             let device = allocation.location.device().and_then(|device| u32::try_from(device).ok());
@@ -83,7 +83,7 @@ fn look_into(graph: Opaque, depth: u32, needs: &mut Needs) -> Result<(), Status>
 
 /// The nodes of a graph.
 struct Nodes {
-    place: NonNull<Opaque>,
+    start: NonNull<Opaque>,
     count: usize,
     bytes: usize,
 }
@@ -97,9 +97,9 @@ impl Nodes {
             return Ok(None);
         }
         let bytes = count * size_of::<Opaque>();
-        let place = memory::fresh(bytes).map_err(|_| Status::OUT_OF_MEMORY)?.cast();
-        let mut nodes = Self { place, count, bytes };
-        let address = place.as_ptr().expose_provenance();
+        let start = memory::map_anonymous(bytes).map_err(|_| Status::OUT_OF_MEMORY)?.cast();
+        let mut nodes = Self { start, count, bytes };
+        let address = start.as_ptr().expose_provenance();
         let status = call::cuGraphGetNodes(graph, address, Out::to(&mut nodes.count));
         nodes.count = if status.is_success() { nodes.count.min(count) } else { 0 };
         Ok(Some(nodes))
@@ -108,7 +108,7 @@ impl Nodes {
     fn all(&self) -> &[Opaque] {
         // JUSTIFICATION: there is no allocator but the kernel.
         // SAFETY: so many numbers were mapped, zero at first, and only the driver has written to them.
-        unsafe { core::slice::from_raw_parts(self.place.as_ptr(), self.count) }
+        unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
@@ -116,55 +116,63 @@ impl Drop for Nodes {
     fn drop(&mut self) {
         // JUSTIFICATION: mapped memory is given back by hand.
         // SAFETY: nobody refers to it any more.
-        unsafe { memory::give_back(self.place.cast(), self.bytes) };
+        unsafe { memory::unmap(self.start.cast(), self.bytes) };
     }
 }
 
 /// Remembers what a graph that was made ready needs; nothing if it needs nothing.
-pub(crate) fn remember(executable: Opaque, needs: Needs) -> Result<(), Status> {
+pub(crate) fn record_executable(executable: Opaque, needs: Needs) -> Result<(), Status> {
     let table = &process::get()?.table;
     if needs.bytes == 0 {
-        if ANY.load(Ordering::Relaxed) {
-            table.remove(Kind::Executable, executable as u64);
+        if ANY_ALLOCATES.load(Ordering::Relaxed) {
+            table.remove(EntryKind::Executable, executable as u64);
         }
         return Ok(());
     }
-    ANY.store(true, Ordering::Relaxed);
+    ANY_ALLOCATES.store(true, Ordering::Relaxed);
     let entry = Entry { charge: Charge::NONE, context: 0, extra: [needs.bytes, needs.devices] };
-    let kept = table.insert(Kind::Executable, executable as u64, entry);
+    let kept = table.insert(EntryKind::Executable, executable as u64, entry);
     kept.map(drop).map_err(|_| Status::OUT_OF_MEMORY)
 }
 
 /// Forgets a graph that was made ready, if `end` succeeds.
-pub(crate) fn forget(executable: Opaque, end: impl FnOnce() -> Status) -> Status {
+pub(crate) fn forget_executable(executable: Opaque, end: impl FnOnce() -> Status) -> Status {
     let Ok(process) = process::get() else { return Status::NO_DEVICE };
-    let entry = process.table.remove(Kind::Executable, executable as u64);
+    let entry = process.table.remove(EntryKind::Executable, executable as u64);
     let status = end();
     if let Some(entry) = entry.filter(|_| !status.is_success()) {
         // Full: its memory will be counted when it is there.
-        let _ = process.table.insert(Kind::Executable, executable as u64, entry);
+        let _ = process.table.insert(EntryKind::Executable, executable as u64, entry);
     }
     status
 }
 
 /// Launches or uploads a graph by `work`, with what it needs counted.
 #[inline]
-pub(crate) fn around(
+pub(crate) fn with_memory(
     executable: Opaque,
     stream: Stream,
     mut work: impl FnMut() -> Status,
 ) -> Status {
-    if ANY.load(Ordering::Relaxed) { around_known(executable, stream, &mut work) } else { work() }
+    if ANY_ALLOCATES.load(Ordering::Relaxed) {
+        launch_allocating(executable, stream, &mut work)
+    } else {
+        work()
+    }
 }
 
 /// As above, where some graph allocates.
 #[cold]
-fn around_known(executable: Opaque, stream: Stream, work: &mut dyn FnMut() -> Status) -> Status {
+fn launch_allocating(
+    executable: Opaque,
+    stream: Stream,
+    work: &mut dyn FnMut() -> Status,
+) -> Status {
     let Ok(process) = process::get() else { return Status::NO_DEVICE };
     let of_entry = |entry: &mut Entry| Needs { bytes: entry.extra[0], devices: entry.extra[1] };
-    match process.table.change(Kind::Executable, executable as u64, of_entry) {
+    match process.table.change(EntryKind::Executable, executable as u64, of_entry) {
         // Into a graph that is being made it goes without memory.
-        Some(needs) if !stream.is_capturing() => provided(needs, work),
+        Some(needs) if !stream.is_capturing() => run_with_memory(needs, work),
         _ => work(),
     }
 }
@@ -172,21 +180,21 @@ fn around_known(executable: Opaque, stream: Stream, work: &mut dyn FnMut() -> St
 /// What a launch may take on a GPU.
 #[derive(Clone, Copy)]
 struct Provision {
-    /// What the store may grow by.
+    /// What the reserve may grow by.
     advance: Charge,
-    /// Idle bytes that are claimed.
+    /// Idle bytes that are claim_and_charge.
     claim: u64,
 }
 
 /// Does work for which the memory of graphs may grow by so much.
-pub(crate) fn provided(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
-    let mut provisions = [Provision { advance: Charge::NONE, claim: 0 }; DEVICES];
+pub(crate) fn run_with_memory(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
+    let mut provisions = [Provision { advance: Charge::NONE, claim: 0 }; MAX_DEVICES];
     let mut answer = Ok(());
     for (device, place) in (0..).zip(&mut provisions) {
         if needs.devices >> device & 1 == 0 {
             continue;
         }
-        match store(device).open(0).and_then(|()| admitted(device, needs.bytes)) {
+        match reserve(device).open(0).and_then(|()| provide(device, needs.bytes)) {
             Ok(provision) => *place = provision,
             Err(status) => {
                 answer = Err(status);
@@ -200,17 +208,17 @@ pub(crate) fn provided(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status
     };
     for (device, provision) in (0..).zip(provisions) {
         if needs.devices >> device & 1 != 0 {
-            settled(device, provision);
+            settle_launch(device, provision);
         }
     }
     status
 }
 
-/// As [`provided`] for work that is not expected to need any yet.
-pub(crate) fn watched(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
+/// As [`run_with_memory`] for work that is not expected to need any yet.
+pub(crate) fn run_and_settle(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
     let status = work();
     for device in devices(needs) {
-        if store(device).open(0).is_ok() {
+        if reserve(device).open(0).is_ok() {
             settle(device);
         }
     }
@@ -221,38 +229,38 @@ fn devices(needs: Needs) -> impl Iterator<Item = Device> {
     (0..Device::BITS.cast_signed() * 2).filter(move |device| needs.devices >> device & 1 != 0)
 }
 
-fn admitted(device: Device, bytes: u64) -> Result<Provision, Status> {
+fn provide(device: Device, bytes: u64) -> Result<Provision, Status> {
     /// How often a launch that does not fit looks again while others are under way, a millisecond apart.
-    const TRIES: usize = 20;
-    let mut answer = claimed(device, bytes);
-    for _ in 0..TRIES {
+    const MAX_ATTEMPTS: usize = 20;
+    let mut answer = claim_and_charge(device, bytes);
+    for _ in 0..MAX_ATTEMPTS {
         if !matches!(answer, Err(Status::OUT_OF_MEMORY)) {
             return answer;
         }
-        // Idle bytes that another launch has claimed may be free again in a moment.
-        if !claims::is_any(device) {
+        // Idle bytes that another launch has claim_and_charge may be free again in a moment.
+        if !claims::has_any(device) {
             break;
         }
-        futex::sleep(1);
-        answer = claimed(device, bytes);
+        futex::sleep_milliseconds(1);
+        answer = claim_and_charge(device, bytes);
     }
     if matches!(answer, Err(Status::OUT_OF_MEMORY)) && reclaim::run(device, bytes) {
         // Some of what was idle is gone.
-        answer = claimed(device, bytes);
+        answer = claim_and_charge(device, bytes);
     }
     answer.inspect_err(|_| account::note_refusal(device))
 }
 
 /// Claims what is idle and counts the rest.
-fn claimed(device: Device, bytes: u64) -> Result<Provision, Status> {
+fn claim_and_charge(device: Device, bytes: u64) -> Result<Provision, Status> {
     let claim = claims::claim(device, bytes, || idle(device));
-    let advance = store(device).advance(bytes - claim);
-    let advance = advance.inspect_err(|_| claims::over(device, claim))?;
+    let advance = reserve(device).advance(bytes - claim);
+    let advance = advance.inspect_err(|_| claims::release(device, claim))?;
     Ok(Provision { advance, claim })
 }
 
-fn store(device: Device) -> Store {
-    Store { kind: Kind::GraphMemory, key: u64::from(device.cast_unsigned()), device }
+fn reserve(device: Device) -> Reserve {
+    Reserve { kind: EntryKind::GraphMemory, key: u64::from(device.cast_unsigned()), device }
 }
 
 fn attribute(device: Device, attribute: u32) -> Option<u64> {
@@ -262,51 +270,51 @@ fn attribute(device: Device, attribute: u32) -> Option<u64> {
 }
 
 fn idle(device: Device) -> u64 {
-    let reserved = attribute(device, RESERVED).unwrap_or(0);
-    attribute(device, USED).map_or(0, |used| reserved.saturating_sub(used))
+    let reserved = attribute(device, RESERVED_BYTES).unwrap_or(0);
+    attribute(device, USED_BYTES).map_or(0, |used| reserved.saturating_sub(used))
 }
 
 /// Counts the memory of a GPU's graphs for what it is now, but for no less than launches under way rely on.
 pub(crate) fn settle(device: Device) {
-    count(device, Charge::NONE);
+    settle_with(device, Charge::NONE);
 }
 
-fn count(device: Device, mut advance: Charge) {
-    let size = || attribute(device, RESERVED);
+fn settle_with(device: Device, mut advance: Charge) {
+    let size = || attribute(device, RESERVED_BYTES);
     // Again if those are done in the meantime: they have not seen what is entered here.
-    while store(device).settle_unless(advance, size, || claims::is_any(device))
-        && !claims::is_any(device)
+    while reserve(device).settle_unless(advance, size, || claims::has_any(device))
+        && !claims::has_any(device)
     {
         advance = Charge::NONE;
     }
 }
 
 /// Counts it after a launch.
-fn settled(device: Device, provision: Provision) {
+fn settle_launch(device: Device, provision: Provision) {
     let Provision { advance, claim } = provision;
     if claim == 0 {
-        claims::over(device, 0);
-        return count(device, advance);
+        claims::release(device, 0);
+        return settle_with(device, advance);
     }
     // With its claim, so that no answer of before can undo it; and without, for what others did meanwhile.
-    count(device, advance);
-    claims::over(device, claim);
-    count(device, Charge::NONE);
+    settle_with(device, advance);
+    claims::release(device, claim);
+    settle_with(device, Charge::NONE);
 }
 
 /// Has the driver give back what the graphs of a GPU do not use, and counts what is left.
-pub(crate) fn trimmed(device: Device, trim: impl FnOnce() -> Status) -> Status {
-    let status = claims::around_trim(device, trim);
+pub(crate) fn run_trim(device: Device, trim: impl FnOnce() -> Status) -> Status {
+    let status = claims::with_trim(device, trim);
     settle(device);
     status
 }
 
 /// As above; gives how much came back.
 pub(crate) fn trim(device: Device) -> u64 {
-    let before = store(device).counted();
+    let before = reserve(device).counted();
     if before == 0 {
         return 0;
     }
-    trimmed(device, || real::cuDeviceGraphMemTrim(device));
-    before.saturating_sub(store(device).counted())
+    run_trim(device, || real::cuDeviceGraphMemTrim(device));
+    before.saturating_sub(reserve(device).counted())
 }

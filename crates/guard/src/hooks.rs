@@ -4,7 +4,7 @@
 //!
 //! - the function itself, exported as `octavo_hook_<name>` (proxies jump there, and the driver's own table
 //!   comes to point there),
-//! - the same under its plain name, in the library that is to be preloaded. The one that proxies lead to must not
+//! - the same under its unhooked name, in the library that is to be preloaded. The one that proxies lead to must not
 //!   have them: it is in the scope of the proxy's handle, where `dlsym` would find names that the driver lacks,
 //! - `real::<name>`, the driver's own function, found when it is first needed,
 //! - an entry in the list of its file, which [`CUDA`] or [`NVML`] gathers.
@@ -12,7 +12,7 @@
 //! To add a hook: write it in the file of its subject. To add a file: `mod` it here and add it to the list and
 //! to the names below; the test of `guard-library` sees that nothing is forgotten.
 
-use crate::driver::Slot;
+use crate::driver::FunctionAddress;
 
 /// Declares hooks: `hooks! { CUDA, Status; /// Doc. fn name(argument: Type, ...) -> Status { body } ... }`.
 ///
@@ -44,7 +44,7 @@ macro_rules! hooks {
 
         #[allow(non_upper_case_globals, reason = "names of the driver's interface")]
         mod slots {
-            $(pub(super) static $name: $crate::driver::Slot = $crate::driver::Slot::new();)*
+            $(pub(super) static $name: $crate::driver::FunctionAddress = $crate::driver::FunctionAddress::new();)*
         }
 
         /// The driver's own functions.
@@ -110,7 +110,7 @@ pub(crate) struct Hook {
     /// What stands in.
     pub(crate) function: *const (),
     /// The driver's own.
-    pub(crate) real: &'static Slot,
+    pub(crate) real: &'static FunctionAddress,
 }
 
 // JUSTIFICATION: a table of functions holds pointers.

@@ -38,23 +38,22 @@
 extern crate std;
 
 mod account;
+mod agent_link;
 mod allocation;
+mod async_free;
 mod context;
 mod cuda;
 mod devices;
 mod driver;
 mod elf;
 mod ffi;
-mod freed;
 mod gate;
 mod graph_memory;
 mod hooks;
-mod liaison;
 #[cfg(feature = "library")]
 mod machine;
 mod nvml;
 mod paths;
-mod physical;
 mod pools;
 #[cfg_attr(
     not(feature = "preload"),
@@ -73,6 +72,7 @@ mod table;
     allow(dead_code, reason = "called by what only the shared object exports")
 )]
 mod unknown;
+mod vmm_memory;
 
 /// Names of the functions of `libcuda.so.1` that the guard stands in for. The shared object exports each as
 /// `octavo_hook_<name>`, and the one that is to be preloaded under its own name, too.

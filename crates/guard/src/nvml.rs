@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use octavo_guard_abi::{state::Slot, uuid};
 
 use crate::cuda::Opaque;
-use crate::devices::Places;
-use crate::driver::{self, Slot as Function};
+use crate::devices::ShareIndices;
+use crate::driver::{self, FunctionAddress};
 use crate::process::{self, Process};
 use crate::shares::Share;
 
@@ -32,10 +32,10 @@ impl Status {
 /// Length of a UUID's text, as NVML's header has it.
 const TEXT: usize = 96;
 
-static UUID: Function = Function::new();
+static UUID: FunctionAddress = FunctionAddress::new();
 
 /// Functions that are called and not hooked, for [`crate::driver`].
-pub(crate) const TABLE: &[(&str, &Function)] = &[("nvmlDeviceGetUUID", &UUID)];
+pub(crate) const TABLE: &[(&str, &FunctionAddress)] = &[("nvmlDeviceGetUUID", &UUID)];
 
 /// The sixteen bytes of a device's UUID.
 fn uuid_of(device: Opaque) -> Option<[u8; 16]> {
@@ -61,15 +61,15 @@ fn uuid_of(device: Opaque) -> Option<[u8; 16]> {
 
 /// The shares of a device; none of them where it is the container's without one. A process that is closed, and
 /// a device that does not say who it is, may be anybody's.
-pub(crate) fn shares_of(device: Opaque) -> Result<(&'static Process, Places), Status> {
+pub(crate) fn shares_of(device: Opaque) -> Result<(&'static Process, ShareIndices), Status> {
     let process = process::get().map_err(|_| Status::NO_PERMISSION)?;
     if process.shares.is_empty() {
-        return Ok((process, Places::of(core::iter::empty())));
+        return Ok((process, ShareIndices::of(core::iter::empty())));
     }
     let gpu = uuid_of(device).ok_or(Status::NO_PERMISSION)?;
     let shares = process.shares.all().iter().enumerate();
-    let own = shares.filter(|(_, share)| share.gpu == gpu).map(|(place, _)| place);
-    Ok((process, Places::of(own)))
+    let own = shares.filter(|(_, share)| share.gpu == gpu).map(|(share_index, _)| share_index);
+    Ok((process, ShareIndices::of(own)))
 }
 
 /// Whether this process is one that shares GPUs, or may have none.
@@ -87,11 +87,11 @@ pub(crate) struct View {
 impl View {
     /// The view of a device; none where it has no share.
     pub(crate) fn of_device(device: Opaque) -> Result<Option<Self>, Status> {
-        let (process, places) = shares_of(device)?;
-        if places.is_empty() {
+        let (process, share_indices) = shares_of(device)?;
+        if share_indices.is_empty() {
             return Ok(None);
         }
-        let shares = places.filter_map(|place| process.shares.at(place));
+        let shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
         Ok(Some(shares.fold(Self { limit: 0, used: 0 }, |view, share| Self {
             limit: view.limit.saturating_add(share.limit()),
             used: view.used.saturating_add(share.total().min(share.limit())),
@@ -107,7 +107,7 @@ impl View {
 
 /// A process of the share that has memory, as this one can know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
+pub(crate) struct ShareProcess {
     /// Its number in this process's pid namespace.
     pub(crate) pid: u32,
     /// Bytes that it is counted for.
@@ -116,40 +116,44 @@ pub(crate) struct Member {
 
 /// Tells of the processes of a device's shares that have memory and are in this process's pid namespace: others
 /// have no number here.
-pub(crate) fn each_member(
+pub(crate) fn for_each_process(
     process: &'static Process,
-    places: &Places,
-    mut tell: impl FnMut(Member),
+    share_indices: &ShareIndices,
+    mut visit: impl FnMut(ShareProcess),
 ) {
-    for share in places.clone().filter_map(|place| process.shares.at(place)) {
+    for share in share_indices.clone().filter_map(|share_index| process.shares.get(share_index)) {
         share.reap();
     }
-    for (order, place) in places.clone().enumerate() {
-        for slot in slots(process, place) {
+    for (order, share_index) in share_indices.clone().enumerate() {
+        for slot in slots(process, share_index) {
             let pid = word(&slot.pid);
-            let bytes_in = |place| {
-                let own = slots(process, place).filter(|slot| word(&slot.pid) == pid);
+            let bytes_in = |share_index| {
+                let own = slots(process, share_index).filter(|slot| word(&slot.pid) == pid);
                 own.map(|slot| word(&slot.used_bytes)).fold(0, u64::saturating_add)
             };
             // Told of with the first share that it has memory in.
-            if places.clone().take(order).any(|place| bytes_in(place) > 0) {
+            if share_indices.clone().take(order).any(|share_index| bytes_in(share_index) > 0) {
                 continue;
             }
-            let bytes = places.clone().map(bytes_in).fold(0, u64::saturating_add);
-            tell(Member { pid: u32::try_from(pid).unwrap_or(0), bytes });
+            let bytes = share_indices.clone().map(bytes_in).fold(0, u64::saturating_add);
+            visit(ShareProcess { pid: u32::try_from(pid).unwrap_or(0), bytes });
         }
     }
 }
 
-/// Whether a process is one that [`each_member`] tells of.
-pub(crate) fn is_member(process: &'static Process, places: &Places, pid: u32) -> bool {
+/// Whether a process is one that [`for_each_process`] tells of.
+pub(crate) fn is_share_process(
+    process: &'static Process,
+    share_indices: &ShareIndices,
+    pid: u32,
+) -> bool {
     let is_it = |slot: &Slot| word(&slot.pid) == u64::from(pid);
-    places.clone().any(|place| slots(process, place).any(is_it))
+    share_indices.clone().any(|share_index| slots(process, share_index).any(is_it))
 }
 
 /// The slots of a share whose processes have memory and are in this process's pid namespace.
-fn slots(process: &'static Process, place: usize) -> impl Iterator<Item = &'static Slot> {
-    let share = process.shares.at(place);
+fn slots(process: &'static Process, share_index: usize) -> impl Iterator<Item = &'static Slot> {
+    let share = process.shares.get(share_index);
     let here = share.map_or(0, |share| word(&share.slot().pid_namespace));
     share
         .into_iter()

@@ -12,13 +12,13 @@ pub(crate) const SHARES: &str = "octavo/shares";
 
 /// Whether a library is one of the driver's own files.
 #[cfg(not(feature = "test-paths"))]
-pub(crate) fn is_real(path: &[u8]) -> bool {
+pub(crate) fn is_driver_file(path: &[u8]) -> bool {
     path.strip_prefix(octavo_guard_abi::REAL.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 /// As above, wherever the test has put it.
 #[cfg(feature = "test-paths")]
-pub(crate) fn is_real(path: &[u8]) -> bool {
+pub(crate) fn is_driver_file(path: &[u8]) -> bool {
     path.windows(12).any(|part| part == b"octavo/real/")
 }
 

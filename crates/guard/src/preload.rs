@@ -18,26 +18,26 @@ static DLVSYM: AtomicUsize = AtomicUsize::new(0);
 /// Where a look-up goes on, or what it gives.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Way {
+pub(crate) struct Lookup {
     address: usize,
     /// 0: the address is where to go on; else it is the answer.
     is_answer: usize,
 }
 
 /// Sees what is looked up with `dlsym`.
-pub(crate) extern "C" fn looked_up(handle: usize, name: Text<'_>) -> Way {
+pub(crate) extern "C" fn on_dlsym(handle: usize, name: Text<'_>) -> Lookup {
     prepare(name);
     let address = next(&DLSYM, b"dlsym");
-    if let Some(hook) = elsewhere(address, handle, name) {
-        return Way { address: hook, is_answer: 1 };
+    if let Some(hook) = hook_for(address, handle, name) {
+        return Lookup { address: hook, is_answer: 1 };
     }
-    Way { address, is_answer: 0 }
+    Lookup { address, is_answer: 0 }
 }
 
 /// Sees what is looked up with `dlvsym`.
-pub(crate) extern "C" fn looked_up_version(_handle: usize, name: Text<'_>) -> Way {
+pub(crate) extern "C" fn on_dlvsym(_handle: usize, name: Text<'_>) -> Lookup {
     prepare(name);
-    Way { address: next(&DLVSYM, b"dlvsym"), is_answer: 0 }
+    Lookup { address: next(&DLVSYM, b"dlvsym"), is_answer: 0 }
 }
 
 fn prepare(name: Text<'_>) {
@@ -51,7 +51,7 @@ fn prepare(name: Text<'_>) {
 
 /// The hook that stands in for a function in another namespace of the dynamic linker's. What a handle has does
 /// not depend on who asks, so the guard may ask; what is "next" and "default" does, and is left alone.
-fn elsewhere(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
+fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     const DEFAULT: usize = 0;
     const NEXT: usize = usize::MAX;
     let bytes = name.bytes();
@@ -68,17 +68,17 @@ fn elsewhere(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     if address == 0 {
         return None;
     }
-    Some(driver.stand_in(bytes, address)).filter(|hook| *hook != 0)
+    Some(driver.hook_in_namespace(bytes, address)).filter(|hook| *hook != 0)
 }
 
 /// The function of that name in the first library behind this one, as the dynamic linker itself would go on:
 /// others may be preloaded behind the guard. Else the C library's.
-fn next(known: &AtomicUsize, name: &[u8]) -> usize {
-    let address = known.load(Ordering::Relaxed);
+fn next(cache: &AtomicUsize, name: &[u8]) -> usize {
+    let address = cache.load(Ordering::Relaxed);
     if address != 0 {
         return address;
     }
-    let here = (looked_up as *const ()).expose_provenance();
+    let here = (on_dlsym as *const ()).expose_provenance();
     let (mut is_behind, mut found) = (false, 0);
     elf::each(|library| {
         if is_behind {
@@ -91,15 +91,15 @@ fn next(known: &AtomicUsize, name: &[u8]) -> usize {
     if found == 0 {
         found = elf::c_library(name);
     }
-    known.store(found, Ordering::Relaxed);
+    cache.store(found, Ordering::Relaxed);
     found
 }
 
-/// Makes a function that asks `$see` where to go on, with all its arguments where they are; gives null where
+/// Makes a function that asks `$on_lookup` where to go on, with all its arguments where they are; gives null where
 /// there is nowhere to go.
 #[cfg(all(feature = "preload", target_arch = "x86_64"))]
 macro_rules! interposed {
-    ($name:ident, $see:ident) => {
+    ($name:ident, $on_lookup:ident) => {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         extern "C" fn $name() {
@@ -107,7 +107,7 @@ macro_rules! interposed {
                 "push rdi",
                 "push rsi",
                 "push rdx",
-                "call {see}",
+                "call {on_lookup}",
                 "mov r11, rdx",
                 "pop rdx",
                 "pop rsi",
@@ -119,7 +119,7 @@ macro_rules! interposed {
                 "jmp rax",
                 "2:",
                 "ret",
-                see = sym $see,
+                on_lookup = sym $on_lookup,
             )
         }
     };
@@ -128,7 +128,7 @@ macro_rules! interposed {
 /// As above.
 #[cfg(all(feature = "preload", target_arch = "aarch64"))]
 macro_rules! interposed {
-    ($name:ident, $see:ident) => {
+    ($name:ident, $on_lookup:ident) => {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         extern "C" fn $name() {
@@ -136,7 +136,7 @@ macro_rules! interposed {
                 "stp x29, x30, [sp, #-48]!",
                 "stp x0, x1, [sp, #16]",
                 "str x2, [sp, #32]",
-                "bl {see}",
+                "bl {on_lookup}",
                 "mov x16, x0",
                 "mov x17, x1",
                 "ldr x2, [sp, #32]",
@@ -148,13 +148,13 @@ macro_rules! interposed {
                 "2:",
                 "mov x0, x16",
                 "ret",
-                see = sym $see,
+                on_lookup = sym $on_lookup,
             )
         }
     };
 }
 
 #[cfg(feature = "preload")]
-interposed!(dlsym, looked_up);
+interposed!(dlsym, on_dlsym);
 #[cfg(feature = "preload")]
-interposed!(dlvsym, looked_up_version);
+interposed!(dlvsym, on_dlvsym);

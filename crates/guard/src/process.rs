@@ -9,11 +9,11 @@
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
+use crate::agent_link::AgentLink;
 use crate::context::Contexts;
 use crate::cuda::Status;
 use crate::devices::Devices;
 use crate::driver;
-use crate::liaison::Liaison;
 use crate::shares::{self, Shares};
 use crate::sync::Once;
 use crate::sys::{memory, task};
@@ -24,7 +24,7 @@ mod fork;
 /// All that belongs to one process. Zero bytes are its beginning.
 #[derive(Debug)]
 pub(crate) struct Process {
-    begun: Once,
+    begin_once: Once,
     /// [`OPEN`] once the shares are held.
     open: AtomicU32,
     /// The shares.
@@ -36,55 +36,55 @@ pub(crate) struct Process {
     /// Contexts of the GPUs themselves.
     pub(crate) contexts: Contexts,
     /// The thread that speaks to the agent.
-    pub(crate) liaison: Liaison,
+    pub(crate) agent_link: AgentLink,
 }
 
 const OPEN: u32 = 1;
 
-static PLACE: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
+static INSTANCE: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
-/// The process whose memory this is, as far as is known.
-static ID: AtomicU32 = AtomicU32::new(0);
+/// The process whose memory this is, as far as is current.
+static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 impl Process {
     fn begin(&'static self) {
-        if driver::is_second() {
+        if driver::has_other_guard() {
             self.open.store(OPEN, Ordering::Release);
             return;
         }
         match self.shares.load() {
             Ok(()) => self.open.store(OPEN, Ordering::Release),
-            Err(closed) => shares::tell_why_closed(&closed),
+            Err(closed) => shares::report_closed(&closed),
         }
     }
 }
 
 /// The process, if its shares are held; else what a call is to answer.
 pub(crate) fn get() -> Result<&'static Process, Status> {
-    let place = PLACE.load(Ordering::Acquire);
-    if !place.is_null() {
+    let instance = INSTANCE.load(Ordering::Acquire);
+    if !instance.is_null() {
         // JUSTIFICATION: memory that the kernel empties cannot be a static.
-        // SAFETY: the place was mapped for a `Process`, for which zero bytes are a value, and is never
+        // SAFETY: the instance was map_instance for a `Process`, for which zero bytes are a value, and is never
         // given back.
-        let process = unsafe { &*place };
+        let process = unsafe { &*instance };
         if process.open.load(Ordering::Acquire) == OPEN {
             return Ok(process);
         }
     }
-    begun()
+    get_slow()
 }
 
 #[cold]
-fn begun() -> Result<&'static Process, Status> {
-    let process = place().ok_or(Status::NO_DEVICE)?;
-    fork::leave_drivers();
-    // The driver first: another guard that stands before it already does the counting. Not below, where other
+fn get_slow() -> Result<&'static Process, Status> {
+    let process = instance().ok_or(Status::NO_DEVICE)?;
+    fork::abandon_drivers();
+    // The driver first: another guard that stands before it already does the counting. Not below, where winner
     // threads wait: it is looked for with the dynamic linker's lock, which one of them may have.
     driver::CUDA.attach();
-    process.begun.run(|| {
-        // Another thread may have tried again and held the shares in the meantime.
+    process.begin_once.run(|| {
+        // Another thread may have tried retry and held the shares in the meantime.
         if process.open.load(Ordering::Acquire) != OPEN {
-            fork::rearm();
+            fork::drop_inherited();
             process.begin();
         }
         true
@@ -92,46 +92,47 @@ fn begun() -> Result<&'static Process, Status> {
     if process.open.load(Ordering::Acquire) == OPEN { Ok(process) } else { Err(Status::NO_DEVICE) }
 }
 
-/// As [`get`], but a process that is closed looks again: the agent may have mended a share since.
-pub(crate) fn again() -> Result<&'static Process, Status> {
+/// As [`get`], but a process that is closed looks retry: the agent may have mended a share since.
+pub(crate) fn retry() -> Result<&'static Process, Status> {
     if let Ok(process) = get() {
         return Ok(process);
     }
-    let process = place().ok_or(Status::NO_DEVICE)?;
+    let process = instance().ok_or(Status::NO_DEVICE)?;
     if process.shares.is_empty() {
-        process.begun.renew();
+        process.begin_once.reset();
     }
-    begun()
+    get_slow()
 }
 
-fn place() -> Option<&'static Process> {
-    let known = PLACE.load(Ordering::Acquire);
-    let place = if known.is_null() { mapped()? } else { known };
+fn instance() -> Option<&'static Process> {
+    let current = INSTANCE.load(Ordering::Acquire);
+    let instance = if current.is_null() { map_instance()? } else { current };
     // JUSTIFICATION: as in `get`.
     // SAFETY: as in `get`.
-    Some(unsafe { &*place })
+    Some(unsafe { &*instance })
 }
 
-/// Maps the place, unless another thread has just done so.
-fn mapped() -> Option<*mut Process> {
+/// Maps the instance, unless another thread has just done so.
+fn map_instance() -> Option<*mut Process> {
     const BYTES: usize = size_of::<Process>();
-    let fresh = memory::fresh(BYTES).ok()?;
+    let memory_of_instance = memory::map_anonymous(BYTES).ok()?;
     // Where a kernel cannot, the handler of forks empties it.
-    let _ = memory::wipe_on_fork(fresh, BYTES);
-    let place = fresh.cast::<Process>().as_ptr();
-    match PLACE.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire) {
+    let _ = memory::wipe_on_fork(memory_of_instance, BYTES);
+    let instance = memory_of_instance.cast::<Process>().as_ptr();
+    match INSTANCE.compare_exchange(ptr::null_mut(), instance, Ordering::AcqRel, Ordering::Acquire)
+    {
         Ok(_) => {
-            ID.store(task::process(), Ordering::Relaxed);
-            fork::watch();
-            Some(place)
+            PROCESS_ID.store(task::process(), Ordering::Relaxed);
+            fork::register_handler();
+            Some(instance)
         }
-        Err(other) => {
+        Err(winner) => {
             // JUSTIFICATION: nobody needs it.
             // SAFETY: nobody has seen it.
-            unsafe { memory::give_back(fresh, BYTES) };
-            Some(other)
+            unsafe { memory::unmap(memory_of_instance, BYTES) };
+            Some(winner)
         }
     }
 }
 
-pub(crate) use fork::in_passing;
+pub(crate) use fork::set_lock_descriptor;

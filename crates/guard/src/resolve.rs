@@ -21,8 +21,8 @@ const PER_THREAD_STREAM: u64 = 2;
 
 /// What a request for a name was answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    /// The driver's answer stands.
+pub(crate) enum Resolution {
+    /// The driver's replace_answer stands.
     Kept,
     /// A hook stands in.
     Hooked(usize),
@@ -31,34 +31,34 @@ pub(crate) enum Answer {
 }
 
 /// Decides about an address that the driver gave for a name.
-pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> Answer {
+pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> Resolution {
     if name.is_empty() || address == 0 {
-        return Answer::Kept;
+        return Resolution::Kept;
     }
     CUDA.attach();
     // A driver that looks itself up in its own table finds the hooks there.
     if CUDA.hooks().any(|hook| hook.address() == address) {
-        return Answer::Kept;
+        return Resolution::Kept;
     }
     if let Some(hook) = CUDA.hooks().find(|hook| hook.real.address() == address) {
-        return Answer::Hooked(hook.address());
+        return Resolution::Hooked(hook.address());
     }
     let is_hooked = is_version_of_a_hook(name);
     let export = if is_hooked { CUDA.export_at(address) } else { None };
     if is_hooked
         && export.is_none()
-        && version <= versions::NEWEST
+        && version <= versions::NEWEST_CUDA
         && let Some(hook) = by_name(name, version, flags & PER_THREAD_STREAM != 0)
     {
         // A driver that exports no such function has one to give none the less: that is what is meant.
-        hook.real.learn(address);
-        return Answer::Hooked(hook.address());
+        hook.real.set_if_unset(address);
+        return Resolution::Hooked(hook.address());
     }
     let is_unknown = is_hooked || unknown::is_unknown(name);
-    if is_unknown && !unknown::is_admitted(export.unwrap_or(name)) {
-        return Answer::Refused;
+    if is_unknown && !unknown::admit_and_report(export.unwrap_or(name)) {
+        return Resolution::Refused;
     }
-    Answer::Kept
+    Resolution::Kept
 }
 
 /// Whether a name is that of a hooked function in any version.
@@ -76,8 +76,8 @@ fn by_name(name: &[u8], version: i32, is_per_thread: bool) -> Option<&'static Ho
     let ending = versions::VERSIONS
         .iter()
         .rev()
-        .find(|known| known.name == name && known.since <= version)
-        .map_or("", |known| known.ending);
+        .find(|version_of_name| version_of_name.name == name && version_of_name.since <= version)
+        .map_or("", |version_of_name| version_of_name.ending);
     if is_per_thread {
         let own = match ending {
             "" => hook(name, "_ptsz"),
@@ -91,8 +91,8 @@ fn by_name(name: &[u8], version: i32, is_per_thread: bool) -> Option<&'static Ho
     hook(name, ending)
 }
 
-/// Puts the answer where the program wants it.
-pub(crate) fn answer(
+/// Puts the replace_answer where the program wants it.
+pub(crate) fn replace_answer(
     status: Status,
     name: &[u8],
     function: Out<Opaque>,
@@ -104,12 +104,12 @@ pub(crate) fn answer(
     }
     let Some(address) = function.read() else { return status };
     match decide(name, address, version, flags) {
-        Answer::Kept => status,
-        Answer::Hooked(hook) => {
+        Resolution::Kept => status,
+        Resolution::Hooked(hook) => {
             function.put(hook);
             status
         }
-        Answer::Refused => {
+        Resolution::Refused => {
             function.put(0);
             Status::NOT_FOUND
         }

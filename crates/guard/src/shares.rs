@@ -3,9 +3,9 @@
 use octavo_guard_abi::message::Kind;
 use octavo_guard_abi::{limits, state};
 
-use crate::liaison;
+use crate::agent_link;
 use crate::paths::{self, Path};
-use crate::sync::List;
+use crate::sync::AppendList;
 use crate::sys::Errno;
 use crate::sys::file::{File, Mode, entries};
 
@@ -14,17 +14,17 @@ mod share;
 pub(crate) use share::Share;
 
 /// Shares that a container can have; with more it is closed.
-pub(crate) const MOST: usize = 32;
+pub(crate) const MAX_SHARES: usize = 32;
 
 /// The shares, in the order in which the folder lists them.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    list: List<Share, MOST>,
+    list: AppendList<Share, MAX_SHARES>,
 }
 
 /// Why nothing is admitted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Closed {
+pub(crate) enum ClosedReason {
     /// There is no share, or its folder cannot be read.
     None,
     /// A share has no limits file, or one that is damaged.
@@ -37,7 +37,7 @@ pub(crate) enum Closed {
     Writable(Path),
     /// The kernel refused something.
     System(Path, Errno),
-    /// There are more shares than [`MOST`].
+    /// There are more shares than [`MAX_SHARES`].
     TooMany,
 }
 
@@ -53,18 +53,18 @@ impl Shares {
     }
 
     /// The share at a place.
-    pub(crate) fn at(&self, place: usize) -> Option<&Share> {
-        self.all().get(place)
+    pub(crate) fn get(&self, index: usize) -> Option<&Share> {
+        self.all().get(index)
     }
 
     /// Loads all shares and takes a slot in each. Called by one thread, while the process begins. If one
     /// cannot be held, none is: what it was to limit is not known.
-    pub(super) fn load(&self) -> Result<(), Closed> {
-        let path = paths::shares().ok_or(Closed::None)?;
-        let folder = File::open(path.text(), Mode::Folder).map_err(|_| Closed::None)?;
-        let mut held = [const { None }; MOST];
+    pub(super) fn load(&self) -> Result<(), ClosedReason> {
+        let path = paths::shares().ok_or(ClosedReason::None)?;
+        let folder = File::open(path.text(), Mode::Folder).map_err(|_| ClosedReason::None)?;
+        let mut held = [const { None }; MAX_SHARES];
         if let Err(closed) = open_all(&path, &folder, &mut held) {
-            held.into_iter().flatten().for_each(Share::leave);
+            held.into_iter().flatten().for_each(Share::close);
             return Err(closed);
         }
         for share in held.into_iter().flatten() {
@@ -77,11 +77,11 @@ impl Shares {
 }
 
 /// Opens all shares of a folder, which lies at that path.
-fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<(), Closed> {
+fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<(), ClosedReason> {
     let mut count = 0;
     let mut bytes = [0; 4096];
     loop {
-        let length = folder.list(&mut bytes).map_err(|error| Closed::System(*path, error))?;
+        let length = folder.list(&mut bytes).map_err(|error| ClosedReason::System(*path, error))?;
         if length == 0 {
             break;
         }
@@ -89,45 +89,50 @@ fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<()
             if name.first() == Some(&b'.') {
                 continue;
             }
-            *held.get_mut(count).ok_or(Closed::TooMany)? = Some(Share::open(name)?);
+            *held.get_mut(count).ok_or(ClosedReason::TooMany)? = Some(Share::open(name)?);
             count += 1;
         }
     }
-    if count == 0 { Err(Closed::None) } else { Ok(()) }
+    if count == 0 { Err(ClosedReason::None) } else { Ok(()) }
 }
 
 /// Says on the share's socket why nothing is admitted, once, if the agent listens.
-pub(crate) fn tell_why_closed(closed: &Closed) {
+pub(crate) fn report_closed(closed: &ClosedReason) {
     match closed {
         // Nobody to tell.
-        Closed::None | Closed::TooMany => {}
-        Closed::State(path, damage) => {
-            liaison::tell_once(path, Kind::Tampered, share::code(*damage), b"closed: state file");
+        ClosedReason::None | ClosedReason::TooMany => {}
+        ClosedReason::State(path, damage) => {
+            agent_link::send_once(
+                path,
+                Kind::Tampered,
+                share::damage_code(*damage),
+                b"closed: state file",
+            );
         }
-        Closed::Limits(path, damage) => {
+        ClosedReason::Limits(path, damage) => {
             let text: &[u8] = match damage {
                 limits::Damage::Size => b"closed: limits file is missing or of another size",
                 limits::Damage::Magic => b"closed: limits file is not one",
                 limits::Damage::Version(_) => b"closed: limits file is of another version",
                 limits::Damage::Unfinished => b"closed: limits file was never finished",
             };
-            liaison::tell_once(path, Kind::Refused, 1, text);
+            agent_link::send_once(path, Kind::Refused, 1, text);
         }
-        Closed::Full(path) => {
-            liaison::tell_once(
+        ClosedReason::Full(path) => {
+            agent_link::send_once(
                 path,
                 Kind::Refused,
                 1,
                 b"closed: no slot is free for another process",
             );
         }
-        Closed::Writable(path) => {
+        ClosedReason::Writable(path) => {
             let text = b"closed: the share's folder is not mounted read-only";
-            liaison::tell_once(path, Kind::Refused, 1, text);
+            agent_link::send_once(path, Kind::Refused, 1, text);
         }
-        Closed::System(path, error) => {
+        ClosedReason::System(path, error) => {
             let _ = error;
-            liaison::tell_once(
+            agent_link::send_once(
                 path,
                 Kind::Refused,
                 1,

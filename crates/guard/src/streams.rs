@@ -33,15 +33,15 @@ impl Stream {
     /// Whether what is put into it goes into a graph. Where the driver does not say, it does not.
     pub(crate) fn is_capturing(self) -> bool {
         /// `CU_STREAM_CAPTURE_STATUS_NONE`.
-        const NOT_AT_ALL: u32 = 0;
-        let mut answer = NOT_AT_ALL;
+        const NOT_CAPTURING: u32 = 0;
+        let mut answer = NOT_CAPTURING;
         let place = Out::to(&mut answer);
         let status = if self.is_per_thread {
             call::cuStreamIsCapturing_ptsz(self.handle, place)
         } else {
             call::cuStreamIsCapturing(self.handle, place)
         };
-        status.is_success() && answer != NOT_AT_ALL
+        status.is_success() && answer != NOT_CAPTURING
     }
 
     /// Its GPU.
@@ -57,7 +57,7 @@ impl Stream {
     }
 
     /// Has a function called with a number when all that is in it is done.
-    pub(crate) fn then(self, function: extern "C" fn(*mut c_void), number: usize) -> Status {
+    pub(crate) fn call_after(self, function: extern "C" fn(*mut c_void), number: usize) -> Status {
         if self.is_per_thread {
             call::cuLaunchHostFunc_ptsz(self.handle, function, number)
         } else {

@@ -7,14 +7,14 @@ use core::mem::MaybeUninit;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use crate::sys::futex::{self, Reach};
+use crate::sys::futex::{self, WaitScope};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-const WAITED_FOR: u32 = 2;
+const CONTENDED: u32 = 2;
 
 /// How long a waiter sleeps before it looks again, in milliseconds: a bound on a lost wake.
-const PATIENCE: u32 = 1000;
+const MAX_SLEEP_MS: u32 = 1000;
 
 /// A value that one thread at a time may use.
 #[derive(Debug)]
@@ -33,11 +33,11 @@ impl<T> Mutex<T> {
     }
 
     /// Waits for its turn.
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         if self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
         }
-        Guard(self)
+        MutexGuard(self)
     }
 
     #[cold]
@@ -49,17 +49,17 @@ impl<T> Mutex<T> {
             }
             core::hint::spin_loop();
         }
-        while self.word.swap(WAITED_FOR, Ordering::Acquire) != FREE {
-            futex::wait(&self.word, WAITED_FOR, PATIENCE, Reach::Process);
+        while self.word.swap(CONTENDED, Ordering::Acquire) != FREE {
+            futex::wait(&self.word, CONTENDED, MAX_SLEEP_MS, WaitScope::Process);
         }
     }
 }
 
 /// The value of a [`Mutex`], until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Guard<'a, T>(&'a Mutex<T>);
+pub(crate) struct MutexGuard<'a, T>(&'a Mutex<T>);
 
-impl<T> Deref for Guard<'_, T> {
+impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -69,7 +69,7 @@ impl<T> Deref for Guard<'_, T> {
     }
 }
 
-impl<T> DerefMut for Guard<'_, T> {
+impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // JUSTIFICATION: the cell is what makes this a lock.
         // SAFETY: while the guard lives, this thread has the word; the guard itself is borrowed alone.
@@ -77,16 +77,16 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T> Drop for Guard<'_, T> {
+impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
-        if self.0.word.swap(FREE, Ordering::Release) == WAITED_FOR {
+        if self.0.word.swap(FREE, Ordering::Release) == CONTENDED {
             futex::wake(&self.0.word, 1);
         }
     }
 }
 
-const NEW: u32 = 0;
-const BUSY: u32 = 1;
+const NOT_DONE: u32 = 0;
+const RUNNING: u32 = 1;
 const DONE: u32 = 2;
 
 /// Something that is done once.
@@ -95,7 +95,7 @@ pub(crate) struct Once(AtomicU32);
 
 impl Once {
     pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(NEW))
+        Self(AtomicU32::new(NOT_DONE))
     }
 
     /// Whether it has been done.
@@ -107,33 +107,33 @@ impl Once {
     /// call tries again. A call from within `work` must not come here again.
     pub(crate) fn run(&self, work: impl FnOnce() -> bool) {
         loop {
-            match self.0.compare_exchange(NEW, BUSY, Ordering::Acquire, Ordering::Acquire) {
+            match self.0.compare_exchange(NOT_DONE, RUNNING, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => {
-                    let end = if work() { DONE } else { NEW };
+                    let end = if work() { DONE } else { NOT_DONE };
                     self.0.store(end, Ordering::Release);
                     futex::wake(&self.0, u32::MAX >> 1);
                     return;
                 }
                 Err(DONE) => return,
-                Err(_) => futex::wait(&self.0, BUSY, PATIENCE, Reach::Process),
+                Err(_) => futex::wait(&self.0, RUNNING, MAX_SLEEP_MS, WaitScope::Process),
             }
         }
     }
 
     /// Forgets who was at it: after a fork only the thread that forked is there.
     pub(crate) fn abandon(&self) {
-        let _ = self.0.compare_exchange(BUSY, NEW, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.0.compare_exchange(RUNNING, NOT_DONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Makes it new again if it has been done.
-    pub(crate) fn renew(&self) {
-        let _ = self.0.compare_exchange(DONE, NEW, Ordering::AcqRel, Ordering::Relaxed);
+    pub(crate) fn reset(&self) {
+        let _ = self.0.compare_exchange(DONE, NOT_DONE, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
 /// A list that grows at its end only, at most `N` long; empty where memory is zero.
 #[derive(Debug)]
-pub(crate) struct List<T, const N: usize> {
+pub(crate) struct AppendList<T, const N: usize> {
     length: AtomicUsize,
     values: UnsafeCell<[MaybeUninit<T>; N]>,
 }
@@ -141,9 +141,9 @@ pub(crate) struct List<T, const N: usize> {
 // JUSTIFICATION: the cell is what makes this shared.
 // SAFETY: places below `length` are written before they are counted and never after; the others are
 // written under the promise of `push`.
-unsafe impl<T: Send + Sync, const N: usize> Sync for List<T, N> {}
+unsafe impl<T: Send + Sync, const N: usize> Sync for AppendList<T, N> {}
 
-impl<T, const N: usize> List<T, N> {
+impl<T, const N: usize> AppendList<T, N> {
     /// What it holds.
     pub(crate) fn values(&self) -> &[T] {
         let length = self.length.load(Ordering::Acquire);

@@ -30,7 +30,7 @@ impl Errno {
 }
 
 /// What a call gave: the kernel's last 4,095 numbers are errors.
-fn answer(value: isize) -> Result<usize, Errno> {
+fn to_result(value: isize) -> Result<usize, Errno> {
     match usize::try_from(value) {
         Ok(value) => Ok(value),
         Err(_) => Err(Errno(i32::try_from(-value).unwrap_or(i32::MAX))),
@@ -43,10 +43,10 @@ fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
     // JUSTIFICATION: there is no other way into the kernel without a C library.
     // SAFETY: only the modules below call this, with numbers and arguments that fit each other; the pointers
     // among them come from references that outlive the call.
-    answer(unsafe { syscall(number, arguments) })
+    to_result(unsafe { syscall(number, arguments) })
 }
 
 /// The address of a text, as an argument.
-fn at(text: &CStr) -> usize {
+fn address_of(text: &CStr) -> usize {
     text.as_ptr() as usize
 }

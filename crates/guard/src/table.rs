@@ -1,6 +1,6 @@
 //! What was allocated: how much it counts for, until it is given back.
 //!
-//! A table of several parts, each with its lock, so that threads seldom meet. A part begins with a page of
+//! A table of several shards, each with its lock, so that threads seldom meet. A shard begins with a page of
 //! memory when it is first used and doubles; most programs allocate few large blocks.
 
 use core::ptr::NonNull;
@@ -13,8 +13,8 @@ use crate::sys::memory;
 /// What an entry is of. The key of an entry is what the driver calls it, which is unique within its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
-    /// A place without an entry.
+pub(crate) enum EntryKind {
+    /// A bucket without an entry.
     Free = 0,
     /// Memory by its address.
     Memory = 1,
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Array = 4,
     /// A mipmapped array by its handle.
     Mipmap = 5,
-    /// Memory without addresses by its handle ([`crate::physical`]).
+    /// Memory without addresses by its handle ([`crate::vmm_memory`]).
     Physical = 6,
     /// Another handle of such memory.
     Alias = 7,
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
     Limit = 16,
     /// What such a limit was when the context began.
     LimitBefore = 17,
-    /// Memory that a stream is about to free, by a number ([`crate::freed`]).
+    /// Memory that a stream is about to free, by a number ([`crate::async_free`]).
     Freed = 18,
     /// Idle memory of a GPU's graphs that launches rely on, by the GPU.
     Claims = 19,
@@ -67,209 +67,229 @@ pub(crate) struct Entry {
 
 /// There is no memory for another entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct TableFull;
 
-const PARTS: usize = 16;
+const SHARDS: usize = 16;
 
-/// Places of a part when it is first used.
-const FIRST: usize = 64;
+/// Places of a shard when it is first used.
+const INITIAL_CAPACITY: usize = 64;
 
 /// The table. Zero bytes are an empty one.
 #[derive(Debug)]
 pub(crate) struct Table {
-    parts: [Mutex<Part>; PARTS],
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Bucket {
     key: u64,
-    kind: Kind,
+    kind: EntryKind,
     entry: Entry,
 }
 
-/// Places in a row; an entry lies at the place that its key says or, if that is taken, behind it.
+/// Places in a row; an entry lies at the bucket that its key says or, if that is taken, behind it.
 #[derive(Debug)]
-struct Part {
-    places: Option<NonNull<Place>>,
+struct Shard {
+    buckets: Option<NonNull<Bucket>>,
     /// A power of two, or zero.
     capacity: usize,
     used: usize,
 }
 
 // JUSTIFICATION: a pointer to mapped memory keeps a type from being sent.
-// SAFETY: the memory is the part's alone.
-unsafe impl Send for Part {}
+// SAFETY: the memory is the shard's alone.
+unsafe impl Send for Shard {}
 
-fn hash(kind: Kind, key: u64) -> usize {
+fn hash(kind: EntryKind, key: u64) -> usize {
     // Fibonacci hashing: addresses differ in their middle bits.
     let mixed = (key ^ (kind as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 20) as usize
 }
 
-impl Part {
-    fn all(&mut self) -> &mut [Place] {
-        match self.places {
+impl Shard {
+    fn all(&mut self) -> &mut [Bucket] {
+        match self.buckets {
             None => &mut [],
             // JUSTIFICATION: the table has no allocator but the kernel.
-            // SAFETY: `grow` mapped `capacity` places, zero bytes of which are free ones, and nobody else
+            // SAFETY: `grow` mapped `capacity` buckets, zero bytes of which are free ones, and nobody else
             // has them.
-            Some(places) => unsafe {
-                core::slice::from_raw_parts_mut(places.as_ptr(), self.capacity)
+            Some(buckets) => unsafe {
+                core::slice::from_raw_parts_mut(buckets.as_ptr(), self.capacity)
             },
         }
     }
 
-    /// Where an entry is, or the free place where it would be.
-    fn find(&mut self, kind: Kind, key: u64) -> Option<usize> {
+    /// Where an entry is, or the free bucket where it would be.
+    fn find(&mut self, kind: EntryKind, key: u64) -> Option<usize> {
         let mask = self.capacity.checked_sub(1)?;
-        let places = self.all();
+        let buckets = self.all();
         let mut index = hash(kind, key) & mask;
         loop {
-            let place = places.get(index)?;
-            if place.kind == Kind::Free || (place.kind == kind && place.key == key) {
+            let bucket = buckets.get(index)?;
+            if bucket.kind == EntryKind::Free || (bucket.kind == kind && bucket.key == key) {
                 return Some(index);
             }
             index = (index + 1) & mask;
         }
     }
 
-    fn grow(&mut self) -> Result<(), Full> {
-        let capacity = if self.capacity == 0 { FIRST } else { self.capacity * 2 };
-        let fresh = memory::fresh(capacity * size_of::<Place>()).map_err(|_| Full)?;
-        let mut grown = Self { places: Some(fresh.cast()), capacity, used: self.used };
-        for place in self.all().iter().filter(|place| place.kind != Kind::Free) {
-            if let Some(index) = grown.find(place.kind, place.key) {
-                grown.all()[index] = *place;
+    fn grow(&mut self) -> Result<(), TableFull> {
+        let capacity = if self.capacity == 0 { INITIAL_CAPACITY } else { self.capacity * 2 };
+        let fresh = memory::map_anonymous(capacity * size_of::<Bucket>()).map_err(|_| TableFull)?;
+        let mut grown = Self { buckets: Some(fresh.cast()), capacity, used: self.used };
+        for bucket in self.all().iter().filter(|bucket| bucket.kind != EntryKind::Free) {
+            if let Some(index) = grown.find(bucket.kind, bucket.key) {
+                grown.all()[index] = *bucket;
             }
         }
         let old = core::mem::replace(self, grown);
-        if let Some(places) = old.places {
+        if let Some(buckets) = old.buckets {
             // JUSTIFICATION: mapped memory is given back by hand.
             // SAFETY: nobody has it any more.
-            unsafe { memory::give_back(places.cast(), old.capacity * size_of::<Place>()) };
+            unsafe { memory::unmap(buckets.cast(), old.capacity * size_of::<Bucket>()) };
         }
         Ok(())
     }
 
-    fn insert(&mut self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
+    fn insert(
+        &mut self,
+        kind: EntryKind,
+        key: u64,
+        entry: Entry,
+    ) -> Result<Option<Entry>, TableFull> {
         if (self.used + 1) * 4 > self.capacity * 3 {
             self.grow()?;
         }
-        let index = self.find(kind, key).ok_or(Full)?;
-        let place = &mut self.all()[index];
-        let old = (place.kind != Kind::Free).then_some(place.entry);
-        *place = Place { key, kind, entry };
+        let index = self.find(kind, key).ok_or(TableFull)?;
+        let bucket = &mut self.all()[index];
+        let old = (bucket.kind != EntryKind::Free).then_some(bucket.entry);
+        *bucket = Bucket { key, kind, entry };
         self.used += usize::from(old.is_none());
         Ok(old)
     }
 
-    fn remove(&mut self, kind: Kind, key: u64) -> Option<Entry> {
+    fn remove(&mut self, kind: EntryKind, key: u64) -> Option<Entry> {
         let index = self.find(kind, key)?;
-        let place = self.all().get(index).copied().filter(|place| place.kind != Kind::Free)?;
+        let bucket =
+            self.all().get(index).copied().filter(|bucket| bucket.kind != EntryKind::Free)?;
         self.close(index);
-        Some(place.entry)
+        Some(bucket.entry)
     }
 
-    /// Frees a place and moves up what would not be found behind it.
+    /// Frees a bucket and moves up what would not be found behind it.
     fn close(&mut self, index: usize) {
         self.used -= 1;
         let mask = self.capacity - 1;
-        let places = self.all();
+        let buckets = self.all();
         let (mut hole, mut next) = (index, index);
         loop {
             next = (next + 1) & mask;
-            let place = places[next];
-            if place.kind == Kind::Free {
+            let bucket = buckets[next];
+            if bucket.kind == EntryKind::Free {
                 break;
             }
-            let home = hash(place.kind, place.key) & mask;
-            // Moves unless its own place lies behind the hole, seen around the end.
-            if next.wrapping_sub(home) & mask >= next.wrapping_sub(hole) & mask {
-                places[hole] = place;
+            let ideal_index = hash(bucket.kind, bucket.key) & mask;
+            // Moves unless its own bucket lies behind the hole, seen around the end.
+            if next.wrapping_sub(ideal_index) & mask >= next.wrapping_sub(hole) & mask {
+                buckets[hole] = bucket;
                 hole = next;
             }
         }
-        places[hole].kind = Kind::Free;
+        buckets[hole].kind = EntryKind::Free;
     }
 }
 
 impl Table {
-    fn part(&self, kind: Kind, key: u64) -> &Mutex<Part> {
-        &self.parts[(hash(kind, key) >> 36) % PARTS]
+    fn shard(&self, kind: EntryKind, key: u64) -> &Mutex<Shard> {
+        &self.shards[(hash(kind, key) >> 36) % SHARDS]
     }
 
-    /// Adds an entry; gives the one that it takes the place of, which the driver must have given back
+    /// Adds an entry; gives the one that it takes the bucket of, which the driver must have given back
     /// without our knowing.
-    pub(crate) fn insert(&self, kind: Kind, key: u64, entry: Entry) -> Result<Option<Entry>, Full> {
-        self.part(kind, key).lock().insert(kind, key, entry)
+    pub(crate) fn insert(
+        &self,
+        kind: EntryKind,
+        key: u64,
+        entry: Entry,
+    ) -> Result<Option<Entry>, TableFull> {
+        self.shard(kind, key).lock().insert(kind, key, entry)
     }
 
     /// Adds an entry unless there is one.
-    pub(crate) fn or_insert(&self, kind: Kind, key: u64, entry: Entry) -> Result<(), Full> {
-        let mut part = self.part(kind, key).lock();
-        let index = part.find(kind, key);
-        if index.is_some_and(|index| part.all()[index].kind != Kind::Free) {
+    pub(crate) fn or_insert(
+        &self,
+        kind: EntryKind,
+        key: u64,
+        entry: Entry,
+    ) -> Result<(), TableFull> {
+        let mut shard = self.shard(kind, key).lock();
+        let index = shard.find(kind, key);
+        if index.is_some_and(|index| shard.all()[index].kind != EntryKind::Free) {
             return Ok(());
         }
-        part.insert(kind, key, entry).map(drop)
+        shard.insert(kind, key, entry).map(drop)
     }
 
     /// Takes an entry out if it is so.
     pub(crate) fn remove_if(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
-        is_so: impl FnOnce(&Entry) -> bool,
+        predicate: impl FnOnce(&Entry) -> bool,
     ) -> Option<Entry> {
-        let mut part = self.part(kind, key).lock();
-        let index = part.find(kind, key)?;
-        let place = part.all().get(index).copied().filter(|place| place.kind != Kind::Free)?;
-        if !is_so(&place.entry) {
+        let mut shard = self.shard(kind, key).lock();
+        let index = shard.find(kind, key)?;
+        let bucket =
+            shard.all().get(index).copied().filter(|bucket| bucket.kind != EntryKind::Free)?;
+        if !predicate(&bucket.entry) {
             return None;
         }
-        part.close(index);
-        Some(place.entry)
+        shard.close(index);
+        Some(bucket.entry)
     }
 
     /// Takes an entry out.
-    pub(crate) fn remove(&self, kind: Kind, key: u64) -> Option<Entry> {
-        self.part(kind, key).lock().remove(kind, key)
+    pub(crate) fn remove(&self, kind: EntryKind, key: u64) -> Option<Entry> {
+        self.shard(kind, key).lock().remove(kind, key)
     }
 
     /// Changes an entry while nobody else can. `change` must not call the driver.
     #[allow(dead_code, reason = "for kinds that count references")]
     pub(crate) fn change<R>(
         &self,
-        kind: Kind,
+        kind: EntryKind,
         key: u64,
         change: impl FnOnce(&mut Entry) -> R,
     ) -> Option<R> {
-        let mut part = self.part(kind, key).lock();
-        let index = part.find(kind, key)?;
-        let place = part.all().get_mut(index).filter(|place| place.kind != Kind::Free)?;
-        Some(change(&mut place.entry))
+        let mut shard = self.shard(kind, key).lock();
+        let index = shard.find(kind, key)?;
+        let bucket = shard.all().get_mut(index).filter(|bucket| bucket.kind != EntryKind::Free)?;
+        Some(change(&mut bucket.entry))
     }
 
     /// Changes every entry. `change` must not call the driver.
-    pub(crate) fn each(&self, mut change: impl FnMut(Kind, u64, &mut Entry)) {
-        for part in &self.parts {
-            for place in part.lock().all().iter_mut().filter(|place| place.kind != Kind::Free) {
-                change(place.kind, place.key, &mut place.entry);
+    pub(crate) fn each(&self, mut change: impl FnMut(EntryKind, u64, &mut Entry)) {
+        for shard in &self.shards {
+            for bucket in
+                shard.lock().all().iter_mut().filter(|bucket| bucket.kind != EntryKind::Free)
+            {
+                change(bucket.kind, bucket.key, &mut bucket.entry);
             }
         }
     }
 
     /// Takes out all entries that `is_gone` says yes to, and gives back what they count for.
-    pub(crate) fn sweep(&self, mut is_gone: impl FnMut(Kind, u64, &Entry) -> bool) {
-        for part in &self.parts {
-            let mut part = part.lock();
+    pub(crate) fn sweep(&self, mut is_gone: impl FnMut(EntryKind, u64, &Entry) -> bool) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
             let mut index = 0;
-            while index < part.capacity {
-                let place = part.all()[index];
-                if place.kind != Kind::Free && is_gone(place.kind, place.key, &place.entry) {
-                    account::release(place.entry.charge);
-                    // What moved up into the place is looked at next.
-                    part.close(index);
+            while index < shard.capacity {
+                let bucket = shard.all()[index];
+                if bucket.kind != EntryKind::Free && is_gone(bucket.kind, bucket.key, &bucket.entry)
+                {
+                    account::release(bucket.entry.charge);
+                    // What moved up into the bucket is looked at next.
+                    shard.close(index);
                 } else {
                     index += 1;
                 }

@@ -15,14 +15,14 @@ use crate::process::{self, Process};
 /// What a proxy's stub says of its function.
 #[derive(Debug)]
 #[repr(C)]
-pub(crate) struct Record {
+pub(crate) struct StubRecord {
     name: *const u8,
     length: usize,
-    /// The driver's function, once it is known; 0 before.
+    /// The driver's function, once it is cached; 0 before.
     real: AtomicUsize,
 }
 
-impl Record {
+impl StubRecord {
     fn name(&self) -> &[u8] {
         // JUSTIFICATION: a proxy is no Rust program.
         // SAFETY: the proxy's writer put the name's place and length there, in memory that stays.
@@ -36,13 +36,13 @@ pub(crate) fn is_unknown(name: &[u8]) -> bool {
 }
 
 /// Whether a program may have such a function; counts and tells.
-pub(crate) fn is_admitted(name: &[u8]) -> bool {
+pub(crate) fn admit_and_report(name: &[u8]) -> bool {
     let Ok(process) = process::get() else { return false };
     let is_admitted = !is_strict(process);
     for share in process.shares.all() {
         share.slot().unknown.fetch_add(1, Ordering::Relaxed);
     }
-    process.liaison.note_unknown(name, !is_admitted);
+    process.agent_link.report_unknown(name, !is_admitted);
     is_admitted
 }
 
@@ -55,14 +55,14 @@ fn is_strict(process: &Process) -> bool {
 }
 
 /// The address where a stub's call goes on; 0 if it is refused.
-pub(crate) extern "C" fn admit(record: &Record) -> usize {
+pub(crate) extern "C" fn resolve_stub(record: &StubRecord) -> usize {
     let name = record.name();
-    if !is_admitted(name) {
+    if !admit_and_report(name) {
         return 0;
     }
-    let known = record.real.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
+    let cached = record.real.load(Ordering::Relaxed);
+    if cached != 0 {
+        return cached;
     }
     let driver = if name.starts_with(b"nvml") { &NVML } else { &CUDA };
     let address = driver.function(name);
@@ -70,7 +70,7 @@ pub(crate) extern "C" fn admit(record: &Record) -> usize {
     address
 }
 
-/// Where a proxy's stubs jump to, with the address of a [`Record`] in r11 (x86-64) or x16 (arm64) and the
+/// Where a proxy's stubs jump to, with the address of a [`StubRecord`] in r11 (x86-64) or x16 (arm64) and the
 /// arguments of the function where its caller put them. Goes on in the driver's function, or returns
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 #[cfg(all(feature = "library", target_arch = "x86_64"))]
@@ -98,7 +98,7 @@ extern "C" fn octavo_unknown_entry() {
         "movups [rsp + 96], xmm6",
         "movups [rsp + 112], xmm7",
         "mov rdi, r11",
-        "call {admit}",
+        "call {resolve_stub}",
         "mov r11, rax",
         "movups xmm0, [rsp]",
         "movups xmm1, [rsp + 16]",
@@ -124,7 +124,7 @@ extern "C" fn octavo_unknown_entry() {
         "2:",
         "mov eax, 801",
         "ret",
-        admit = sym admit,
+        resolve_stub = sym resolve_stub,
     )
 }
 
@@ -146,7 +146,7 @@ extern "C" fn octavo_unknown_entry() {
         "stp q4, q5, [sp, #-32]!",
         "stp q6, q7, [sp, #-32]!",
         "mov x0, x16",
-        "bl {admit}",
+        "bl {resolve_stub}",
         "mov x16, x0",
         "ldp q6, q7, [sp], #32",
         "ldp q4, q5, [sp], #32",
@@ -163,6 +163,6 @@ extern "C" fn octavo_unknown_entry() {
         "2:",
         "mov w0, #801",
         "ret",
-        admit = sym admit,
+        resolve_stub = sym resolve_stub,
     )
 }

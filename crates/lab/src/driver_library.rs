@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 /// File name of the management library as cargo builds it.
-const MANAGEMENT: &str = "liboctavo_fake_driver.so";
+const MANAGEMENT: &str = "liboctavo_fake_nvml.so";
 /// File name of the CUDA library as cargo builds it.
 const CUDA: &str = "liboctavo_fake_cuda.so";
 

@@ -160,7 +160,7 @@ fn without_guard_or_driver_the_proxy_does_not_load() {
 }
 
 #[test]
-fn slots_are_read_only_once_they_are_bound_and_nothing_is_writable_and_executable() {
+fn slots_are_read_only_after_binding() {
     let stand = Stand::cuda();
     let program = stand.program("maps.c");
     // Tables, code, dynamic section and slots, records.

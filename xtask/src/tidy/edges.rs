@@ -31,9 +31,9 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ),
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
     ("view", &["api", "dra", "engine", "kube-io"]),
-    ("fake-chip", &["machine"]),
-    ("fake-driver", &["machine", "fake-chip"]),
-    ("fake-cuda", &["machine", "fake-chip"]),
+    ("fake-gpu", &["machine"]),
+    ("fake-nvml", &["machine", "fake-gpu"]),
+    ("fake-cuda", &["machine", "fake-gpu"]),
     ("probe", &[]),
     ("lab", &["api", "kube-io", "kubelet-api", "machine"]),
     ("oracle", &["lab"]),
@@ -58,9 +58,9 @@ const NAME_KUBE: [&str; 8] = [
 /// Rooms that may contain `unsafe`; every other crate root forbids it.
 const UNSAFE: [&str; 6] = [
     "octavo-gpu",
-    "octavo-fake-chip",
+    "octavo-fake-gpu",
     "octavo-fake-cuda",
-    "octavo-fake-driver",
+    "octavo-fake-nvml",
     "octavo-guard",
     "octavo-probe",
 ];

@@ -36,7 +36,7 @@ fn files_are_made_once_with_the_rights_that_containers_need() {
     assert_eq!((mode("limits"), mode("state")), (0o644, 0o666));
     let file = LimitsFile::open(&share).expect("opens");
     assert_eq!(file.terms(), Ok(TERMS));
-    let open = LiveWords { gate: Gate::Open, epoch: 0, untracked_bytes: 0, driver_bytes: 0 };
+    let open = LiveWords { gate: ShareGate::Open, epoch: 0, untracked_bytes: 0, driver_bytes: 0 };
     assert_eq!(file.live().expect("reads"), open);
     let state = read_state(&share);
     assert_eq!(state::slots(&state, 7).expect("is whole").count(), 0);
@@ -52,16 +52,16 @@ fn changed_terms_are_written_in_place_and_leave_the_gate_alone() {
     let limits = share.join("limits");
     let before = (inode(&limits), inode(&share.join("state")));
     let file = LimitsFile::open(&share).expect("opens");
-    file.set_gate(Gate::Held).expect("writes");
+    file.set_gate(ShareGate::Paused).expect("writes");
     file.set_untracked(5, 6).expect("writes");
     let more = Terms { memory_bytes: 30 << 30, flags: limits::STRICT, ..TERMS };
     assert!(write(&share, &more).expect("writes"));
     assert_eq!(file.terms(), Ok(more), "a file that was open before sees it");
     assert_eq!((inode(&limits), inode(&share.join("state"))), before);
     let live = file.live().expect("reads");
-    assert_eq!((live.gate, live.epoch), (Gate::Held, 1));
+    assert_eq!((live.gate, live.epoch), (ShareGate::Paused, 1));
     assert_eq!((live.untracked_bytes, live.driver_bytes), (5, 6));
-    file.set_gate(Gate::Held).expect("stands so already");
+    file.set_gate(ShareGate::Paused).expect("stands so already");
     assert_eq!(file.live().expect("reads").epoch, 1);
 }
 
@@ -90,7 +90,7 @@ fn a_damaged_limits_file_is_made_whole_in_place() {
         assert!(write(&share, &TERMS).expect(name));
         let file = LimitsFile::open(&share).expect("opens");
         assert_eq!(file.terms(), Ok(TERMS), "{name}");
-        assert_eq!(file.live().expect("reads").gate, Gate::Open, "{name}");
+        assert_eq!(file.live().expect("reads").gate, ShareGate::Open, "{name}");
         assert_eq!(inode(&limits), before, "{name}");
     }
 }

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use octavo_api::config::OverflowPolicy;
-use octavo_guard_abi::limits::Gate;
+use octavo_guard_abi::limits::ShareGate;
 use octavo_guard_abi::state::Damage;
 
 use super::contexts;
@@ -103,7 +103,7 @@ pub(super) struct Sample {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Set the gate.
-    Gate(Gate),
+    Gate(ShareGate),
     /// Freeze the containers of these processes.
     Freeze(Vec<Process>),
     /// Let what was frozen go on.
@@ -151,7 +151,7 @@ pub(crate) enum Response {
 #[derive(Clone, Debug)]
 pub(super) struct Course {
     policy: OverflowPolicy,
-    gate: Gate,
+    gate: ShareGate,
     /// Weight of the looks that found it over, and of those that found it far over.
     over: u32,
     gross: u32,
@@ -211,8 +211,8 @@ impl ProcessUse {
 impl Course {
     /// The course of a share whose gate stands like this, where `has_frozen` says whether something of it is
     /// frozen: what an agent before this one did goes on.
-    pub(super) fn new(policy: OverflowPolicy, gate: Gate, has_frozen: bool) -> Self {
-        let is_stopped = gate == Gate::Held || has_frozen;
+    pub(super) fn new(policy: OverflowPolicy, gate: ShareGate, has_frozen: bool) -> Self {
+        let is_stopped = gate == ShareGate::Paused || has_frozen;
         Self {
             policy,
             gate,
@@ -230,14 +230,14 @@ impl Course {
     }
 
     /// How the gate stands.
-    pub(super) fn gate(&self) -> Gate {
+    pub(super) fn gate(&self) -> ShareGate {
         self.gate
     }
 
     /// What an agent before this one did about the share and is not over: conditions do not outlast an agent.
     pub(super) fn inherited(&self, driver_bytes: u64) -> Option<News> {
         match (self.gate, self.told) {
-            (Gate::Fenced, _) => Some(News::StillFenced),
+            (ShareGate::Fenced, _) => Some(News::StillFenced),
             (_, Some(response)) => {
                 Some(News::Overflow { driver_bytes, response, has_failed: false })
             }
@@ -249,10 +249,10 @@ impl Course {
     pub(super) fn step(&mut self, sample: &Sample) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Err(harm) = sample.slots_bytes
-            && self.gate != Gate::Fenced
+            && self.gate != ShareGate::Fenced
         {
-            self.gate = Gate::Fenced;
-            actions.push(Action::Gate(Gate::Fenced));
+            self.gate = ShareGate::Fenced;
+            actions.push(Action::Gate(ShareGate::Fenced));
             actions.push(Action::Tell(News::Tampered(harm)));
         }
         let Some(processes) = &sample.processes else { return actions };
@@ -309,9 +309,9 @@ impl Course {
         if self.over < ENOUGH {
             return;
         }
-        if self.policy != OverflowPolicy::Report && self.gate == Gate::Open {
-            self.gate = Gate::Held;
-            actions.push(Action::Gate(Gate::Held));
+        if self.policy != OverflowPolicy::Report && self.gate == ShareGate::Open {
+            self.gate = ShareGate::Paused;
+            actions.push(Action::Gate(ShareGate::Paused));
         }
         let is_sustained = sample.at.saturating_sub(since) >= SUSTAINED;
         let mut response = match self.policy {
@@ -407,9 +407,9 @@ impl Course {
             self.frozen.clear();
             actions.push(Action::Thaw);
         }
-        if self.gate == Gate::Held {
-            self.gate = Gate::Open;
-            actions.push(Action::Gate(Gate::Open));
+        if self.gate == ShareGate::Paused {
+            self.gate = ShareGate::Open;
+            actions.push(Action::Gate(ShareGate::Open));
         }
         if self.told.take().is_some() {
             actions.push(Action::Tell(News::Within));

@@ -10,7 +10,7 @@ use octavo_gpu::{
     Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, GpuProcess, UnreadableGpu,
 };
 use octavo_guard_abi::SOCKET_FILE;
-use octavo_guard_abi::limits::{Gate, Terms};
+use octavo_guard_abi::limits::{ShareGate, Terms};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -188,15 +188,15 @@ async fn this_process_is_found_by_its_connection_and_its_share_is_held() {
     stage.shares.send_replace([share.clone()].into());
     until("looks", || stage.asked() > 3).await;
     let gate = || LimitsFile::open(&share.folder).unwrap().live().unwrap().gate;
-    assert_eq!(gate(), Gate::Open, "it is nobody's");
+    assert_eq!(gate(), ShareGate::Open, "it is nobody's");
     let mut guard =
         std::os::unix::net::UnixStream::connect(share.folder.join(SOCKET_FILE)).unwrap();
     let hello =
         octavo_guard_abi::message::Frame::new(octavo_guard_abi::message::Kind::Hello, 0, 1, b"");
     guard.write_all(&hello.encode()).unwrap();
-    until("a held gate", || gate() == Gate::Held).await;
+    until("a held gate", || gate() == ShareGate::Paused).await;
     stage.driver.lists.lock().unwrap().clear();
-    until("an open gate", || gate() == Gate::Open).await;
+    until("an open gate", || gate() == ShareGate::Open).await;
 }
 
 #[tokio::test]

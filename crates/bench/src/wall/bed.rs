@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use octavo_fake_chip::{Chip, Clock, Member};
+use octavo_fake_gpu::{Chip, Clock, Member};
 use octavo_guard_abi::limits::Terms;
 use octavo_guard_abi::{GUARD, LIMITS_FILE, REAL, STATE_FILE, names, state, uuid};
 use octavo_guard_library::{CUDA_HOOKS, LIBRARY, NAME};

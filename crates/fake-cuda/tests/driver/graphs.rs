@@ -149,7 +149,7 @@ fn memory_of_graphs_is_reserved_by_the_first_launch_and_kept() {
 }
 
 #[test]
-fn memory_that_a_graph_does_not_free_must_be_freed_before_the_next_launch() {
+fn unfreed_graph_memory_blocks_the_next_launch() {
     let node = Node::new("t4");
     let cuda = node.ready();
     let (mut graph, mut handle) = (0_usize, 0_usize);
@@ -175,7 +175,7 @@ fn memory_that_a_graph_does_not_free_must_be_freed_before_the_next_launch() {
 }
 
 #[test]
-fn an_executable_graph_takes_the_parameters_of_one_of_the_same_shape() {
+fn a_graph_can_be_updated_from_one_of_the_same_shape() {
     let node = with_kernel(1_000);
     let cuda = node.ready();
     let (kernel, other, stream) = (cuda.kernel("k"), cuda.kernel("other"), cuda.stream());

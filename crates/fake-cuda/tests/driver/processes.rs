@@ -94,7 +94,7 @@ fn computes_for_long() {
 }
 
 #[test]
-fn two_processes_share_the_chip_and_a_killed_one_has_nothing_at_once() {
+fn a_killed_process_frees_its_memory_at_once() {
     let node = Node::new("t4");
     let cuda = node.ready();
     let (free, _) = cuda.info();
@@ -203,7 +203,7 @@ fn has_a_child_that_outlives_it() {
 /// The management library of the same machine.
 fn management(node: &Node) -> NvmlLib {
     let library = node.folder.path().join("libnvidia-ml.so.1");
-    fs::copy(built("liboctavo_fake_driver.so"), &library).unwrap();
+    fs::copy(built("liboctavo_fake_nvml.so"), &library).unwrap();
     let nvml = unsafe { NvmlLib::new(&library) }.unwrap();
     assert_eq!(unsafe { nvml.nvmlInit_v2() }, 0);
     nvml

@@ -163,7 +163,7 @@ fn machine(name: &str, rest: &str) -> Machine {
 
 /// The simulated library, which cargo puts beside the test or one folder above it.
 fn simulated_library() -> PathBuf {
-    const NAME: &str = "liboctavo_fake_driver.so";
+    const NAME: &str = "liboctavo_fake_nvml.so";
     let test = std::env::current_exe().unwrap();
     test.ancestors()
         .skip(1)

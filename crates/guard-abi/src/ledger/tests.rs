@@ -28,18 +28,18 @@ impl Share {
         }
     }
 
-    fn entered(&self) -> usize {
-        enter(self, self).expect("a free slot")
+    fn claim_slot(&self) -> usize {
+        claim_slot(self, self).expect("a free slot")
     }
 
-    fn admit(&self, slot: usize, bytes: u64) -> Result<(), Refused> {
-        admit(self, slot, bytes, |_| {
+    fn try_charge(&self, slot: usize, bytes: u64) -> Result<(), LimitExceeded> {
+        try_charge(self, slot, bytes, |_| {
             reap(self, self, slot);
         })
     }
 
     /// The process of a slot ends: the kernel drops the lock, and nothing else happens.
-    fn dies(&self, slot: usize) {
+    fn kill(&self, slot: usize) {
         self.owned[slot].set(false);
     }
 
@@ -48,7 +48,7 @@ impl Share {
     }
 }
 
-impl Book for Share {
+impl SlotTable for Share {
     type Word = AtomicU64;
 
     fn slots(&self) -> usize {
@@ -72,12 +72,12 @@ impl Book for Share {
     }
 }
 
-impl Owners for Share {
-    fn take(&self, slot: usize) -> bool {
+impl SlotLocks for Share {
+    fn try_lock(&self, slot: usize) -> bool {
         !self.owned[slot].replace(true)
     }
 
-    fn give_back(&self, slot: usize) {
+    fn unlock(&self, slot: usize) {
         self.owned[slot].set(false);
     }
 }
@@ -85,78 +85,78 @@ impl Owners for Share {
 #[test]
 fn a_share_is_granted_to_its_last_byte_and_no_further() {
     let share = Share::new(4);
-    let slot = share.entered();
-    assert_eq!(share.admit(slot, LIMIT - 1), Ok(()));
-    assert_eq!(share.admit(slot, 1), Ok(()));
-    assert_eq!(share.admit(slot, 1), Err(Refused { used: LIMIT }));
+    let slot = share.claim_slot();
+    assert_eq!(share.try_charge(slot, LIMIT - 1), Ok(()));
+    assert_eq!(share.try_charge(slot, 1), Ok(()));
+    assert_eq!(share.try_charge(slot, 1), Err(LimitExceeded { used: LIMIT }));
     assert_eq!(total(&share), LIMIT);
     release(&share, slot, 1);
-    assert_eq!(share.admit(slot, 1), Ok(()));
+    assert_eq!(share.try_charge(slot, 1), Ok(()));
 }
 
 #[test]
 fn processes_of_a_share_count_together() {
     let share = Share::new(4);
-    let (first, second) = (share.entered(), share.entered());
+    let (first, second) = (share.claim_slot(), share.claim_slot());
     assert_ne!(first, second);
-    assert_eq!(share.admit(first, 600), Ok(()));
-    assert_eq!(share.admit(second, 401), Err(Refused { used: 600 }));
-    assert_eq!(share.admit(second, 400), Ok(()));
+    assert_eq!(share.try_charge(first, 600), Ok(()));
+    assert_eq!(share.try_charge(second, 401), Err(LimitExceeded { used: 600 }));
+    assert_eq!(share.try_charge(second, 400), Ok(()));
     assert_eq!((share.used(first), share.used(second)), (600, 400));
 }
 
 #[test]
 fn what_is_not_in_the_slots_counts_too() {
     let share = Share { untracked: 900, ..Share::new(2) };
-    let slot = share.entered();
-    assert_eq!(share.admit(slot, 101), Err(Refused { used: 900 }));
-    assert_eq!(share.admit(slot, 100), Ok(()));
+    let slot = share.claim_slot();
+    assert_eq!(share.try_charge(slot, 101), Err(LimitExceeded { used: 900 }));
+    assert_eq!(share.try_charge(slot, 100), Ok(()));
 }
 
 #[test]
-fn what_was_taken_already_is_counted_beyond_the_limit_and_then_nothing_fits() {
+fn unchecked_charges_count_beyond_the_limit() {
     let share = Share::new(2);
-    let slot = share.entered();
-    force(&share, slot, LIMIT + 50);
+    let slot = share.claim_slot();
+    charge_unchecked(&share, slot, LIMIT + 50);
     assert_eq!(total(&share), LIMIT + 50);
-    assert_eq!(share.admit(slot, 1), Err(Refused { used: LIMIT + 50 }));
+    assert_eq!(share.try_charge(slot, 1), Err(LimitExceeded { used: LIMIT + 50 }));
     release(&share, slot, 51);
-    assert_eq!(share.admit(slot, 1), Ok(()));
+    assert_eq!(share.try_charge(slot, 1), Ok(()));
 }
 
 #[test]
-fn nothing_is_admitted_where_the_limit_is_reached_not_even_a_wish_that_would_wrap() {
+fn an_overflowing_charge_is_refused() {
     let share = Share::new(2);
-    let slot = share.entered();
-    assert_eq!(share.admit(slot, 300), Ok(()));
+    let slot = share.claim_slot();
+    assert_eq!(share.try_charge(slot, 300), Ok(()));
     for bytes in [LIMIT + 1, u64::MAX - 1, u64::MAX] {
-        assert_eq!(share.admit(slot, bytes), Err(Refused { used: 300 }), "{bytes}");
+        assert_eq!(share.try_charge(slot, bytes), Err(LimitExceeded { used: 300 }), "{bytes}");
         assert_eq!(share.used(slot), 300);
     }
 }
 
 #[test]
-fn a_process_finds_no_slot_where_all_have_owners_and_the_dead_ones_where_not() {
+fn only_free_slots_and_slots_of_the_dead_can_be_claimed() {
     let share = Share::new(2);
-    let (first, second) = (share.entered(), share.entered());
-    assert_eq!(enter(&share, &share), None);
-    assert_eq!(share.admit(first, 700), Ok(()));
-    share.dies(first);
-    assert_eq!(enter(&share, &share), Some(first));
+    let (first, second) = (share.claim_slot(), share.claim_slot());
+    assert_eq!(claim_slot(&share, &share), None);
+    assert_eq!(share.try_charge(first, 700), Ok(()));
+    share.kill(first);
+    assert_eq!(claim_slot(&share, &share), Some(first));
     assert_eq!(share.used(first), 0);
-    assert_eq!(share.admit(second, LIMIT), Ok(()));
+    assert_eq!(share.try_charge(second, LIMIT), Ok(()));
 }
 
 #[test]
 fn the_dead_are_emptied_when_room_is_needed() {
     let share = Share::new(8);
-    let slots: Vec<_> = (0..5).map(|_| share.entered()).collect();
+    let slots: Vec<_> = (0..5).map(|_| share.claim_slot()).collect();
     for slot in &slots {
-        assert_eq!(share.admit(*slot, 200), Ok(()));
+        assert_eq!(share.try_charge(*slot, 200), Ok(()));
     }
-    share.dies(slots[1]);
-    share.dies(slots[4]);
-    assert_eq!(share.admit(slots[0], 400), Ok(()));
+    share.kill(slots[1]);
+    share.kill(slots[4]);
+    assert_eq!(share.try_charge(slots[0], 400), Ok(()));
     assert_eq!(total(&share), LIMIT);
     assert_eq!((share.used(slots[1]), share.used(slots[2]), share.used(slots[4])), (0, 200, 0));
     assert_eq!(reap(&share, &share, slots[0]), 0);
@@ -166,10 +166,10 @@ fn the_dead_are_emptied_when_room_is_needed() {
 #[test]
 fn a_reaper_leaves_its_own_slot_alone() {
     let share = Share::new(2);
-    let slot = share.entered();
-    assert_eq!(share.admit(slot, 200), Ok(()));
-    // A lock of one's own is no obstacle to taking it again.
-    share.dies(slot);
+    let slot = share.claim_slot();
+    assert_eq!(share.try_charge(slot, 200), Ok(()));
+    // A lock of one's own is no obstacle to taking it before_retry.
+    share.kill(slot);
     assert_eq!(reap(&share, &share, slot), 0);
     assert_eq!(share.used(slot), 200);
 }
@@ -177,13 +177,13 @@ fn a_reaper_leaves_its_own_slot_alone() {
 #[test]
 fn noise_in_the_file_is_never_room() {
     let share = Share::new(4);
-    let slot = share.entered();
+    let slot = share.claim_slot();
     share.high.store(u64::MAX, Ordering::SeqCst);
     share.used[2].store(u64::MAX, Ordering::SeqCst);
     share.used[3].store(u64::MAX, Ordering::SeqCst);
     assert_eq!(total(&share), u64::MAX);
     share.owned[2].set(true);
-    assert!(share.admit(slot, 1).is_err());
+    assert!(share.try_charge(slot, 1).is_err());
     assert_eq!(share.used(slot), 0);
 }
 
@@ -210,7 +210,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     /// One after another nobody is refused but for want of room: the dead count for nothing.
     #[test]
-    fn processes_that_take_turns_get_what_a_plain_sum_would_give_them(
+    fn sequential_charges_equal_a_plain_sum(
         steps in prop::collection::vec(any_step(), 0..120),
     ) {
         let share = Share::new(6);
@@ -220,17 +220,17 @@ proptest! {
             let before = held(&living);
             match step {
                 Step::Enter => {
-                    let slot = enter(&share, &share);
+                    let slot = claim_slot(&share, &share);
                     prop_assert_eq!(slot.is_some(), living.len() < 6);
                     living.extend(slot.map(|slot| (slot, Vec::new())));
                 }
                 Step::Admit { who, bytes } if who < living.len() => {
-                    let granted = share.admit(living[who].0, bytes);
+                    let granted = share.try_charge(living[who].0, bytes);
                     if before + bytes <= LIMIT {
                         prop_assert_eq!(granted, Ok(()));
                         living[who].1.push(bytes);
                     } else {
-                        // What no share could hold is refused without a look at who lives.
+                        // What no share could hold is refused without a look at who run_randomly.
                         let used = granted.expect_err("no room").used;
                         prop_assert!(used == before || bytes > LIMIT && used >= before);
                     }
@@ -240,7 +240,7 @@ proptest! {
                         release(&share, living[who].0, bytes);
                     }
                 }
-                Step::Die { who } if who < living.len() => share.dies(living.remove(who).0),
+                Step::Die { who } if who < living.len() => share.kill(living.remove(who).0),
                 _ => {}
             }
             for (slot, held) in &living {

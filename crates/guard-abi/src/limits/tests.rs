@@ -104,7 +104,7 @@ fn a_new_file_says_its_terms_to_a_guard_and_to_an_agent() {
 #[test]
 fn a_new_share_is_open_and_nothing_of_it_is_untracked() {
     let limits = mapped(&TERMS.file());
-    assert_eq!(Gate::of(limits.live().gate.load(Ordering::Relaxed)), Gate::Open);
+    assert_eq!(ShareGate::of(limits.live().gate.load(Ordering::Relaxed)), ShareGate::Open);
     assert_eq!(limits.live().untracked_bytes.load(Ordering::Relaxed), 0);
     assert_eq!(limits.live().driver_bytes.load(Ordering::Relaxed), 0);
 }
@@ -113,7 +113,7 @@ fn a_new_share_is_open_and_nothing_of_it_is_untracked() {
 fn what_the_agent_writes_at_the_named_offsets_is_what_a_guard_reads() {
     let mut file = TERMS.file();
     let mut gate = [0; 8];
-    gate[..4].copy_from_slice(&(Gate::Fenced as u32).to_ne_bytes());
+    gate[..4].copy_from_slice(&(ShareGate::Fenced as u32).to_ne_bytes());
     gate[4..].copy_from_slice(&9_u32.to_ne_bytes());
     write(&mut file, GATE_OFFSET, &gate);
     write(&mut file, UNTRACKED_OFFSET, &11_u64.to_ne_bytes());
@@ -122,7 +122,7 @@ fn what_the_agent_writes_at_the_named_offsets_is_what_a_guard_reads() {
     write(&mut file, SEQUENCE_OFFSET, &2_u32.to_ne_bytes());
 
     let limits = mapped(&file);
-    assert_eq!(Gate::of(limits.live().gate.load(Ordering::Relaxed)), Gate::Fenced);
+    assert_eq!(ShareGate::of(limits.live().gate.load(Ordering::Relaxed)), ShareGate::Fenced);
     assert_eq!(limits.live().epoch.load(Ordering::Relaxed), 9);
     assert_eq!(limits.live().untracked_bytes.load(Ordering::Relaxed), 11);
     assert_eq!(limits.live().driver_bytes.load(Ordering::Relaxed), 13);
@@ -139,12 +139,12 @@ fn words_that_are_written_alone_share_no_line_with_the_terms() {
 }
 
 #[test]
-fn a_gate_that_nobody_knows_holds() {
-    assert_eq!(Gate::of(0), Gate::Open);
-    assert_eq!(Gate::of(1), Gate::Held);
-    assert_eq!(Gate::of(2), Gate::Fenced);
+fn an_unknown_gate_pauses() {
+    assert_eq!(ShareGate::of(0), ShareGate::Open);
+    assert_eq!(ShareGate::of(1), ShareGate::Paused);
+    assert_eq!(ShareGate::of(2), ShareGate::Fenced);
     for word in [3, 4, 0x100, u32::MAX] {
-        assert_eq!(Gate::of(word), Gate::Held, "{word}");
+        assert_eq!(ShareGate::of(word), ShareGate::Paused, "{word}");
     }
 }
 
@@ -175,7 +175,7 @@ fn a_file_of_other_magic_or_version_is_damaged_for_both_readers() {
 }
 
 #[test]
-fn a_file_whose_writer_died_in_the_middle_is_unfinished_until_it_is_written_again() {
+fn a_half_written_file_is_unfinished_until_rewritten() {
     let limits = mapped(&TERMS.file());
     begin(&limits);
     put_first_terms(&limits, &terms_of(8));
@@ -236,7 +236,7 @@ fn a_guard_never_reads_half_of_one_writing_and_half_of_another() {
 }
 
 #[test]
-fn the_check_for_torn_readings_finds_those_of_a_reader_that_looks_at_the_sequence_once() {
+fn torn_reads_of_a_reader_with_one_sequence_check_are_found() {
     let careless = |limits: &Limits| {
         let memory_bytes = limits.memory_bytes();
         thread::yield_now();

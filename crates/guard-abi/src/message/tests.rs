@@ -33,7 +33,7 @@ fn a_frame_lies_as_it_is_documented() {
 }
 
 #[test]
-fn a_kind_that_nobody_knows_is_no_frame() {
+fn an_unknown_kind_is_no_frame() {
     for kind in [0_u32, 5, 256, u32::MAX] {
         let mut bytes = Frame::new(Kind::Hello, 1, 1, b"").encode();
         bytes[..4].copy_from_slice(&kind.to_ne_bytes());

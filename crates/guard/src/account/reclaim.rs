@@ -3,24 +3,25 @@
 //! is waited for, as the driver does, but not for ever.
 
 use crate::cuda::Device;
-use crate::{freed, graph_memory, pools, process};
+use crate::{async_free, graph_memory, pools, process};
 
 /// Makes room for bytes on a GPU, as far as it goes. Whether any came back.
 #[cold]
 pub(crate) fn run(device: Device, bytes: u64) -> bool {
     let Ok(process) = process::get() else { return false };
-    let Ok(mut places) = process.shares_of(device) else { return false };
+    let Ok(mut share_indices) = process.shares_of(device) else { return false };
     // What no share can hold needs no room.
-    let is_possible = |place| process.shares.at(place).is_some_and(|share| bytes <= share.limit());
-    if !places.any(is_possible) {
+    let is_possible =
+        |share_index| process.shares.get(share_index).is_some_and(|share| bytes <= share.limit());
+    if !share_indices.any(is_possible) {
         return false;
     }
-    let mut made = pools::trim(device, bytes);
-    if made < bytes {
-        made += graph_memory::trim(device);
+    let mut reclaimed = pools::trim(device, bytes);
+    if reclaimed < bytes {
+        reclaimed += graph_memory::trim(device);
     }
-    if made < bytes {
-        made += freed::wait(bytes - made);
+    if reclaimed < bytes {
+        reclaimed += async_free::wait(bytes - reclaimed);
     }
-    made > 0
+    reclaimed > 0
 }

@@ -2,20 +2,20 @@
 
 use core::ffi::c_void;
 
-use super::{CUDA, Slot};
-use crate::cuda::{AllocationNode, ArrayNeeds, Device, Opaque, Pointer, Status};
+use super::{CUDA, FunctionAddress};
+use crate::cuda::{AllocationNode, ArrayMemoryRequirements, Device, Opaque, Pointer, Status};
 use crate::ffi::Out;
 
 /// Declares functions: a `call::name` each, and the table by which they are found.
 macro_rules! functions {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         /// Names and slots, for [`super::Driver::attach`].
-        pub(super) const TABLE: &[(&str, &Slot)] = &[$((stringify!($name), &slots::$name)),*];
+        pub(super) const TABLE: &[(&str, &FunctionAddress)] = &[$((stringify!($name), &slots::$name)),*];
 
         #[allow(non_upper_case_globals, reason = "names of the driver's interface")]
         mod slots {
-            use super::Slot;
-            $(pub(super) static $name: Slot = Slot::new();)*
+            use super::FunctionAddress;
+            $(pub(super) static $name: FunctionAddress = FunctionAddress::new();)*
         }
 
         /// The functions. `NOT_FOUND` where the driver has none of that name.
@@ -84,9 +84,9 @@ functions! {
     /// The graph within a node.
     fn cuGraphChildGraphNodeGetGraph(node: Opaque, graph: Out<Opaque>);
     /// What memory an array needs.
-    fn cuArrayGetMemoryRequirements(answer: Out<ArrayNeeds>, array: Opaque, device: Device);
+    fn cuArrayGetMemoryRequirements(answer: Out<ArrayMemoryRequirements>, array: Opaque, device: Device);
     /// What memory a mipmapped array needs.
-    fn cuMipmappedArrayGetMemoryRequirements(answer: Out<ArrayNeeds>, array: Opaque, device: Device);
+    fn cuMipmappedArrayGetMemoryRequirements(answer: Out<ArrayMemoryRequirements>, array: Opaque, device: Device);
     /// A limit of this thread's context.
     fn cuCtxGetLimit(value: Out<usize>, limit: u32);
     /// A fact about a device.

@@ -67,7 +67,7 @@ pub(crate) struct Image {
 }
 
 /// Reads a value of a table that the dynamic linker mapped.
-fn peek<T: Copy>(address: usize) -> T {
+fn read_mapped<T: Copy>(address: usize) -> T {
     // JUSTIFICATION: symbol tables are memory that Rust knows nothing of.
     // SAFETY: private to this module, and called with places in the tables of an `Image` only, which the
     // dynamic linker has mapped and itself relies on; all types read are plain numbers.
@@ -121,14 +121,16 @@ impl Image {
 
     fn segments(&self) -> impl Iterator<Item = Segment> + use<> {
         let first = self.segments.expose_provenance();
-        (0..self.segment_count).map(move |index| peek(first + index * size_of::<Segment>()))
+        (0..self.segment_count).map(move |index| read_mapped(first + index * size_of::<Segment>()))
     }
 
     /// Tags and values of the dynamic section.
     fn entries(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let first = self.dynamic;
         (0..)
-            .map(move |index| (peek(first + index * 16), peek(first + index * 16 + 8)))
+            .map(move |index| {
+                (read_mapped(first + index * 16), read_mapped(first + index * 16 + 8))
+            })
             .take_while(|(tag, _): &(u64, u64)| *tag != 0)
     }
 
@@ -173,12 +175,13 @@ impl Image {
     fn text(&self, offset: u64) -> &'static [u8] {
         let Ok(offset) = usize::try_from(offset) else { return &[] };
         let mut length = 0;
-        while offset + length < self.strings_size && peek::<u8>(self.strings + offset + length) != 0
+        while offset + length < self.strings_size
+            && read_mapped::<u8>(self.strings + offset + length) != 0
         {
             length += 1;
         }
         let start = ptr::with_exposed_provenance(self.strings + offset);
-        // JUSTIFICATION: as for `peek`.
+        // JUSTIFICATION: as for `read_mapped`.
         // SAFETY: these bytes have just been read, and nobody writes to a string table.
         unsafe { core::slice::from_raw_parts(start, length) }
     }
@@ -191,7 +194,7 @@ impl Image {
                 .iter()
                 .chain(&[0])
                 .enumerate()
-                .all(|(index, byte)| peek::<u8>(self.strings + start + index) == *byte)
+                .all(|(index, byte)| read_mapped::<u8>(self.strings + start + index) == *byte)
     }
 
     /// The address of an exported function.
@@ -201,16 +204,16 @@ impl Image {
 
     /// An exported function's symbol, and where that lies.
     pub(crate) fn symbol(&self, name: &[u8]) -> Option<(usize, Symbol)> {
-        let place =
+        let address =
             if self.gnu_hash == 0 { self.by_old_hash(name) } else { self.by_gnu_hash(name) };
-        place.map(|place| (place, peek(place)))
+        address.map(|address| (address, read_mapped(address)))
     }
 
     /// The name of the exported function at an address, if there is one.
     pub(crate) fn name_at(&self, address: usize) -> Option<&'static [u8]> {
         let value = address.wrapping_sub(self.base) as u64;
         (1..self.symbol_count())
-            .map(|index| peek::<Symbol>(self.place(index)))
+            .map(|index| read_mapped::<Symbol>(self.symbol_address(index)))
             .find(|symbol| symbol.value == value && symbol.is_exported_function())
             .map(|symbol| self.text(u64::from(symbol.name)))
     }
@@ -218,9 +221,13 @@ impl Image {
     /// How many symbols the table has, which only the hash tables tell.
     fn symbol_count(&self) -> u32 {
         if self.gnu_hash == 0 {
-            return if self.old_hash == 0 { 0 } else { peek(self.old_hash + size_of::<u32>()) };
+            return if self.old_hash == 0 {
+                0
+            } else {
+                read_mapped(self.old_hash + size_of::<u32>())
+            };
         }
-        let word = |index: u32| peek::<u32>(self.gnu_hash + index as usize * 4);
+        let word = |index: u32| read_mapped::<u32>(self.gnu_hash + index as usize * 4);
         let (bucket_count, first, bloom_count) = (word(0), word(1), word(2));
         let buckets = 4 + bloom_count * 2;
         let chains = buckets + bucket_count;
@@ -237,25 +244,25 @@ impl Image {
         last + 1
     }
 
-    fn place(&self, index: u32) -> usize {
+    fn symbol_address(&self, index: u32) -> usize {
         self.symbols + index as usize * size_of::<Symbol>()
     }
 
     /// Whether the symbol is a function of that name which the library itself has.
     fn is_function(&self, index: u32, name: &[u8]) -> bool {
-        let symbol: Symbol = peek(self.place(index));
+        let symbol: Symbol = read_mapped(self.symbol_address(index));
         symbol.is_exported_function() && self.is_named(&symbol, name)
     }
 
     fn is_default(&self, index: u32) -> bool {
-        self.versions == 0 || peek::<u16>(self.versions + index as usize * 2) & HIDDEN == 0
+        self.versions == 0 || read_mapped::<u16>(self.versions + index as usize * 2) & HIDDEN == 0
     }
 
     pub(super) fn by_gnu_hash(&self, name: &[u8]) -> Option<usize> {
         if self.gnu_hash == 0 {
             return None;
         }
-        let word = |index: u32| peek::<u32>(self.gnu_hash + index as usize * 4);
+        let word = |index: u32| read_mapped::<u32>(self.gnu_hash + index as usize * 4);
         let (bucket_count, first, bloom_count) = (word(0), word(1), word(2));
         if bucket_count == 0 {
             return None;
@@ -275,9 +282,9 @@ impl Image {
             let link = word(chains + (index - first));
             if link | 1 == hash | 1 && self.is_function(index, name) {
                 if self.is_default(index) {
-                    return Some(self.place(index));
+                    return Some(self.symbol_address(index));
                 }
-                older = Some(self.place(index));
+                older = Some(self.symbol_address(index));
             }
             if link & 1 == 1 {
                 return older;
@@ -290,7 +297,7 @@ impl Image {
         if self.old_hash == 0 {
             return None;
         }
-        let word = |index: u32| peek::<u32>(self.old_hash + index as usize * 4);
+        let word = |index: u32| read_mapped::<u32>(self.old_hash + index as usize * 4);
         let (bucket_count, chain_count) = (word(0), word(1));
         if bucket_count == 0 {
             return None;
@@ -305,9 +312,9 @@ impl Image {
         while index != 0 && index < chain_count {
             if self.is_function(index, name) {
                 if self.is_default(index) {
-                    return Some(self.place(index));
+                    return Some(self.symbol_address(index));
                 }
-                older = Some(self.place(index));
+                older = Some(self.symbol_address(index));
             }
             index = word(2 + bucket_count + index);
         }

@@ -8,7 +8,7 @@ use super::{Image, Segment};
 
 /// `struct dl_phdr_info`, as far as all C libraries have it.
 #[repr(C)]
-struct Info {
+struct PhdrInfo {
     base: usize,
     name: *const u8,
     segments: *const Segment,
@@ -32,13 +32,13 @@ impl Library<'_> {
     }
 }
 
-type Visit = extern "C" fn(*const Info, usize, *mut c_void) -> i32;
+type Visit = extern "C" fn(*const PhdrInfo, usize, *mut c_void) -> i32;
 
 /// Shows the libraries one by one, until `visit` says that it has seen enough.
 ///
 /// The dynamic linker's lock is held meanwhile; `visit` must call nothing that loads.
 pub(crate) fn each<F: FnMut(&Library<'_>) -> bool>(mut visit: F) {
-    let address = iterator();
+    let address = dl_iterate_phdr_address();
     if address == 0 {
         return;
     }
@@ -46,11 +46,11 @@ pub(crate) fn each<F: FnMut(&Library<'_>) -> bool>(mut visit: F) {
     // SAFETY: the address is that of `dl_iterate_phdr`, which has this signature in every C library.
     let iterate: extern "C" fn(Visit, *mut c_void) -> i32 =
         unsafe { core::mem::transmute(address) };
-    iterate(step::<F>, (&raw mut visit).cast());
+    iterate(visit_entry::<F>, (&raw mut visit).cast());
 }
 
-extern "C" fn step<F: FnMut(&Library<'_>) -> bool>(
-    info: *const Info,
+extern "C" fn visit_entry<F: FnMut(&Library<'_>) -> bool>(
+    info: *const PhdrInfo,
     _size: usize,
     visit: *mut c_void,
 ) -> i32 {
@@ -96,7 +96,7 @@ pub(crate) fn is_listed(address: usize) -> bool {
 
 /// `Dl_info` of `dladdr`.
 #[repr(C)]
-struct Place {
+struct DlInfo {
     path: *const u8,
     base: usize,
     name: *const u8,
@@ -106,7 +106,7 @@ struct Place {
 /// `Elf64_Ehdr`, as far as it is needed.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Header {
+struct ElfHeader {
     _identity: [u8; 32],
     segments: u64,
     _sections: [u8; 14],
@@ -115,36 +115,36 @@ struct Header {
 }
 
 /// The library that an address lies in, in whatever namespace of the dynamic linker's, and its path.
-pub(crate) fn unlisted(address: usize) -> Option<(Image, &'static [u8])> {
-    let ask = super::c_library(b"dladdr");
-    if ask == 0 {
+pub(crate) fn library_at(address: usize) -> Option<(Image, &'static [u8])> {
+    let dladdr = super::c_library(b"dladdr");
+    if dladdr == 0 {
         return None;
     }
     // JUSTIFICATION: the list has one namespace only.
     // SAFETY: `int dladdr(const void *, Dl_info *)`.
-    let ask: extern "C" fn(usize, *mut Place) -> i32 = unsafe { core::mem::transmute(ask) };
-    let mut place = Place { path: ptr::null(), base: 0, name: ptr::null(), address: 0 };
-    if ask(address, &raw mut place) == 0 || place.base == 0 {
+    let dladdr: extern "C" fn(usize, *mut DlInfo) -> i32 = unsafe { core::mem::transmute(dladdr) };
+    let mut info = DlInfo { path: ptr::null(), base: 0, name: ptr::null(), address: 0 };
+    if dladdr(address, &raw mut info) == 0 || info.base == 0 {
         return None;
     }
-    let header = ptr::with_exposed_provenance::<Header>(place.base);
+    let header = ptr::with_exposed_provenance::<ElfHeader>(info.base);
     // JUSTIFICATION: a library's head is memory that Rust knows nothing of.
     // SAFETY: where the dynamic linker says that a library begins its file's header is mapped.
     let header = unsafe { header.read_unaligned() };
     if usize::from(header.segment_size) != size_of::<Segment>() {
         return None;
     }
-    let segments = place.base.wrapping_add(usize::try_from(header.segments).ok()?);
+    let segments = info.base.wrapping_add(usize::try_from(header.segments).ok()?);
     let segments = ptr::with_exposed_provenance(segments);
     // JUSTIFICATION: as above.
     // SAFETY: the header says so, of a library that is loaded.
-    let image = unsafe { Image::of(place.base, segments, usize::from(header.segment_count)) };
-    Some((image?, text(place.path)))
+    let image = unsafe { Image::of(info.base, segments, usize::from(header.segment_count)) };
+    Some((image?, text(info.path)))
 }
 
 /// The address of `dl_iterate_phdr`, the one function that the guard asks the dynamic linker to bind; zero
 /// where there is none. No version is named, so any will do.
-fn iterator() -> usize {
+fn dl_iterate_phdr_address() -> usize {
     let address;
     #[cfg(target_arch = "x86_64")]
     // JUSTIFICATION: stable Rust has no weak symbols.

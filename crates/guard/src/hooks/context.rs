@@ -4,7 +4,7 @@ use crate::account;
 use crate::cuda::{Device, Opaque, Status};
 use crate::ffi::Out;
 use crate::process;
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, EntryKind};
 
 hooks! {
     CUDA, Status;
@@ -18,10 +18,10 @@ hooks! {
         if let Err(status) = process.reserve_primary(device) {
             return status;
         }
-        process.liaison.start();
+        process.agent_link.start();
         let status = real::cuDevicePrimaryCtxRetain(context, device);
         if status.is_success() {
-            process.know_primary(device, context.read().unwrap_or(0));
+            process.record_primary(device, context.read().unwrap_or(0));
             return status;
         }
         process.settle_primary(device, || status)
@@ -49,46 +49,46 @@ hooks! {
 
     /// Makes a context, by the interface of before CUDA 3.2.
     fn cuCtxCreate(context: Out<Opaque>, flags: u32, device: Device) -> Status {
-        create(Kind::Context, context, device, || real::cuCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, || real::cuCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
     }
 
     /// Makes a context.
     fn cuCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device) -> Status {
-        create(Kind::Context, context, device, || real::cuCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, || real::cuCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
     }
 
     /// Makes a context with execution affinity.
     fn cuCtxCreate_v3(context: Out<Opaque>, parameters: Opaque, count: i32, flags: u32, device: Device) -> Status {
         let make = || real::cuCtxCreate_v3(context, parameters, count, flags, device);
-        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
     /// Makes a context with parameters.
     fn cuCtxCreate_v4(context: Out<Opaque>, parameters: Opaque, flags: u32, device: Device) -> Status {
         let make = || real::cuCtxCreate_v4(context, parameters, flags, device);
-        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
     /// Makes a context for OpenGL, by the interface of before CUDA 3.2.
     fn cuGLCtxCreate(context: Out<Opaque>, flags: u32, device: Device) -> Status {
-        create(Kind::Context, context, device, || real::cuGLCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, || real::cuGLCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
     }
 
     /// Makes a context for OpenGL.
     fn cuGLCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device) -> Status {
-        create(Kind::Context, context, device, || real::cuGLCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, || real::cuGLCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
     }
 
     /// Makes a context for VDPAU, by the interface of before CUDA 3.2.
     fn cuVDPAUCtxCreate(context: Out<Opaque>, flags: u32, device: Device, display: u32, lookup: Opaque) -> Status {
         let make = || real::cuVDPAUCtxCreate(context, flags, device, display, lookup);
-        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
     /// Makes a context for VDPAU.
     fn cuVDPAUCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device, display: u32, lookup: Opaque) -> Status {
         let make = || real::cuVDPAUCtxCreate_v2(context, flags, device, display, lookup);
-        create(Kind::Context, context, device, make, real::cuCtxDestroy_v2)
+        create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
     /// Ends a context, by the interface of before CUDA 4.0.
@@ -104,13 +104,13 @@ hooks! {
     /// Makes a context on a part of a GPU's processors.
     fn cuGreenCtxCreate(context: Out<Opaque>, resources: Opaque, device: Device, flags: u32) -> Status {
         let make = || real::cuGreenCtxCreate(context, resources, device, flags);
-        create(Kind::GreenContext, context, device, make, real::cuGreenCtxDestroy)
+        create(EntryKind::GreenContext, context, device, make, real::cuGreenCtxDestroy)
     }
 
     /// Ends a context on a part of a GPU's processors.
     fn cuGreenCtxDestroy(context: Opaque) -> Status {
         match process::get() {
-            Ok(process) => process.end_green(context, || real::cuGreenCtxDestroy(context)),
+            Ok(process) => process.destroy_green(context, || real::cuGreenCtxDestroy(context)),
             Err(status) => status,
         }
     }
@@ -124,7 +124,7 @@ fn settle(device: Device, change: impl FnOnce() -> Status) -> Status {
 }
 
 fn create(
-    kind: Kind,
+    kind: EntryKind,
     context: Out<Opaque>,
     device: Device,
     make: impl FnOnce() -> Status,
@@ -133,7 +133,7 @@ fn create(
     let counted = || -> Result<Status, Status> {
         let process = process::get()?;
         let charge = account::charge(device, account::context_bytes(device)?)?;
-        process.liaison.start();
+        process.agent_link.start();
         let status = make();
         let Some(handle) = context.read().filter(|_| status.is_success()) else {
             account::release(charge);
@@ -157,7 +157,7 @@ fn create(
 
 fn end(context: Opaque, destroy: impl FnOnce() -> Status) -> Status {
     match process::get() {
-        Ok(process) => process.end_context(context, destroy),
+        Ok(process) => process.destroy_context(context, destroy),
         Err(status) => status,
     }
 }

@@ -6,7 +6,7 @@ use crate::graph_memory as memory;
 use crate::streams::Stream;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD` and `..._DEVICE_LAUNCH`: the graph has its memory at once.
-const AT_ONCE: u64 = 2 | 4;
+const MEMORY_AT_INSTANTIATION: u64 = 2 | 4;
 
 hooks! {
     CUDA, Status;
@@ -55,22 +55,22 @@ hooks! {
 
     /// Ends a graph that was ready. Its memory stays for the others.
     fn cuGraphExecDestroy(exec: Opaque) -> Status {
-        memory::forget(exec, || real::cuGraphExecDestroy(exec))
+        memory::forget_executable(exec, || real::cuGraphExecDestroy(exec))
     }
 
     /// Gives a graph its memory before it is launched.
     fn cuGraphUpload(exec: Opaque, stream: Opaque) -> Status {
-        memory::around(exec, Stream::legacy(stream), || real::cuGraphUpload(exec, stream))
+        memory::with_memory(exec, Stream::legacy(stream), || real::cuGraphUpload(exec, stream))
     }
 
     /// As above; the default stream is the thread's own.
     fn cuGraphUpload_ptsz(exec: Opaque, stream: Opaque) -> Status {
-        memory::around(exec, Stream::per_thread(stream), || real::cuGraphUpload_ptsz(exec, stream))
+        memory::with_memory(exec, Stream::per_thread(stream), || real::cuGraphUpload_ptsz(exec, stream))
     }
 
     /// Gives back what no graph uses.
     fn cuDeviceGraphMemTrim(device: Device) -> Status {
-        memory::trimmed(device, || real::cuDeviceGraphMemTrim(device))
+        memory::run_trim(device, || real::cuDeviceGraphMemTrim(device))
     }
 }
 
@@ -86,13 +86,13 @@ fn instantiate(
     };
     let status = if needs == memory::Needs::default() {
         make()
-    } else if flags & AT_ONCE != 0 {
-        memory::provided(needs, make)
+    } else if flags & MEMORY_AT_INSTANTIATION != 0 {
+        memory::run_with_memory(needs, make)
     } else {
-        memory::watched(needs, make)
+        memory::run_and_settle(needs, make)
     };
     let Some(made) = exec.read().filter(|_| status.is_success()) else { return status };
-    match memory::remember(made, needs) {
+    match memory::record_executable(made, needs) {
         Ok(()) => status,
         Err(full) => {
             real::cuGraphExecDestroy(made);
@@ -106,7 +106,7 @@ fn update(exec: Opaque, graph: Opaque, status: Status) -> Status {
         && let Ok(needs) = memory::needs(graph)
     {
         // Full: what it needs beyond what was known is counted when it is there.
-        let _ = memory::remember(exec, needs);
+        let _ = memory::record_executable(exec, needs);
     }
     status
 }

@@ -15,7 +15,7 @@ hooks! {
         if !status.is_success() {
             return status;
         }
-        answer(|view| {
+        adjust_answer(|view| {
             if let (Some(driver_free), Some(driver_total)) = (free.read(), total.read()) {
                 let (left, all) = view.of(u64::from(driver_free), u64::from(driver_total));
                 free.put(u32::try_from(left).unwrap_or(u32::MAX));
@@ -30,7 +30,7 @@ hooks! {
         if !status.is_success() {
             return status;
         }
-        answer(|view| {
+        adjust_answer(|view| {
             if let (Some(driver_free), Some(driver_total)) = (free.read(), total.read()) {
                 let (left, all) = view.of(driver_free as u64, driver_total as u64);
                 free.put(usize::try_from(left).unwrap_or(usize::MAX));
@@ -79,13 +79,13 @@ hooks! {
 }
 
 /// Changes what the driver said of this thread's GPU, where that has shares.
-fn answer(tell: impl FnOnce(View)) -> Status {
+fn adjust_answer(adjust: impl FnOnce(View)) -> Status {
     // What pools had and the driver took back at a synchronisation is free, too.
     match devices::current().inspect(|device| pools::settle_all(*device)).and_then(View::of_device)
     {
         Ok(view) => {
             if let Some(view) = view {
-                tell(view);
+                adjust(view);
             }
             Status::SUCCESS
         }
@@ -106,11 +106,11 @@ impl View {
     /// The view of a GPU; none where it has no share.
     pub(crate) fn of_device(device: Device) -> Result<Option<Self>, Status> {
         let process = process::get()?;
-        let places = process.shares_of(device)?;
-        if places.is_empty() {
+        let share_indices = process.shares_of(device)?;
+        if share_indices.is_empty() {
             return Ok(None);
         }
-        let shares = places.filter_map(|place| process.shares.at(place));
+        let shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
         Ok(Some(shares.fold(Self { limit: 0, used: 0 }, |view, share| Self {
             limit: view.limit.saturating_add(share.limit()),
             // A share that has too much takes nothing from its sibling.

@@ -11,7 +11,7 @@ hooks! {
 
     /// Begins. A process whose shares cannot be held has no GPU.
     fn cuInit(flags: u32) -> Status {
-        if process::again().is_err() {
+        if process::retry().is_err() {
             return Status::NO_DEVICE;
         }
         CUDA.attach();
@@ -25,7 +25,7 @@ hooks! {
     /// Finds a function by name.
     fn cuGetProcAddress(name: Text<'static>, function: Out<Opaque>, version: i32, flags: u64) -> Status {
         let status = real::cuGetProcAddress(name, function, version, flags);
-        resolve::answer(status, name.bytes(), function, version, flags)
+        resolve::replace_answer(status, name.bytes(), function, version, flags)
     }
 
     /// Finds a function by name, and says why there is none.
@@ -35,7 +35,7 @@ hooks! {
         /// `CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND`.
         const NOT_FOUND: u32 = 1;
         let status = real::cuGetProcAddress_v2(name, function, version, flags, found);
-        let answer = resolve::answer(status, name.bytes(), function, version, flags);
+        let answer = resolve::replace_answer(status, name.bytes(), function, version, flags);
         if status.is_success() && !answer.is_success() {
             found.put(NOT_FOUND);
         }

@@ -13,7 +13,7 @@ use crate::streams::Stream;
 /// Calls the driver if the gate lets it.
 macro_rules! pass {
     ($call:expr) => {
-        match passed() {
+        match pass_gate() {
             Ok(()) => $call,
             Err(status) => status,
         }
@@ -90,8 +90,8 @@ hooks! {
 
     /// A kernel on several GPUs. All its GPUs' gates count, so all of the process's.
     fn cuLaunchCooperativeKernelMultiDevice(list: Opaque, count: u32, flags: u32) -> Status {
-        let waited = process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
-        match waited {
+        let all_passed = process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
+        match all_passed {
             Ok(()) => pass!(real::cuLaunchCooperativeKernelMultiDevice(list, count, flags)),
             Err(status) => status,
         }
@@ -99,39 +99,41 @@ hooks! {
 
     /// A graph.
     fn cuGraphLaunch(graph: Opaque, stream: Opaque) -> Status {
-        graph_memory::around(graph, Stream::legacy(stream), || pass!(real::cuGraphLaunch(graph, stream)))
+        graph_memory::with_memory(graph, Stream::legacy(stream), || pass!(real::cuGraphLaunch(graph, stream)))
     }
 
     /// A graph; the default stream is the thread's own.
     fn cuGraphLaunch_ptsz(graph: Opaque, stream: Opaque) -> Status {
-        graph_memory::around(graph, Stream::per_thread(stream), || pass!(real::cuGraphLaunch_ptsz(graph, stream)))
+        graph_memory::with_memory(graph, Stream::per_thread(stream), || pass!(real::cuGraphLaunch_ptsz(graph, stream)))
     }
 }
 
 /// Passes the gate of this thread's GPU and counts.
 #[inline]
-pub(crate) fn passed() -> Result<(), Status> {
+pub(crate) fn pass_gate() -> Result<(), Status> {
     let process = process::get()?;
     match process.shares.all() {
         [share] if gate::is_open(share) => {
             count(share);
             Ok(())
         }
-        _ => passed_on_device(process),
+        _ => pass_gate_of_device(process),
     }
 }
 
 /// As above, where the GPU matters: there are several shares, or one is not open.
 #[cold]
-fn passed_on_device(process: &'static Process) -> Result<(), Status> {
+fn pass_gate_of_device(process: &'static Process) -> Result<(), Status> {
     // A launch without a context fails, and the driver says why.
     let Ok(device) = devices::current() else { return Ok(()) };
-    let places = process.shares_of(device)?;
-    for share in places.clone().filter_map(|place| process.shares.at(place)) {
+    let share_indices = process.shares_of(device)?;
+    for share in share_indices.clone().filter_map(|share_index| process.shares.get(share_index)) {
         gate::pass(share)?;
     }
-    let mut places = places;
-    if let Some(share) = places.next().and_then(|place| process.shares.at(place)) {
+    let mut share_indices = share_indices;
+    if let Some(share) =
+        share_indices.next().and_then(|share_index| process.shares.get(share_index))
+    {
         count(share);
     }
     Ok(())

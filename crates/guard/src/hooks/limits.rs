@@ -4,7 +4,7 @@
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
-use crate::account::store::Store;
+use crate::account::reserve::Reserve;
 use crate::account::{self, Charge, reclaim};
 use crate::allocation;
 use crate::cuda::{Device, Opaque, Status};
@@ -12,7 +12,7 @@ use crate::devices;
 use crate::driver::call;
 use crate::ffi::Out;
 use crate::process;
-use crate::table::{Entry, Kind};
+use crate::table::{Entry, EntryKind};
 
 /// Limits (`CUlimit`).
 const STACK: u32 = 0;
@@ -49,26 +49,29 @@ fn set(limit: u32, value: usize) -> Result<Status, Status> {
     // A limit that the driver does not know is its to refuse.
     let Some(before) = current(limit) else { return Ok(real::cuCtxSetLimit(limit, value)) };
     let key = context as u64 ^ u64::from(limit + 1) << 56;
-    let home = process.home(context, device);
-    let entry = Entry { charge: Charge::NONE, context: home, extra: [before, 0] };
-    process.table.or_insert(Kind::LimitBefore, key, entry).map_err(|_| Status::OUT_OF_MEMORY)?;
-    let first = process.table.change(Kind::LimitBefore, key, |entry| entry.extra[0]);
+    let owner = process.owning_context(context, device);
+    let entry = Entry { charge: Charge::NONE, context: owner, extra: [before, 0] };
+    process
+        .table
+        .or_insert(EntryKind::LimitBefore, key, entry)
+        .map_err(|_| Status::OUT_OF_MEMORY)?;
+    let first = process.table.change(EntryKind::LimitBefore, key, |entry| entry.extra[0]);
     let base = cost(limit, first.unwrap_or(before), device);
     let bytes = move |value: u64| {
         rounded(cost(limit, value, device).saturating_sub(base), PHYSICAL_GRANULE)
     };
 
-    let store = Store { kind: Kind::Limit, key, device };
-    store.open(home)?;
-    let growth = bytes(value as u64).saturating_sub(store.counted());
-    let advance = match store.advance(growth) {
-        Err(Status::OUT_OF_MEMORY) if reclaim::run(device, growth) => store.advance(growth),
+    let reserve = Reserve { kind: EntryKind::Limit, key, device };
+    reserve.open(owner)?;
+    let growth = bytes(value as u64).saturating_sub(reserve.counted());
+    let advance = match reserve.advance(growth) {
+        Err(Status::OUT_OF_MEMORY) if reclaim::run(device, growth) => reserve.advance(growth),
         answer => answer,
     };
     let advance = advance.inspect_err(|_| account::note_refusal(device))?;
     let status = real::cuCtxSetLimit(limit, value);
     // The driver may have set another value than was wished for.
-    store.settle(advance, || current(limit).map(bytes));
+    reserve.settle(advance, || current(limit).map(bytes));
     Ok(status)
 }
 

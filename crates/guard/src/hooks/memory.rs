@@ -2,11 +2,11 @@
 
 use octavo_guard_abi::charge::{ALLOCATION_GRANULE, rounded};
 
-use crate::allocation::{Allocation, give_back};
+use crate::allocation::{Allocation, free_tracked};
 use crate::cuda::{Pointer, Status};
 use crate::ffi::Out;
 use crate::pools;
-use crate::table::Kind;
+use crate::table::EntryKind;
 
 hooks! {
     CUDA, Status;
@@ -15,10 +15,10 @@ hooks! {
     fn cuMemAlloc(pointer: Out<u32>, bytes: u32) -> Status {
         let bytes_counted = rounded(u64::from(bytes), ALLOCATION_GRANULE);
         Allocation {
-            kind: Kind::Memory,
+            kind: EntryKind::Memory,
             bytes: bytes_counted,
             make: || real::cuMemAlloc(pointer, bytes),
-            made: || Some((u64::from(pointer.read()?), bytes_counted)),
+            result: || Some((u64::from(pointer.read()?), bytes_counted)),
             undo: |key| real::cuMemFree(u32::try_from(key).unwrap_or(0)),
         }
         .run()
@@ -28,10 +28,10 @@ hooks! {
     fn cuMemAlloc_v2(pointer: Out<Pointer>, bytes: usize) -> Status {
         let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
         Allocation {
-            kind: Kind::Memory,
+            kind: EntryKind::Memory,
             bytes: bytes_counted,
             make: || real::cuMemAlloc_v2(pointer, bytes),
-            made: || Some((pointer.read()?, bytes_counted)),
+            result: || Some((pointer.read()?, bytes_counted)),
             undo: real::cuMemFree_v2,
         }
         .run()
@@ -40,10 +40,10 @@ hooks! {
     /// Rows with a pitch, by the interface of before CUDA 3.2.
     fn cuMemAllocPitch(pointer: Out<u32>, pitch: Out<u32>, width: u32, height: u32, element: u32) -> Status {
         Allocation {
-            kind: Kind::Memory,
+            kind: EntryKind::Memory,
             bytes: rows(u64::from(width), u64::from(height)),
             make: || real::cuMemAllocPitch(pointer, pitch, width, height, element),
-            made: || Some((u64::from(pointer.read()?), rows(u64::from(pitch.read()?), u64::from(height)))),
+            result: || Some((u64::from(pointer.read()?), rows(u64::from(pitch.read()?), u64::from(height)))),
             undo: |key| real::cuMemFree(u32::try_from(key).unwrap_or(0)),
         }
         .run()
@@ -52,10 +52,10 @@ hooks! {
     /// Rows with a pitch, which the driver chooses: what it chose is counted in the end.
     fn cuMemAllocPitch_v2(pointer: Out<Pointer>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Status {
         Allocation {
-            kind: Kind::Memory,
+            kind: EntryKind::Memory,
             bytes: rows(width as u64, height as u64),
             make: || real::cuMemAllocPitch_v2(pointer, pitch, width, height, element),
-            made: || Some((pointer.read()?, rows(pitch.read()? as u64, height as u64))),
+            result: || Some((pointer.read()?, rows(pitch.read()? as u64, height as u64))),
             undo: real::cuMemFree_v2,
         }
         .run()
@@ -65,10 +65,10 @@ hooks! {
     fn cuMemAllocManaged(pointer: Out<Pointer>, bytes: usize, flags: u32) -> Status {
         let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
         Allocation {
-            kind: Kind::Memory,
+            kind: EntryKind::Memory,
             bytes: bytes_counted,
             make: || real::cuMemAllocManaged(pointer, bytes, flags),
-            made: || Some((pointer.read()?, bytes_counted)),
+            result: || Some((pointer.read()?, bytes_counted)),
             undo: real::cuMemFree_v2,
         }
         .run()
@@ -76,12 +76,12 @@ hooks! {
 
     /// Gives memory back, by the interface of before CUDA 3.2.
     fn cuMemFree(pointer: u32) -> Status {
-        give_back(Kind::Memory, u64::from(pointer), || real::cuMemFree(pointer))
+        free_tracked(EntryKind::Memory, u64::from(pointer), || real::cuMemFree(pointer))
     }
 
     /// Gives memory back.
     fn cuMemFree_v2(pointer: Pointer) -> Status {
-        give_back(Kind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
+        free_tracked(EntryKind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
     }
 }
 

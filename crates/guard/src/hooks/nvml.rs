@@ -116,7 +116,7 @@ hooks! {
 
     /// Memory of the share.
     fn nvmlDeviceGetMemoryInfo(device: Opaque, memory: Out<Memory>) -> Status {
-        shown(device, real::nvmlDeviceGetMemoryInfo(device, memory), |view| {
+        adjust(device, real::nvmlDeviceGetMemoryInfo(device, memory), |view| {
             if let Some(real) = memory.read() {
                 let (total, used) = view.of(real.total);
                 memory.put(Memory { total, free: total - used, used });
@@ -126,7 +126,7 @@ hooks! {
 
     /// Memory of the share. Nothing of it is the driver's.
     fn nvmlDeviceGetMemoryInfo_v2(device: Opaque, memory: Out<MemoryV2>) -> Status {
-        shown(device, real::nvmlDeviceGetMemoryInfo_v2(device, memory), |view| {
+        adjust(device, real::nvmlDeviceGetMemoryInfo_v2(device, memory), |view| {
             if let Some(real) = memory.read() {
                 let (total, used) = view.of(real.total);
                 memory.put(MemoryV2 { total, reserved: 0, free: total - used, used, ..real });
@@ -149,46 +149,46 @@ hooks! {
         processes(device, count, list, real::nvmlDeviceGetComputeRunningProcesses_v3)
     }
 
-    /// The share's processes that draw: there are none.
+    /// The share's processes that draw: there are no_processes.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: Opaque, count: Out<u32>, list: Out<ProcessV1>) -> Status {
-        none(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses)
+        no_processes(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses)
     }
 
     /// As above.
     fn nvmlDeviceGetGraphicsRunningProcesses_v2(device: Opaque, count: Out<u32>, list: Out<ProcessV2>) -> Status {
-        none(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses_v2)
+        no_processes(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses_v2)
     }
 
     /// As above.
     fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: Opaque, count: Out<u32>, list: Out<ProcessV2>) -> Status {
-        none(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses_v3)
+        no_processes(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses_v3)
     }
 
-    /// The share's processes that compute through a server of the host: there are none.
+    /// The share's processes that compute through a server of the host: there are no_processes.
     fn nvmlDeviceGetMPSComputeRunningProcesses(device: Opaque, count: Out<u32>, list: Out<ProcessV1>) -> Status {
-        none(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses)
+        no_processes(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses)
     }
 
     /// As above.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v2(device: Opaque, count: Out<u32>, list: Out<ProcessV2>) -> Status {
-        none(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses_v2)
+        no_processes(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses_v2)
     }
 
     /// As above.
     fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Opaque, count: Out<u32>, list: Out<ProcessV2>) -> Status {
-        none(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses_v3)
+        no_processes(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses_v3)
     }
 
     /// The share's processes of a kind.
     fn nvmlDeviceGetRunningProcessDetailList(device: Opaque, list: Out<DetailList>) -> Status {
-        let Some(wanted) = list.read() else { return real::nvmlDeviceGetRunningProcessDetailList(device, list) };
-        let mut asked = DetailList { count: 0, list: Out::null(), ..wanted };
-        let ask = || real::nvmlDeviceGetRunningProcessDetailList(device, Out::to(&mut asked));
-        let room = if wanted.list.is_null() { 0 } else { wanted.count };
-        let is_compute = wanted.mode == COMPUTE;
-        match filled(device, room, is_compute, wanted.list, ask) {
+        let Some(requested) = list.read() else { return real::nvmlDeviceGetRunningProcessDetailList(device, list) };
+        let mut request = DetailList { count: 0, list: Out::null(), ..requested };
+        let query = || real::nvmlDeviceGetRunningProcessDetailList(device, Out::to(&mut request));
+        let room = if requested.list.is_null() { 0 } else { requested.count };
+        let is_compute = requested.mode == COMPUTE;
+        match fill_list(device, room, is_compute, requested.list, query) {
             Ok(Some((status, count))) => {
-                list.put(DetailList { count, ..wanted });
+                list.put(DetailList { count, ..requested });
                 status
             }
             Ok(None) => real::nvmlDeviceGetRunningProcessDetailList(device, list),
@@ -199,28 +199,28 @@ hooks! {
     /// How much of the GPU's time the share's processes had.
     fn nvmlDeviceGetProcessUtilization(device: Opaque, list: Out<Sample>, count: Out<u32>, since: u64) -> Status {
         let status = real::nvmlDeviceGetProcessUtilization(device, list, count, since);
-        kept(device, status, list, count.read(), |sample| sample.pid, |left| count.put(left))
+        keep_own_processes(device, status, list, count.read(), |sample| sample.pid, |left| count.put(left))
     }
 
     /// As above.
     fn nvmlDeviceGetProcessesUtilizationInfo(device: Opaque, list: Out<SampleList>) -> Status {
         let status = real::nvmlDeviceGetProcessesUtilizationInfo(device, list);
-        let Some(told) = list.read() else { return status };
-        kept(device, status, told.list, Some(told.count), |sample| sample.pid, |left| {
-            list.put(SampleList { count: left, ..told });
+        let Some(answer) = list.read() else { return status };
+        keep_own_processes(device, status, answer.list, Some(answer.count), |sample| sample.pid, |left| {
+            list.put(SampleList { count: left, ..answer });
         })
     }
 
     /// Processes of the share that have ended or not, and are accounted for.
     fn nvmlDeviceGetAccountingPids(device: Opaque, count: Out<u32>, list: Out<u32>) -> Status {
         let status = real::nvmlDeviceGetAccountingPids(device, count, list);
-        kept(device, status, list, count.read(), |pid| *pid, |left| count.put(left))
+        keep_own_processes(device, status, list, count.read(), |pid| *pid, |left| count.put(left))
     }
 
     /// What a process of the share has used; others are nobody's here.
     fn nvmlDeviceGetAccountingStats(device: Opaque, pid: u32, stats: Opaque) -> Status {
         match nvml::shares_of(device) {
-            Ok((process, places)) if !places.is_empty() && !nvml::is_member(process, &places, pid) => {
+            Ok((process, share_indices)) if !share_indices.is_empty() && !nvml::is_share_process(process, &share_indices, pid) => {
                 Status::NO_SUCH_PROCESS
             }
             Ok(_) => real::nvmlDeviceGetAccountingStats(device, pid, stats),
@@ -231,12 +231,12 @@ hooks! {
 
 /// Changes what the driver said of a device that has shares. Nothing else makes a question fail that the driver
 /// has answered: frameworks take that for a broken GPU.
-fn shown(device: Opaque, status: Status, tell: impl FnOnce(View)) -> Status {
+fn adjust(device: Opaque, status: Status, change: impl FnOnce(View)) -> Status {
     if !status.is_success() {
         return status;
     }
     match View::of_device(device) {
-        Ok(Some(view)) => tell(view),
+        Ok(Some(view)) => change(view),
         Ok(None) => {}
         Err(status) => return status,
     }
@@ -244,50 +244,62 @@ fn shown(device: Opaque, status: Status, tell: impl FnOnce(View)) -> Status {
 }
 
 /// What lists of processes are made of.
-trait Listed: Copy {
-    fn of(member: nvml::Member) -> Self;
+trait FromShareProcess: Copy {
+    fn of(process_of_share: nvml::ShareProcess) -> Self;
 }
 
-impl Listed for ProcessV1 {
-    fn of(member: nvml::Member) -> Self {
-        Self { pid: member.pid, padding: 0, bytes: member.bytes }
+impl FromShareProcess for ProcessV1 {
+    fn of(process_of_share: nvml::ShareProcess) -> Self {
+        Self { pid: process_of_share.pid, padding: 0, bytes: process_of_share.bytes }
     }
 }
 
-impl Listed for ProcessV2 {
-    fn of(nvml::Member { pid, bytes }: nvml::Member) -> Self {
+impl FromShareProcess for ProcessV2 {
+    fn of(nvml::ShareProcess { pid, bytes }: nvml::ShareProcess) -> Self {
         Self { pid, padding: 0, bytes, gpu_instance: NO_INSTANCE, compute_instance: NO_INSTANCE }
     }
 }
 
-impl Listed for Detail {
-    fn of(nvml::Member { pid, bytes }: nvml::Member) -> Self {
+impl FromShareProcess for Detail {
+    fn of(nvml::ShareProcess { pid, bytes }: nvml::ShareProcess) -> Self {
         let (gpu_instance, compute_instance) = (NO_INSTANCE, NO_INSTANCE);
         Self { pid, padding: 0, bytes, gpu_instance, compute_instance, protected_bytes: 0 }
     }
 }
 
-type Ask<T> = fn(Opaque, Out<u32>, Out<T>) -> Status;
+type ListProcesses<T> = fn(Opaque, Out<u32>, Out<T>) -> Status;
 
-fn processes<T: Listed>(device: Opaque, count: Out<u32>, list: Out<T>, real: Ask<T>) -> Status {
-    listed(device, count, list, true, real)
-}
-
-fn none<T: Listed>(device: Opaque, count: Out<u32>, list: Out<T>, real: Ask<T>) -> Status {
-    listed(device, count, list, false, real)
-}
-
-fn listed<T: Listed>(
+fn processes<T: FromShareProcess>(
     device: Opaque,
     count: Out<u32>,
     list: Out<T>,
-    are_any: bool,
-    real: Ask<T>,
+    real: ListProcesses<T>,
+) -> Status {
+    list_processes(device, count, list, true, real)
+}
+
+fn no_processes<T: FromShareProcess>(
+    device: Opaque,
+    count: Out<u32>,
+    list: Out<T>,
+    real: ListProcesses<T>,
+) -> Status {
+    list_processes(device, count, list, false, real)
+}
+
+fn list_processes<T: FromShareProcess>(
+    device: Opaque,
+    count: Out<u32>,
+    list: Out<T>,
+    has_processes: bool,
+    real: ListProcesses<T>,
 ) -> Status {
     let Some(room) = count.read() else { return real(device, count, list) };
     let room = if list.is_null() { 0 } else { room };
     let mut others = 0;
-    match filled(device, room, are_any, list, || real(device, Out::to(&mut others), Out::null())) {
+    match fill_list(device, room, has_processes, list, || {
+        real(device, Out::to(&mut others), Out::null())
+    }) {
         Ok(Some((status, found))) => {
             count.put(found);
             status
@@ -298,27 +310,27 @@ fn listed<T: Listed>(
 }
 
 /// Puts the share's processes into a list with some room; gives the answer and how many there are. None for a
-/// device without a share. `ask` asks the driver how many it knows, for errors that only the driver can tell.
-fn filled<T: Listed>(
+/// device without a share. `query` asks the driver how many it knows, for errors that only the driver can set_count.
+fn fill_list<T: FromShareProcess>(
     device: Opaque,
     room: u32,
-    are_any: bool,
+    has_processes: bool,
     list: Out<T>,
-    ask: impl FnOnce() -> Status,
+    query: impl FnOnce() -> Status,
 ) -> Result<Option<(Status, u32)>, Status> {
-    let (process, places) = nvml::shares_of(device)?;
-    if places.is_empty() {
+    let (process, share_indices) = nvml::shares_of(device)?;
+    if share_indices.is_empty() {
         return Ok(None);
     }
-    match ask() {
+    match query() {
         Status::SUCCESS | Status::INSUFFICIENT_SIZE => {}
         status => return Err(status),
     }
     let mut found = 0;
-    if are_any {
-        nvml::each_member(process, &places, |member| {
+    if has_processes {
+        nvml::for_each_process(process, &share_indices, |process_of_share| {
             if found < room {
-                list.at(found as usize).put(T::of(member));
+                list.at(found as usize).put(T::of(process_of_share));
             }
             found += 1;
         });
@@ -327,32 +339,32 @@ fn filled<T: Listed>(
     Ok(Some((status, found)))
 }
 
-/// Takes other processes out of a list that the driver has filled.
-fn kept<T: Copy>(
+/// Takes other processes out of a list that the driver has fill_list.
+fn keep_own_processes<T: Copy>(
     device: Opaque,
     status: Status,
     list: Out<T>,
     count: Option<u32>,
     pid: impl Fn(&T) -> u32,
-    tell: impl FnOnce(u32),
+    set_count: impl FnOnce(u32),
 ) -> Status {
     if !status.is_success() || list.is_null() {
         return status;
     }
-    let (process, places) = match nvml::shares_of(device) {
+    let (process, share_indices) = match nvml::shares_of(device) {
         Ok(shares) => shares,
         Err(status) => return status,
     };
-    if places.is_empty() {
+    if share_indices.is_empty() {
         return status;
     }
     let mut left = 0;
     for entry in (0..count.unwrap_or(0)).filter_map(|index| list.at(index as usize).read()) {
-        if nvml::is_member(process, &places, pid(&entry)) {
+        if nvml::is_share_process(process, &share_indices, pid(&entry)) {
             list.at(left as usize).put(entry);
             left += 1;
         }
     }
-    tell(left);
+    set_count(left);
     status
 }

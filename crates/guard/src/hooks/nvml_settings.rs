@@ -323,5 +323,5 @@ hooks! {
 
 /// Whether a device is shared, as far as can be told.
 fn is_shared(device: Opaque) -> bool {
-    nvml::shares_of(device).map_or(true, |(_, places)| !places.is_empty())
+    nvml::shares_of(device).map_or(true, |(_, share_indices)| !share_indices.is_empty())
 }

@@ -1,13 +1,13 @@
 //! Stream-ordered memory and the pools that it comes from.
 
+use crate::async_free;
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::ffi::{In, Out};
-use crate::freed;
-use crate::pools::{self, Pool, Request};
+use crate::pools::{self, Pool, PoolAllocation};
 use crate::process;
 use crate::streams::Stream;
-use crate::table::Kind;
+use crate::table::EntryKind;
 
 /// How a pool's description begins (`CUmemPoolProps`).
 #[derive(Clone, Copy, Debug)]
@@ -27,25 +27,25 @@ hooks! {
     /// Memory of the pool that the GPU uses, in the order of a stream.
     fn cuMemAllocAsync(pointer: Out<Pointer>, bytes: usize, stream: Opaque) -> Status {
         let make = || real::cuMemAllocAsync(pointer, bytes, stream);
-        Request { bytes, stream: Stream::legacy(stream), pool: None, pointer, make }.run()
+        PoolAllocation { bytes, stream: Stream::legacy(stream), pool: None, pointer, make }.run()
     }
 
     /// As above; the default stream is the thread's own.
     fn cuMemAllocAsync_ptsz(pointer: Out<Pointer>, bytes: usize, stream: Opaque) -> Status {
         let make = || real::cuMemAllocAsync_ptsz(pointer, bytes, stream);
-        Request { bytes, stream: Stream::per_thread(stream), pool: None, pointer, make }.run()
+        PoolAllocation { bytes, stream: Stream::per_thread(stream), pool: None, pointer, make }.run()
     }
 
     /// Memory of a pool, in the order of a stream.
     fn cuMemAllocFromPoolAsync(pointer: Out<Pointer>, bytes: usize, pool: Opaque, stream: Opaque) -> Status {
         let make = || real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
-        Request { bytes, stream: Stream::legacy(stream), pool: Some(Pool(pool)), pointer, make }.run()
+        PoolAllocation { bytes, stream: Stream::legacy(stream), pool: Some(Pool(pool)), pointer, make }.run()
     }
 
     /// As above; the default stream is the thread's own.
     fn cuMemAllocFromPoolAsync_ptsz(pointer: Out<Pointer>, bytes: usize, pool: Opaque, stream: Opaque) -> Status {
         let make = || real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream);
-        Request { bytes, stream: Stream::per_thread(stream), pool: Some(Pool(pool)), pointer, make }.run()
+        PoolAllocation { bytes, stream: Stream::per_thread(stream), pool: Some(Pool(pool)), pointer, make }.run()
     }
 
     /// Gives memory back, in the order of a stream.
@@ -61,7 +61,7 @@ hooks! {
     /// Makes a pool.
     fn cuMemPoolCreate(pool: Out<Opaque>, props: In<Props>) -> Status {
         let device = props.read().map_or(Some(0), |props| device_of(props.kind, props.location));
-        known(pool, device, real::cuMemPoolCreate(pool, props))
+        record_pool(pool, device, real::cuMemPoolCreate(pool, props))
     }
 
     /// Ends a pool. What was allocated from it lives on.
@@ -71,58 +71,58 @@ hooks! {
 
     /// Has a pool give back what it keeps, but for so much.
     fn cuMemPoolTrimTo(pool: Opaque, keep: usize) -> Status {
-        settled(pool, real::cuMemPoolTrimTo(pool, keep))
+        settle_after(pool, real::cuMemPoolTrimTo(pool, keep))
     }
 
     /// Sets how much a pool keeps, and how it reuses it.
     fn cuMemPoolSetAttribute(pool: Opaque, attribute: u32, value: Opaque) -> Status {
-        settled(pool, real::cuMemPoolSetAttribute(pool, attribute, value))
+        settle_after(pool, real::cuMemPoolSetAttribute(pool, attribute, value))
     }
 
-    /// Makes a pool known to other processes, which may have its memory from then on.
+    /// Makes a pool record_pool to other processes, which may have its memory from then on.
     fn cuMemPoolExportToShareableHandle(shareable: Out<i32>, pool: Opaque, kind: u32, flags: u64) -> Status {
         let status = real::cuMemPoolExportToShareableHandle(shareable, pool, kind, flags);
         if status.is_success() {
-            Pool(pool).is_exported();
+            Pool(pool).mark_exported();
         }
         status
     }
 
     /// A pool of another process. Its memory is counted there.
     fn cuMemPoolImportFromShareableHandle(pool: Out<Opaque>, shareable: Opaque, kind: u32, flags: u64) -> Status {
-        known(pool, None, real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags))
+        record_pool(pool, None, real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags))
     }
 
     /// The pool that a GPU uses.
     fn cuDeviceGetMemPool(pool: Out<Opaque>, device: Device) -> Status {
-        known(pool, Some(device), real::cuDeviceGetMemPool(pool, device))
+        record_pool(pool, Some(device), real::cuDeviceGetMemPool(pool, device))
     }
 
     /// The pool that a GPU has by itself.
     fn cuDeviceGetDefaultMemPool(pool: Out<Opaque>, device: Device) -> Status {
-        known(pool, Some(device), real::cuDeviceGetDefaultMemPool(pool, device))
+        record_pool(pool, Some(device), real::cuDeviceGetDefaultMemPool(pool, device))
     }
 
     /// Has a GPU use a pool.
     fn cuDeviceSetMemPool(device: Device, pool: Opaque) -> Status {
-        settled(pool, real::cuDeviceSetMemPool(device, pool))
+        settle_after(pool, real::cuDeviceSetMemPool(device, pool))
     }
 
     /// The pool that is used for memory of a kind at a place.
     fn cuMemGetMemPool(pool: Out<Opaque>, place: In<Location>, kind: u32) -> Status {
         let device = place.read().map_or(Some(0), |place| device_of(kind, place));
-        known(pool, device, real::cuMemGetMemPool(pool, place, kind))
+        record_pool(pool, device, real::cuMemGetMemPool(pool, place, kind))
     }
 
     /// The pool that is there by itself for memory of a kind at a place.
     fn cuMemGetDefaultMemPool(pool: Out<Opaque>, place: In<Location>, kind: u32) -> Status {
         let device = place.read().map_or(Some(0), |place| device_of(kind, place));
-        known(pool, device, real::cuMemGetDefaultMemPool(pool, place, kind))
+        record_pool(pool, device, real::cuMemGetDefaultMemPool(pool, place, kind))
     }
 
     /// Has a pool be used for memory of a kind at a place.
     fn cuMemSetMemPool(place: In<Location>, kind: u32, pool: Opaque) -> Status {
-        settled(pool, real::cuMemSetMemPool(place, kind, pool))
+        settle_after(pool, real::cuMemSetMemPool(place, kind, pool))
     }
 }
 
@@ -136,14 +136,14 @@ fn device_of(kind: u32, place: Location) -> Option<Device> {
 }
 
 /// Remembers the pool that the driver gave.
-fn known(pool: Out<Opaque>, device: Option<Device>, status: Status) -> Status {
+fn record_pool(pool: Out<Opaque>, device: Option<Device>, status: Status) -> Status {
     let Some(pool) = pool.read().filter(|_| status.is_success()) else { return status };
-    // One that there is no memory to remember is remembered when it is used.
-    let _ = Pool(pool).know(device);
+    // One that there is no memory to record_pointer is remembered when it is used.
+    let _ = Pool(pool).record(device);
     status
 }
 
-fn settled(pool: Opaque, status: Status) -> Status {
+fn settle_after(pool: Opaque, status: Status) -> Status {
     Pool(pool).settle();
     status
 }
@@ -154,8 +154,8 @@ fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Stat
         return free();
     }
     let Ok(process) = process::get() else { return Status::NO_DEVICE };
-    if process.table.change(Kind::Memory, pointer, |_| ()).is_none() {
+    if process.table.change(EntryKind::Memory, pointer, |_| ()).is_none() {
         return pools::free(pointer, free);
     }
-    freed::free(pointer, stream, free)
+    async_free::free(pointer, stream, free)
 }

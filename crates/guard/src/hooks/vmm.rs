@@ -3,7 +3,7 @@
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
 use crate::ffi::{In, Out};
-use crate::physical::{self, Handle, Holder};
+use crate::vmm_memory::{self, Handle, Holder};
 
 /// How the description of memory begins (`CUmemAllocationProp`).
 #[derive(Clone, Copy, Debug)]
@@ -50,30 +50,30 @@ hooks! {
             Some(prop) => prop.location.device(),
             None => None,
         };
-        let make = || made(handle, real::cuMemCreate(handle, bytes, prop, flags));
-        answer(physical::create(bytes, device, make, real::cuMemRelease))
+        let make = || handle_of(handle, real::cuMemCreate(handle, bytes, prop, flags));
+        to_status(vmm_memory::create(bytes, device, make, real::cuMemRelease))
     }
 
     /// Releases a handle. The memory stays while it is mapped.
     fn cuMemRelease(handle: Handle) -> Status {
-        physical::release(handle, || real::cuMemRelease(handle))
+        vmm_memory::release(handle, || real::cuMemRelease(handle))
     }
 
     /// A handle of what is mapped at an address.
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: Opaque) -> Status {
-        let work = || made(handle, real::cuMemRetainAllocationHandle(handle, address));
-        answer(physical::retain(address as u64, work))
+        let work = || handle_of(handle, real::cuMemRetainAllocationHandle(handle, address));
+        to_status(vmm_memory::retain(address as u64, work))
     }
 
     /// Maps memory.
     fn cuMemMap(start: Pointer, bytes: usize, offset: usize, handle: Handle, flags: u64) -> Status {
         let work = || real::cuMemMap(start, bytes, offset, handle, flags);
-        physical::map(start, bytes, handle, work, || real::cuMemUnmap(start, bytes))
+        vmm_memory::map(start, bytes, handle, work, || real::cuMemUnmap(start, bytes))
     }
 
     /// Ends mappings.
     fn cuMemUnmap(start: Pointer, bytes: usize) -> Status {
-        physical::unmap(start, bytes, || real::cuMemUnmap(start, bytes))
+        vmm_memory::unmap(start, bytes, || real::cuMemUnmap(start, bytes))
     }
 
     /// Maps memory to parts of arrays.
@@ -88,19 +88,19 @@ hooks! {
 
     /// Makes memory known to other processes.
     fn cuMemExportToShareableHandle(shareable: Out<i32>, handle: Handle, kind: u32, flags: u64) -> Status {
-        physical::export(handle, || real::cuMemExportToShareableHandle(shareable, handle, kind, flags))
+        vmm_memory::export(handle, || real::cuMemExportToShareableHandle(shareable, handle, kind, flags))
     }
 
     /// Memory of another process, which is counted there, or of this one again, which stays counted.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: Opaque, kind: u32) -> Status {
-        let work = || made(handle, real::cuMemImportFromShareableHandle(handle, shareable, kind));
-        answer(physical::import(work))
+        let work = || handle_of(handle, real::cuMemImportFromShareableHandle(handle, shareable, kind));
+        to_status(vmm_memory::import(work))
     }
 
     /// An object through which the memory of several GPUs is written. It has none itself.
     fn cuMulticastCreate(handle: Out<Handle>, prop: Opaque) -> Status {
-        let make = || made(handle, real::cuMulticastCreate(handle, prop));
-        answer(physical::create_multicast(make, real::cuMemRelease))
+        let make = || handle_of(handle, real::cuMulticastCreate(handle, prop));
+        to_status(vmm_memory::create_multicast(make, real::cuMemRelease))
     }
 
     /// Binds memory to such an object, which holds it then.
@@ -108,13 +108,13 @@ hooks! {
         object: Handle, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
     ) -> Status {
         let work = || real::cuMulticastBindMem(object, object_offset, memory, offset, bytes, flags);
-        physical::bind(Holder::Multicast(object), memory, work)
+        vmm_memory::bind(Holder::Multicast(object), memory, work)
     }
 
     /// Binds what is mapped at an address.
     fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
         let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
-        physical::bind_address(Holder::Multicast(object), address, work)
+        vmm_memory::bind_address(Holder::Multicast(object), address, work)
     }
 
     /// Binds a device's memory, since CUDA 13.1.
@@ -122,7 +122,7 @@ hooks! {
         object: Handle, device: Device, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
     ) -> Status {
         let work = || real::cuMulticastBindMem_v2(object, device, object_offset, memory, offset, bytes, flags);
-        physical::bind(Holder::Multicast(object), memory, work)
+        vmm_memory::bind(Holder::Multicast(object), memory, work)
     }
 
     /// Binds what is mapped at an address for a device, since CUDA 13.1.
@@ -130,18 +130,18 @@ hooks! {
         object: Handle, device: Device, object_offset: usize, address: Pointer, bytes: usize, flags: u64,
     ) -> Status {
         let work = || real::cuMulticastBindAddr_v2(object, device, object_offset, address, bytes, flags);
-        physical::bind_address(Holder::Multicast(object), address, work)
+        vmm_memory::bind_address(Holder::Multicast(object), address, work)
     }
 }
 
-fn made(handle: Out<Handle>, status: Status) -> Result<Handle, Status> {
+fn handle_of(handle: Out<Handle>, status: Status) -> Result<Handle, Status> {
     if !status.is_success() {
         return Err(status);
     }
     handle.read().ok_or(Status::INVALID_VALUE)
 }
 
-fn answer(done: Result<(), Status>) -> Status {
+fn to_status(done: Result<(), Status>) -> Status {
     done.map_or_else(|status| status, |()| Status::SUCCESS)
 }
 
@@ -149,5 +149,5 @@ fn map_arrays(list: In<ArrayMap>, count: u32, work: impl FnOnce() -> Status) -> 
     let parts = (0..count as usize).map_while(move |index| list.element(index));
     let mapped =
         parts.filter(|part| part.operation == MAP).map(|part| (part.resource, part.handle));
-    physical::mapped_to_arrays(&mapped, work)
+    vmm_memory::map_to_arrays(&mapped, work)
 }

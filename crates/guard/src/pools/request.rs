@@ -4,8 +4,8 @@ use core::sync::atomic::Ordering;
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
-use super::{ANY, Pool, RESERVED, current, pool_of, remember};
-use crate::account::store::{Overgrown, Store};
+use super::{ANY_POOLED, Pool, RESERVED_BYTES, current, pool_of, record_pointer};
+use crate::account::reserve::{GrowthRefused, Reserve};
 use crate::account::{self, Charge, reclaim};
 use crate::cuda::{Pointer, Status};
 use crate::ffi::Out;
@@ -14,7 +14,7 @@ use crate::process;
 use crate::streams::Stream;
 
 /// An allocation from a pool.
-pub(crate) struct Request<M> {
+pub(crate) struct PoolAllocation<M> {
     /// Bytes that are wished for.
     pub(crate) bytes: usize,
     /// The stream in whose order it is.
@@ -27,7 +27,7 @@ pub(crate) struct Request<M> {
     pub(crate) make: M,
 }
 
-impl<M: FnOnce() -> Status> Request<M> {
+impl<M: FnOnce() -> Status> PoolAllocation<M> {
     /// Counts it, makes it and remembers the pointer.
     pub(crate) fn run(self) -> Status {
         self.try_run().unwrap_or_else(|status| status)
@@ -42,52 +42,54 @@ impl<M: FnOnce() -> Status> Request<M> {
         let device = self.stream.device()?;
         // A driver without pools says so itself.
         let Some(pool) = self.pool.or_else(|| current(device)) else { return Ok((self.make)()) };
-        pool.know(Some(device))?;
-        let Some(store) = pool.store() else { return Ok((self.make)()) };
-        let advance = admitted(pool, &store, rounded(self.bytes as u64, PHYSICAL_GRANULE))?;
-        ANY.store(true, Ordering::Relaxed);
+        pool.record(Some(device))?;
+        let Some(reserve) = pool.reserve() else { return Ok((self.make)()) };
+        let advance = charge_growth(pool, &reserve, rounded(self.bytes as u64, PHYSICAL_GRANULE))?;
+        ANY_POOLED.store(true, Ordering::Relaxed);
         let status = (self.make)();
         let address = self.pointer.read().filter(|_| status.is_success());
         let Some(address) = address else {
-            store.settle(advance, || pool.attribute(RESERVED));
+            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
             return Ok(status);
         };
         // Another thread may have given the GPU another pool meanwhile.
         let own = pool_of(address).unwrap_or(pool);
         if own != pool {
-            store.settle(advance, || pool.attribute(RESERVED));
-            own.know(Some(device))?;
+            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            own.record(Some(device))?;
             own.settle();
-        } else if let Err(Overgrown(advance)) = store.grown(advance, || pool.attribute(RESERVED)) {
+        } else if let Err(GrowthRefused(advance)) =
+            reserve.settle_growth(advance, || pool.attribute(RESERVED_BYTES))
+        {
             if self.stream.is_per_thread {
                 real::cuMemFreeAsync_ptsz(address, self.stream.handle);
             } else {
                 real::cuMemFreeAsync(address, self.stream.handle);
             }
             self.stream.synchronize();
-            pool.trim(store.counted());
-            store.settle(advance, || pool.attribute(RESERVED));
-            account::note_refusal(store.device);
+            pool.trim(reserve.counted());
+            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            account::note_refusal(reserve.device);
             return Err(Status::OUT_OF_MEMORY);
         }
-        remember(process, address, own);
+        record_pointer(process, address, own);
         Ok(status)
     }
 }
 
 /// Counts what a pool may grow by for an allocation.
-fn admitted(pool: Pool, store: &Store, bytes: u64) -> Result<Charge, Status> {
-    match store.advance(bytes) {
+fn charge_growth(pool: Pool, reserve: &Reserve, bytes: u64) -> Result<Charge, Status> {
+    match reserve.advance(bytes) {
         Err(Status::OUT_OF_MEMORY) => {}
         answer => return answer,
     }
-    if reclaim::run(store.device, bytes) {
-        match store.advance(bytes) {
+    if reclaim::run(reserve.device, bytes) {
+        match reserve.advance(bytes) {
             Err(Status::OUT_OF_MEMORY) => {}
             answer => return answer,
         }
     }
     // What is idle and could not be trimmed may be what is wished for.
-    let answer = if pool.idle() >= bytes { store.advance(0) } else { Err(Status::OUT_OF_MEMORY) };
-    answer.inspect_err(|_| account::note_refusal(store.device))
+    let answer = if pool.idle() >= bytes { reserve.advance(0) } else { Err(Status::OUT_OF_MEMORY) };
+    answer.inspect_err(|_| account::note_refusal(reserve.device))
 }

@@ -8,14 +8,14 @@
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
-use super::{ID, PLACE, Process};
+use super::{INSTANCE, PROCESS_ID, Process};
 use crate::driver;
 use crate::elf;
 use crate::sys::file::{File, Identity};
 use crate::sys::task;
 
 /// A descriptor through which locks are being taken, where a child finds it.
-struct Passing {
+struct LockDescriptor {
     /// One more than the descriptor; 0: none.
     descriptor: AtomicI32,
     device: AtomicU64,
@@ -24,32 +24,35 @@ struct Passing {
 
 /// One, which is what the thread that begins a process needs. Another thread's, which empties slots of the dead,
 /// may stand here instead: it holds a lock for a moment, and gives it back by itself.
-static PASSING: Passing =
-    Passing { descriptor: AtomicI32::new(0), device: AtomicU64::new(0), inode: AtomicU64::new(0) };
+static LOCK_DESCRIPTOR: LockDescriptor = LockDescriptor {
+    descriptor: AtomicI32::new(0),
+    device: AtomicU64::new(0),
+    inode: AtomicU64::new(0),
+};
 
 /// What `pthread_atfork` is given.
 type Handler = Option<extern "C" fn()>;
 
-static WATCHED: AtomicBool = AtomicBool::new(false);
+static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Remembers a descriptor for children to close, or that there is none any more.
-pub(crate) fn in_passing(open: Option<(i32, Identity)>) {
+pub(crate) fn set_lock_descriptor(open: Option<(i32, Identity)>) {
     let Some((descriptor, identity)) = open else {
-        PASSING.descriptor.store(0, Ordering::Relaxed);
+        LOCK_DESCRIPTOR.descriptor.store(0, Ordering::Relaxed);
         return;
     };
-    PASSING.device.store(identity.device, Ordering::Relaxed);
-    PASSING.inode.store(identity.inode, Ordering::Relaxed);
-    PASSING.descriptor.store(descriptor + 1, Ordering::Release);
+    LOCK_DESCRIPTOR.device.store(identity.device, Ordering::Relaxed);
+    LOCK_DESCRIPTOR.inode.store(identity.inode, Ordering::Relaxed);
+    LOCK_DESCRIPTOR.descriptor.store(descriptor + 1, Ordering::Release);
 }
 
 /// The process whose threads may be at the drivers, as far as is known.
-static DRIVERS_OF: AtomicU32 = AtomicU32::new(0);
+static DRIVERS_PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 /// Called before a process begins: where a thread of the parent's was at a driver, it is not in this process.
-pub(super) fn leave_drivers() {
+pub(super) fn abandon_drivers() {
     let id = task::process();
-    let before = DRIVERS_OF.swap(id, Ordering::Relaxed);
+    let before = DRIVERS_PROCESS_ID.swap(id, Ordering::Relaxed);
     if before != 0 && before != id {
         driver::CUDA.abandon();
         driver::NVML.abandon();
@@ -57,33 +60,33 @@ pub(super) fn leave_drivers() {
 }
 
 /// Called when a process begins: puts away what its parent had.
-pub(super) fn rearm() {
+pub(super) fn drop_inherited() {
     let id = task::process();
-    if ID.swap(id, Ordering::Relaxed) != id {
+    if PROCESS_ID.swap(id, Ordering::Relaxed) != id {
         close_inherited();
     }
 }
 
 fn close_inherited() {
-    let descriptor = PASSING.descriptor.swap(0, Ordering::Acquire) - 1;
+    let descriptor = LOCK_DESCRIPTOR.descriptor.swap(0, Ordering::Acquire) - 1;
     if descriptor < 0 {
         return;
     }
-    let file = File::resume(descriptor);
+    let file = File::from_descriptor(descriptor);
     let wanted = Identity {
-        device: PASSING.device.load(Ordering::Relaxed),
-        inode: PASSING.inode.load(Ordering::Relaxed),
+        device: LOCK_DESCRIPTOR.device.load(Ordering::Relaxed),
+        inode: LOCK_DESCRIPTOR.inode.load(Ordering::Relaxed),
     };
     // The program may have closed it and opened something of its own under the number.
     match file.identity() {
         Ok((_, identity)) if identity == wanted => drop(file),
-        _ => drop(file.keep()),
+        _ => drop(file.into_descriptor()),
     }
 }
 
 /// Has the C library call back in children, once for the address space.
-pub(super) fn watch() {
-    if WATCHED.swap(true, Ordering::Relaxed) {
+pub(super) fn register_handler() {
+    if IS_REGISTERED.swap(true, Ordering::Relaxed) {
         return;
     }
     let portable = elf::c_library(b"pthread_atfork");
@@ -107,18 +110,18 @@ pub(super) fn watch() {
 /// Runs in a child, where it is the only thread.
 extern "C" fn in_child() {
     let id = task::process();
-    if ID.swap(id, Ordering::Relaxed) == id {
+    if PROCESS_ID.swap(id, Ordering::Relaxed) == id {
         // Another handler has called a hook before: this process has begun already.
         return;
     }
-    leave_drivers();
+    abandon_drivers();
     close_inherited();
-    let place = PLACE.load(Ordering::Relaxed);
-    if place.is_null() {
+    let instance = INSTANCE.load(Ordering::Relaxed);
+    if instance.is_null() {
         return;
     }
     // JUSTIFICATION: a kernel before 4.14 does not empty it.
     // SAFETY: zero bytes are a `Process`, nobody else runs in this child, and a call of the parent's that
     // was under way on another thread does not go on here.
-    unsafe { core::ptr::write_bytes(place.cast::<u8>(), 0, size_of::<Process>()) };
+    unsafe { core::ptr::write_bytes(instance.cast::<u8>(), 0, size_of::<Process>()) };
 }

@@ -15,8 +15,8 @@ const fn version(name: &'static str, since: i32, ending: &'static str) -> Versio
 }
 
 /// The newest version of CUDA whose functions the table below was held against. What a name means to a newer
-/// one is not known here.
-pub(super) const NEWEST: i32 = 13050;
+/// one is not version_of_name here.
+pub(super) const NEWEST_CUDA: i32 = 13050;
 
 /// The versions of hooked functions beyond the first; of a name, the older ones first.
 pub(super) const VERSIONS: &[Version] = &[

@@ -3,12 +3,12 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use octavo_guard_abi::ledger::{self, Book};
+use octavo_guard_abi::ledger::{self, SlotTable};
 use octavo_guard_abi::limits::{self, Limits};
 use octavo_guard_abi::state::{self, SLOTS, Slot, State};
 use octavo_guard_abi::{LIMITS_FILE, SOCKET_FILE, STATE_FILE};
 
-use super::Closed;
+use super::ClosedReason;
 use crate::cuda::Status;
 use crate::gate;
 use crate::paths::Path;
@@ -17,11 +17,11 @@ use crate::sys::file::{File, Identity, Mode};
 use crate::sys::{futex, task};
 
 mod locks;
-mod mapped;
-mod who;
+mod mapping;
+mod process_identity;
 
-use locks::{Kept, Locks};
-use mapped::Mapped;
+use locks::{HeldLocks, Locks};
+use mapping::Mapped;
 
 /// A share that this process has a slot of.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Share {
     /// Which file the state is.
     identity: Identity,
     /// The lock that holds the slot.
-    _kept: Kept,
+    _held_lock: HeldLocks,
     /// The slot's number.
     slot: usize,
     /// Whoever empties the slots of the dead: one thread of a process at a time, because locks know open files
@@ -51,8 +51,8 @@ pub(crate) struct Share {
     tampered: AtomicBool,
     /// What a context is counted for, as the limits said when they could last be read.
     context_bytes: AtomicU64,
-    /// When the slots of the dead were last emptied for somebody who only looks.
-    reaped: AtomicU64,
+    /// When the slots of the dead were last emptied for somebody process_identity only looks.
+    last_reap_ms: AtomicU64,
 }
 
 /// The files of a share, before there is a slot.
@@ -63,13 +63,13 @@ struct Files {
 
 impl Files {
     /// Gives the mappings back. Nothing else may refer to them any more.
-    fn leave(self) {
-        drop(Mapped { place: NonNull::from(self.limits), bytes: limits::SIZE });
-        drop(Mapped { place: NonNull::from(self.state), bytes: state::SIZE });
+    fn close(self) {
+        drop(Mapped { start: NonNull::from(self.limits), bytes: limits::SIZE });
+        drop(Mapped { start: NonNull::from(self.state), bytes: state::SIZE });
     }
 }
 
-impl Book for Files {
+impl SlotTable for Files {
     type Word = AtomicU64;
 
     fn slots(&self) -> usize {
@@ -94,7 +94,7 @@ impl Book for Files {
 }
 
 /// What is wrong with a state file, as a frame says it.
-pub(super) fn code(damage: state::Damage) -> u64 {
+pub(super) fn damage_code(damage: state::Damage) -> u64 {
     match damage {
         state::Damage::Size => 0,
         state::Damage::Magic => 1,
@@ -103,19 +103,19 @@ pub(super) fn code(damage: state::Damage) -> u64 {
     }
 }
 
-/// How long the slots of the dead may count for somebody who only looks, in milliseconds. Looking for the dead
+/// How long the slots of the dead may count for somebody process_identity only looks, in milliseconds. Looking for the dead
 /// asks the kernel about every slot; whoever does not fit looks at once.
-const REAP_PERIOD: u64 = 100;
+const REAP_INTERVAL_MS: u64 = 100;
 
 impl Share {
     /// Opens the share of a folder and takes a slot.
-    pub(super) fn open(name: &[u8]) -> Result<Self, Closed> {
-        let path = |file| Path::of(name, file).ok_or(Closed::TooMany);
+    pub(super) fn open(name: &[u8]) -> Result<Self, ClosedReason> {
+        let path = |file| Path::of(name, file).ok_or(ClosedReason::TooMany);
         let (socket, state_path, limits_path) =
             (path(SOCKET_FILE)?, path(STATE_FILE)?, path(LIMITS_FILE)?);
-        let system = |error| Closed::System(socket, error);
+        let system = |error| ClosedReason::System(socket, error);
 
-        let damaged = |damage| Closed::Limits(socket, damage);
+        let damaged = |damage| ClosedReason::Limits(socket, damage);
         let file = File::open(limits_path.text(), Mode::Read)
             .map_err(|_| damaged(limits::Damage::Size))?;
         if file.identity().map_err(system)?.0 != limits::SIZE as u64 {
@@ -123,7 +123,7 @@ impl Share {
         }
         // Through a mount for writing a tenant could set its own limits.
         if cfg!(not(feature = "test-paths")) && !file.is_read_only_mount().map_err(system)? {
-            return Err(Closed::Writable(socket));
+            return Err(ClosedReason::Writable(socket));
         }
         let limits = Mapped::<Limits>::of(&file, limits::SIZE, false).map_err(system)?;
         let terms = limits.get().terms().map_err(damaged)?;
@@ -131,20 +131,24 @@ impl Share {
         let file = File::open(state_path.text(), Mode::Write).map_err(system)?;
         let (size, identity) = file.identity().map_err(system)?;
         if size != state::SIZE as u64 {
-            return Err(Closed::State(socket, state::Damage::Size));
+            return Err(ClosedReason::State(socket, state::Damage::Size));
         }
         let state = Mapped::<State>::of(&file, state::SIZE, true).map_err(system)?;
-        state.get().check(terms.generation).map_err(|damage| Closed::State(socket, damage))?;
+        state
+            .get()
+            .check(terms.generation)
+            .map_err(|damage| ClosedReason::State(socket, damage))?;
 
         // Locks are another open file's than the mapping, which a child of a fork inherits and nobody takes away.
         let Some(locks) = Locks::of(&state_path, identity).map_err(system)? else {
-            return Err(Closed::State(socket, state::Damage::Magic));
+            return Err(ClosedReason::State(socket, state::Damage::Magic));
         };
-        let files = Files { limits: limits.keep(), state: state.keep() };
-        let entered = ledger::enter(&files, &locks).and_then(|slot| Some((slot, locks.keep()?)));
-        let Some((slot, kept)) = entered else {
-            files.leave();
-            return Err(Closed::Full(socket));
+        let files = Files { limits: limits.leak(), state: state.leak() };
+        let claimed =
+            ledger::claim_slot(&files, &locks).and_then(|slot| Some((slot, locks.into_held()?)));
+        let Some((slot, held_lock)) = claimed else {
+            files.close();
+            return Err(ClosedReason::Full(socket));
         };
         let Files { limits, state } = files;
         let share = Self {
@@ -155,29 +159,29 @@ impl Share {
             limits,
             state,
             identity,
-            _kept: kept,
+            _held_lock: held_lock,
             slot,
             reaper: Mutex::new(()),
             used: AtomicU64::new(0),
             tampered: AtomicBool::new(false),
             context_bytes: AtomicU64::new(terms.context_bytes),
-            reaped: AtomicU64::new(0),
+            last_reap_ms: AtomicU64::new(0),
         };
-        share.introduce();
+        share.write_identity();
         Ok(share)
     }
 
     /// Leaves a share that was opened in vain: its process is in none of the container's.
-    pub(super) fn leave(self) {
+    pub(super) fn close(self) {
         // While the slot is still held: afterwards it is another's.
         self.slot().pid.store(0, Ordering::Release);
         let files = self.files();
         drop(self);
-        files.leave();
+        files.close();
     }
 
-    /// Writes who has the slot.
-    fn introduce(&self) {
+    /// Writes process_identity has the slot.
+    fn write_identity(&self) {
         let slot = self.slot();
         for word in [
             &slot.context_bytes,
@@ -191,8 +195,8 @@ impl Share {
         }
         slot.epoch
             .store(u64::from(self.limits.live().epoch.load(Ordering::Acquire)), Ordering::Relaxed);
-        slot.start_time.store(who::start_time(), Ordering::Relaxed);
-        slot.pid_namespace.store(who::pid_namespace(), Ordering::Relaxed);
+        slot.start_time.store(process_identity::start_time(), Ordering::Relaxed);
+        slot.pid_namespace.store(process_identity::pid_namespace(), Ordering::Relaxed);
         // Last: a slot with a pid is whole.
         slot.pid.store(u64::from(task::process()), Ordering::Release);
     }
@@ -248,8 +252,8 @@ impl Share {
     /// Bytes that all its processes have; those that are no more have none after a moment.
     pub(crate) fn total(&self) -> u64 {
         let now = task::coarse_milliseconds();
-        if now.wrapping_sub(self.reaped.load(Ordering::Relaxed)) >= REAP_PERIOD {
-            self.reaped.store(now, Ordering::Relaxed);
+        if now.wrapping_sub(self.last_reap_ms.load(Ordering::Relaxed)) >= REAP_INTERVAL_MS {
+            self.last_reap_ms.store(now, Ordering::Relaxed);
             self.reap();
         }
         ledger::total(&self.files())
@@ -269,18 +273,19 @@ impl Share {
 
     /// What a frame says of the damage.
     pub(crate) fn damage_code(&self) -> Option<u64> {
-        self.damage().map(code)
+        self.damage().map(damage_code)
     }
 
     /// Counts bytes before they are allocated; waits while the share is held.
     #[inline(never)]
-    pub(crate) fn admit(&self, bytes: u64) -> Result<(), Status> {
+    pub(crate) fn charge(&self, bytes: u64) -> Result<(), Status> {
         gate::pass(self)?;
         if self.damage().is_some() {
             return Err(Status::NOT_PERMITTED);
         }
-        let admitted = ledger::admit(&self.files(), self.index(), bytes, |tries| self.wait(tries));
-        if admitted.is_err() {
+        let charged =
+            ledger::try_charge(&self.files(), self.index(), bytes, |attempts| self.wait(attempts));
+        if charged.is_err() {
             return Err(Status::OUT_OF_MEMORY);
         }
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -291,18 +296,18 @@ impl Share {
     }
 
     /// Between two tries: empties the slots of the dead, then lets another process go first.
-    fn wait(&self, tries: u32) {
+    fn wait(&self, attempts: u32) {
         self.reap();
-        if tries > 1 {
+        if attempts > 1 {
             // Slots that fight for the last bytes wait for different times. A wish that is taken back is
             // there for less than this, unless its thread was put off the processor.
-            futex::nap(50 + u64::from(self.number() % 5) * 40);
+            futex::sleep_microseconds(50 + u64::from(self.number() % 5) * 40);
         }
     }
 
     /// Counts bytes that are taken already.
-    pub(crate) fn force(&self, bytes: u64) {
-        ledger::force(&self.files(), self.index(), bytes);
+    pub(crate) fn charge_unchecked(&self, bytes: u64) {
+        ledger::charge_unchecked(&self.files(), self.index(), bytes);
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 

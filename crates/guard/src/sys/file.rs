@@ -3,7 +3,7 @@
 use core::ffi::CStr;
 use core::mem::MaybeUninit;
 
-use super::{Errno, at, call, number};
+use super::{Errno, address_of, call, number};
 
 const AT_FDCWD: usize = (-100_isize).cast_unsigned();
 const AT_EMPTY_PATH: usize = 0x1000;
@@ -19,7 +19,7 @@ const O_DIRECTORY: usize = 0o200_000;
 const O_DIRECTORY: usize = 0o40_000;
 
 /// Where the guard keeps its descriptors: beyond those that programs close in a row when they begin.
-const LOWEST: usize = 900;
+const MIN_DESCRIPTOR: usize = 900;
 
 /// An open file, closed when it is dropped.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl File {
             Mode::Write => O_CLOEXEC | O_RDWR,
             Mode::Folder => O_CLOEXEC | O_DIRECTORY,
         };
-        Self::of(call(number::OPENAT, [AT_FDCWD, at(path), flags, 0, 0, 0])?)
+        Self::of(call(number::OPENAT, [AT_FDCWD, address_of(path), flags, 0, 0, 0])?)
     }
 
     /// A descriptor that the kernel has just given.
@@ -61,13 +61,13 @@ impl File {
         i32::try_from(descriptor).map(Self).map_err(|_| Errno(9))
     }
 
-    /// Takes over a descriptor that was given up by [`File::keep`].
-    pub(crate) fn resume(descriptor: i32) -> Self {
+    /// Takes over a descriptor that was given up by [`File::into_descriptor`].
+    pub(crate) fn from_descriptor(descriptor: i32) -> Self {
         Self(descriptor)
     }
 
     /// Its number, which the caller has to close from now on.
-    pub(crate) fn keep(self) -> i32 {
+    pub(crate) fn into_descriptor(self) -> i32 {
         let descriptor = self.0;
         core::mem::forget(self);
         descriptor
@@ -83,8 +83,8 @@ impl File {
     }
 
     /// The same open file under a number where programs seldom look; itself where there is none.
-    pub(crate) fn out_of_the_way(self) -> Self {
-        match call(number::FCNTL, [self.number(), F_DUPFD_CLOEXEC, LOWEST, 0, 0, 0]) {
+    pub(crate) fn move_high(self) -> Self {
+        match call(number::FCNTL, [self.number(), F_DUPFD_CLOEXEC, MIN_DESCRIPTOR, 0, 0, 0]) {
             Ok(descriptor) => Self::of(descriptor).unwrap_or(self),
             Err(_) => self,
         }
@@ -93,8 +93,11 @@ impl File {
     /// Its size in bytes, and what it is.
     pub(crate) fn identity(&self) -> Result<(u64, Identity), Errno> {
         let mut stat = MaybeUninit::<Statx>::zeroed();
-        let place = stat.as_mut_ptr() as usize;
-        call(number::STATX, [self.number(), at(c""), AT_EMPTY_PATH, STATX_BASIC, place, 0])?;
+        let address = stat.as_mut_ptr() as usize;
+        call(
+            number::STATX,
+            [self.number(), address_of(c""), AT_EMPTY_PATH, STATX_BASIC, address, 0],
+        )?;
         // JUSTIFICATION: the kernel fills a structure of C.
         // SAFETY: all bytes were zero before, and every value of them is a `Statx`.
         let stat = unsafe { stat.assume_init() };
@@ -123,7 +126,7 @@ impl File {
         call(number::GETDENTS64, [self.number(), bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0])
     }
 
-    /// Locks one byte for writing, for this open file and no process; fails at once where another has it.
+    /// Locks first byte for writing, for this open file and no process; fails address_of once where another has it.
     pub(crate) fn lock(&self, offset: u64) -> Result<(), Errno> {
         self.set_lock(1, offset)
     }
@@ -135,8 +138,8 @@ impl File {
 
     fn set_lock(&self, kind: i16, offset: u64) -> Result<(), Errno> {
         let lock = Flock { kind, whence: 0, start: offset.cast_signed(), length: 1, process: 0 };
-        let place = (&raw const lock) as usize;
-        call(number::FCNTL, [self.number(), F_OFD_SETLK, place, 0, 0, 0]).map(drop)
+        let address = (&raw const lock) as usize;
+        call(number::FCNTL, [self.number(), F_OFD_SETLK, address, 0, 0, 0]).map(drop)
     }
 }
 
@@ -238,15 +241,15 @@ mod tests {
         let path = std::env::temp_dir().join(std::format!("octavo-lock-{}", std::process::id()));
         std::fs::write(&path, b"").expect("a file");
         let name = std::ffi::CString::new(path.to_str().expect("a name")).expect("no zero");
-        let one = File::open(&name, Mode::Write).expect("opened").out_of_the_way();
-        let other = File::open(&name, Mode::Write).expect("opened");
-        assert!(one.number() >= LOWEST);
-        one.lock(1 << 32).expect("locked");
-        assert_eq!(other.lock(1 << 32), Err(Errno::AGAIN));
-        assert_eq!(other.lock(1 + (1 << 32)), Ok(()));
-        drop(one);
-        assert_eq!(other.lock(1 << 32), Ok(()));
-        assert_eq!(other.identity().expect("known").0, 0);
+        let first = File::open(&name, Mode::Write).expect("opened").move_high();
+        let second = File::open(&name, Mode::Write).expect("opened");
+        assert!(first.number() >= MIN_DESCRIPTOR);
+        first.lock(1 << 32).expect("locked");
+        assert_eq!(second.lock(1 << 32), Err(Errno::AGAIN));
+        assert_eq!(second.lock(1 + (1 << 32)), Ok(()));
+        drop(first);
+        assert_eq!(second.lock(1 << 32), Ok(()));
+        assert_eq!(second.identity().expect("known").0, 0);
         std::fs::remove_file(path).expect("removed");
     }
 
@@ -255,15 +258,15 @@ mod tests {
         let path = std::env::temp_dir().join(std::format!("octavo-kept-{}", std::process::id()));
         std::fs::write(&path, b"something").expect("a file");
         let name = std::ffi::CString::new(path.to_str().expect("a name")).expect("no zero");
-        let one = File::open(&name, Mode::Write).expect("opened");
-        let other = File::open(&name, Mode::Write).expect("opened");
-        one.lock(1 << 32).expect("locked");
-        let kept = super::super::memory::kept(&one).expect("mapped");
-        drop(one);
-        assert_eq!(other.lock(1 << 32), Err(Errno::AGAIN));
+        let first = File::open(&name, Mode::Write).expect("opened");
+        let second = File::open(&name, Mode::Write).expect("opened");
+        first.lock(1 << 32).expect("locked");
+        let kept = super::super::memory::pin_open_file(&first).expect("mapped");
+        drop(first);
+        assert_eq!(second.lock(1 << 32), Err(Errno::AGAIN));
         // SAFETY: nobody refers to it.
-        unsafe { super::super::memory::give_back(kept, super::super::memory::KEPT) };
-        assert_eq!(other.lock(1 << 32), Ok(()));
+        unsafe { super::super::memory::unmap(kept, super::super::memory::PIN_BYTES) };
+        assert_eq!(second.lock(1 << 32), Ok(()));
         std::fs::remove_file(path).expect("removed");
     }
 }

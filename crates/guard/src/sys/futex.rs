@@ -11,14 +11,14 @@ const PRIVATE: usize = 128;
 
 /// Whose threads wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Reach {
+pub(crate) enum WaitScope {
     /// Those of this process.
     Process,
     /// All that map the file.
     Machine,
 }
 
-impl Reach {
+impl WaitScope {
     fn flag(self) -> usize {
         match self {
             Self::Process => PRIVATE,
@@ -28,14 +28,14 @@ impl Reach {
 }
 
 /// Waits while the word has a value, and no longer than some milliseconds. Wakes without a reason, too.
-pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32, reach: Reach) {
-    wait_microseconds(word, value, u64::from(milliseconds) * 1000, reach);
+pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32, scope: WaitScope) {
+    wait_microseconds(word, value, u64::from(milliseconds) * 1000, scope);
 }
 
-fn wait_microseconds(word: &AtomicU32, value: u32, microseconds: u64, reach: Reach) {
+fn wait_microseconds(word: &AtomicU32, value: u32, microseconds: u64, scope: WaitScope) {
     let time = [microseconds / 1_000_000, microseconds % 1_000_000 * 1000];
     let place = time.as_ptr() as usize;
-    let arguments = [word.as_ptr() as usize, WAIT | reach.flag(), value as usize, place, 0, 0];
+    let arguments = [word.as_ptr() as usize, WAIT | scope.flag(), value as usize, place, 0, 0];
     // Whatever the reason, the caller looks again.
     let _ = call(number::FUTEX, arguments);
 }
@@ -47,12 +47,12 @@ pub(crate) fn wake(word: &AtomicU32, count: u32) {
 }
 
 /// Sleeps.
-pub(crate) fn sleep(milliseconds: u32) {
-    nap(u64::from(milliseconds) * 1000);
+pub(crate) fn sleep_milliseconds(milliseconds: u32) {
+    sleep_microseconds(u64::from(milliseconds) * 1000);
 }
 
 /// Sleeps for a short time.
-pub(crate) fn nap(microseconds: u64) {
+pub(crate) fn sleep_microseconds(microseconds: u64) {
     let word = AtomicU32::new(0);
-    wait_microseconds(&word, 0, microseconds, Reach::Process);
+    wait_microseconds(&word, 0, microseconds, WaitScope::Process);
 }

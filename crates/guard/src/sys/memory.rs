@@ -17,48 +17,48 @@ const WIPE_ON_FORK: usize = 18;
 const DONT_FORK: usize = 10;
 
 /// New memory, zero.
-pub(crate) fn fresh(bytes: usize) -> Result<NonNull<u8>, Errno> {
+pub(crate) fn map_anonymous(bytes: usize) -> Result<NonNull<u8>, Errno> {
     let none = usize::MAX;
-    place(call(number::MMAP, [0, bytes, READ | WRITE, PRIVATE | ANONYMOUS, none, 0])?)
+    pointer(call(number::MMAP, [0, bytes, READ | WRITE, PRIVATE | ANONYMOUS, none, 0])?)
 }
 
-/// A file's bytes, shared with all that map it.
-pub(crate) fn shared(file: &File, bytes: usize, writable: bool) -> Result<NonNull<u8>, Errno> {
-    let access = if writable { READ | WRITE } else { READ };
-    place(call(number::MMAP, [0, bytes, access, SHARED, file.number(), 0])?)
+/// A file's bytes, map_file with all that map it.
+pub(crate) fn map_file(file: &File, bytes: usize, is_writable: bool) -> Result<NonNull<u8>, Errno> {
+    let access = if is_writable { READ | WRITE } else { READ };
+    pointer(call(number::MMAP, [0, bytes, access, SHARED, file.number(), 0])?)
 }
 
-/// Bytes that [`kept`] maps, of which the kernel makes one page of its own.
-pub(crate) const KEPT: usize = 4096;
+/// Bytes that [`pin_open_file`] maps, of which the kernel makes one page of its own.
+pub(crate) const PIN_BYTES: usize = 4096;
 
 /// Keeps an open file open without its descriptor, in this process and in no child of a fork: the kernel gives
 /// an open file up with the last that refers to it, and a mapping does. Nobody can read or write through it.
-pub(crate) fn kept(file: &File) -> Result<NonNull<u8>, Errno> {
+pub(crate) fn pin_open_file(file: &File) -> Result<NonNull<u8>, Errno> {
     const NO_ACCESS: usize = 0;
-    let mapped = place(call(number::MMAP, [0, KEPT, NO_ACCESS, SHARED, file.number(), 0])?)?;
-    match call(number::MADVISE, [mapped.as_ptr() as usize, KEPT, DONT_FORK, 0, 0, 0]) {
+    let mapped = pointer(call(number::MMAP, [0, PIN_BYTES, NO_ACCESS, SHARED, file.number(), 0])?)?;
+    match call(number::MADVISE, [mapped.as_ptr() as usize, PIN_BYTES, DONT_FORK, 0, 0, 0]) {
         Ok(_) => Ok(mapped),
         Err(error) => {
             // JUSTIFICATION: mapped memory is given back by hand.
             // SAFETY: nobody has seen it.
-            unsafe { give_back(mapped, KEPT) };
+            unsafe { unmap(mapped, PIN_BYTES) };
             Err(error)
         }
     }
 }
 
-/// Gives memory of [`fresh`], [`shared`] or [`kept`] back.
+/// Gives memory of [`map_anonymous`], [`map_file`] or [`pin_open_file`] back.
 ///
 /// # Safety
 ///
 /// Nobody may refer to it any more.
-pub(crate) unsafe fn give_back(place: NonNull<u8>, bytes: usize) {
-    let _ = call(number::MUNMAP, [place.as_ptr() as usize, bytes, 0, 0, 0, 0]);
+pub(crate) unsafe fn unmap(pointer: NonNull<u8>, bytes: usize) {
+    let _ = call(number::MUNMAP, [pointer.as_ptr() as usize, bytes, 0, 0, 0, 0]);
 }
 
-/// Lets the kernel empty memory of [`fresh`] in each child of a fork.
-pub(crate) fn wipe_on_fork(place: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
-    call(number::MADVISE, [place.as_ptr() as usize, bytes, WIPE_ON_FORK, 0, 0, 0]).map(drop)
+/// Lets the kernel empty memory of [`map_anonymous`] in each child of a fork.
+pub(crate) fn wipe_on_fork(pointer: NonNull<u8>, bytes: usize) -> Result<(), Errno> {
+    call(number::MADVISE, [pointer.as_ptr() as usize, bytes, WIPE_ON_FORK, 0, 0, 0]).map(drop)
 }
 
 /// What may be done with mapped pages.
@@ -95,6 +95,6 @@ pub(crate) unsafe fn protect(start: usize, bytes: usize, access: Access) -> Resu
     Err(last)
 }
 
-fn place(address: usize) -> Result<NonNull<u8>, Errno> {
+fn pointer(address: usize) -> Result<NonNull<u8>, Errno> {
     NonNull::new(core::ptr::with_exposed_provenance_mut(address)).ok_or(Errno(12))
 }

@@ -23,8 +23,8 @@ pub(crate) fn coarse_milliseconds() -> u64 {
 
 fn clock(id: usize) -> u64 {
     let mut time = [0_u64; 2];
-    let place = time.as_mut_ptr() as usize;
-    match call(number::CLOCK_GETTIME, [id, place, 0, 0, 0, 0]) {
+    let address = time.as_mut_ptr() as usize;
+    match call(number::CLOCK_GETTIME, [id, address, 0, 0, 0, 0]) {
         Ok(_) => time[0] * 1000 + time[1] / 1_000_000,
         Err(_) => 0,
     }
@@ -33,8 +33,8 @@ fn clock(id: usize) -> u64 {
 /// Sets which signals this thread does not take; gives what it was. All ones: every one.
 pub(crate) fn block_signals(mask: u64) -> u64 {
     let mut old = 0_u64;
-    let (new, place) = ((&raw const mask) as usize, (&raw mut old) as usize);
-    let _ = call(number::RT_SIGPROCMASK, [SET_MASK, new, place, size_of::<u64>(), 0, 0]);
+    let (new, address) = ((&raw const mask) as usize, (&raw mut old) as usize);
+    let _ = call(number::RT_SIGPROCMASK, [SET_MASK, new, address, size_of::<u64>(), 0, 0]);
     old
 }
 

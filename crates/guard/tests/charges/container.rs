@@ -84,7 +84,7 @@ fn made(limit: u64, chip: u64) -> tempfile::TempDir {
     let driver = container.path().join("driver");
     fs::create_dir(&driver).expect("a folder");
     fs::copy(built("liboctavo_fake_cuda.so"), driver.join("libcuda.so.1")).expect("copied");
-    fs::copy(built("liboctavo_fake_driver.so"), driver.join("libnvidia-ml.so.1")).expect("copied");
+    fs::copy(built("liboctavo_fake_nvml.so"), driver.join("libnvidia-ml.so.1")).expect("copied");
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
     let mut machine = Machine::read(&machines.join("dgx-h100.yaml")).expect("a machine");
     machine.instantiate("charges");

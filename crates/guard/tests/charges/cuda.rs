@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use libloading::{Library, Symbol};
-use octavo_fake_chip::{Chip, Clock};
+use octavo_fake_gpu::{Chip, Clock};
 use octavo_guard_abi::limits::UNTRACKED_OFFSET;
 
 use crate::container;

@@ -55,7 +55,7 @@ fn what_the_driver_refuses_is_not_counted() {
 }
 
 #[test]
-fn what_cannot_be_given_back_stays_counted() {
+fn memory_that_cannot_be_freed_stays_counted() {
     let cuda = inside!(4 * GIB);
     let address = cuda.reserve(GIB);
     let handle = cuda.create(GIB, FIRST_GPU).unwrap();

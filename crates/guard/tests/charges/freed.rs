@@ -36,7 +36,7 @@ fn eventually(mut is_so: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn it_is_freed_without_a_wait_and_counts_until_the_stream_has_come_so_far() {
+fn async_free_does_not_wait_and_counts_until_the_stream_reaches_it() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     let cuda = inside!(4 * GIB);
     let stream = cuda.held_stream(&GOES_ON);
@@ -60,7 +60,7 @@ fn it_is_freed_without_a_wait_and_counts_until_the_stream_has_come_so_far() {
 }
 
 #[test]
-fn who_needs_the_room_waits_for_it() {
+fn an_allocation_waits_for_pending_frees() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     let cuda = inside!(4 * GIB);
     let stream = cuda.held_stream(&GOES_ON);
@@ -73,7 +73,7 @@ fn who_needs_the_room_waits_for_it() {
 }
 
 #[test]
-fn what_ends_with_its_context_is_not_counted_twice() {
+fn a_context_end_releases_pending_frees_once() {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     let cuda = inside!(4 * GIB);
     let mut context = 0_usize;

@@ -135,7 +135,7 @@ fn an_upload_counts_as_a_launch_does() {
 }
 
 #[test]
-fn what_a_graph_leaves_allocated_counts_until_it_is_freed_and_trimmed() {
+fn unfreed_graph_memory_counts_until_freed_and_trimmed() {
     let cuda = inside!(2 * GIB);
     let graph = cuda.graph();
     let (_, address) = cuda.add_allocation(graph, 0, 500 * MIB);
@@ -176,7 +176,7 @@ fn what_is_captured_is_counted_once() {
 }
 
 #[test]
-fn a_graph_that_is_given_anothers_parameters_needs_what_that_one_needs() {
+fn an_updated_graph_has_the_needs_of_its_new_parameters() {
     let cuda = inside!(2 * GIB);
     let exec = cuda.passing(100 * MIB);
     let graph = cuda.graph();

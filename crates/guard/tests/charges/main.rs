@@ -29,7 +29,7 @@
 //! | `nvmlDeviceGetMemoryInfo` shows the whole GPU or fails | `view::the_library_of_management_shows_the_share` |
 //! | processes of others are listed | `view::only_the_shares_processes_are_listed_by_their_own_numbers` |
 //! | 190 wrapped functions, of which a handful change anything | `view::nothing_can_be_set` |
-//! | two processes both pass the check | `shared::processes_that_race_for_the_last_bytes_are_refused_by_the_guard_and_never_by_the_chip`; `guard-abi` |
+//! | two processes both pass the check | `shared::racing_processes_are_refused_by_the_guard_never_by_the_gpu`; `guard-abi` |
 
 #![allow(
     clippy::unwrap_used,

@@ -97,7 +97,7 @@ fn what_a_pool_keeps_stays_counted() {
 }
 
 #[test]
-fn what_pools_keep_without_need_makes_room_before_anything_is_refused() {
+fn idle_pool_memory_is_trimmed_before_a_refusal() {
     let cuda = inside!(2 * GIB);
     let pools = [cuda.pool(FIRST_GPU).unwrap(), cuda.default_pool()];
     for pool in pools {
@@ -202,7 +202,7 @@ fn the_threads_own_stream_is_no_way_round() {
 }
 
 #[test]
-fn plain_memory_can_be_freed_in_a_streams_order_and_a_pools_without_one() {
+fn either_free_function_frees_plain_and_pool_memory() {
     let cuda = inside!(2 * GIB);
     let plain = cuda.allocate(500 * MIB).unwrap();
     let pooled = cuda.allocate_async(500 * MIB, None, 0).unwrap();
@@ -216,7 +216,7 @@ fn plain_memory_can_be_freed_in_a_streams_order_and_a_pools_without_one() {
 }
 
 #[test]
-fn a_pool_with_a_largest_size_and_one_of_the_host_are_what_the_driver_says() {
+fn limited_pools_and_host_pools_follow_the_driver() {
     let cuda = inside!(2 * GIB);
     let mut pool = 0_usize;
     let mut prop = Prop::at(FIRST_GPU);
@@ -269,7 +269,7 @@ fn threads_share_pools_without_losing_a_byte() {
 }
 
 #[test]
-fn a_gpu_that_is_given_another_pool_meanwhile_counts_the_one_that_served() {
+fn the_pool_that_served_an_allocation_is_charged() {
     let cuda = inside!(4 * GIB);
     let pools = [cuda.pool(FIRST_GPU).unwrap(), cuda.pool(FIRST_GPU).unwrap()];
     let mut context = 0_usize;

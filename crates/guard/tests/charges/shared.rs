@@ -104,7 +104,7 @@ fn managed_memory_counts_in_full_wherever_it_is() {
 }
 
 #[test]
-fn processes_that_race_for_the_last_bytes_are_refused_by_the_guard_and_never_by_the_chip() {
+fn racing_processes_are_refused_by_the_guard_never_by_the_gpu() {
     // The chip has as much as the share: were more admitted at any moment, it would refuse.
     let cuda = inside!(4 * GIB, 4 * GIB);
     let start =

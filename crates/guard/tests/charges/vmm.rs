@@ -273,7 +273,7 @@ fn imports_memory() {
 }
 
 #[test]
-fn a_multicast_object_counts_for_nothing_and_holds_what_is_bound_to_it() {
+fn a_multicast_object_is_free_and_holds_bound_memory() {
     let cuda = inside!(4 * GIB);
     let mut object = 0;
     // For two devices, of so many bytes.

@@ -69,7 +69,7 @@ fn stubs_on_arm64_are_these_instructions() {
 }
 
 #[test]
-fn a_stub_on_arm64_reaches_its_slot_and_its_record_wherever_they_are() {
+fn an_arm64_stub_reaches_any_slot_and_record() {
     for (at, record, slot) in [
         (0x1_0000, 0x3_0000, 0x2_0140),
         (0x1_0ff0, 0x3_0ff8, 0x2_0ff8),

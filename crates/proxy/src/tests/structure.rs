@@ -117,7 +117,7 @@ fn a_hook_leads_to_the_guards_function_of_its_name() {
 }
 
 #[test]
-fn an_unknown_name_leads_to_the_guards_entry_with_a_record_of_the_name() {
+fn an_unknown_name_passes_its_record_to_the_guards_entry() {
     let proxy = proxy(&driver(), &["cuInit"]).unwrap();
     assert_eq!(proxy.unknown.len(), 3);
     let loaded = Loaded::new(&proxy.bytes);
@@ -169,7 +169,7 @@ fn a_reader_by_sections_sees_every_function_of_the_driver() {
 }
 
 #[test]
-fn segments_are_whole_pages_apart_and_none_is_writable_and_executable() {
+fn no_segment_is_writable_and_executable() {
     for machine in [Machine::X86_64, Machine::Aarch64] {
         let functions = [("cuInit", 1), ("cuMemAllocNew", 1)];
         let proxy = proxy(&library(machine, &functions, &[]), &["cuInit"]).unwrap();

@@ -63,7 +63,7 @@ fn words(actions: &[Action]) -> String {
 }
 
 fn course(policy: OverflowPolicy) -> Course {
-    Course::new(policy, Gate::Open, false)
+    Course::new(policy, ShareGate::Open, false)
 }
 
 /// Goes through looks at one process: milliseconds, mebibytes, what is done.
@@ -277,16 +277,16 @@ fn a_damaged_state_fences_for_good_and_the_rest_goes_on() {
     let broken = |at, mebibytes| Sample { slots_bytes: Err(harm), ..simple(at, mebibytes) };
     assert_eq!(
         course.step(&broken(0, 10)),
-        [Action::Gate(Gate::Fenced), Action::Tell(News::Tampered(harm))]
+        [Action::Gate(ShareGate::Fenced), Action::Tell(News::Tampered(harm))]
     );
     assert_eq!(course.step(&broken(200, 10)), []);
-    assert_eq!(course.gate(), Gate::Fenced);
+    assert_eq!(course.gate(), ShareGate::Fenced);
     // A file that looks well again is believed no more, and who has too much is stopped all the same.
     assert_eq!(course.step(&simple(400, 20_000)), []);
     assert_eq!(words(&course.step(&simple(600, 20_000))), "kill 1, tell kill");
     assert_eq!(course.step(&simple(800, 0)), []);
     assert_eq!(words(&course.step(&simple(1000, 0))), "tell within");
-    assert_eq!(course.gate(), Gate::Fenced);
+    assert_eq!(course.gate(), ShareGate::Fenced);
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn a_driver_that_tells_nothing_changes_nothing() {
         assert_eq!(course.step(&silent), []);
         assert_eq!((silent.driver_bytes(), silent.untracked_bytes()), (None, None));
     }
-    assert_eq!(course.gate(), Gate::Held);
+    assert_eq!(course.gate(), ShareGate::Paused);
 }
 
 #[test]
@@ -314,13 +314,13 @@ fn a_process_of_unknown_size_opens_no_gate_and_is_taken_at_its_word() {
     };
     assert_eq!(course.step(&unknown(400)), []);
     assert_eq!(course.step(&unknown(600)), []);
-    assert_eq!(course.gate(), Gate::Held);
+    assert_eq!(course.gate(), ShareGate::Paused);
     assert_eq!(unknown(600).untracked_bytes(), Some(50 * MIB));
 }
 
 #[test]
 fn an_agent_that_starts_anew_goes_on_where_the_last_one_was() {
-    let mut held = Course::new(OverflowPolicy::Hold, Gate::Held, false);
+    let mut held = Course::new(OverflowPolicy::Hold, ShareGate::Paused, false);
     let held_still =
         News::Overflow { driver_bytes: 7, response: Response::Held, has_failed: false };
     assert_eq!(held.inherited(7), Some(held_still));
@@ -329,14 +329,14 @@ fn an_agent_that_starts_anew_goes_on_where_the_last_one_was() {
     assert_eq!(words(&held.step(&simple(200, 5))), "");
     assert_eq!(words(&held.step(&simple(400, 5))), "Open, tell within");
     // Killed between writing down and freezing, and between freezing and the gate: both become whole.
-    let mut frozen = Course::new(OverflowPolicy::Freeze, Gate::Open, true);
+    let mut frozen = Course::new(OverflowPolicy::Freeze, ShareGate::Open, true);
     frozen.step(&simple(0, 20_000));
     assert_eq!(words(&frozen.step(&simple(200, 20_000))), "freeze 1");
-    assert_eq!(frozen.gate(), Gate::Held);
-    let mut frozen = Course::new(OverflowPolicy::Freeze, Gate::Held, true);
+    assert_eq!(frozen.gate(), ShareGate::Paused);
+    let mut frozen = Course::new(OverflowPolicy::Freeze, ShareGate::Paused, true);
     frozen.step(&simple(0, 5));
     assert_eq!(words(&frozen.step(&simple(200, 5))), "thaw, Open, tell within");
-    let fenced = Course::new(OverflowPolicy::Freeze, Gate::Fenced, false);
+    let fenced = Course::new(OverflowPolicy::Freeze, ShareGate::Fenced, false);
     assert_eq!(fenced.inherited(7), Some(News::StillFenced));
 }
 
@@ -435,19 +435,19 @@ proptest! {
                         prop_assert!(is_frozen && is_well && look.processes.is_some());
                         is_frozen = false;
                     }
-                    Action::Gate(Gate::Open) => {
-                        prop_assert!(before == Gate::Held && is_well);
+                    Action::Gate(ShareGate::Open) => {
+                        prop_assert!(before == ShareGate::Paused && is_well);
                     }
-                    Action::Gate(Gate::Held) => {
+                    Action::Gate(ShareGate::Paused) => {
                         prop_assert!(policy != OverflowPolicy::Report && is_over && looks_over >= 2);
                     }
-                    Action::Gate(Gate::Fenced) => prop_assert!(look.slots_bytes.is_err()),
+                    Action::Gate(ShareGate::Fenced) => prop_assert!(look.slots_bytes.is_err()),
                     Action::Tell(_) => {}
                 }
             }
             is_fenced |= look.slots_bytes.is_err();
             // One that is fenced stays so.
-            prop_assert_eq!(course.gate() == Gate::Fenced, is_fenced);
+            prop_assert_eq!(course.gate() == ShareGate::Fenced, is_fenced);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use octavo_api::config::OverflowPolicy;
 use octavo_gpu::{DriverError, GpuProcess};
-use octavo_guard_abi::limits::Gate;
+use octavo_guard_abi::limits::ShareGate;
 use octavo_guard_abi::message::Kind;
 use octavo_guard_abi::{SOCKET_FILE, STATE_FILE};
 use stage::{MIB, Program, Stage};
@@ -34,7 +34,7 @@ async fn what_no_slot_says_is_told_to_the_guards() {
     let live = Stage::live(&share);
     assert_eq!(
         (live.gate, live.untracked_bytes, live.driver_bytes),
-        (Gate::Open, 100 * MIB, 500 * MIB)
+        (ShareGate::Open, 100 * MIB, 500 * MIB)
     );
     for (name, value) in [
         ("memory_limit_bytes", 1000 * MIB),
@@ -88,9 +88,9 @@ async fn who_goes_round_the_guard_is_killed_and_its_neighbours_are_not() {
     stage.adopt();
     let over: &[(&Program, u64)] = &[(&honest, 900), (&rogue, 500), (&neighbour, 1000)];
     stage.look(over);
-    assert_eq!(Stage::live(&share).gate, Gate::Open);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Open);
     stage.look(over);
-    assert_eq!(Stage::live(&share).gate, Gate::Held);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Paused);
     assert_eq!(rogue.end(), Some(9));
     assert!(honest.is_alive() && neighbour.is_alive());
     let told = stage.told();
@@ -102,9 +102,9 @@ async fn who_goes_round_the_guard_is_killed_and_its_neighbours_are_not() {
     assert_eq!(stage.overflows("kill", &share), Some(1));
     let under: &[(&Program, u64)] = &[(&honest, 900), (&neighbour, 1000)];
     stage.look(under);
-    assert_eq!(Stage::live(&share).gate, Gate::Held);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Paused);
     stage.look(under);
-    assert_eq!((Stage::live(&share).gate, Stage::live(&share).epoch), (Gate::Open, 2));
+    assert_eq!((Stage::live(&share).gate, Stage::live(&share).epoch), (ShareGate::Open, 2));
     assert_eq!(Stage::live(&other).epoch, 0);
     assert!(stage.told()[1].starts_with("a MemoryWithinLimit MemoryOverflow=false"));
 }
@@ -127,7 +127,7 @@ async fn a_context_that_is_larger_than_was_thought_is_learned_and_punished_by_no
         stage.look(&[(&old, 740), (&new, 556)]);
     }
     assert!(old.is_alive() && new.is_alive());
-    assert_eq!((Stage::live(&share).gate, stage.told()), (Gate::Open, Vec::new()));
+    assert_eq!((Stage::live(&share).gate, stage.told()), (ShareGate::Open, Vec::new()));
     assert_eq!(Stage::live(&share).untracked_bytes, 300 * MIB, "the next allocation is refused");
     assert_eq!((Stage::counted_context(&share), Stage::counted_context(&other)), (556, 556));
     // Another agent finds what was learned.
@@ -158,10 +158,16 @@ async fn a_container_is_frozen_and_goes_on_when_it_has_less() {
     stage.restart();
     stage.look(&[(&program, 3000)]);
     stage.look(&[(&program, 3000)]);
-    assert_eq!((stage.frozen("/pods/a"), Stage::live(&share).gate), ("1".to_owned(), Gate::Held));
+    assert_eq!(
+        (stage.frozen("/pods/a"), Stage::live(&share).gate),
+        ("1".to_owned(), ShareGate::Paused)
+    );
     stage.look(&[(&program, 10)]);
     stage.look(&[(&program, 10)]);
-    assert_eq!((stage.frozen("/pods/a"), Stage::live(&share).gate), ("0".to_owned(), Gate::Open));
+    assert_eq!(
+        (stage.frozen("/pods/a"), Stage::live(&share).gate),
+        ("0".to_owned(), ShareGate::Open)
+    );
 }
 
 #[tokio::test]
@@ -181,7 +187,7 @@ async fn a_container_that_cannot_be_frozen_is_not_told_to_be() {
         (stage.overflows("freeze", &share), stage.overflows("hold", &share)),
         (None, Some(1))
     );
-    assert_eq!(Stage::live(&share).gate, Gate::Held);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Paused);
 }
 
 #[tokio::test]
@@ -199,7 +205,10 @@ async fn two_shares_of_a_gpu_in_one_container_are_held_to_what_they_have_togethe
     for _ in 0..10 {
         stage.look(&[(&honest, 1500), (&rogue, 400)]);
     }
-    assert_eq!((Stage::live(&first).gate, Stage::live(&second).gate), (Gate::Open, Gate::Open));
+    assert_eq!(
+        (Stage::live(&first).gate, Stage::live(&second).gate),
+        (ShareGate::Open, ShareGate::Open)
+    );
     let driver = |share| Stage::live(share).driver_bytes;
     assert_eq!(driver(&first) + driver(&second), 1900 * MIB);
     assert!(driver(&first) >= 900 * MIB && driver(&second) >= 500 * MIB);
@@ -223,7 +232,7 @@ async fn a_ledger_that_is_made_longer_is_cut_back_at_every_look() {
     for length in [1 << 30, 1 << 31] {
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(length).unwrap();
         stage.look(&[]);
-        assert_eq!((size(), Stage::live(&share).gate), (usual, Gate::Fenced));
+        assert_eq!((size(), Stage::live(&share).gate), (usual, ShareGate::Fenced));
     }
     let told = stage.told();
     assert_eq!(told.len(), 1);
@@ -272,8 +281,8 @@ async fn a_container_that_writes_over_its_ledger_is_fenced_alone() {
     let path = share.folder.join(STATE_FILE);
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(10).unwrap();
     stage.look(&[]);
-    assert_eq!(Stage::live(&share).gate, Gate::Fenced);
-    assert_eq!(Stage::live(&other).gate, Gate::Open);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Fenced);
+    assert_eq!(Stage::live(&other).gate, ShareGate::Open);
     let told = stage.told();
     assert_eq!(told.len(), 1);
     assert!(told[0].starts_with("a StateTampered Enforced=false: the ledger of share"), "{told:?}");
@@ -282,7 +291,7 @@ async fn a_container_that_writes_over_its_ledger_is_fenced_alone() {
     for _ in 0..3 {
         stage.look(&[]);
     }
-    assert_eq!(Stage::live(&share).gate, Gate::Fenced);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Fenced);
     assert!(
         stage.told()[1].starts_with("a StateTampered Enforced=false: share s of gpu-0 is fenced")
     );
@@ -302,12 +311,12 @@ async fn a_ledger_that_is_gone_is_damage_when_it_stays_away() {
     }
     std::fs::rename(&away, &path).unwrap();
     stage.look(&[]);
-    assert_eq!(Stage::live(&share).gate, Gate::Open);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Open);
     std::fs::remove_file(&path).unwrap();
     for _ in 0..10 {
         stage.look(&[]);
     }
-    assert_eq!(Stage::live(&share).gate, Gate::Fenced);
+    assert_eq!(Stage::live(&share).gate, ShareGate::Fenced);
 }
 
 #[tokio::test]
@@ -341,7 +350,7 @@ async fn what_guards_say_is_counted_told_and_heeded() {
         stage.told()
     );
     Stage::say(&mut guard, Kind::Tampered, 1, "");
-    stage.look_until(|_| Stage::live(&share).gate == Gate::Fenced).await;
+    stage.look_until(|_| Stage::live(&share).gate == ShareGate::Fenced).await;
 }
 
 #[tokio::test]
@@ -385,7 +394,7 @@ async fn shares_without_a_guard_are_watched_without_a_ledger_or_not_at_all() {
     for _ in 0..8 {
         stage.look(&[(&held, 900), (&free, 9000)]);
     }
-    assert_eq!(Stage::live(&by_driver).gate, Gate::Open);
+    assert_eq!(Stage::live(&by_driver).gate, ShareGate::Open);
     assert_eq!(stage.told(), [""; 0], "what is free has no limit, and is no stranger either");
     stage.look(&[(&held, 2000), (&free, 9000)]);
     stage.look(&[(&held, 2000), (&free, 9000)]);

@@ -10,7 +10,7 @@ use std::vec::Vec;
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::{check_dfs, check_pct, check_random, thread};
 
-use self::model::{Process, Share, check_then_add, enter_unseen, reap_unasked};
+use self::model::{Process, Share, check_then_add, claim_slot_unannounced, reap_without_lock};
 use super::super::*;
 
 const LIMIT: u64 = 10;
@@ -29,13 +29,13 @@ fn failure(test: impl Fn() + Clone + Send + Sync + 'static) -> String {
 }
 
 /// Waits for threads to come to their ends.
-fn ended<T>(threads: impl IntoIterator<Item = thread::JoinHandle<T>>) -> Vec<T> {
+fn join_all<T>(threads: impl IntoIterator<Item = thread::JoinHandle<T>>) -> Vec<T> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
 /// A process takes and gives back, some of it at random.
-fn lives(process: &Process, turns: usize) {
-    let Some(slot) = process.enter() else { return };
+fn run_randomly(process: &Process, turns: usize) {
+    let Some(slot) = process.claim_slot() else { return };
     for _ in 0..turns {
         let bytes = thread_rng().gen_range(1..=8);
         if process.allocate(slot, bytes).is_ok() && thread_rng().gen_bool(0.6) {
@@ -51,25 +51,25 @@ fn a_share_is_never_over_granted() {
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let process = share.process();
-                thread::spawn(move || lives(&process, 3))
+                thread::spawn(move || run_randomly(&process, 3))
             })
             .collect();
-        ended(threads);
+        join_all(threads);
     });
 }
 
 #[test]
-fn two_that_ask_at_once_are_never_both_granted_too_much_in_any_order_at_all() {
+fn two_concurrent_charges_never_exceed_the_limit() {
     check_dfs(
         || {
             let share = Share::new(2, LIMIT, 0);
             let processes = [share.process(), share.process()].map(|process| {
-                let slot = process.enter().unwrap();
+                let slot = process.claim_slot().unwrap();
                 (process, slot)
             });
             let threads = processes.map(|(process, slot)| {
                 // One try each: all orders of more are too many.
-                thread::spawn(move || process.wish(slot, 6))
+                thread::spawn(move || process.try_charge_once(slot, 6))
             });
             let granted = threads.map(|thread| thread.join().unwrap());
             assert!(granted.iter().filter(|granted| **granted).count() <= 1);
@@ -79,40 +79,40 @@ fn two_that_ask_at_once_are_never_both_granted_too_much_in_any_order_at_all() {
 }
 
 #[test]
-fn the_check_finds_an_admission_that_looks_before_it_writes() {
+fn the_model_finds_a_check_then_act_race() {
     let failure = failure(|| {
         let share = Share::new(4, LIMIT, 0);
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let process = share.process();
                 thread::spawn(move || {
-                    let slot = process.enter().unwrap();
+                    let slot = process.claim_slot().unwrap();
                     if check_then_add(&process, slot, 6) {
-                        process.has(6);
+                        process.record_allocation(6);
                     }
                 })
             })
             .collect();
-        ended(threads);
+        join_all(threads);
     });
     assert!(failure.contains("over-granted"), "{failure}");
 }
 
 #[test]
-fn the_check_finds_a_newcomer_that_is_seen_too_late() {
+fn the_model_finds_a_slot_announced_too_late() {
     let failure = failure(|| {
         let share = Share::new(4, LIMIT, 0);
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let process = share.process();
                 thread::spawn(move || {
-                    if enter_unseen(&process, 6) {
-                        process.has(6);
+                    if claim_slot_unannounced(&process, 6) {
+                        process.record_allocation(6);
                     }
                 })
             })
             .collect();
-        ended(threads);
+        join_all(threads);
     });
     assert!(failure.contains("over-granted"), "{failure}");
 }
@@ -120,11 +120,11 @@ fn the_check_finds_a_newcomer_that_is_seen_too_late() {
 /// A process is killed somewhere, beside one that takes and gives back; then the share is all there.
 fn killed(steps: u64) {
     let share = Share::new(3, LIMIT, 0);
-    let victim = share.mortal(steps);
+    let victim = share.process_killed_after(steps);
     let other = share.process();
-    let victim = thread::spawn(move || lives(&victim, 3));
+    let victim = thread::spawn(move || run_randomly(&victim, 3));
     let other = thread::spawn(move || {
-        let slot = other.enter().unwrap();
+        let slot = other.claim_slot().unwrap();
         for bytes in [7, 4] {
             if other.allocate(slot, bytes).is_ok() {
                 other.free(slot, bytes);
@@ -134,19 +134,19 @@ fn killed(steps: u64) {
     });
     let (other, slot) = other.join().unwrap();
     victim.join().unwrap();
-    share.all_die_but(&other);
+    share.kill_all_but(&other);
     assert_eq!(other.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
     other.free(slot, LIMIT);
-    share.all_die();
+    share.kill_all();
     // And to somebody who comes afterwards and meets what is left.
-    let newcomer = share.process();
-    let slot = newcomer.enter().unwrap();
-    assert_eq!(newcomer.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
+    let new_process = share.process();
+    let slot = new_process.claim_slot().unwrap();
+    assert_eq!(new_process.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
 }
 
 #[test]
 fn a_process_that_is_killed_at_any_step_leaves_nothing() {
-    // Many more steps than it lives for: the last ones are those of a process that ended by itself.
+    // Many more steps than it run_randomly for: the last ones are those of a process that join_all by itself.
     for steps in 0..48 {
         check_random(move || killed(steps), 50);
         check_pct(move || killed(steps), 50, 3);
@@ -158,43 +158,43 @@ fn a_reaper_that_is_killed_at_any_step_leaves_nothing() {
     explore(|| {
         let share = Share::new(4, LIMIT, 0);
         let dead = share.process();
-        let slot = dead.enter().unwrap();
+        let slot = dead.claim_slot().unwrap();
         dead.allocate(slot, 6).unwrap();
         let survivor = share.process();
-        let survivors_slot = survivor.enter().unwrap();
-        dead.dies();
+        let survivors_slot = survivor.claim_slot().unwrap();
+        dead.kill();
         let threads: Vec<_> = (0..2)
             .map(|_| {
-                let reaper = share.mortal(thread_rng().gen_range(4..20));
+                let reaper = share.process_killed_after(thread_rng().gen_range(4..20));
                 thread::spawn(move || {
-                    if let Some(slot) = reaper.enter() {
+                    if let Some(slot) = reaper.claim_slot() {
                         reaper.reap(slot);
                     }
                 })
             })
             .collect();
-        ended(threads);
-        share.all_die_but(&survivor);
+        join_all(threads);
+        share.kill_all_but(&survivor);
         assert_eq!(survivor.allocate(survivors_slot, LIMIT), Ok(()));
     });
 }
 
-/// A process has died with most of the share; two live on and look for the dead, two come new and may
+/// A process record_allocation died with most of the share; two live on and look for the dead, two come new and may
 /// take over its slot at that moment.
-fn reapers_and_newcomers(reap: fn(&Process, usize)) {
+fn reap_beside_new_processes(reap: fn(&Process, usize)) {
     let share = Share::new(6, LIMIT, 0);
     let dead = share.process();
-    let slot = dead.enter().unwrap();
+    let slot = dead.claim_slot().unwrap();
     dead.allocate(slot, 8).unwrap();
     let living: Vec<_> = (0..2)
         .map(|_| {
             let process = share.process();
-            let slot = process.enter().unwrap();
+            let slot = process.claim_slot().unwrap();
             process.allocate(slot, 1).unwrap();
             (process, slot)
         })
         .collect();
-    dead.dies();
+    dead.kill();
     let reapers: Vec<_> = living
         .into_iter()
         .map(|(process, slot)| {
@@ -204,17 +204,17 @@ fn reapers_and_newcomers(reap: fn(&Process, usize)) {
             })
         })
         .collect();
-    let newcomers: Vec<_> = (0..2)
+    let new_processes: Vec<_> = (0..2)
         .map(|_| {
             let process = share.process();
             thread::spawn(move || {
-                let slot = process.enter().unwrap();
+                let slot = process.claim_slot().unwrap();
                 let _ = process.allocate(slot, 2);
                 (process, slot)
             })
         })
         .collect();
-    let processes = ended(reapers.into_iter().chain(newcomers));
+    let processes = join_all(reapers.into_iter().chain(new_processes));
     for (process, slot) in &processes {
         assert_eq!(share.used(*slot), process.held(), "a charge was lost");
     }
@@ -224,29 +224,29 @@ fn reapers_and_newcomers(reap: fn(&Process, usize)) {
 }
 
 #[test]
-fn reapers_and_newcomers_that_race_lose_no_charge() {
-    explore(|| reapers_and_newcomers(Process::reap));
+fn racing_reapers_and_new_processes_lose_no_charge() {
+    explore(|| reap_beside_new_processes(Process::reap));
 }
 
 #[test]
-fn the_check_finds_a_reaper_that_does_not_own_what_it_empties() {
-    let failure = failure(|| reapers_and_newcomers(reap_unasked));
+fn the_model_finds_a_reaper_without_the_lock() {
+    let failure = failure(|| reap_beside_new_processes(reap_without_lock));
     assert!(failure.contains("a charge was lost"), "{failure}");
 }
 
 #[test]
-fn who_is_refused_while_another_releases_gets_through_or_had_no_room() {
+fn a_charge_beside_a_release_succeeds_or_had_no_space() {
     explore(|| {
         let share = Share::new(3, LIMIT, 0);
         let holder = share.process();
-        let holders_slot = holder.enter().unwrap();
+        let holders_slot = holder.claim_slot().unwrap();
         holder.allocate(holders_slot, 8).unwrap();
         let asker = share.process();
-        let slot = asker.enter().unwrap();
+        let slot = asker.claim_slot().unwrap();
         let holder = Arc::new(holder);
         let releasing = Arc::clone(&holder);
         let release = thread::spawn(move || releasing.free(holders_slot, 8));
-        // Room is there at the latest when the other one has come to its end.
+        // Room is there at the latest when the other one record_allocation come to its end.
         let mut release = Some(release);
         let granted = asker.allocate_with(slot, 6, |_| {
             if let Some(release) = release.take_if(|_| thread_rng().gen_bool(0.5)) {
@@ -264,28 +264,28 @@ fn who_is_refused_while_another_releases_gets_through_or_had_no_room() {
 }
 
 #[test]
-fn racers_that_are_both_refused_saw_one_another_and_one_alone_gets_through() {
+fn two_refused_racers_saw_each_other_and_one_alone_succeeds() {
     explore(|| {
         let share = Share::new(3, LIMIT, 0);
         let threads: Vec<_> = (0..2)
             .map(|_| {
                 let process = share.process();
                 thread::spawn(move || {
-                    let slot = process.enter().unwrap();
+                    let slot = process.claim_slot().unwrap();
                     let granted = process.allocate(slot, 6);
                     if let Err(refused) = granted {
-                        assert_eq!(refused.used, 6, "the other one's wish");
+                        assert_eq!(refused.used, 6, "the charge of the other");
                     }
                     (process, slot, granted)
                 })
             })
             .collect();
-        let racers = ended(threads);
+        let racers = join_all(threads);
         let (process, slot, granted) = &racers[0];
         if racers.iter().all(|(.., granted)| granted.is_err()) {
             assert_eq!(process.allocate(*slot, 6), Ok(()));
         } else if granted.is_err() {
-            assert_eq!(process.allocate(*slot, 6), Err(Refused { used: 6 }));
+            assert_eq!(process.allocate(*slot, 6), Err(LimitExceeded { used: 6 }));
         }
     });
 }

@@ -59,7 +59,7 @@ impl World {
                 Step::Trim
             }
             Step::Begin => {
-                let epoch = self.claims.extra[EPOCH];
+                let epoch = self.claims.extra[EPOCH_WORD];
                 *thread = Thread { wanted: 1 + random % 100, epoch, ..Thread::default() };
                 Step::Ask
             }
@@ -69,7 +69,7 @@ impl World {
             }
             Step::Claim => {
                 let Thread { wanted, epoch, idle, .. } = *thread;
-                thread.claimed = granted(&mut self.claims, epoch, wanted, idle).unwrap_or(0);
+                thread.claimed = try_grant(&mut self.claims, epoch, wanted, idle).unwrap_or(0);
                 thread.advance = wanted - thread.claimed;
                 self.advanced += thread.advance;
                 Step::Launch
@@ -83,7 +83,7 @@ impl World {
                 // It has run.
                 self.used -= thread.wanted;
                 if thread.claimed == 0 {
-                    ended(&mut self.claims, 0);
+                    record_end(&mut self.claims, 0);
                 }
                 Step::AskSize
             }
@@ -101,11 +101,11 @@ impl World {
                 Step::LookForClaims
             }
             Step::LookForClaims => {
-                thread.is_relied_on = self.claims.extra[CLAIMED] > 0;
+                thread.is_relied_on = self.claims.extra[CLAIMED_WORD] > 0;
                 Step::Settle
             }
             Step::Settle => self.settle(thread),
-            Step::LookAgain if self.claims.extra[CLAIMED] == 0 => Step::AskSize,
+            Step::LookAgain if self.claims.extra[CLAIMED_WORD] == 0 => Step::AskSize,
             Step::LookAgain => Step::Begin,
         };
     }
@@ -122,7 +122,7 @@ impl World {
         }
         thread.advance = 0;
         if thread.claimed > 0 {
-            ended(&mut self.claims, thread.claimed);
+            record_end(&mut self.claims, thread.claimed);
             thread.claimed = 0;
             return Step::AskSize;
         }
@@ -131,7 +131,7 @@ impl World {
 }
 
 #[test]
-fn launches_and_trims_at_once_never_have_more_than_is_counted() {
+fn concurrent_launches_and_trims_never_exceed_the_charge() {
     for seed in 0..3000 {
         let mut state = seed;
         let claims = Entry { charge: Charge::NONE, context: 0, extra: [0; 2] };
@@ -157,22 +157,22 @@ fn launches_and_trims_at_once_never_have_more_than_is_counted() {
             }
         }
         assert_eq!((world.counted, world.advanced), (world.reserved, 0), "seed {seed}");
-        assert_eq!(world.claims.extra[CLAIMED], 0);
+        assert_eq!(world.claims.extra[CLAIMED_WORD], 0);
     }
 }
 
 #[test]
-fn what_is_claimed_is_claimed_once() {
+fn bytes_are_claimed_once() {
     let mut entry = Entry { charge: Charge::NONE, context: 0, extra: [0; 2] };
-    assert_eq!(granted(&mut entry, 0, 80, 100), Some(80));
-    assert_eq!(granted(&mut entry, 0, 80, 100), Some(20));
-    ended(&mut entry, 80);
+    assert_eq!(try_grant(&mut entry, 0, 80, 100), Some(80));
+    assert_eq!(try_grant(&mut entry, 0, 80, 100), Some(20));
+    record_end(&mut entry, 80);
     // That answer may be of before.
-    assert_eq!(granted(&mut entry, 0, 80, 100), None);
-    let epoch = entry.extra[EPOCH];
+    assert_eq!(try_grant(&mut entry, 0, 80, 100), None);
+    let epoch = entry.extra[EPOCH_WORD];
     begin_trim(&mut entry);
-    assert_eq!(granted(&mut entry, epoch, 80, 100), None);
-    assert_eq!(granted(&mut { entry }, entry.extra[EPOCH], 80, 100), None);
+    assert_eq!(try_grant(&mut entry, epoch, 80, 100), None);
+    assert_eq!(try_grant(&mut { entry }, entry.extra[EPOCH_WORD], 80, 100), None);
     end_trim(&mut entry);
-    assert_eq!(granted(&mut { entry }, entry.extra[EPOCH], 80, 100), Some(80));
+    assert_eq!(try_grant(&mut { entry }, entry.extra[EPOCH_WORD], 80, 100), Some(80));
 }

@@ -8,7 +8,7 @@ const LAYERED: u32 = 0x01;
 const CUBEMAP: u32 = 0x04;
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped to it, which is counted where it
 /// is made.
-const WITHOUT_MEMORY: u32 = 0x40 | 0x80;
+const MAPPED_LATER: u32 = 0x40 | 0x80;
 
 /// What an array is like.
 #[derive(Clone, Copy, Debug)]
@@ -24,62 +24,56 @@ pub(super) struct Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
     /// What its elements need.
-    pub(super) least: u64,
+    pub(super) min: u64,
     /// What the driver can make of it.
-    pub(super) most: u64,
+    pub(super) max: u64,
 }
 
 impl Shape {
     /// Whether it comes without memory.
-    pub(super) fn is_empty(&self) -> bool {
-        self.flags & WITHOUT_MEMORY != 0
+    pub(super) fn has_no_memory(&self) -> bool {
+        self.flags & MAPPED_LATER != 0
     }
 
     /// Bytes of it with so many levels; with so many only as it has.
     pub(super) fn bytes(&self, levels: u32) -> Bytes {
         let largest = self.sides.into_iter().max().unwrap_or(0).max(1);
         let levels = levels.clamp(1, largest.ilog2() + 1);
-        let (least, most) = (0..levels).map(|level| self.level(level)).fold(
-            (0_u64, 0_u64),
-            |(least, most), level| {
-                (least.saturating_add(level.least), most.saturating_add(level.most))
-            },
-        );
-        Bytes { least: rounded(least, ALLOCATION_GRANULE), most: rounded(most, PHYSICAL_GRANULE) }
+        let (min, max) =
+            (0..levels).map(|level| self.level(level)).fold((0_u64, 0_u64), |(min, max), level| {
+                (min.saturating_add(level.min), max.saturating_add(level.max))
+            });
+        Bytes { min: rounded(min, ALLOCATION_GRANULE), max: rounded(max, PHYSICAL_GRANULE) }
     }
 
     fn level(&self, level: u32) -> Bytes {
-        let half = |side: u64| (side >> level).max(1);
+        let side_at = |side: u64| (side >> level).max(1);
         let [width, height, depth] = self.sides;
-        let is_stack = self.flags & (LAYERED | CUBEMAP) != 0;
-        let (width, rows) = (half(width), half(height));
-        let slices = if is_stack { depth.max(1) } else { half(depth) };
+        let is_layered = self.flags & (LAYERED | CUBEMAP) != 0;
+        let (width, rows) = (side_at(width), side_at(height));
+        let slices = if is_layered { depth.max(1) } else { side_at(depth) };
         let element = element(self.format, self.channels);
         let of = |sides: [u64; 3]| sides.into_iter().fold(1, u64::saturating_mul);
         // Elements lie in tiles: 64 bytes by 8 rows, as many of them above one another as there are rows for,
-        // at most 16, and as many behind one another as there are slices for, at most 32.
-        let padded_rows = if height == 0 { 1 } else { padded(rows, 128).max(8) };
-        let padded_slices = if is_stack { slices } else { padded(slices, 32) };
+        // at max 16, and as many behind one another as there are slices for, at max 32.
+        let padded_rows = if height == 0 { 1 } else { pad(rows, 128).max(8) };
+        let padded_slices = if is_layered { slices } else { pad(slices, 32) };
         Bytes {
-            least: of([width.saturating_mul(element.least), rows, slices]),
-            most: of([
-                rounded(width.saturating_mul(element.most), 512),
-                padded_rows,
-                padded_slices,
-            ]),
+            min: of([width.saturating_mul(element.min), rows, slices]),
+            max: of([rounded(width.saturating_mul(element.max), 512), padded_rows, padded_slices]),
         }
     }
 }
 
 /// A side rounded up to a power of two, or to a multiple of one where it is larger than that.
-fn padded(side: u64, largest: u64) -> u64 {
+fn pad(side: u64, largest: u64) -> u64 {
     if side >= largest { rounded(side, largest) } else { side.next_power_of_two() }
 }
 
 /// Bytes of an element (`CUarray_format`).
 fn element(format: u32, channels: u32) -> Bytes {
     let each = u64::from(channels.max(1));
-    let exactly = |bytes| Bytes { least: bytes, most: bytes };
+    let exactly = |bytes| Bytes { min: bytes, max: bytes };
     match format {
         0x01 | 0x08 => exactly(each),
         0x02 | 0x09 | 0x10 => exactly(2 * each),
@@ -91,7 +85,7 @@ fn element(format: u32, channels: u32) -> Bytes {
         0xc5 | 0xcb => exactly(8),
         // Compressed blocks of sixteen elements, 8 or 16 bytes; whether a side counts blocks or elements is
         // left to the larger number. And all that may be new.
-        _ => Bytes { least: 1, most: 16 },
+        _ => Bytes { min: 1, max: 16 },
     }
 }
 
@@ -108,38 +102,38 @@ mod tests {
     #[test]
     fn elements_are_counted_by_format_and_channels() {
         let bytes = shape([1024, 1024, 0], 0).bytes(1);
-        assert_eq!(bytes, Bytes { least: 16 * MIB, most: 16 * MIB });
+        assert_eq!(bytes, Bytes { min: 16 * MIB, max: 16 * MIB });
         let bytes = Shape { format: 0x01, channels: 1, ..shape([4096, 4096, 0], 0) }.bytes(1);
-        assert_eq!(bytes, Bytes { least: 16 * MIB, most: 16 * MIB });
+        assert_eq!(bytes, Bytes { min: 16 * MIB, max: 16 * MIB });
         let bytes = Shape { format: 0xc5, channels: 4, ..shape([1024, 1024, 0], 0) }.bytes(1);
-        assert_eq!(bytes.least, 8 * MIB);
+        assert_eq!(bytes.min, 8 * MIB);
     }
 
     #[test]
     fn padding_is_in_the_most_and_not_in_the_least() {
         let bytes = shape([33, 129, 0], 0).bytes(1);
-        assert_eq!(bytes.least, rounded(33 * 16 * 129, 512));
-        assert!(bytes.most >= 64 * 16 * 256 && bytes.most.is_multiple_of(PHYSICAL_GRANULE));
+        assert_eq!(bytes.min, rounded(33 * 16 * 129, 512));
+        assert!(bytes.max >= 64 * 16 * 256 && bytes.max.is_multiple_of(PHYSICAL_GRANULE));
     }
 
     #[test]
     fn levels_halve_all_sides_but_layers() {
-        let one = shape([256, 256, 256], 0).bytes(1).least;
-        let all = shape([256, 256, 256], 0).bytes(100).least;
+        let one = shape([256, 256, 256], 0).bytes(1).min;
+        let all = shape([256, 256, 256], 0).bytes(100).min;
         assert!(all > one && all < one + one / 4);
-        let layers = shape([256, 256, 6], LAYERED).bytes(2).least;
+        let layers = shape([256, 256, 6], LAYERED).bytes(2).min;
         assert_eq!(layers, (256 * 256 + 128 * 128) * 6 * 16);
     }
 
     #[test]
     fn a_shape_that_wraps_fits_nowhere() {
-        assert_eq!(shape([u64::MAX, 2, 2], 0).bytes(1).most, u64::MAX);
+        assert_eq!(shape([u64::MAX, 2, 2], 0).bytes(1).max, u64::MAX);
     }
 
     #[test]
     fn arrays_that_memory_is_mapped_to_have_none_of_their_own() {
-        assert!(shape([1, 1, 1], 0x40).is_empty());
-        assert!(shape([1, 1, 1], 0x80 | LAYERED).is_empty());
-        assert!(!shape([1, 1, 1], LAYERED).is_empty());
+        assert!(shape([1, 1, 1], 0x40).has_no_memory());
+        assert!(shape([1, 1, 1], 0x80 | LAYERED).has_no_memory());
+        assert!(!shape([1, 1, 1], LAYERED).has_no_memory());
     }
 }

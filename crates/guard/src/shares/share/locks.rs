@@ -7,7 +7,7 @@
 
 use core::ptr::NonNull;
 
-use octavo_guard_abi::ledger::Owners;
+use octavo_guard_abi::ledger::SlotLocks;
 use octavo_guard_abi::state::lock_offset;
 
 use crate::paths::Path;
@@ -15,24 +15,24 @@ use crate::process;
 use crate::sys::file::{File, Identity, Mode};
 use crate::sys::{Errno, memory};
 
-/// An open file that is kept open, with the locks that were taken through it.
+/// An open file that is held_lock open, with the locks that were taken through it.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct HeldLocks {
     place: NonNull<u8>,
 }
 
 // JUSTIFICATION: a pointer to mapped memory keeps a type from being sent.
 // SAFETY: nobody reads or writes there; it is given back once, by whoever has the value.
-unsafe impl Send for Kept {}
+unsafe impl Send for HeldLocks {}
 // JUSTIFICATION: as above.
 // SAFETY: nothing can be done with a reference.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for HeldLocks {}
 
-impl Drop for Kept {
+impl Drop for HeldLocks {
     fn drop(&mut self) {
         // JUSTIFICATION: mapped memory is given back by hand.
         // SAFETY: nobody refers to it.
-        unsafe { memory::give_back(self.place, memory::KEPT) };
+        unsafe { memory::unmap(self.place, memory::PIN_BYTES) };
     }
 }
 
@@ -41,7 +41,7 @@ impl Drop for Kept {
 pub(super) struct Locks {
     file: Option<File>,
     identity: Identity,
-    kept: Option<Kept>,
+    held_lock: Option<HeldLocks>,
 }
 
 impl Locks {
@@ -52,40 +52,40 @@ impl Locks {
             return Ok(None);
         }
         // A child that another thread makes now would have the locks, too.
-        process::in_passing(Some((file.descriptor(), identity)));
-        let mut locks = Self { file: Some(file), identity, kept: None };
-        let place = locks.file.as_ref().map_or(Err(Errno(9)), memory::kept)?;
-        locks.kept = Some(Kept { place });
+        process::set_lock_descriptor(Some((file.descriptor(), identity)));
+        let mut locks = Self { file: Some(file), identity, held_lock: None };
+        let place = locks.file.as_ref().map_or(Err(Errno(9)), memory::pin_open_file)?;
+        locks.held_lock = Some(HeldLocks { place });
         Ok(Some(locks))
     }
 
     /// Closes the descriptor and keeps the locks.
-    pub(super) fn keep(mut self) -> Option<Kept> {
-        self.kept.take()
+    pub(super) fn into_held(mut self) -> Option<HeldLocks> {
+        self.held_lock.take()
     }
 
     /// Whether the descriptor is the file's still.
-    fn is_there(&self) -> bool {
+    fn is_open(&self) -> bool {
         let file = self.file.as_ref();
         file.is_some_and(|file| file.identity().is_ok_and(|(_, is)| is == self.identity))
     }
 }
 
-impl Owners for Locks {
-    fn take(&self, slot: usize) -> bool {
+impl SlotLocks for Locks {
+    fn try_lock(&self, slot: usize) -> bool {
         let Some(file) = &self.file else { return false };
         if file.lock(lock_offset(slot)).is_err() {
             return false;
         }
-        // A lock that is taken before this look is one of the file that is kept, if this is that file still.
-        let is_ours = self.is_there();
+        // A lock that is taken before this look is one of the file that is held_lock, if this is that file still.
+        let is_ours = self.is_open();
         if !is_ours {
-            self.give_back(slot);
+            self.unlock(slot);
         }
         is_ours
     }
 
-    fn give_back(&self, slot: usize) {
+    fn unlock(&self, slot: usize) {
         if let Some(file) = &self.file {
             let _ = file.unlock(lock_offset(slot));
         }
@@ -94,13 +94,13 @@ impl Owners for Locks {
 
 impl Drop for Locks {
     fn drop(&mut self) {
-        let is_there = self.is_there();
+        let is_open = self.is_open();
         if let Some(file) = self.file.take()
-            && !is_there
+            && !is_open
         {
             // The number is the program's by now.
-            file.keep();
+            file.into_descriptor();
         }
-        process::in_passing(None);
+        process::set_lock_descriptor(None);
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use octavo_api::config::OverflowPolicy;
 use octavo_guard_abi::SOCKET_FILE;
-use octavo_guard_abi::limits::Gate;
+use octavo_guard_abi::limits::ShareGate;
 
 use super::stage::{Program, Stage};
 
@@ -72,14 +72,14 @@ async fn the_next_agent_makes_whole_what_one_that_was_killed_began() {
         } else {
             stage.look(&[(&program, 3000)]);
             stage.look(&[(&program, 3000)]);
-            assert_eq!(Stage::live(&share).gate, Gate::Held, "{point}");
+            assert_eq!(Stage::live(&share).gate, ShareGate::Paused, "{point}");
             assert_eq!(stage.frozen("/pods/a") == "1", name == "Freeze", "{point}");
         }
         let counted =
             |mebibytes| if name == "Kill" { Vec::new() } else { vec![(&program, mebibytes)] };
         stage.look(&counted(10));
         stage.look(&counted(10));
-        assert_eq!(Stage::live(&share).gate, Gate::Open, "{point}");
+        assert_eq!(Stage::live(&share).gate, ShareGate::Open, "{point}");
         assert_eq!(stage.frozen("/pods/a"), "0", "{point}");
         assert!(fs::symlink_metadata(share.folder.join("frozen")).is_err(), "{point}");
         assert!(fs::symlink_metadata(share.folder.join(SOCKET_FILE)).is_ok(), "{point}");

@@ -1,4 +1,4 @@
-//! A share, the processes that have it mapped, and the kernel, which knows who lives. Shared words are
+//! A share, the processes that have it mapped, and the kernel, which knows who run_randomly. Shared words are
 //! shuttle's, so that its schedulers decide at each of them who goes on.
 
 use std::boxed::Box;
@@ -8,7 +8,9 @@ use std::vec::Vec;
 
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use crate::ledger::{Book, Owners, Refused, Word, admit, enter, reap, release, total};
+use crate::ledger::{
+    LimitExceeded, SharedWord, SlotLocks, SlotTable, claim_slot, reap, release, total, try_charge,
+};
 
 /// What the processes of a share have in common.
 pub(super) struct Share {
@@ -16,9 +18,9 @@ pub(super) struct Share {
     untracked: u64,
     high: AtomicU64,
     used: Vec<AtomicU64>,
-    /// The process that has the lock of a slot; 0: none.
+    /// The process that record_allocation the lock of a slot; 0: none.
     owners: Vec<AtomicU64>,
-    /// The truth: bytes of the GPU that each process really has. Never shared by processes, so reading it
+    /// The truth: bytes of the GPU that each process really record_allocation. Never shared by processes, so reading it
     /// is no step.
     memory: Mutex<BTreeMap<u64, u64>>,
     processes: Mutex<Vec<Arc<Life>>>,
@@ -37,13 +39,13 @@ impl Share {
         })
     }
 
-    /// A new process that lives until it is told to die.
+    /// A new process that run_randomly until it is told to die.
     pub(super) fn process(self: &Arc<Self>) -> Process {
-        self.mortal(u64::MAX)
+        self.process_killed_after(u64::MAX)
     }
 
     /// A new process that is killed after so many steps.
-    pub(super) fn mortal(self: &Arc<Self>, steps: u64) -> Process {
+    pub(super) fn process_killed_after(self: &Arc<Self>, steps: u64) -> Process {
         let mut processes = self.processes.lock().unwrap();
         let pid = processes.len() as u64 + 1;
         let life = Arc::new(Life { pid, steps: Mutex::new(Some(steps)) });
@@ -57,14 +59,14 @@ impl Share {
         }
     }
 
-    pub(super) fn all_die(&self) {
+    pub(super) fn kill_all(&self) {
         let processes = self.processes.lock().unwrap().clone();
         for life in &processes {
             life.end(self);
         }
     }
 
-    pub(super) fn all_die_but(&self, process: &Process) {
+    pub(super) fn kill_all_but(&self, process: &Process) {
         let processes = self.processes.lock().unwrap().clone();
         let others = processes.iter().filter(|life| life.pid != process.life.pid);
         for life in others {
@@ -129,7 +131,7 @@ enum Place {
     Slot(usize),
 }
 
-/// A word of the mapped file as one process has it: a dead process changes nothing any more.
+/// A word of the mapped file as one process record_allocation it: a dead process changes nothing any more.
 pub(super) struct Shared {
     place: Place,
     share: Arc<Share>,
@@ -148,7 +150,7 @@ impl Shared {
     }
 }
 
-impl Word for Shared {
+impl SharedWord for Shared {
     fn load(&self) -> u64 {
         self.step(|word| word.load(SeqCst))
     }
@@ -183,7 +185,7 @@ pub(super) struct Process {
     life: Arc<Life>,
 }
 
-impl Book for Process {
+impl SlotTable for Process {
     type Word = Shared;
 
     fn slots(&self) -> usize {
@@ -207,13 +209,13 @@ impl Book for Process {
     }
 }
 
-impl Owners for Process {
-    fn take(&self, slot: usize) -> bool {
+impl SlotLocks for Process {
+    fn try_lock(&self, slot: usize) -> bool {
         self.life.step(&self.share)
             && self.share.owners[slot].compare_exchange(0, self.life.pid, SeqCst, SeqCst).is_ok()
     }
 
-    fn give_back(&self, slot: usize) {
+    fn unlock(&self, slot: usize) {
         if self.life.step(&self.share) {
             self.share.owners[slot].store(0, SeqCst);
         }
@@ -222,12 +224,12 @@ impl Owners for Process {
 
 impl Process {
     /// Takes a slot; none too where it is killed over it.
-    pub(super) fn enter(&self) -> Option<usize> {
-        enter(self, self).filter(|_| !self.life.is_over())
+    pub(super) fn claim_slot(&self) -> Option<usize> {
+        claim_slot(self, self).filter(|_| !self.life.is_over())
     }
 
     /// Allocates as the guard does: first the ledger, then the driver.
-    pub(super) fn allocate(&self, slot: usize, bytes: u64) -> Result<(), Refused> {
+    pub(super) fn allocate(&self, slot: usize, bytes: u64) -> Result<(), LimitExceeded> {
         self.allocate_with(slot, bytes, |_| self.reap(slot))
     }
 
@@ -235,12 +237,12 @@ impl Process {
         &self,
         slot: usize,
         bytes: u64,
-        again: impl FnMut(u32),
-    ) -> Result<(), Refused> {
-        let granted = admit(self, slot, bytes, again);
+        before_retry: impl FnMut(u32),
+    ) -> Result<(), LimitExceeded> {
+        let granted = try_charge(self, slot, bytes, before_retry);
         match granted {
-            Ok(()) => self.has(bytes),
-            Err(Refused { used }) if !self.life.is_over() => {
+            Ok(()) => self.record_allocation(bytes),
+            Err(LimitExceeded { used }) if !self.life.is_over() => {
                 assert!(used + bytes > self.share.limit, "refused with room: {used} are used");
             }
             Err(_) => {}
@@ -249,19 +251,19 @@ impl Process {
     }
 
     /// One try to count an allocation.
-    pub(super) fn wish(&self, slot: usize, bytes: u64) -> bool {
-        Word::add(&self.used[slot], bytes);
+    pub(super) fn try_charge_once(&self, slot: usize, bytes: u64) -> bool {
+        SharedWord::add(&self.used[slot], bytes);
         let fits = total(self) <= self.share.limit;
         if fits {
-            self.has(bytes);
+            self.record_allocation(bytes);
         } else {
             self.used[slot].sub(bytes);
         }
         fits
     }
 
-    /// The driver has given it memory; which must be the share's.
-    pub(super) fn has(&self, bytes: u64) {
+    /// The driver record_allocation given it memory; which must be the share's.
+    pub(super) fn record_allocation(&self, bytes: u64) {
         if self.life.is_over() {
             return;
         }
@@ -285,11 +287,11 @@ impl Process {
         reap(self, self, slot);
     }
 
-    pub(super) fn dies(&self) {
+    pub(super) fn kill(&self) {
         self.life.end(&self.share);
     }
 
-    /// Bytes of the GPU that it has.
+    /// Bytes of the GPU that it record_allocation.
     pub(super) fn held(&self) -> u64 {
         self.share.memory.lock().unwrap().get(&self.life.pid).copied().unwrap_or_default()
     }
@@ -299,22 +301,22 @@ impl Process {
 pub(super) fn check_then_add(process: &Process, slot: usize, bytes: u64) -> bool {
     let fits = total(process) + bytes <= process.limit();
     if fits {
-        Word::add(&process.used[slot], bytes);
+        SharedWord::add(&process.used[slot], bytes);
     }
     fits
 }
 
 /// Wrong on purpose: charges before the others know that there is a slot to look at.
-pub(super) fn enter_unseen(process: &Process, bytes: u64) -> bool {
-    let slot = (0..process.slots()).find(|slot| process.take(*slot)).unwrap();
-    Word::add(&process.used[slot], bytes);
+pub(super) fn claim_slot_unannounced(process: &Process, bytes: u64) -> bool {
+    let slot = (0..process.slots()).find(|slot| process.try_lock(*slot)).unwrap();
+    SharedWord::add(&process.used[slot], bytes);
     let fits = total(process) + bytes <= process.limit();
     process.high.raise(slot as u64 + 1);
     fits
 }
 
-/// Wrong on purpose: looks whether a slot has an owner, and then empties it without being one.
-pub(super) fn reap_unasked(process: &Process, own: usize) {
+/// Wrong on purpose: looks whether a slot record_allocation an owner, and then empties it without being one.
+pub(super) fn reap_without_lock(process: &Process, own: usize) {
     for slot in (0..process.slots()).filter(|slot| *slot != own) {
         if process.share.owners[slot].load(SeqCst) == 0 {
             process.used[slot].store(0);

@@ -1,0 +1,179 @@
+//! The state of this copy of the library, and the way into it from C.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
+use octavo_fake_gpu::place;
+use octavo_machine::{Event, MachineError, State};
+
+use crate::code::{Answer, Code};
+use crate::handle::Handles;
+use crate::session::{Device, Session};
+
+/// What a copy of the library knows: nothing, until it is initialised.
+struct Library {
+    /// How many initialisations wait for their shutdown.
+    users: u32,
+    /// How many sessions there were.
+    sessions: u32,
+    session: Option<Session>,
+}
+
+static LIBRARY: Mutex<Library> = Mutex::new(Library { users: 0, sessions: 0, session: None });
+
+/// `nvmlInit`: reads the machine the first time, then only counts.
+pub(crate) fn init(call: &str) -> nvmlReturn_t {
+    guarded(|| {
+        let mut library = lock();
+        let mut opened = None;
+        let session = if let Some(session) = &mut library.session {
+            session
+        } else {
+            let folder = machine_folder().ok_or(Code::LIBRARY_NOT_FOUND)?;
+            let anchor = (&raw const LIBRARY).addr();
+            let handles = Handles::new(anchor, library.sessions.wrapping_add(1));
+            let session = Session::open(&folder, handles);
+            note(&folder, session.as_ref().err());
+            opened.insert(session.map_err(|error| code_of(&error))?)
+        };
+        session.begin(call)?;
+        if opened.is_some() {
+            library.session = opened;
+            library.sessions = library.sessions.wrapping_add(1);
+        }
+        library.users += 1;
+        Ok(())
+    })
+}
+
+/// `nvmlShutdown`: the last one forgets everything.
+pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
+    guarded(|| {
+        let mut library = lock();
+        library.session.as_mut().ok_or(Code::UNINITIALIZED)?.begin(call)?;
+        library.users -= 1;
+        if library.users == 0 {
+            library.session = None;
+        }
+        Ok(())
+    })
+}
+
+/// A call on the machine as a whole.
+pub(crate) fn on_machine(call: &str, body: &mut dyn FnMut(&mut Session) -> Answer) -> nvmlReturn_t {
+    guarded(|| {
+        let mut library = lock();
+        let session = library.session.as_mut().ok_or(Code::UNINITIALIZED)?;
+        session.begin(call)?;
+        body(session)
+    })
+}
+
+/// A call on one GPU.
+pub(crate) fn on_gpu(
+    call: &str,
+    handle: nvmlDevice_t,
+    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+) -> nvmlReturn_t {
+    on_machine(call, &mut |session| body(&mut session.device(call, handle)?))
+}
+
+/// A call on one GPU or one MIG device.
+pub(crate) fn on_device(
+    call: &str,
+    handle: nvmlDevice_t,
+    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+) -> nvmlReturn_t {
+    on_machine(call, &mut |session| body(&mut session.any_device(call, handle)?))
+}
+
+/// A call on the machine that takes as long as its state says. Others go on meanwhile.
+pub(crate) fn on_machine_slowly(
+    call: &str,
+    millis: fn(&State) -> u64,
+    body: &mut dyn FnMut(&mut Session) -> Answer,
+) -> nvmlReturn_t {
+    let mut wait = Duration::ZERO;
+    let code = on_machine(call, &mut |session| {
+        wait = Duration::from_millis(millis(session.state()));
+        Ok(())
+    });
+    if code != Code::of(Ok(())) {
+        return code;
+    }
+    if !wait.is_zero() {
+        std::thread::sleep(wait);
+    }
+    on_machine(call, body)
+}
+
+/// How often a wait looks at the state file. An inotify instance a simulated node would tell at
+/// once, but a user has 128 of them and a lab has hundreds of nodes.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// Waits for the next event of a set, holding nothing while it sleeps. `tell` is given the event
+/// with the handle of its GPU.
+pub(crate) fn wait(
+    call: &str,
+    handle: nvmlEventSet_t,
+    timeout_ms: u32,
+    tell: &mut dyn FnMut(nvmlDevice_t, Event) -> Answer,
+) -> nvmlReturn_t {
+    guarded(|| {
+        let deadline = Instant::now() + Duration::from_millis(timeout_ms.into());
+        loop {
+            let mut library = lock();
+            let session = library.session.as_mut().ok_or(Code::UNINITIALIZED)?;
+            let set = session.set(handle)?.clone();
+            session.begin(call)?;
+            if let Some(event) = set.take(&session.state().events) {
+                return tell(session.handle(event.gpu), event);
+            }
+            drop(library);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Code::TIMEOUT);
+            }
+            std::thread::sleep(left.min(LOOK));
+        }
+    })
+}
+
+/// The folder of the machine's description; the library's own where there is none anywhere.
+fn machine_folder() -> Option<PathBuf> {
+    place::machine().map(|found| found.folder).or_else(place::folder)
+}
+
+fn lock() -> MutexGuard<'static, Library> {
+    LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
+fn guarded(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+    Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
+}
+
+fn code_of(error: &MachineError) -> Code {
+    match error {
+        MachineError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            Code::LIBRARY_NOT_FOUND
+        }
+        _ => Code::UNKNOWN,
+    }
+}
+
+/// Leaves the reason of a failed start where a person looks for it, as far as that is possible:
+/// NVML's codes have no words of their own.
+fn note(folder: &Path, error: Option<&MachineError>) {
+    let path = folder.join("machine.error");
+    let _ = match error {
+        Some(error) => {
+            let cause = std::error::Error::source(error).map(|e| format!(": {e}"));
+            std::fs::write(path, format!("{error}{}\n", cause.unwrap_or_default()))
+        }
+        None => std::fs::remove_file(path),
+    };
+}

@@ -1,0 +1,119 @@
+//! What C callers pass by pointer: the types of [`octavo_fake_gpu::pointers`], and those that NVML
+//! alone has.
+//!
+//! As there, a value comes into being only by being passed in by a C caller, who promises by NVML's
+//! documentation that it is null or points to memory of the documented type; on that promise rests
+//! every unsafe block below, and the rest of the crate needs none.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr::NonNull;
+
+use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
+use octavo_fake_gpu::pointers::{self, Refusal, present};
+
+use crate::code::{Answer, Code};
+
+/// Where to put one value.
+pub(crate) type Out<T> = pointers::Out<T, Code>;
+/// Where to put a text.
+pub(crate) type TextOut = pointers::TextOut<Code>;
+/// A text from the caller.
+pub(crate) type TextIn = pointers::TextIn<Code>;
+/// A structure from the caller.
+pub(crate) type In<T> = pointers::In<T, Code>;
+
+impl Refusal for Code {
+    const INVALID: Self = Self::INVALID_ARGUMENT;
+    const NO_ROOM: Self = Self::INSUFFICIENT_SIZE;
+}
+
+/// Where to put a list whose length only its documentation bounds: callers have room for as many
+/// entries as the profile that they ask for has.
+#[repr(transparent)]
+pub(crate) struct ListOut<T>(*mut T);
+
+impl<T> Clone for ListOut<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for ListOut<T> {}
+
+impl<T> ListOut<T> {
+    /// Stores the values, unless the pointer is null: then the caller only wants their number.
+    pub(crate) fn put(self, values: impl IntoIterator<Item = T>) {
+        let Some(place) = NonNull::new(self.0) else { return };
+        for (index, value) in values.into_iter().enumerate() {
+            // JUSTIFICATION: results of a C function go through the caller's pointers.
+            // SAFETY: the caller promises room for all that NVML documents to come.
+            let entry = unsafe { place.add(index) };
+            // SAFETY: as above; written without regard to alignment.
+            unsafe { entry.write_unaligned(value) };
+        }
+    }
+}
+
+/// Where to put a structure whose first member says which version of it the caller knows.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Versioned(*mut c_void);
+
+impl Versioned {
+    /// Stores `value` if the caller's structure is version `number` of that type.
+    pub(crate) fn put<T>(self, number: u32, value: T) -> Answer {
+        let place = present::<_, Code>(self.0)?;
+        if self.version()? != version_of::<T>(number) {
+            return Err(Code::VERSION_MISMATCH);
+        }
+        // JUSTIFICATION: as for `ListOut::put`.
+        // SAFETY: not null, and the version that the caller wrote holds the size of a `T`.
+        unsafe { place.cast::<T>().write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Whether the caller's structure is version `number` of type `T`.
+    pub(crate) fn is<T>(self, number: u32) -> Result<bool, Code> {
+        Ok(self.version()? == version_of::<T>(number))
+    }
+
+    fn version(self) -> Result<u32, Code> {
+        let place = present::<_, Code>(self.0)?;
+        // JUSTIFICATION: the version is the caller's input.
+        // SAFETY: not null, and every versioned structure starts with this member.
+        Ok(unsafe { place.cast::<u32>().read_unaligned() })
+    }
+}
+
+/// A list of questions with room for their answers (`nvmlDeviceGetFieldValues`).
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Fields(*mut nvmlFieldValue_t);
+
+impl Fields {
+    /// Replaces each of `count` entries by what `answer` makes of its field and scope.
+    pub(crate) fn fill(
+        self,
+        count: c_uint,
+        answer: &mut dyn FnMut(u32, u32) -> nvmlFieldValue_t,
+    ) -> Answer {
+        let first = present::<_, Code>(self.0)?;
+        for index in 0..count as usize {
+            // JUSTIFICATION: the list is the caller's.
+            // SAFETY: the caller promises `count` entries.
+            let entry = unsafe { first.add(index) };
+            // SAFETY: the first two members, both plain numbers, are the caller's question; the
+            // rest may be uninitialised and is not read.
+            let [field, scope] = unsafe { entry.cast::<[u32; 2]>().read_unaligned() };
+            let value = answer(field, scope);
+            // SAFETY: the entry is the caller's, to be overwritten.
+            unsafe { entry.write_unaligned(value) };
+        }
+        Ok(())
+    }
+}
+
+/// `NVML_STRUCT_VERSION`: the size of the structure with its version above.
+pub(crate) fn version_of<T>(number: u32) -> u32 {
+    u32::try_from(size_of::<T>()).unwrap_or(u32::MAX) | (number << 24)
+}

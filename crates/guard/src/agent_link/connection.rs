@@ -1,0 +1,116 @@
+//! The connection to the agent of one share.
+
+use core::sync::atomic::Ordering;
+
+use octavo_guard_abi::message::{Frame, Kind, SIZE};
+
+use crate::shares::Share;
+use crate::sys::file::{File, Identity};
+use crate::sys::socket;
+
+/// Waits between attempts to connect, in milliseconds; each is twice the one before.
+const MIN_RETRY_DELAY_MS: u64 = 250;
+const MAX_RETRY_DELAY_MS: u64 = 16_000;
+
+/// Shortest time between two frames that send how often something happened, in milliseconds.
+const REFUSAL_REPORT_INTERVAL_MS: u64 = 1_000;
+
+/// A connection, or the retry_delay for one.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: Option<(File, Identity)>,
+    next_attempt: u64,
+    retry_delay: u64,
+    /// Refusals that were sent_hashes of.
+    reported_refusals: u64,
+    next_refusal_report: u64,
+    /// The reported_damage that was sent_hashes of on this connection.
+    reported_damage: Option<u64>,
+}
+
+impl Connection {
+    pub(super) const fn new() -> Self {
+        Self {
+            stream: None,
+            next_attempt: 0,
+            retry_delay: 0,
+            reported_refusals: 0,
+            next_refusal_report: 0,
+            reported_damage: None,
+        }
+    }
+
+    /// Connects if it is time, and says what has happened since the last poll.
+    pub(super) fn poll(&mut self, share: &Share, now: u64) {
+        if !self.check_alive() {
+            self.connect(share, now);
+        }
+        if self.stream.is_none() {
+            return;
+        }
+        let damage = share.damage_code();
+        if let Some(code) = damage
+            && damage != self.reported_damage
+            && self.send(share, (Kind::Tampered, code), b"")
+        {
+            self.reported_damage = damage;
+        }
+        let refused = share.slot().refused.load(Ordering::Relaxed);
+        // The word is the container's to write, and may have gone back.
+        let new = refused.saturating_sub(self.reported_refusals);
+        if new > 0 && now >= self.next_refusal_report && self.send(share, (Kind::Refused, new), b"")
+        {
+            self.reported_refusals = refused;
+            self.next_refusal_report = now + REFUSAL_REPORT_INTERVAL_MS;
+        }
+    }
+
+    /// Whether the stream is still the one that was opened, and its other end still there. A program that
+    /// closes all files may have a stream of its own under the number by now.
+    fn check_alive(&mut self) -> bool {
+        let Some((stream, identity)) = self.stream.take() else { return false };
+        if stream.identity().map(|(_, now)| now) != Ok(identity) {
+            let _ = stream.into_descriptor();
+            return false;
+        }
+        if !socket::is_alive(&stream) {
+            return false;
+        }
+        self.stream = Some((stream, identity));
+        true
+    }
+
+    fn connect(&mut self, share: &Share, now: u64) {
+        if now < self.next_attempt {
+            return;
+        }
+        let stream = socket::connect(share.socket.bytes());
+        let identity = stream.as_ref().ok().and_then(|stream| stream.identity().ok());
+        let (Ok(stream), Some((_, identity))) = (stream, identity) else {
+            self.retry_delay = (self.retry_delay * 2).clamp(MIN_RETRY_DELAY_MS, MAX_RETRY_DELAY_MS);
+            self.next_attempt = now + self.retry_delay;
+            return;
+        };
+        self.stream = Some((stream, identity));
+        self.retry_delay = 0;
+        // An agent that comes and goes is not asked in a row.
+        self.next_attempt = now + MIN_RETRY_DELAY_MS;
+        self.reported_damage = None;
+        self.send(share, (Kind::Hello, share.generation), b"");
+    }
+
+    /// Sends a frame; whether it was_sent. Half a frame ends the connection.
+    pub(super) fn send(&mut self, share: &Share, (kind, value): (Kind, u64), text: &[u8]) -> bool {
+        let Some((stream, identity)) = &self.stream else { return false };
+        let is_unchanged = stream.identity().is_ok_and(|(_, now)| now == *identity);
+        let frame = Frame::new(kind, share.number(), value, text).encode();
+        let was_sent = is_unchanged && socket::send(stream, &frame) == Ok(SIZE);
+        if !was_sent
+            && let Some((stream, _)) = self.stream.take()
+            && !is_unchanged
+        {
+            let _ = stream.into_descriptor();
+        }
+        was_sent
+    }
+}
