@@ -6,8 +6,8 @@
 //! that changed. For pods of one shape the sums are exact; for pods of several shapes together they
 //! are upper bounds. A gang of which more is wanted than the sum cannot be placed: that is a proof.
 
-pub(crate) mod capacity;
 pub(crate) mod column;
+pub(crate) mod relaxation;
 #[cfg(test)]
 mod tests;
 
@@ -18,18 +18,18 @@ use crate::cluster::Cluster;
 use crate::shape::Shape;
 use crate::topology::{DomainId, LevelId, Topology};
 
-pub use capacity::Yardstick;
 pub use column::Column;
+pub use relaxation::Relaxation;
 
 /// Shapes that are tracked unless somebody says otherwise.
-pub const DEFAULT_SHAPES: usize = 64;
+pub const DEFAULT_MAX_SHAPES: usize = 64;
 
 /// Columns of the shapes that were asked for last.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     most: usize,
     /// Questions so far: who was asked for least recently goes first.
-    asked: u64,
+    lookups: u64,
     columns: BTreeMap<Arc<Shape>, (u64, Column)>,
     /// The topology whose domains the sums are of.
     topology: Option<Arc<Topology>>,
@@ -37,14 +37,14 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self::new(DEFAULT_SHAPES)
+        Self::new(DEFAULT_MAX_SHAPES)
     }
 }
 
 impl Bounds {
     /// Bounds that track so many shapes at most; at least one.
     pub fn new(most: usize) -> Self {
-        Self { most: most.max(1), asked: 0, columns: BTreeMap::new(), topology: None }
+        Self { most: most.max(1), lookups: 0, columns: BTreeMap::new(), topology: None }
     }
 
     /// What there is room for of a shape, as things are now.
@@ -54,14 +54,14 @@ impl Bounds {
         topology: &Topology,
         shape: &Arc<Shape>,
     ) -> &Column {
-        self.lay_out(topology);
-        self.column_here(cluster, topology, shape)
+        self.set_topology(topology);
+        self.cached_column(cluster, topology, shape)
     }
 
     /// Takes over a topology, and gives it as it is kept here.
-    pub(crate) fn lay_out(&mut self, topology: &Topology) -> Arc<Topology> {
+    pub(crate) fn set_topology(&mut self, topology: &Topology) -> Arc<Topology> {
         match &self.topology {
-            Some(known) if **known == *topology => Arc::clone(known),
+            Some(by_slot) if **by_slot == *topology => Arc::clone(by_slot),
             _ => {
                 self.columns.clear();
                 let topology = Arc::new(topology.clone());
@@ -71,22 +71,22 @@ impl Bounds {
         }
     }
 
-    /// As [`Self::column`], for who has just called [`Self::lay_out`].
-    pub(crate) fn column_here(
+    /// As [`Self::column`], for who has just called [`Self::set_topology`].
+    pub(crate) fn cached_column(
         &mut self,
         cluster: &Cluster,
         topology: &Topology,
         shape: &Arc<Shape>,
     ) -> &Column {
         if !self.columns.contains_key(shape) && self.columns.len() >= self.most {
-            let oldest = self.columns.iter().min_by_key(|(_, (asked, _))| *asked);
+            let oldest = self.columns.iter().min_by_key(|(_, (lookups, _))| *lookups);
             if let Some(shape) = oldest.map(|(shape, _)| Arc::clone(shape)) {
                 self.columns.remove(&shape);
             }
         }
-        self.asked += 1;
-        let (asked, column) = self.columns.entry(Arc::clone(shape)).or_default();
-        *asked = self.asked;
+        self.lookups += 1;
+        let (lookups, column) = self.columns.entry(Arc::clone(shape)).or_default();
+        *lookups = self.lookups;
         column.refresh(cluster, topology, shape);
         column
     }

@@ -22,9 +22,9 @@ use log::Log;
 use states::{NodeState, StateId, States};
 
 /// Most GPUs of one node.
-pub const MOST_GPUS: u16 = 64;
+pub const MAX_GPUS: u16 = 64;
 /// Most GPU models of one cluster: a [`crate::gpu::ModelSet`] has a bit for each.
-pub const MOST_MODELS: usize = 64;
+pub const MAX_MODELS: usize = 64;
 
 /// Nodes and what is free of them.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct Totals {
 /// Why a cluster cannot have a node or a placement. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Misfit {
+pub enum ClusterError {
     /// Two nodes of one name.
     #[error("node {0:?} is there twice; names of nodes must be unique")]
     DuplicateNode(Arc<str>),
@@ -166,22 +166,22 @@ impl Default for Cluster {
 impl Cluster {
     /// A cluster of these nodes. They get their ids in the order of their names, so that the order
     /// in which they were found has no influence on any decision.
-    pub fn new(models: Vec<GpuModel>, nodes: Vec<NodeSpec>) -> Result<Self, Misfit> {
-        if models.len() > MOST_MODELS {
-            return Err(too_many("GPU models", models.len(), MOST_MODELS));
+    pub fn new(models: Vec<GpuModel>, nodes: Vec<NodeSpec>) -> Result<Self, ClusterError> {
+        if models.len() > MAX_MODELS {
+            return Err(too_many("GPU models", models.len(), MAX_MODELS));
         }
         for (number, model) in models.iter().enumerate() {
             if models[..number].iter().any(|other| other.name == model.name) {
-                return Err(Misfit::DuplicateModel(model.name.clone()));
+                return Err(ClusterError::DuplicateModel(model.name.clone()));
             }
             let defect = |profile: &MigProfile| Some((profile.name.clone(), profile.defect()?));
             if let Some((profile, defect)) = model.mig.iter().find_map(defect) {
-                return Err(Misfit::Profile { model: model.name.clone(), profile, defect });
+                return Err(ClusterError::Profile { model: model.name.clone(), profile, defect });
             }
         }
         let mut cluster = Self { models, ..Self::default() };
         let mut nodes = nodes;
-        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
         for node in nodes {
             cluster.add_node(&node)?;
         }
@@ -189,18 +189,18 @@ impl Cluster {
     }
 
     /// Adds a node; it gets the next id.
-    pub fn add_node(&mut self, node: &NodeSpec) -> Result<NodeId, Misfit> {
+    pub fn add_node(&mut self, node: &NodeSpec) -> Result<NodeId, ClusterError> {
         let class = &node.class;
         if self.ids.contains_key(&node.name) {
-            return Err(Misfit::DuplicateNode(Arc::clone(&node.name)));
+            return Err(ClusterError::DuplicateNode(Arc::clone(&node.name)));
         }
-        if class.gpus > MOST_GPUS {
-            return Err(too_many("GPUs of a node", class.gpus.into(), MOST_GPUS.into()));
+        if class.gpus > MAX_GPUS {
+            return Err(too_many("GPUs of a node", class.gpus.into(), MAX_GPUS.into()));
         }
         let model = self.models.get(usize::from(class.model.0));
         if class.gpus > 0 && model.is_none() {
             let (node, models) = (Arc::clone(&node.name), self.models.len());
-            return Err(Misfit::UnknownModel { node, model: class.model, models });
+            return Err(ClusterError::UnknownModel { node, model: class.model, models });
         }
         let count = self.names.len();
         let id = NodeId(u32::try_from(count).map_err(|_| too_many("nodes", count, count))?);
@@ -320,13 +320,13 @@ impl Cluster {
 
     /// Changes what a node is like: its taints, price, hazard or capacity. What is given out stays so,
     /// and what is free may become negative. Its GPUs cannot change in this way.
-    pub fn set_class(&mut self, node: NodeId, class: &NodeClass) -> Result<(), Misfit> {
+    pub fn set_class(&mut self, node: NodeId, class: &NodeClass) -> Result<(), ClusterError> {
         self.check(node)?;
         let old = self.class(node);
         let has_same_gpus = (old.gpus, &old.links) == (class.gpus, &class.links)
             && (class.gpus == 0 || old.model == class.model);
         if !has_same_gpus {
-            return Err(Misfit::OtherGpus(Arc::clone(&self.names[index(node)])));
+            return Err(ClusterError::OtherGpus(Arc::clone(&self.names[index(node)])));
         }
         let more = class.capacity.minus(&old.capacity);
         let id = self.enter_class(class);
@@ -348,19 +348,24 @@ impl Cluster {
     }
 
     /// Opens or closes a node for new pods. What is on it stays.
-    pub fn set_open(&mut self, node: NodeId, is_open: bool) -> Result<(), Misfit> {
+    pub fn set_open(&mut self, node: NodeId, is_open: bool) -> Result<(), ClusterError> {
         self.check(node)?;
         self.change(node, |cluster| cluster.is_open[index(node)] = is_open);
         Ok(())
     }
 
     /// Opens or closes one GPU for new pods. What holds parts of it keeps them.
-    pub fn set_gpu_open(&mut self, node: NodeId, gpu: u16, is_open: bool) -> Result<(), Misfit> {
+    pub fn set_gpu_open(
+        &mut self,
+        node: NodeId,
+        gpu: u16,
+        is_open: bool,
+    ) -> Result<(), ClusterError> {
         self.check(node)?;
         let at = self.gpu_starts[index(node)] + usize::from(gpu);
         if at >= self.gpu_starts[index(node) + 1] {
             let part = GpuPart { gpu, milli: 0, slices: crate::gpu::Slices::NONE, memory_mib: 0 };
-            return Err(self.gpu_misfit(node, "open or close", part));
+            return Err(self.gpu_error(node, "open or close", part));
         }
         self.change(node, |cluster| cluster.gpus[at].is_closed = !is_open);
         Ok(())
@@ -368,12 +373,16 @@ impl Cluster {
 
     /// Gives a pod with these requests what `placement` says. That the node or a GPU is closed does
     /// not matter: what runs there is told in this way too.
-    pub fn place(&mut self, requests: &Resources, placement: &Placement) -> Result<(), Misfit> {
+    pub fn place(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
         let node = placement.node;
         self.check(node)?;
         if !requests.fits(&self.free(node)) {
             let (name, free) = (Arc::clone(&self.names[index(node)]), self.free(node));
-            return Err(Misfit::Resources { node: name, wanted: *requests, free });
+            return Err(ClusterError::Resources { node: name, wanted: *requests, free });
         }
         self.place_unchecked_resources(requests, placement)
     }
@@ -383,7 +392,7 @@ impl Cluster {
         &mut self,
         requests: &Resources,
         placement: &Placement,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ClusterError> {
         self.check(placement.node)?;
         self.place_unchecked_resources(requests, placement)
     }
@@ -392,30 +401,34 @@ impl Cluster {
         &mut self,
         requests: &Resources,
         placement: &Placement,
-    ) -> Result<(), Misfit> {
+    ) -> Result<(), ClusterError> {
         let node = placement.node;
         // Parts are checked one after another on a copy: two of them may be of one GPU.
         let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
         for part in &placement.gpus {
-            let misfit = || self.gpu_misfit(node, "give", *part);
-            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(misfit)?;
-            *gpu = gpu.without(part).ok_or_else(misfit)?;
+            let error = || self.gpu_error(node, "give", *part);
+            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(error)?;
+            *gpu = gpu.without(part).ok_or_else(error)?;
         }
         self.exchange(node, self.free(node).minus(requests), &gpus);
         Ok(())
     }
 
     /// Takes back what a pod with these requests was given.
-    pub fn release(&mut self, requests: &Resources, placement: &Placement) -> Result<(), Misfit> {
+    pub fn release(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
         let node = placement.node;
         self.check(node)?;
         let memory = self.models.get(usize::from(self.class(node).model.0));
         let memory = memory.map_or(0, |model| model.memory_mib);
         let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
         for part in &placement.gpus {
-            let misfit = || self.gpu_misfit(node, "take back", *part);
-            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(misfit)?;
-            *gpu = gpu.with(part, memory).ok_or_else(misfit)?;
+            let error = || self.gpu_error(node, "take back", *part);
+            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(error)?;
+            *gpu = gpu.with(part, memory).ok_or_else(error)?;
         }
         self.exchange(node, self.free(node).plus(requests), &gpus);
         Ok(())
@@ -460,13 +473,13 @@ impl Cluster {
         NodeState { class, is_open: self.is_open(node), free: self.free(node), gpus }
     }
 
-    fn check(&self, node: NodeId) -> Result<(), Misfit> {
-        if index(node) < self.names.len() { Ok(()) } else { Err(Misfit::NoNode(node)) }
+    fn check(&self, node: NodeId) -> Result<(), ClusterError> {
+        if index(node) < self.names.len() { Ok(()) } else { Err(ClusterError::NoNode(node)) }
     }
 
-    fn gpu_misfit(&self, node: NodeId, verb: &'static str, part: GpuPart) -> Misfit {
+    fn gpu_error(&self, node: NodeId, verb: &'static str, part: GpuPart) -> ClusterError {
         let free = self.gpus(node).get(usize::from(part.gpu)).copied();
-        Misfit::Gpu { node: Arc::clone(&self.names[index(node)]), verb, part, free }
+        ClusterError::Gpu { node: Arc::clone(&self.names[index(node)]), verb, part, free }
     }
 }
 
@@ -481,6 +494,6 @@ fn sums(gpus: &[GpuFree]) -> (i64, i64) {
     (used, i64::try_from(unused).unwrap_or(i64::MAX))
 }
 
-fn too_many(what: &'static str, count: usize, most: usize) -> Misfit {
-    Misfit::TooMany { what, count, most }
+fn too_many(what: &'static str, count: usize, most: usize) -> ClusterError {
+    ClusterError::TooMany { what, count, most }
 }

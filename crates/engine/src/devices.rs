@@ -15,7 +15,7 @@ use octavo_dra::{
     TaintEffect,
 };
 
-use crate::cluster::MOST_GPUS;
+use crate::cluster::MAX_GPUS;
 use crate::gpu::{GpuModel, MigProfile, Slices, WHOLE};
 use crate::node::Links;
 use crate::placement::GpuPart;
@@ -36,7 +36,7 @@ pub struct NodeDevices {
     /// MIG instances that are fixed: their GPU is not published, so the engine does not place on
     /// them.
     pub fixed_instances: Vec<String>,
-    places: BTreeMap<String, Place>,
+    mig_placements: BTreeMap<String, MigPlacement>,
 }
 
 /// A GPU as it is published.
@@ -59,7 +59,7 @@ pub enum Role<'a> {
         gpu: u16,
     },
     /// A place for a MIG instance.
-    Place {
+    MigInstance {
         /// Index of its GPU.
         gpu: u16,
         /// The profile.
@@ -68,7 +68,7 @@ pub enum Role<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct MigPlacement {
     gpu: u16,
     profile: String,
     slices: Slices,
@@ -82,7 +82,7 @@ pub enum DevicesError {
     #[error("the node has GPUs of several models: {}; the engine knows one model a node", .0.join(", "))]
     MixedModels(Vec<String>),
     /// More GPUs than a node can have.
-    #[error("the node has {0} GPUs; at most {MOST_GPUS} are possible")]
+    #[error("the node has {0} GPUs; at most {MAX_GPUS} are possible")]
     TooMany(usize),
 }
 
@@ -103,7 +103,7 @@ impl NodeDevices {
             }
         }
         whole.sort_by_key(|device| (number(&device.name), device.name.clone()));
-        if whole.len() > usize::from(MOST_GPUS) {
+        if whole.len() > usize::from(MAX_GPUS) {
             return Err(DevicesError::TooMany(whole.len()));
         }
         let names: BTreeSet<_> = whole.iter().filter_map(|gpu| text(gpu, "productName")).collect();
@@ -138,7 +138,7 @@ impl NodeDevices {
             clique,
             gpus: whole.iter().map(published).collect(),
             fixed_instances: Vec::new(),
-            places: BTreeMap::new(),
+            mig_placements: BTreeMap::new(),
         };
         let counters: BTreeMap<_, _> =
             counters.into_iter().map(|set| (set.name.as_str(), set)).collect();
@@ -155,7 +155,7 @@ impl NodeDevices {
         if result.admin_access {
             return None;
         }
-        if let Some(place) = self.places.get(&result.device) {
+        if let Some(place) = self.mig_placements.get(&result.device) {
             let profile = self.model.profile(&place.profile)?;
             let (milli, memory_mib) = (profile.milli, profile.memory_mib);
             return Some(GpuPart { gpu: place.gpu, milli, slices: place.slices, memory_mib });
@@ -167,7 +167,7 @@ impl NodeDevices {
         let memory_mib = consumed("memory").map_or(all, |amount| mib_up(*amount)).min(all);
         // Who has all memory has the GPU: a plain claim asks for no compute and takes all memory.
         let milli = match consumed("compute") {
-            Some(percent) if memory_mib < all => tenths(*percent),
+            Some(percent) if memory_mib < all => milli_from_percent(*percent),
             _ => WHOLE,
         };
         Some(GpuPart { gpu, milli, slices: Slices::NONE, memory_mib })
@@ -175,8 +175,8 @@ impl NodeDevices {
 
     /// What a device is to the engine; `None` for one that it does not know.
     pub fn role(&self, device: &str) -> Option<Role<'_>> {
-        if let Some(place) = self.places.get(device) {
-            return Some(Role::Place { gpu: place.gpu, profile: &place.profile });
+        if let Some(place) = self.mig_placements.get(device) {
+            return Some(Role::MigInstance { gpu: place.gpu, profile: &place.profile });
         }
         let index = self.gpus.iter().position(|gpu| gpu.device == device)?;
         u16::try_from(index).ok().map(|gpu| Role::Gpu { gpu })
@@ -187,10 +187,10 @@ impl NodeDevices {
         let Some(profile) = profile else {
             return self.gpus.get(usize::from(part.gpu)).map(|gpu| gpu.device.as_str());
         };
-        let is_it = |place: &Place| {
+        let is_it = |place: &MigPlacement| {
             place.gpu == part.gpu && place.slices == part.slices && place.profile == profile
         };
-        self.places.iter().find(|(_, place)| is_it(place)).map(|(name, _)| name.as_str())
+        self.mig_placements.iter().find(|(_, place)| is_it(place)).map(|(name, _)| name.as_str())
     }
 
     fn add_part(
@@ -211,7 +211,8 @@ impl NodeDevices {
         };
         let slice = |name: &String| name.strip_prefix("memory-slice-")?.parse::<u8>().ok();
         let taken_slices = taken.counters.keys().filter_map(slice);
-        let slices = taken_slices.fold(Slices::NONE, |all, one| all.plus(Slices::range(one, 1)));
+        let slices = taken_slices
+            .fold(Slices::NONE, |all, slice_index| all.plus(Slices::range(slice_index, 1)));
         let (size, Some(start)) = (slices.count(), slices.first()) else {
             self.fixed_instances.push(part.name.clone());
             return;
@@ -243,7 +244,7 @@ impl NodeDevices {
                 has_media,
             });
         }
-        self.places.insert(part.name.clone(), Place { gpu, profile, slices });
+        self.mig_placements.insert(part.name.clone(), MigPlacement { gpu, profile, slices });
     }
 }
 
@@ -269,7 +270,7 @@ fn mib_up(amount: Quantity) -> u32 {
 }
 
 /// Percent as thousandths, rounded up: a share never has less than it was promised.
-fn tenths(percent: Quantity) -> u16 {
+fn milli_from_percent(percent: Quantity) -> u16 {
     let milli = percent.checked_mul(10).map_or(i128::from(WHOLE), Quantity::value);
     u16::try_from(milli.clamp(0, WHOLE.into())).unwrap_or(WHOLE)
 }

@@ -3,27 +3,27 @@
 //! [`answer`] makes of a plan or a refusal an [`Explanation`]: names in the place of ids, to be
 //! written as JSON; [`Explanation::lines`] makes plain English of it.
 
-mod disturbance;
+mod dto;
 mod lines;
-mod said;
+mod preemption_hint;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use crate::World;
-use crate::decision::{Answer, Move, Plan, Reason, Refusal, Remedy, RunnerUp};
 use crate::gang::Gang;
 use crate::objective::policy::{PlacementPolicy, Step};
-use crate::objective::{Unit, Vector};
+use crate::objective::{CostTerm, CostVector};
 use crate::placement::Placement;
+use crate::plan::{Move, Plan, PlanResult, Reason, Refusal, Remedy, RunnerUp};
 use crate::topology::Topology;
 use crate::workload::MemberId;
 
-pub use disturbance::{DisturbanceSaid, VictimSaid};
-pub use said::{
-    Amount, Explanation, GpuSaid, MemberSaid, MoveSaid, NodesSaid, PlaceSaid, PlacedSaid, PlanSaid,
-    RefusalSaid, RemedySaid, RunnerUpSaid,
+pub use dto::{
+    Amount, Explanation, GpuAllocation, MemberMove, MemberPlacement, MemberRef, NodePlacement,
+    ObstacleCount, PlanSummary, RefusalSummary, RemedySummary, RunnerUpSummary,
 };
+pub use preemption_hint::{PreemptionHint, VictimRef};
 pub use words::{amount, order};
 
 /// What an answer says. `world` is as it was when the answer was given: moves and evictions are of
@@ -32,7 +32,7 @@ pub fn answer(
     world: &World,
     policy: &PlacementPolicy,
     gang: &Gang,
-    answer: &Answer,
+    answer: &PlanResult,
 ) -> Explanation {
     match answer {
         Ok(plan) => Explanation::Placed(self::plan(world, policy, gang, plan)),
@@ -40,21 +40,21 @@ pub fn answer(
     }
 }
 
-fn plan(world: &World, policy: &PlacementPolicy, gang: &Gang, plan: &Plan) -> PlanSaid {
+fn plan(world: &World, policy: &PlacementPolicy, gang: &Gang, plan: &Plan) -> PlanSummary {
     let group_name = |index: u32| {
         gang.groups.get(index as usize).map_or(String::new(), |group| group.name.to_string())
     };
-    let placements = plan.placements.iter().map(|placed| PlacedSaid {
+    let placements = plan.placements.iter().map(|placed| MemberPlacement {
         group: group_name(placed.group),
         rank: placed.rank,
         place: place(world, &placed.placement),
     });
-    PlanSaid {
+    PlanSummary {
         request: gang.profile.name.to_string(),
         policy: policy.name().to_owned(),
         order: words::order(policy),
         evictions: plan.evictions.iter().map(|id| member(world, *id)).collect(),
-        moves: plan.moves.iter().map(|one| moved(world, one)).collect(),
+        moves: plan.moves.iter().map(|step| moved(world, step)).collect(),
         placements: placements.collect(),
         cost: amounts(policy, &plan.cost),
         runner_up: plan.runner_up.as_ref().map(|other| runner_up(policy, &plan.cost, other)),
@@ -62,51 +62,56 @@ fn plan(world: &World, policy: &PlacementPolicy, gang: &Gang, plan: &Plan) -> Pl
     }
 }
 
-fn refusal(world: &World, policy: &PlacementPolicy, gang: &Gang, refusal: &Refusal) -> RefusalSaid {
+fn refusal(
+    world: &World,
+    policy: &PlacementPolicy,
+    gang: &Gang,
+    refusal: &Refusal,
+) -> RefusalSummary {
     let nodes = match &refusal.reason {
-        Reason::NoNode(census) => census
+        Reason::NoNode(infeasible) => infeasible
             .counts
             .iter()
-            .map(|(obstacle, count)| NodesSaid { obstacle: *obstacle, nodes: *count })
+            .map(|(obstacle, count)| ObstacleCount { obstacle: *obstacle, nodes: *count })
             .collect(),
         _ => Vec::new(),
     };
-    RefusalSaid {
+    RefusalSummary {
         request: gang.profile.name.to_string(),
         policy: policy.name().to_owned(),
         reason: words::reason_name(&refusal.reason).to_owned(),
         message: words::reason(world, &refusal.reason),
         nodes,
-        remedy: refusal.remedy.as_ref().map(|one| remedy(policy, one)),
+        remedy: refusal.remedy.as_ref().map(|hint| remedy(policy, hint)),
         steps: refusal.steps,
     }
 }
 
-fn remedy(policy: &PlacementPolicy, remedy: &Remedy) -> RemedySaid {
+fn remedy(policy: &PlacementPolicy, remedy: &Remedy) -> RemedySummary {
     match remedy {
         Remedy::FewerMembers { group, fit } => {
-            RemedySaid::FewerMembers { group: group.to_string(), fit: *fit }
+            RemedySummary::FewerMembers { group: group.to_string(), fit: *fit }
         }
-        Remedy::LooserLevel { level } => RemedySaid::LooserLevel { level: level.to_string() },
+        Remedy::LooserLevel { level } => RemedySummary::LooserLevel { level: level.to_string() },
         Remedy::Moves { pods, cost } => {
-            RemedySaid::Moves { pods: *pods, cost: amounts(policy, cost) }
+            RemedySummary::Moves { pods: *pods, cost: amounts(policy, cost) }
         }
-        Remedy::Evictions { pods, workloads } => RemedySaid::Evictions {
+        Remedy::Evictions { pods, workloads } => RemedySummary::Evictions {
             pods: *pods,
             workloads: workloads.iter().map(ToString::to_string).collect(),
         },
         Remedy::MoreNodes { nodes, like } => {
-            RemedySaid::MoreNodes { nodes: *nodes, like: like.to_string() }
+            RemedySummary::MoreNodes { nodes: *nodes, like: like.to_string() }
         }
         Remedy::Constraint { unit, to } => {
-            RemedySaid::Constraint { unit: (*unit).to_owned(), to: *to }
+            RemedySummary::Constraint { unit: (*unit).to_owned(), to: *to }
         }
     }
 }
 
-fn runner_up(policy: &PlacementPolicy, best: &Vector, other: &RunnerUp) -> RunnerUpSaid {
+fn runner_up(policy: &PlacementPolicy, best: &CostVector, other: &RunnerUp) -> RunnerUpSummary {
     let by = other.worse_in.map(|unit| other.cost.of(unit).saturating_sub(best.of(unit)));
-    RunnerUpSaid {
+    RunnerUpSummary {
         place: other.place.clone(),
         worse_in: other.worse_in,
         by,
@@ -115,39 +120,41 @@ fn runner_up(policy: &PlacementPolicy, best: &Vector, other: &RunnerUp) -> Runne
 }
 
 /// Costs in the units of the policy, in its order, then the others that are not 0.
-fn amounts(policy: &PlacementPolicy, cost: &Vector) -> Vec<Amount> {
-    let own: Vec<Unit> = policy.steps().iter().flat_map(Step::units).collect();
-    let others = Unit::ALL.into_iter().filter(|unit| !own.contains(unit) && cost.of(*unit) != 0);
+fn amounts(policy: &PlacementPolicy, cost: &CostVector) -> Vec<Amount> {
+    let own: Vec<CostTerm> = policy.steps().iter().flat_map(Step::units).collect();
+    let others =
+        CostTerm::ALL.into_iter().filter(|unit| !own.contains(unit) && cost.of(*unit) != 0);
     own.iter().copied().chain(others).map(|unit| Amount { unit, value: cost.of(unit) }).collect()
 }
 
-fn place(world: &World, placement: &Placement) -> PlaceSaid {
-    let home = world.topology.home(placement.node);
-    let gpus = placement.gpus.iter().map(|part| GpuSaid {
+fn place(world: &World, placement: &Placement) -> NodePlacement {
+    let home = world.topology.leaf_domain(placement.node);
+    let gpus = placement.gpus.iter().map(|part| GpuAllocation {
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,
-        slices: (0..crate::gpu::Slices::MOST)
+        slices: (0..crate::gpu::Slices::MAX_SLICES)
             .filter(|slice| part.slices.0 >> slice & 1 == 1)
             .collect(),
     });
-    PlaceSaid {
+    NodePlacement {
         node: world.cluster.name(placement.node).to_owned(),
         domain: (home != Topology::ROOT).then(|| world.topology.path(home)),
         gpus: gpus.collect(),
     }
 }
 
-fn member(world: &World, id: MemberId) -> MemberSaid {
+fn member(world: &World, id: MemberId) -> MemberRef {
     let workload = world.workloads.workload(id.workload);
     let placement = world.workloads.member(id).map(|member| &member.placement);
-    MemberSaid {
-        workload: workload.map_or(String::new(), |one| one.profile.name.to_string()),
+    MemberRef {
+        workload: workload.map_or(String::new(), |workload| workload.profile.name.to_string()),
         rank: id.member,
-        node: placement.map_or(String::new(), |one| world.cluster.name(one.node).to_owned()),
+        node: placement
+            .map_or(String::new(), |placement| world.cluster.name(placement.node).to_owned()),
     }
 }
 
-fn moved(world: &World, one: &Move) -> MoveSaid {
-    MoveSaid { member: member(world, one.member), to: place(world, &one.to) }
+fn moved(world: &World, step: &Move) -> MemberMove {
+    MemberMove { member: member(world, step.member), to: place(world, &step.to) }
 }

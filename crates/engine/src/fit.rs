@@ -11,8 +11,8 @@ use crate::shape::{GpuDemand, Shape};
 
 /// Whether pods of a shape may be on nodes of a class at all, whatever is free there.
 pub fn is_allowed(class: &NodeClass, shape: &Shape) -> bool {
-    class.marks.has_all(shape.needs)
-        && shape.tolerates.has_all(class.refuses)
+    class.features.has_all(shape.needs)
+        && shape.tolerates.has_all(class.taints)
         && (!shape.gpus.is_some() || (class.gpus > 0 && shape.models.has(class.model)))
 }
 
@@ -43,12 +43,12 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
     if !state.is_open || !is_allowed(class, shape) {
         return 0;
     }
-    times_beside(&state.free, shape, || match &shape.gpus {
+    times_by_all(&state.free, shape, || match &shape.gpus {
         GpuDemand::Whole { count } => {
             let idle = state.gpus.iter().filter(|gpu| gpu.is_idle()).count();
-            teams_of_alike(u32::try_from(idle).unwrap_or(u32::MAX), *count)
+            sets_of_identical(u32::try_from(idle).unwrap_or(u32::MAX), *count)
         }
-        demand => times_in_pieces(cluster, class, &state.gpus, demand),
+        demand => times_by_parts(cluster, class, &state.gpus, demand),
     })
 }
 
@@ -58,20 +58,20 @@ pub(crate) fn times_on(cluster: &Cluster, node: NodeId, shape: &Shape) -> u32 {
     if !cluster.is_open(node) || !is_allowed(cluster.class(node), shape) {
         return 0;
     }
-    times_beside(&cluster.free(node), shape, || times_by_gpus(cluster, node, &shape.gpus))
+    times_by_all(&cluster.free(node), shape, || times_by_gpus(cluster, node, &shape.gpus))
 }
 
 /// How often a demand can be had of the GPUs of a node that are open, wherever pods are allowed;
 /// [`u32::MAX`] if it is for none.
 pub(crate) fn times_by_gpus(cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> u32 {
     match demand {
-        GpuDemand::Whole { count } => teams_of_alike(cluster.idle_gpus(node).into(), *count),
-        demand => times_in_pieces(cluster, cluster.class(node), cluster.gpus(node), demand),
+        GpuDemand::Whole { count } => sets_of_identical(cluster.idle_gpus(node).into(), *count),
+        demand => times_by_parts(cluster, cluster.class(node), cluster.gpus(node), demand),
     }
 }
 
 /// How many fit by plain resources and by GPUs.
-fn times_beside(free: &Resources, shape: &Shape, by_gpus: impl Fn() -> u32) -> u32 {
+fn times_by_all(free: &Resources, shape: &Shape, by_gpus: impl Fn() -> u32) -> u32 {
     // Whole GPUs are counted before anything is divided: in a cluster that is half full most nodes
     // have not enough of them, and a refusal looks at all.
     if matches!(shape.gpus, GpuDemand::Whole { .. }) {
@@ -84,7 +84,7 @@ fn times_beside(free: &Resources, shape: &Shape, by_gpus: impl Fn() -> u32) -> u
 
 /// How often a demand for shares or instances can be had of GPUs, in whatever order they are;
 /// [`u32::MAX`] if it is for neither.
-fn times_in_pieces(
+fn times_by_parts(
     cluster: &Cluster,
     class: &NodeClass,
     gpus: &[GpuFree],
@@ -102,7 +102,7 @@ fn times_in_pieces(
                 return gpus.iter().map(each).fold(0, u32::saturating_add);
             }
             let available: SmallVec<[u32; 8]> = gpus.iter().map(each).collect();
-            teams(&available, count)
+            sets_of_distinct(&available, count)
         }
         GpuDemand::Mig { profile, .. } => {
             let model = cluster.models().get(usize::from(class.model.0));
@@ -162,7 +162,7 @@ fn shares_in(gpu: &GpuFree, milli: u16, memory_mib: u32) -> u32 {
 }
 
 /// How many teams of `size` can be had of so many; without end where a team has nobody.
-fn teams_of_alike(available: u32, size: u16) -> u32 {
+fn sets_of_identical(available: u32, size: u16) -> u32 {
     match u32::from(size) {
         0 => u32::MAX,
         // Sparing the division, which is most of the cost.
@@ -173,7 +173,7 @@ fn teams_of_alike(available: u32, size: u16) -> u32 {
 
 /// The most teams of `size` members of different kinds, given how many there are of each kind: `n`
 /// teams are possible exactly if the sum of `min(available, n)` is at least `n * size`.
-fn teams(available: &[u32], size: u32) -> u32 {
+fn sets_of_distinct(available: &[u32], size: u32) -> u32 {
     let is_possible = |n: u32| {
         let sum: u64 = available.iter().map(|have| u64::from(*have.min(&n))).sum();
         sum >= u64::from(n) * u64::from(size)

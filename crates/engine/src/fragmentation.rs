@@ -2,7 +2,7 @@
 //! Fragmentation", USENIX ATC 2023, and the authors' simulator,
 //! hkust-adsl/kubernetes-scheduler-simulator).
 //!
-//! [`Typical`] says which pods are typical, [`measure`] what they cannot use of one node and why;
+//! [`TypicalPods`] says which pods are typical, [`measure`] what they cannot use of one node and why;
 //! here these amounts are kept for a whole cluster.
 //!
 //! Beyond the paper: a GPU that is cut into MIG instances counts with the compute that no instance
@@ -16,12 +16,12 @@ pub mod typical;
 
 use std::sync::Arc;
 
-pub use amounts::{Amounts, Class};
-pub use measure::Left;
-pub use typical::{Typical, TypicalShape};
+pub use amounts::{Amounts, Usability};
+pub use measure::NodeResidual;
+pub use typical::{TypicalPods, TypicalShape};
 
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor, Identity};
+use crate::cluster::log::{Changes, ClusterId, Cursor};
 use crate::cluster::states::StateId;
 use crate::gpu::GpuFree;
 use crate::node::NodeId;
@@ -32,9 +32,9 @@ use crate::shape::Shape;
 /// The fragmentation of one cluster, kept as it changes.
 #[derive(Clone, Debug)]
 pub struct Fragmentation {
-    typical: Arc<Typical>,
+    typical: Arc<TypicalPods>,
     /// The cluster whose states are known.
-    identity: Identity,
+    cluster_id: ClusterId,
     /// By slot of the state: the stamp it was computed for, and the amounts.
     by_slot: Vec<Option<(u32, Amounts)>>,
     /// What each node adds to the sum.
@@ -45,35 +45,35 @@ pub struct Fragmentation {
 
 impl Fragmentation {
     /// Measures by these typical pods. Who learns others starts anew.
-    pub fn new(typical: Arc<Typical>) -> Self {
+    pub fn new(typical: Arc<TypicalPods>) -> Self {
         let sum = typical.nothing();
         let (by_slot, by_node, read) = (Vec::new(), Vec::new(), Cursor::default());
-        Self { typical, identity: Identity::default(), by_slot, by_node, sum, read }
+        Self { typical, cluster_id: ClusterId::default(), by_slot, by_node, sum, read }
     }
 
     /// The pods it measures by.
-    pub fn typical(&self) -> &Arc<Typical> {
+    pub fn typical(&self) -> &Arc<TypicalPods> {
         &self.typical
     }
 
     /// The amounts of a node in this state; nothing if no node is in it.
     pub fn of_state(&mut self, cluster: &Cluster, id: StateId) -> Amounts {
-        let identity = cluster.log().identity();
-        if std::mem::replace(&mut self.identity, identity) != identity {
+        let cluster_id = cluster.log().cluster_id();
+        if std::mem::replace(&mut self.cluster_id, cluster_id) != cluster_id {
             self.by_slot.clear();
         }
         let slot = id.slot as usize;
-        if let Some((stamp, amounts)) = self.by_slot.get(slot).copied().flatten()
-            && stamp == id.stamp
+        if let Some((generation, amounts)) = self.by_slot.get(slot).copied().flatten()
+            && generation == id.generation
         {
             return amounts;
         }
         let Some(state) = cluster.states().state(id) else { return self.typical.nothing() };
-        let amounts = self.typical.amounts(&Left::of_state(cluster, state));
+        let amounts = self.typical.amounts(&NodeResidual::of_state(cluster, state));
         if self.by_slot.len() <= slot {
             self.by_slot.resize(slot + 1, None);
         }
-        self.by_slot[slot] = Some((id.stamp, amounts));
+        self.by_slot[slot] = Some((id.generation, amounts));
         amounts
     }
 
@@ -96,10 +96,10 @@ impl Fragmentation {
     /// The sum is exact until it is rounded, so equal amounts are equal here.
     pub fn increase(&self, cluster: &Cluster, placement: &Placement, shape: &Shape) -> i64 {
         let node = placement.node;
-        let before = Left::of_node(cluster, node);
+        let before = NodeResidual::of_node(cluster, node);
         let gpus = without(before.gpus, &placement.gpus);
         let cpu_milli = before.cpu_milli - shape.resources.cpu_milli;
-        let after = Left { cpu_milli, gpus: &gpus, ..before };
+        let after = NodeResidual { cpu_milli, gpus: &gpus, ..before };
         let growth = self.typical.amounts(&after).minus(&self.typical.amounts(&before));
         growth.rounded_fragment()
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::topology::LevelId;
-use crate::workload::{Profile, TopologyWish};
+use crate::workload::{Profile, TopologyConstraint};
 
 /// Most members of one gang.
-pub const MOST_MEMBERS: u32 = 100_000;
+pub const MAX_MEMBERS: u32 = 100_000;
 
 /// Pods that are to be placed together. A single pod is a gang of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +33,10 @@ pub struct Group {
     /// With fewer than this the gang is not placed. Members above it are placed as far as they fit.
     pub min: u32,
     /// What must lie together within the gang's own domain.
-    pub topology: TopologyWish,
+    pub topology: TopologyConstraint,
     /// Groups with the same number lie together in one domain of their required level, which is the
     /// same in all of them: members of one subgroup that ask for different things.
-    pub together: Option<u32>,
+    pub colocation_id: Option<u32>,
     /// Members that must lie together in equal segments.
     pub segment: Option<Segment>,
     /// Nodes on which no member of this group is placed.
@@ -100,7 +100,7 @@ pub enum GangError {
         count: u32,
     },
     /// Too many members.
-    #[error("gang {gang:?} has {count} members; at most {MOST_MEMBERS} are possible")]
+    #[error("gang {gang:?} has {count} members; at most {MAX_MEMBERS} are possible")]
     TooMany {
         /// The gang.
         gang: Arc<str>,
@@ -155,7 +155,7 @@ pub enum GangError {
     #[error(
         "gang {gang:?}, group {group:?}: groups that lie together need the same required level"
     )]
-    UnevenTogether {
+    UnevenColocation {
         /// The gang.
         gang: Arc<str>,
         /// The first group that says otherwise than one before it, or that names no level.
@@ -201,13 +201,13 @@ impl Gang {
             return Err(GangError::Empty { gang: gang(), group: None });
         }
         let count = self.groups.iter().map(|group| u64::from(group.count)).sum();
-        if count > u64::from(MOST_MEMBERS) {
+        if count > u64::from(MAX_MEMBERS) {
             return Err(GangError::TooMany { gang: gang(), count });
         }
         check_wish(self.profile.topology, levels, || format!("gang {:?}", self.profile.name))?;
         let mut names = BTreeSet::new();
         let mut limits: BTreeMap<u32, u32> = BTreeMap::new();
-        let mut together: BTreeMap<u32, Option<LevelId>> = BTreeMap::new();
+        let mut colocation_levels: BTreeMap<u32, Option<LevelId>> = BTreeMap::new();
         for group in &self.groups {
             let &Group { count, min, .. } = group;
             let name = || Arc::clone(&group.name);
@@ -228,10 +228,10 @@ impl Gang {
                     return Err(GangError::UnevenLimits { gang, group, over, most, other });
                 }
             }
-            if let Some(number) = group.together {
+            if let Some(number) = group.colocation_id {
                 let level = group.topology.required;
-                if level.is_none() || *together.entry(number).or_insert(level) != level {
-                    return Err(GangError::UnevenTogether { gang: gang(), group: name() });
+                if level.is_none() || *colocation_levels.entry(number).or_insert(level) != level {
+                    return Err(GangError::UnevenColocation { gang: gang(), group: name() });
                 }
             }
             let whose = || format!("gang {:?}, group {:?}", self.profile.name, group.name);
@@ -258,8 +258,8 @@ impl Group {
             shape,
             count,
             min: count,
-            topology: TopologyWish::default(),
-            together: None,
+            topology: TopologyConstraint::default(),
+            colocation_id: None,
             segment: None,
             forbidden: BTreeSet::new(),
             limits: Vec::new(),
@@ -268,7 +268,7 @@ impl Group {
 }
 
 fn check_wish(
-    wish: TopologyWish,
+    wish: TopologyConstraint,
     levels: usize,
     whose: impl Fn() -> String,
 ) -> Result<(), GangError> {

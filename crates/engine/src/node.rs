@@ -23,7 +23,7 @@ pub struct ClassId(pub u32);
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Marks(pub u64);
+pub struct FeatureMask(pub u64);
 
 /// A node as it is described.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,9 +48,9 @@ pub struct NodeClass {
     /// How the GPUs hang together.
     pub links: Links,
     /// Properties that pods may need.
-    pub marks: Marks,
+    pub features: FeatureMask,
     /// Properties that keep pods away which do not tolerate them.
-    pub refuses: Marks,
+    pub taints: FeatureMask,
     /// Price of the whole node in cents per hour.
     pub cents_per_hour: u32,
     /// Power of the CPUs of the empty node in watts.
@@ -71,7 +71,7 @@ pub struct NodeClass {
 #[serde(transparent)]
 pub struct Links(pub Vec<Vec<u8>>);
 
-impl Marks {
+impl FeatureMask {
     /// None.
     pub const NONE: Self = Self(0);
 
@@ -89,8 +89,8 @@ impl Links {
 
     /// How far two GPUs are apart: 0 in one group of the tightest level, one more for each level
     /// that parts them.
-    pub fn distance(&self, one: usize, other: usize) -> u32 {
-        let parted = |level: &&Vec<u8>| level.get(one) != level.get(other);
+    pub fn distance(&self, a: usize, b: usize) -> u32 {
+        let parted = |level: &&Vec<u8>| level.get(a) != level.get(b);
         u32::try_from(self.0.iter().filter(parted).count()).unwrap_or(u32::MAX)
     }
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// A unit in which decisions are compared. Less is better in each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Unit {
+pub enum CostTerm {
     /// Running pods that are moved or evicted.
     PodsDisturbed,
     /// Hops of a ring through the members in the order of their ranks
@@ -38,9 +38,9 @@ pub enum Unit {
 
 /// What a decision costs in each unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Vector([i64; Unit::ALL.len()]);
+pub struct CostVector([i64; CostTerm::ALL.len()]);
 
-impl Unit {
+impl CostTerm {
     /// All units.
     pub const ALL: [Self; 8] = [
         Self::PodsDisturbed,
@@ -73,39 +73,39 @@ impl Unit {
     }
 }
 
-impl fmt::Display for Unit {
+impl fmt::Display for CostTerm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl Vector {
+impl CostVector {
     /// What it costs in one unit.
-    pub fn of(&self, unit: Unit) -> i64 {
+    pub fn of(&self, unit: CostTerm) -> i64 {
         self.0[unit as usize]
     }
 
     /// Sets the cost in one unit.
-    pub fn set(&mut self, unit: Unit, value: i64) {
+    pub fn set(&mut self, unit: CostTerm, value: i64) {
         self.0[unit as usize] = value;
     }
 
     /// Adds to the cost in one unit.
-    pub fn add(&mut self, unit: Unit, value: i64) {
+    pub fn add(&mut self, unit: CostTerm, value: i64) {
         self.0[unit as usize] = self.of(unit).saturating_add(value);
     }
 
     /// Sums in every unit.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
-        for unit in Unit::ALL {
+        for unit in CostTerm::ALL {
             self.add(unit, other.of(unit));
         }
         self
     }
 
-    /// Units and costs, in the order of [`Unit::ALL`].
-    pub fn iter(&self) -> impl Iterator<Item = (Unit, i64)> + '_ {
-        Unit::ALL.into_iter().map(|unit| (unit, self.of(unit)))
+    /// Units and costs, in the order of [`CostTerm::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = (CostTerm, i64)> + '_ {
+        CostTerm::ALL.into_iter().map(|unit| (unit, self.of(unit)))
     }
 }

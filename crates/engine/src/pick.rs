@@ -9,7 +9,7 @@
 //! * MIG instances: the places after which the most instances of the largest profiles still fit
 //!   (`cut`).
 
-mod cut;
+mod mig_placement;
 mod nearest;
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ pub struct Gpus<'a> {
 }
 
 /// The default place of a pod on a node; none exactly if it does not fit there now.
-pub fn any(cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<Placement> {
+pub fn default_placement(cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<Placement> {
     let state = cluster.states().state(cluster.state(node))?;
     if !fit::fits(cluster, state, shape) {
         return None;
@@ -68,7 +68,7 @@ pub fn share_at(
     node: NodeId,
     milli: u16,
     memory_mib: u32,
-    level: Level,
+    level: FreeLevel,
 ) -> Option<GpuParts> {
     Gpus::of_node(cluster, node).share_at(milli, memory_mib, level)
 }
@@ -80,14 +80,14 @@ pub fn mig(cluster: &Cluster, node: NodeId, count: u16, profile: &str) -> Option
 
 /// What a GPU that is given in shares has left. GPUs of one level are alike for any share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Level {
+pub struct FreeLevel {
     /// Compute in thousandths of the GPU.
     pub milli: u16,
     /// Memory in MiB.
     pub memory_mib: u32,
 }
 
-impl Level {
+impl FreeLevel {
     /// The level of a GPU.
     pub fn of(gpu: &GpuFree) -> Self {
         Self { milli: gpu.milli, memory_mib: gpu.memory_mib }
@@ -136,22 +136,22 @@ impl<'a> Gpus<'a> {
         let fits = |gpu: &u16| fit::share_fits(&self.free[usize::from(*gpu)], milli, memory_mib);
         if count == 1 {
             // `min_by_key` takes the first of equals.
-            let level = |gpu: &u16| Level::of(&self.free[usize::from(*gpu)]);
+            let level = |gpu: &u16| FreeLevel::of(&self.free[usize::from(*gpu)]);
             let gpu = self.indices().filter(fits).min_by_key(level)?;
             return Some(parts(&[gpu], milli, memory_mib));
         }
         let mut fitting: nearest::Indices = self.indices().filter(fits).collect();
-        fitting.sort_by_key(|gpu| (Level::of(&self.free[usize::from(*gpu)]), *gpu));
+        fitting.sort_by_key(|gpu| (FreeLevel::of(&self.free[usize::from(*gpu)]), *gpu));
         let chosen = fitting.get_mut(..count.into())?;
         chosen.sort_unstable();
         Some(parts(chosen, milli, memory_mib))
     }
 
     /// A share of the first GPU of exactly this level.
-    pub fn share_at(&self, milli: u16, memory_mib: u32, level: Level) -> Option<GpuParts> {
+    pub fn share_at(&self, milli: u16, memory_mib: u32, level: FreeLevel) -> Option<GpuParts> {
         let gpu = self.indices().find(|gpu| {
             let gpu = &self.free[usize::from(*gpu)];
-            Level::of(gpu) == level && fit::share_fits(gpu, milli, memory_mib)
+            FreeLevel::of(gpu) == level && fit::share_fits(gpu, milli, memory_mib)
         })?;
         Some(parts(&[gpu], milli, memory_mib))
     }
@@ -159,7 +159,7 @@ impl<'a> Gpus<'a> {
     /// MIG instances.
     pub fn mig(&self, count: u16, profile: &str) -> Option<GpuParts> {
         let model = self.model?;
-        cut::choose(model, self.free, model.profile(profile)?, count.into())
+        mig_placement::choose(model, self.free, model.profile(profile)?, count.into())
     }
 
     fn indices(&self) -> impl Iterator<Item = u16> + use<> {

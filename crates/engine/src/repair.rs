@@ -20,62 +20,62 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-pub use apply::{Stale, apply, apply_moves};
+pub use apply::{StalePlan, apply, apply_moves};
 pub use defragment::defragment;
 
 use crate::World;
-use crate::decision::{Answer, Plan, Reason, Refusal};
-use crate::disturb::{self, Allowance, Rehearsal};
-use crate::gang::{Gang, GangError, Group, MOST_MEMBERS};
-use crate::objective::Unit;
-use crate::solve::{Judge, NodeSet, Pinned, Request, Solver};
+use crate::gang::{Gang, GangError, Group, MAX_MEMBERS};
+use crate::objective::CostTerm;
+use crate::plan::{Plan, PlanResult, Reason, Refusal};
+use crate::preemption::{self, PreemptionBudget, Rehearsal};
+use crate::solve::{CostModel, NodeSet, Pinned, Request, Solver};
 use crate::topology::{DomainId, Topology};
 use crate::workload::{Member, MemberId, Workload, WorkloadId};
 
 /// Who searches and who judges.
-pub struct Means<'a> {
+pub struct RepairContext<'a> {
     /// The search.
     pub solver: &'a mut Solver,
     /// The judge of costs.
-    pub judge: &'a dyn Judge,
+    pub cost_model: &'a dyn CostModel,
 }
 
 /// How far a repair may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Leave {
+pub struct RepairLimits {
     /// Whom it may disturb.
-    pub allowance: Allowance,
+    pub preemption_budget: PreemptionBudget,
     /// Whether all members may be restarted elsewhere if the missing ones find no place beside them.
     pub may_move_all: bool,
 }
 
-impl Leave {
+impl RepairLimits {
     /// Nobody is disturbed, and no member that runs is restarted.
-    pub fn nothing() -> Self {
-        Self { allowance: Allowance::nothing(), may_move_all: false }
+    pub fn none() -> Self {
+        Self { preemption_budget: PreemptionBudget::none(), may_move_all: false }
     }
 }
 
 /// The one routine: places for the members that are not pinned, disturbing nobody if that is
-/// possible, else as few as possible within `allowance`.
+/// possible, else as few as possible within `preemption_budget`.
 ///
 /// A refusal carries the proof that counts with the allowance, and what would help without it.
 pub fn admit(
     world: &mut World,
-    means: &mut Means<'_>,
+    context: &mut RepairContext<'_>,
     request: &Request<'_>,
-    allowance: &Allowance,
-) -> Answer {
-    let refusal = match means.solver.solve(world, request, means.judge) {
+    preemption_budget: &PreemptionBudget,
+) -> PlanResult {
+    let refusal = match context.solver.solve(world, request, context.cost_model) {
         Ok(plan) => return Ok(plan),
         Err(refusal) => refusal,
     };
     let is_final = matches!(refusal.reason, Reason::Request(_));
-    if is_final || (allowance.moves == 0 && allowance.evictions.is_none()) {
+    if is_final || (preemption_budget.moves == 0 && preemption_budget.evictions.is_none()) {
         return Err(refusal);
     }
     let steps = refusal.steps;
-    match disturb::plan(world, request, allowance, means.judge) {
+    match preemption::plan(world, request, preemption_budget, context.cost_model) {
         Ok(plan) => Ok(Plan { steps: plan.steps.saturating_add(steps), ..plan }),
         Err(other) => {
             let steps = other.steps.saturating_add(steps);
@@ -87,45 +87,45 @@ pub fn admit(
 /// A place for a gang that does not fit, made by moving up to `moves` running pods.
 pub fn admit_by_defragmentation(
     world: &mut World,
-    means: &mut Means<'_>,
+    context: &mut RepairContext<'_>,
     gang: &Gang,
     moves: u32,
-) -> Answer {
-    admit_new(world, means, gang, &Allowance::moves(moves))
+) -> PlanResult {
+    admit_new(world, context, gang, &PreemptionBudget::moves(moves))
 }
 
 /// A place for a gang that does not fit, made by evicting workloads of lower priority than its own.
-pub fn preempt_for(world: &mut World, means: &mut Means<'_>, gang: &Gang) -> Answer {
-    admit_new(world, means, gang, &Allowance::evictions_below(gang.profile.priority))
+pub fn preempt_for(world: &mut World, context: &mut RepairContext<'_>, gang: &Gang) -> PlanResult {
+    admit_new(world, context, gang, &PreemptionBudget::evictions_below(gang.profile.priority))
 }
 
 fn admit_new(
     world: &mut World,
-    means: &mut Means<'_>,
+    context: &mut RepairContext<'_>,
     gang: &Gang,
-    allowance: &Allowance,
-) -> Answer {
+    preemption_budget: &PreemptionBudget,
+) -> PlanResult {
     let forbidden = NodeSet::new();
     let request = Request { gang, pinned: &[], forbidden: &forbidden, within: None };
-    admit(world, means, &request, allowance)
+    admit(world, context, &request, preemption_budget)
 }
 
 /// New places for members that failed: those of the ranks `failed`, and all on the nodes `lost`, in
 /// one request, however many they are. Members that are missing already are placed with them.
 ///
 /// The others stay where they are. If the failed ones find no place beside them, the whole gang may
-/// be placed anew, where `leave` says so; its plan counts the members that ran as disturbed.
+/// be placed anew, where `limits` says so; its plan counts the members that ran as disturbed.
 ///
 /// Members above the minimum may get no new place. What they had may be given to others, so the
 /// plan has them among its evictions; a failed one of them is not counted as disturbed.
 pub fn replace_failed(
     world: &mut World,
-    means: &mut Means<'_>,
+    context: &mut RepairContext<'_>,
     gang: &Gang,
     failed: &BTreeSet<u32>,
     lost: &NodeSet,
-    leave: &Leave,
-) -> Answer {
+    limits: &RepairLimits,
+) -> PlanResult {
     let own = world.workloads.named(&gang.profile.name);
     let (mut pinned, mut gone, mut staying) = (Vec::new(), Vec::new(), Vec::new());
     let mut gone_ranks = Vec::new();
@@ -145,9 +145,9 @@ pub fn replace_failed(
         debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
     }
     let request = Request { gang, pinned: &pinned, forbidden: lost, within: None };
-    let answer = admit(rehearsal.world_mut(), means, &request, &leave.allowance);
+    let answer = admit(rehearsal.world_mut(), context, &request, &limits.preemption_budget);
     let refusal = match answer {
-        Err(refusal) if leave.may_move_all && !staying.is_empty() => refusal,
+        Err(refusal) if limits.may_move_all && !staying.is_empty() => refusal,
         answer => return answer.map(|plan| without_unplaced(plan, own, gone_ranks)),
     };
     for member in &staying {
@@ -155,13 +155,13 @@ pub fn replace_failed(
         debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
     }
     let request = Request { pinned: &[], ..request };
-    let anew = admit(rehearsal.world_mut(), means, &request, &leave.allowance);
+    let whole_gang = admit(rehearsal.world_mut(), context, &request, &limits.preemption_budget);
     // Why the missing members have no place beside the others is what people want to know.
-    let Ok(mut plan) = anew else { return Err(refusal) };
+    let Ok(mut plan) = whole_gang else { return Err(refusal) };
     let restarted = i64::try_from(staying.len()).unwrap_or(i64::MAX);
-    plan.cost.add(Unit::PodsDisturbed, restarted);
+    plan.cost.add(CostTerm::PodsDisturbed, restarted);
     if let Some(second) = &mut plan.runner_up {
-        second.cost.add(Unit::PodsDisturbed, restarted);
+        second.cost.add(CostTerm::PodsDisturbed, restarted);
     }
     gone_ranks.extend(pinned.iter().map(|pin| pin.rank));
     Ok(without_unplaced(plan, own, gone_ranks))
@@ -180,12 +180,12 @@ fn without_unplaced(mut plan: Plan, own: Option<WorkloadId>, mut ranks: Vec<u32>
 /// Places for the members of a running gang that are not there yet, with those that are.
 pub fn late_members(
     world: &mut World,
-    means: &mut Means<'_>,
+    context: &mut RepairContext<'_>,
     gang: &Gang,
-    allowance: &Allowance,
-) -> Answer {
-    let leave = Leave { allowance: allowance.clone(), may_move_all: false };
-    replace_failed(world, means, gang, &BTreeSet::new(), &NodeSet::new(), &leave)
+    preemption_budget: &PreemptionBudget,
+) -> PlanResult {
+    let limits = RepairLimits { preemption_budget: preemption_budget.clone(), may_move_all: false };
+    replace_failed(world, context, gang, &BTreeSet::new(), &NodeSet::new(), &limits)
 }
 
 /// Places for `by` more members of one group of a running gang, in one request: all of them or
@@ -193,32 +193,32 @@ pub fn late_members(
 /// because ranks of groups follow one another. Fewer are placed where there are no more ranks.
 ///
 /// A gang that makes no sense, a group that it has not and more members than a gang may have
-/// ([`MOST_MEMBERS`]) are refused.
+/// ([`MAX_MEMBERS`]) are refused.
 pub fn grow(
     world: &mut World,
-    means: &mut Means<'_>,
+    context: &mut RepairContext<'_>,
     gang: &Gang,
     group: usize,
     by: u32,
-    allowance: &Allowance,
-) -> Answer {
-    gang.check(world.topology.levels().len()).map_err(senseless)?;
+    preemption_budget: &PreemptionBudget,
+) -> PlanResult {
+    gang.check(world.topology.levels().len()).map_err(invalid_request)?;
     let name = || std::sync::Arc::clone(&gang.profile.name);
     let Some(grown) = gang.groups.get(group) else {
         let error = GangError::NoGroup { gang: name(), group, groups: gang.groups.len() };
-        return Err(senseless(error));
+        return Err(invalid_request(error));
     };
     let own = world.workloads.named(&gang.profile.name);
-    let there: Vec<(u32, Member)> = members(world, own).collect();
-    let most = MOST_MEMBERS as usize;
-    if by > MOST_MEMBERS || there.len() > most {
-        let count = u64::from(by).saturating_add(there.len() as u64);
-        return Err(senseless(GangError::TooMany { gang: name(), count }));
+    let placed_members: Vec<(u32, Member)> = members(world, own).collect();
+    let most = MAX_MEMBERS as usize;
+    if by > MAX_MEMBERS || placed_members.len() > most {
+        let count = u64::from(by).saturating_add(placed_members.len() as u64);
+        return Err(invalid_request(GangError::TooMany { gang: name(), count }));
     }
     let first: u32 = gang.groups[..group].iter().map(|group| group.count).sum();
     let is_last = group + 1 == gang.groups.len();
     let end = if is_last { u32::MAX } else { first + grown.count };
-    let taken: BTreeSet<u32> = there.iter().map(|(rank, _)| *rank).collect();
+    let taken: BTreeSet<u32> = placed_members.iter().map(|(rank, _)| *rank).collect();
     let ranks = (first..end).filter(|rank| !taken.contains(rank));
     let mut ranks: Vec<u32> = ranks.take(by as usize).collect();
     if let Some(segment) = grown.segment {
@@ -235,24 +235,26 @@ pub fn grow(
     if count == 0 {
         return Ok(Plan::default());
     }
-    if there.len() + ranks.len() > most || ranks.last().is_some_and(|rank| *rank >= MOST_MEMBERS) {
+    if placed_members.len() + ranks.len() > most
+        || ranks.last().is_some_and(|rank| *rank >= MAX_MEMBERS)
+    {
         let last = ranks.last().map_or(0, |rank| u64::from(*rank) + 1);
-        let count = last.max((there.len() + ranks.len()) as u64);
-        return Err(senseless(GangError::TooMany { gang: name(), count }));
+        let count = last.max((placed_members.len() + ranks.len()) as u64);
+        return Err(invalid_request(GangError::TooMany { gang: name(), count }));
     }
     // A gang of the new members alone; the others, under ranks that it has not, say where it is.
     let shape = std::sync::Arc::clone(&grown.shape);
     // Where the others are is said below.
-    let new = Group { count, min: count, shape, together: None, ..grown.clone() };
+    let new = Group { count, min: count, shape, colocation_id: None, ..grown.clone() };
     let part = Gang { profile: gang.profile.clone(), groups: vec![new] };
     let pinned: Vec<Pinned> = (count..)
-        .zip(&there)
+        .zip(&placed_members)
         .map(|(rank, (_, member))| Pinned { rank, placement: member.placement.clone() })
         .collect();
-    let within = group_home(&world.topology, gang, group, &there);
+    let within = group_domain(&world.topology, gang, group, &placed_members);
     let forbidden = NodeSet::new();
     let request = Request { gang: &part, pinned: &pinned, forbidden: &forbidden, within };
-    let mut plan = admit(world, means, &request, allowance)?;
+    let mut plan = admit(world, context, &request, preemption_budget)?;
     for placed in &mut plan.placements {
         placed.rank = ranks.get(placed.rank as usize).copied().unwrap_or(placed.rank);
         placed.group = u32::try_from(group).unwrap_or(u32::MAX);
@@ -260,16 +262,16 @@ pub fn grow(
     Ok(plan)
 }
 
-fn senseless(error: GangError) -> Refusal {
+fn invalid_request(error: GangError) -> Refusal {
     Refusal { reason: Reason::Request(error), remedy: None, steps: 0 }
 }
 
 /// The domain in which a group must stay, with those that lie together with it.
-fn group_home(
+fn group_domain(
     topology: &Topology,
     gang: &Gang,
     group: usize,
-    there: &[(u32, Member)],
+    placed_members: &[(u32, Member)],
 ) -> Option<DomainId> {
     let grown = gang.groups.get(group)?;
     let level = grown.topology.required?;
@@ -277,11 +279,12 @@ fn group_home(
     let ranks = gang.groups.iter().enumerate().filter_map(|(number, other)| {
         let first = end;
         end = end.saturating_add(other.count);
-        let is_beside = grown.together.is_some() && other.together == grown.together;
+        let is_beside = grown.colocation_id.is_some() && other.colocation_id == grown.colocation_id;
         (number == group || is_beside).then_some(first..end)
     });
     let ranks: Vec<_> = ranks.collect();
-    let (_, member) = there.iter().find(|(rank, _)| ranks.iter().any(|own| own.contains(rank)))?;
+    let (_, member) =
+        placed_members.iter().find(|(rank, _)| ranks.iter().any(|own| own.contains(rank)))?;
     topology.domain_of(member.placement.node, level)
 }
 

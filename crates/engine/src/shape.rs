@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::gpu::{ModelSet, WHOLE};
-use crate::node::Marks;
+use crate::node::FeatureMask;
 use crate::resources::Resources;
 
 /// What a pod asks for.
@@ -16,9 +16,9 @@ pub struct Shape {
     /// Models that will do. Of no meaning without GPUs.
     pub models: ModelSet,
     /// Marks that a node must have: node selectors, required affinity.
-    pub needs: Marks,
+    pub needs: FeatureMask,
     /// Marks of refusal that the pod tolerates: taints.
-    pub tolerates: Marks,
+    pub tolerates: FeatureMask,
 }
 
 /// GPUs of one pod.
@@ -53,7 +53,7 @@ pub enum GpuDemand {
 impl Shape {
     /// A pod with these resources and GPUs and no other wish.
     pub fn new(resources: Resources, gpus: GpuDemand) -> Self {
-        let (needs, tolerates) = (Marks::NONE, Marks::NONE);
+        let (needs, tolerates) = (FeatureMask::NONE, FeatureMask::NONE);
         Self { resources, gpus, models: ModelSet::ALL, needs, tolerates }
     }
 }

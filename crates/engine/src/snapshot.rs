@@ -17,16 +17,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::GpuModel;
-use crate::node::{Links, Marks};
+use crate::node::{FeatureMask, Links};
 use crate::resources::Resources;
 
 pub use packing::{
-    BasisForm, CountForm, LearningForm, PACKING_VERSION, PackingForm, SizeForm, TurnoverForm,
+    ChurnRecord, CountRecord, LearningRecord, ModelInputsRecord, PACKING_VERSION, PackingRecord,
+    SizeRecord,
 };
 pub use pins::nodes_named;
 pub use read::SnapshotError;
 pub(crate) use read::{any_shape, model_of, models};
-pub(crate) use write::shape_form;
+pub(crate) use write::shape_record;
 
 /// The version of the form that this program writes and reads.
 pub const VERSION: u32 = 1;
@@ -42,33 +43,33 @@ pub struct Snapshot {
     pub synthetic: bool,
     /// Levels of the topology, loosest first.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub levels: Vec<LevelForm>,
+    pub levels: Vec<LevelRecord>,
     /// GPU models.
     #[serde(default, skip_serializing_if = "is_default")]
     pub models: Vec<GpuModel>,
     /// What nodes have in common, by a name that nodes refer to.
-    pub classes: BTreeMap<String, ClassForm>,
+    pub classes: BTreeMap<String, ClassRecord>,
     /// Nodes.
-    pub nodes: Vec<NodeForm>,
+    pub nodes: Vec<NodeRecord>,
     /// Tenants and their weights; a tenant that is not named has weight 1.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tenants: BTreeMap<String, u32>,
     /// Workloads that run, in the order in which they came.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub running: Vec<WorkloadForm>,
+    pub running: Vec<WorkloadRecord>,
     /// Gangs that wait, in the order in which they are to be placed.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub waiting: Vec<GangForm>,
+    pub waiting: Vec<GangRecord>,
     /// What the packing policy has learned. [`Snapshot::of`] leaves it to who has the policy:
-    /// [`crate::packing::price::Price::saved`] and [`crate::packing::price::Price::restored`].
+    /// [`crate::packing::price::PricePolicy::saved`] and [`crate::packing::price::PricePolicy::restored`].
     #[serde(default, skip_serializing_if = "is_default")]
-    pub packing: Option<PackingForm>,
+    pub packing: Option<PackingRecord>,
 }
 
 /// A level of the topology.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LevelForm {
+pub struct LevelRecord {
     /// Its name.
     pub name: String,
     /// Key of the label that names a node's domain.
@@ -81,7 +82,7 @@ pub struct LevelForm {
 /// What nodes have in common; see [`crate::node::NodeClass`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ClassForm {
+pub struct ClassRecord {
     /// What pods may take.
     pub capacity: Resources,
     /// GPUs.
@@ -94,11 +95,11 @@ pub struct ClassForm {
     #[serde(default, skip_serializing_if = "is_default")]
     pub links: Links,
     /// Properties that pods may need.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub marks: Marks,
+    #[serde(rename = "marks", default, skip_serializing_if = "is_default")]
+    pub features: FeatureMask,
     /// Properties that pods must tolerate.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub refuses: Marks,
+    #[serde(rename = "refuses", default, skip_serializing_if = "is_default")]
+    pub taints: FeatureMask,
     /// Price of the node in cents per hour.
     #[serde(default, skip_serializing_if = "is_default")]
     pub cents_per_hour: u32,
@@ -119,7 +120,7 @@ pub struct ClassForm {
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NodeForm {
+pub struct NodeRecord {
     /// Its name.
     pub name: String,
     /// Its class.
@@ -138,28 +139,28 @@ pub struct NodeForm {
 /// What a pod asks for; see [`crate::Shape`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ShapeForm {
+pub struct ShapeRecord {
     /// CPU, memory and pod places.
     #[serde(default, skip_serializing_if = "is_default")]
     pub resources: Resources,
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub gpus: GpusForm,
+    pub gpus: GpusRecord,
     /// Names of models that will do; none: any.
     #[serde(default, skip_serializing_if = "is_default")]
     pub models: Vec<String>,
     /// Properties that a node must have.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub needs: Marks,
+    pub needs: FeatureMask,
     /// Properties that are tolerated.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub tolerates: Marks,
+    pub tolerates: FeatureMask,
 }
 
 /// GPUs of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum GpusForm {
+pub enum GpusRecord {
     /// None.
     #[default]
     None,
@@ -190,7 +191,7 @@ pub enum GpusForm {
 /// What a workload says of itself; see [`crate::workload::Profile`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ProfileForm {
+pub struct ProfileRecord {
     /// Its name.
     pub name: String,
     /// Its tenant.
@@ -219,28 +220,28 @@ pub struct ProfileForm {
 /// A workload that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct WorkloadForm {
+pub struct WorkloadRecord {
     /// What it says of itself.
-    pub profile: ProfileForm,
+    pub profile: ProfileRecord,
     /// Members without which it is worth nothing.
     #[serde(default, skip_serializing_if = "is_default")]
     pub min_members: u32,
-    /// Whether it is evicted whole or not at all; see [`crate::workload::Bonds`].
+    /// Whether it is evicted whole or not at all; see [`crate::workload::Coupling`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub whole: bool,
-    /// Whether none of its members can be moved alone; see [`crate::workload::Bonds`].
+    /// Whether none of its members can be moved alone; see [`crate::workload::Coupling`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub fixed: bool,
     /// What its members ask for.
-    pub shapes: Vec<ShapeForm>,
+    pub shapes: Vec<ShapeRecord>,
     /// Its members.
-    pub members: Vec<MemberForm>,
+    pub members: Vec<MemberRecord>,
 }
 
 /// A member that runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct MemberForm {
+pub struct MemberRecord {
     /// Its rank.
     pub rank: u32,
     /// Index of what it asks for in the workload's list.
@@ -250,26 +251,26 @@ pub struct MemberForm {
     pub node: String,
     /// What it has of GPUs.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub gpus: Vec<PartForm>,
+    pub gpus: Vec<PartRecord>,
 }
 
 /// A member of a gang that waits which has its place already; see [`crate::solve::Pinned`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PinnedForm {
+pub struct PinnedRecord {
     /// Its rank among all members of the gang.
     pub rank: u32,
     /// Name of its node.
     pub node: String,
     /// What it has of GPUs.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub gpus: Vec<PartForm>,
+    pub gpus: Vec<PartRecord>,
 }
 
 /// What a member has of one GPU; see [`crate::GpuPart`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PartForm {
+pub struct PartRecord {
     /// Index of the GPU.
     pub gpu: u16,
     /// Compute in thousandths.
@@ -291,21 +292,21 @@ pub struct PartForm {
 /// A gang that waits; see [`crate::Gang`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct GangForm {
+pub struct GangRecord {
     /// What it says of itself.
-    pub profile: ProfileForm,
+    pub profile: ProfileRecord,
     /// Its groups.
-    pub groups: Vec<GroupForm>,
+    pub groups: Vec<GroupRecord>,
 }
 
 /// A group of a gang; see [`crate::Group`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct GroupForm {
+pub struct GroupRecord {
     /// Its name.
     pub name: String,
     /// What each member asks for.
-    pub shape: ShapeForm,
+    pub shape: ShapeRecord,
     /// Members.
     pub count: u32,
     /// Members without which the gang is not placed; absent: all.
@@ -318,23 +319,23 @@ pub struct GroupForm {
     #[serde(default, skip_serializing_if = "is_default")]
     pub preferred: Option<String>,
     /// Groups with the same number lie in one domain of their required level together.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub together: Option<u32>,
+    #[serde(rename = "together", default, skip_serializing_if = "is_default")]
+    pub colocation_id: Option<u32>,
     /// Segments.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub segment: Option<SegmentForm>,
+    pub segment: Option<SegmentRecord>,
     /// Nodes on which no member of the group is placed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub forbidden: Vec<String>,
     /// How many members one node may have.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub limits: Vec<LimitForm>,
+    pub limits: Vec<LimitRecord>,
 }
 
 /// How many members of a gang one node may have; see [`crate::gang::NodeLimit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LimitForm {
+pub struct LimitRecord {
     /// Groups with the same number share it.
     pub over: u32,
     /// Members at most.
@@ -344,7 +345,7 @@ pub struct LimitForm {
 /// Segments of a group; see [`crate::gang::Segment`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SegmentForm {
+pub struct SegmentRecord {
     /// Members of a segment.
     pub size: u32,
     /// Level in one domain of which a segment lies.

@@ -18,20 +18,20 @@
 
 pub(crate) mod areas;
 pub(crate) mod attempt;
-mod beside;
-mod case;
-mod complete;
-mod denied;
+mod colocation;
+pub(crate) mod constraints;
+mod cost_model;
 pub mod exact;
-mod fill;
-mod judge;
-pub(crate) mod need;
-mod picks;
+mod exhaustive;
+mod free_slots;
+mod gpu_choices;
+mod infeasibility;
+mod policy_denied;
+mod problem;
 pub(crate) mod ranks;
-mod refuse;
-mod room;
-pub(crate) mod rules;
-mod shared;
+pub(crate) mod residual;
+mod shared_limits;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -40,22 +40,22 @@ use std::collections::BTreeSet;
 
 use crate::World;
 use crate::bounds::Bounds;
-use crate::decision::{
-    Answer, Disturbance, FailedBound, Placed, Plan, Reason, Refusal, Remedy, RunnerUp,
-};
 use crate::gang::Gang;
 use crate::node::NodeId;
-use crate::objective::{Unit, Vector};
+use crate::objective::{CostTerm, CostVector};
 use crate::placement::Placement;
+use crate::plan::{
+    DisruptionSet, FailedBound, Placed, Plan, PlanResult, Reason, Refusal, Remedy, RunnerUp,
+};
 use crate::topology::DomainId;
 
 use areas::Area;
 use attempt::Budget;
-use case::{Case, Goal};
-use denied::Denied;
-use fill::Order;
+use policy_denied::Denied;
+use problem::{Goal, Problem};
+use spread::NodeOrder;
 
-pub use judge::{Judge, Nearest};
+pub use cost_model::{CostModel, MinHops};
 pub use ranks::ring_hops;
 
 /// Nodes.
@@ -99,7 +99,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { steps: 200_000, candidates: 4, shapes: crate::bounds::DEFAULT_SHAPES }
+        Self { steps: 200_000, candidates: 4, shapes: crate::bounds::DEFAULT_MAX_SHAPES }
     }
 }
 
@@ -118,9 +118,9 @@ impl Default for Solver {
 }
 
 /// A plan that was found, and what it costs.
-struct Found {
+struct Evaluated {
     placed: Vec<Placed>,
-    cost: Vector,
+    cost: CostVector,
     /// Why the policy does not allow it; none: it does.
     denied: Option<Reason>,
 }
@@ -138,18 +138,23 @@ impl Solver {
 
     /// Finds places for the members of a gang that are not pinned, or says why there are none. The
     /// world is as before afterwards.
-    pub fn solve(&mut self, world: &mut World, request: &Request<'_>, judge: &dyn Judge) -> Answer {
+    pub fn solve(
+        &mut self,
+        world: &mut World,
+        request: &Request<'_>,
+        cost_model: &dyn CostModel,
+    ) -> PlanResult {
         let checked = request.gang.check(world.topology.levels().len());
         checked.map_err(|error| refusal(Reason::Request(error), 0))?;
         let since = world.cluster.log().end();
-        let mut answer = self.search(world, request, judge, false);
+        let mut answer = self.search(world, request, cost_model, false);
         if matches!(&answer, Err(refusal) if matches!(refusal.reason, Reason::Spares { .. })) {
             // No bound tells which nodes must stay free: once more without those.
-            let forbidden = &judge.kept_free(world) | request.forbidden;
+            let forbidden = &cost_model.kept_free(world) | request.forbidden;
             let spared = Request { forbidden: &forbidden, ..*request };
-            answer = self.search(world, &spared, judge, true);
+            answer = self.search(world, &spared, cost_model, true);
             // Other nodes may be left free than these.
-            answer = answer.or_else(|_| self.search(world, request, judge, true));
+            answer = answer.or_else(|_| self.search(world, request, cost_model, true));
         }
         self.bounds.skip(since, &world.cluster);
         answer
@@ -160,22 +165,22 @@ impl Solver {
         &mut self,
         world: &mut World,
         request: &Request<'_>,
-        judge: &dyn Judge,
+        cost_model: &dyn CostModel,
         is_last: bool,
-    ) -> Answer {
-        let topology = self.bounds.lay_out(&world.topology);
-        let case = Case::new(&mut self.bounds, &world.cluster, &topology, request);
-        if case.needs.iter().all(|need| need.count() == 0) {
+    ) -> PlanResult {
+        let topology = self.bounds.set_topology(&world.topology);
+        let problem = Problem::new(&mut self.bounds, &world.cluster, &topology, request);
+        if problem.demands.iter().all(|demand| demand.count() == 0) {
             return Ok(Plan::default());
         }
-        let min = Goal::min(&case.needs);
-        if let Some(bound) = refuse::failed_bound(&case, &world.cluster, request, &min) {
-            let remedy = self.remedy(&case, world, request, judge, Some(&bound));
+        let min = Goal::min(&problem.demands);
+        if let Some(bound) = infeasibility::failed_bound(&problem, &world.cluster, request, &min) {
+            let remedy = self.remedy(&problem, world, request, cost_model, Some(&bound));
             return Err(Refusal { reason: Reason::Bound(bound), remedy, steps: 0 });
         }
         let mut budget = Budget { steps: 0, limit: self.options.steps };
-        let full = Goal::full(&case.needs);
-        let goals = if case.needs.iter().any(|need| need.min < need.count()) {
+        let full = Goal::full(&problem.demands);
+        let goals = if problem.demands.iter().any(|demand| demand.min < demand.count()) {
             vec![full, min.clone()]
         } else {
             vec![full]
@@ -185,8 +190,9 @@ impl Solver {
             let mut best: Option<Plan> = None;
             for level in areas::tiers(request.gang) {
                 let roots = areas::roots(&topology, request, level);
-                let found = self.try_areas(&case, world, request, judge, &roots, goal, &mut budget);
-                let plan = plan_of(denied.sort_out(found), world, judge, budget.steps);
+                let found =
+                    self.try_areas(&problem, world, request, cost_model, &roots, goal, &mut budget);
+                let plan = plan_of(denied.take_allowed(found), world, cost_model, budget.steps);
                 // With members to spare the number that is placed comes first, then the tier.
                 let is_better = |plan: &Plan| {
                     best.as_ref().is_none_or(|best| plan.placements.len() > best.placements.len())
@@ -206,18 +212,27 @@ impl Solver {
                 return Err(refusal(reason.clone(), budget.steps));
             }
             Some(_) => {
-                return self.search_on(&case, world, request, judge, &goals, denied, &mut budget);
+                return self.search_denied(
+                    &problem,
+                    world,
+                    request,
+                    cost_model,
+                    &goals,
+                    denied,
+                    &mut budget,
+                );
             }
             None => {}
         }
-        if case.needs.iter().all(|need| need.min == 0) {
+        if problem.demands.iter().all(|demand| demand.min == 0) {
             // Whoever must be there is there, and nobody else fits.
             return Ok(Plan { steps: budget.steps, ..Plan::default() });
         }
-        let answer = search_all(&case, world, request, judge, &min, &mut budget);
+        let answer = search_all(&problem, world, request, cost_model, &min, &mut budget);
         answer.map_err(|refusal| {
             let is_settled = matches!(refusal.reason, Reason::Exhausted { .. });
-            let remedy = is_settled.then(|| self.remedy(&case, world, request, judge, None));
+            let remedy =
+                is_settled.then(|| self.remedy(&problem, world, request, cost_model, None));
             Refusal { remedy: remedy.flatten(), ..refusal }
         })
     }
@@ -225,28 +240,29 @@ impl Solver {
     /// The cheapest change that disturbs nobody and with which there would be a plan.
     fn remedy(
         &self,
-        case: &Case<'_>,
+        problem: &Problem<'_>,
         world: &mut World,
         request: &Request<'_>,
-        judge: &dyn Judge,
+        cost_model: &dyn CostModel,
         bound: Option<&FailedBound>,
     ) -> Option<Remedy> {
-        let changes = refuse::changes(case, request, bound);
+        let changes = infeasibility::changes(problem, request, bound);
         let found = changes.into_iter().find(|(_, gang)| {
             // For one group the bounds are exact, and a "no" is to come at once.
-            if gang.groups.len() == 1 && !judge.has_limits() {
+            if gang.groups.len() == 1 && !cost_model.has_limits() {
                 return true;
             }
             let request = Request { gang, ..*request };
-            let case = case.with(&request);
-            let goal = Goal::min(&case.needs);
+            let problem = problem.with(&request);
+            let goal = Goal::min(&problem.demands);
             let level = gang.profile.topology.required.unwrap_or_default();
-            let roots = areas::roots(case.topology, &request, level);
+            let roots = areas::roots(problem.topology, &request, level);
             let mut budget = Budget { steps: 0, limit: self.options.steps / 4 };
-            let found = self.try_areas(&case, world, &request, judge, &roots, &goal, &mut budget);
+            let found =
+                self.try_areas(&problem, world, &request, cost_model, &roots, &goal, &mut budget);
             found.iter().any(|found| found.denied.is_none())
         });
-        let added = || refuse::more_nodes(case, &world.cluster, request, bound?);
+        let added = || infeasibility::more_nodes(problem, &world.cluster, request, bound?);
         found.map(|(remedy, _)| remedy).or_else(added)
     }
 
@@ -254,69 +270,69 @@ impl Solver {
     #[expect(clippy::too_many_arguments, reason = "what a search is about, each once")]
     fn try_areas(
         &self,
-        case: &Case<'_>,
+        problem: &Problem<'_>,
         world: &mut World,
         request: &Request<'_>,
-        judge: &dyn Judge,
+        cost_model: &dyn CostModel,
         roots: &[DomainId],
         goal: &Goal,
         budget: &mut Budget,
-    ) -> Vec<Found> {
+    ) -> Vec<Evaluated> {
         let most = self.options.candidates.max(1);
-        let mut found: Vec<Found> = Vec::new();
-        let areas = case.areas(roots, goal, most);
+        let mut found: Vec<Evaluated> = Vec::new();
+        let areas = problem.areas(roots, goal, most);
         // Where one node holds all there is no shorter ring to look for.
         let has_node = areas.iter().any(|area| area.node.is_some());
         for area in areas {
-            for order in orders(case, &area, has_node) {
+            for order in orders(problem, &area, has_node) {
                 if budget.is_spent() && !found.is_empty() {
                     break;
                 }
                 let cluster = &mut world.cluster;
-                let placed = attempt::attempt(case, cluster, &area, goal, order, most, budget);
+                let placed = attempt::attempt(problem, cluster, &area, goal, order, most, budget);
                 let Some(placed) = placed else { continue };
                 if found.iter().all(|other| other.placed != placed) {
-                    found.push(self::found(world, request, judge, placed));
+                    found.push(evaluate(world, request, cost_model, placed));
                 }
             }
         }
         // Stable: of equals the one whose area came first.
-        found.sort_by(|one, other| better(judge, one, other));
+        found.sort_by(|a, b| compare_found(cost_model, a, b));
         found
     }
 }
 
 /// The search that misses nothing, for cases that the attempts did not settle.
 fn search_all(
-    case: &Case<'_>,
+    problem: &Problem<'_>,
     world: &mut World,
     request: &Request<'_>,
-    judge: &dyn Judge,
+    cost_model: &dyn CostModel,
     goal: &Goal,
     budget: &mut Budget,
-) -> Answer {
+) -> PlanResult {
     let level = request.gang.profile.topology.required.unwrap_or_default();
-    let roots = areas::roots(case.topology, request, level);
-    let roots = roots.into_iter().map(Area::domain).filter(|area| case.admits(area, goal));
+    let roots = areas::roots(problem.topology, request, level);
+    let roots = roots.into_iter().map(Area::domain).filter(|area| problem.admits(area, goal));
     let (mut searched, mut is_settled) = (0, true);
     for area in roots {
-        let outcome = complete::search(case, &mut world.cluster, &area, goal, budget);
+        let outcome = exhaustive::search(problem, &mut world.cluster, &area, goal, budget);
         match outcome {
-            complete::Outcome::Found(placed) => {
-                let found = found(world, request, judge, placed);
+            exhaustive::Outcome::Found(placed) => {
+                let found = evaluate(world, request, cost_model, placed);
                 if found.denied.is_some() {
                     // Others in this area may be allowed: it is not searched on.
                     is_settled = false;
                     continue;
                 }
-                let plan = plan_of(vec![found], world, judge, budget.steps);
+                let plan = plan_of(vec![found], world, cost_model, budget.steps);
                 return Ok(plan.unwrap_or_default());
             }
-            complete::Outcome::None => searched += 1,
-            complete::Outcome::Unknown => is_settled = false,
+            exhaustive::Outcome::None => searched += 1,
+            exhaustive::Outcome::Unknown => is_settled = false,
         }
     }
-    let level = case.topology.levels()[usize::from(level.0)].clone();
+    let level = problem.topology.levels()[usize::from(level.0)].clone();
     let reason = if is_settled {
         Reason::Exhausted { level, searched }
     } else {
@@ -326,52 +342,67 @@ fn search_all(
 }
 
 /// Orders of nodes that may make a difference in an area.
-fn orders(case: &Case<'_>, area: &Area, has_node: bool) -> Vec<Order> {
+fn orders(problem: &Problem<'_>, area: &Area, has_node: bool) -> Vec<NodeOrder> {
     match area.node {
-        Some(_) => return vec![Order::Near],
-        None if has_node => return vec![Order::Used],
+        Some(_) => return vec![NodeOrder::MinHops],
+        None if has_node => return vec![NodeOrder::UsedFirst],
         None => {}
     }
-    let positions = area.positions(case.topology);
+    let positions = area.positions(problem.topology);
     let counts = |group: &usize| {
-        let counts = &case.rooms[*group].counts;
+        let counts = &problem.free_slots[*group].counts;
         counts.get(positions.start as usize..positions.end as usize).unwrap_or_default()
     };
     // Where no node holds two members it makes no difference for hops which nodes of a domain are
     // taken, nor are there nodes in use that hold as much as free ones.
-    let is_single = case.order.iter().all(|group| counts(group).iter().all(|count| *count <= 1));
+    let is_single = problem.order.iter().all(|group| counts(group).iter().all(|count| *count <= 1));
     if is_single {
-        vec![Order::Near, Order::Used]
+        vec![NodeOrder::MinHops, NodeOrder::UsedFirst]
     } else {
-        vec![Order::Near, Order::Used, Order::Wide, Order::Short]
+        vec![
+            NodeOrder::MinHops,
+            NodeOrder::UsedFirst,
+            NodeOrder::MostSlots,
+            NodeOrder::ShortestRing,
+        ]
     }
 }
 
-fn found(world: &World, request: &Request<'_>, judge: &dyn Judge, placed: Vec<Placed>) -> Found {
-    let nobody = Disturbance::default();
-    let mut cost = judge.cost(world, request.gang, &placed, nobody);
+fn evaluate(
+    world: &World,
+    request: &Request<'_>,
+    cost_model: &dyn CostModel,
+    placed: Vec<Placed>,
+) -> Evaluated {
+    let none = DisruptionSet::default();
+    let mut cost = cost_model.cost(world, request.gang, &placed, none);
     if !request.pinned.is_empty() {
         let pinned = request.pinned.iter().map(|pin| (pin.rank, pin.placement.node));
-        let placed = placed.iter().map(|one| (one.rank, one.placement.node));
+        let placed = placed.iter().map(|placed| (placed.rank, placed.placement.node));
         let ring: std::collections::BTreeMap<u32, NodeId> = pinned.chain(placed).collect();
-        cost.set(Unit::Hops, ring_hops(&world.topology, ring.into_values()));
+        cost.set(CostTerm::Hops, ring_hops(&world.topology, ring.into_values()));
     }
-    let denied = judge.check(world, request.gang, &placed, nobody, &cost).err();
-    Found { placed, cost, denied }
+    let denied = cost_model.check(world, request.gang, &placed, none, &cost).err();
+    Evaluated { placed, cost, denied }
 }
 
-fn better(judge: &dyn Judge, one: &Found, other: &Found) -> Ordering {
-    let members = other.placed.len().cmp(&one.placed.len());
-    members.then_with(|| judge.compare(&one.cost, &other.cost))
+fn compare_found(cost_model: &dyn CostModel, a: &Evaluated, b: &Evaluated) -> Ordering {
+    let members = b.placed.len().cmp(&a.placed.len());
+    members.then_with(|| cost_model.compare(&a.cost, &b.cost))
 }
 
 /// The plan of the first, with the second as its runner-up.
-fn plan_of(found: Vec<Found>, world: &World, judge: &dyn Judge, steps: u64) -> Option<Plan> {
+fn plan_of(
+    found: Vec<Evaluated>,
+    world: &World,
+    cost_model: &dyn CostModel,
+    steps: u64,
+) -> Option<Plan> {
     let mut found = found.into_iter();
-    let Found { placed, cost, .. } = found.next()?;
+    let Evaluated { placed, cost, .. } = found.next()?;
     let runner_up = found.next().map(|other| RunnerUp {
-        place: ranks::place(world, &other.placed),
-        worse_in: judge.worse_in(&cost, &other.cost),
+        place: ranks::describe(world, &other.placed),
+        worse_in: cost_model.worse_in(&cost, &other.cost),
         cost: other.cost,
     });
     Some(Plan { placements: placed, cost, runner_up, steps, ..Plan::default() })

@@ -55,7 +55,7 @@ pub struct Topology {
     /// By node id.
     positions: Vec<u32>,
     /// By node id: the tightest domain that has it.
-    homes: Vec<DomainId>,
+    leaf_domains: Vec<DomainId>,
 }
 
 impl Topology {
@@ -118,8 +118,8 @@ impl Topology {
     }
 
     /// The tightest domain that has a node.
-    pub fn home(&self, node: NodeId) -> DomainId {
-        self.homes.get(node.0 as usize).copied().unwrap_or(Self::ROOT)
+    pub fn leaf_domain(&self, node: NodeId) -> DomainId {
+        self.leaf_domains.get(node.0 as usize).copied().unwrap_or(Self::ROOT)
     }
 
     /// A domain and all above it, from the tightest to the whole cluster.
@@ -129,18 +129,18 @@ impl Topology {
 
     /// The domain of a level that has a node; none if the node lacks the label.
     pub fn domain_of(&self, node: NodeId, level: LevelId) -> Option<DomainId> {
-        self.ancestors(self.home(node)).find(|id| self.domain(*id).level == level)
+        self.ancestors(self.leaf_domain(node)).find(|id| self.domain(*id).level == level)
     }
 
     /// How far two nodes are apart: 0 for one node, 2 within the tightest level (up to its switch
     /// and down), 2 more for each level that must be climbed.
-    pub fn hops(&self, one: NodeId, other: NodeId) -> u32 {
-        if one == other {
+    pub fn hops(&self, a: NodeId, b: NodeId) -> u32 {
+        if a == b {
             return 0;
         }
         let common = self
-            .ancestors(self.home(one))
-            .find(|id| self.domain(*id).nodes.contains(&self.position(other)))
+            .ancestors(self.leaf_domain(a))
+            .find(|id| self.domain(*id).nodes.contains(&self.position(b)))
             .unwrap_or(Self::ROOT);
         let depth = self.levels.len().saturating_sub(usize::from(self.domain(common).level.0));
         2 * u32::try_from(depth).unwrap_or(u32::MAX / 2)

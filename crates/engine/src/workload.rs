@@ -27,7 +27,7 @@ pub struct MemberId {
 
 /// What must and what should lie together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TopologyWish {
+pub struct TopologyConstraint {
     /// All members in one domain of this level, or none at all.
     pub required: Option<LevelId>,
     /// All members in one domain of this level if that is possible, else in one of the next looser.
@@ -51,7 +51,7 @@ pub struct Profile {
     /// last checkpoint on average, and the restart.
     pub seconds_at_risk: u32,
     /// What must lie together.
-    pub topology: TopologyWish,
+    pub topology: TopologyConstraint,
 }
 
 /// A workload that runs.
@@ -63,7 +63,7 @@ pub struct Workload {
     /// worth something alone.
     pub min_members: u32,
     /// How its members hang together beyond that.
-    pub bonds: Bonds,
+    pub coupling: Coupling,
     /// Its members by rank; none where one is missing.
     pub members: Vec<Option<Member>>,
 }
@@ -71,7 +71,7 @@ pub struct Workload {
 /// What the groups of a gang mean for the members that run, of whose groups nothing is known any
 /// more. By default members hang together only as the profile and the minimum say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Bonds {
+pub struct Coupling {
     /// Whether nobody can be spared: which member of several groups, or of segments, is one above
     /// the minimum cannot be told. The workload is evicted whole or not at all.
     pub is_whole: bool,
@@ -109,19 +109,19 @@ impl Profile {
             is_preemptible: true,
             is_movable: true,
             seconds_at_risk: 0,
-            topology: TopologyWish::default(),
+            topology: TopologyConstraint::default(),
         }
     }
 }
 
-impl Bonds {
+impl Coupling {
     /// What the groups of a gang mean for its members.
     pub fn of(gang: &Gang) -> Self {
-        let home = gang.profile.topology.required.unwrap_or_default();
+        let required = gang.profile.topology.required.unwrap_or_default();
         let is_segmented = |group: &Group| group.segment.is_some_and(|segment| segment.size > 1);
         let is_tight = |group: &Group| {
             let segment = group.segment.map(|segment| segment.level);
-            [group.topology.required, segment].into_iter().flatten().any(|level| level > home)
+            [group.topology.required, segment].into_iter().flatten().any(|level| level > required)
         };
         Self {
             is_whole: gang.groups.len() > 1 || gang.groups.iter().any(is_segmented),
@@ -203,12 +203,18 @@ impl Workloads {
 
     /// Changes what a workload says of itself, but for its name. Nothing happens if there is no such
     /// workload or the name is another.
-    pub fn describe(&mut self, id: WorkloadId, profile: Profile, min_members: u32, bonds: Bonds) {
+    pub fn describe(
+        &mut self,
+        id: WorkloadId,
+        profile: Profile,
+        min_members: u32,
+        coupling: Coupling,
+    ) {
         if let Some(workload) = self.list.get_mut(&id)
             && workload.profile.name == profile.name
         {
-            (workload.profile, workload.min_members, workload.bonds) =
-                (profile, min_members, bonds);
+            (workload.profile, workload.min_members, workload.coupling) =
+                (profile, min_members, coupling);
         }
     }
 

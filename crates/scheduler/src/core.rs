@@ -52,7 +52,7 @@ mod undo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_engine::decider::Decider;
+use octavo_engine::planner::Planner;
 use octavo_kube_io::objects::{Budget, ObjectName};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -205,7 +205,7 @@ impl Core {
             groups: Groups::default(),
             policies: Policies::default(),
             marks: Marks::default(),
-            picture: Picture::empty(Decider::default()),
+            picture: Picture::empty(Planner::default()),
             is_picture_old: true,
             claim_holders: BTreeMap::new(),
             queue: Queue::default(),

@@ -9,8 +9,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_engine::cluster::Misfit;
-use octavo_engine::fragmentation::Typical;
+use octavo_engine::cluster::ClusterError;
+use octavo_engine::fragmentation::TypicalPods;
 use octavo_engine::node::NodeClass;
 use octavo_engine::{
     Cluster, GpuDemand, GpuModel, ModelId, ModelSet, NodeId, NodeSpec, Resources, Shape,
@@ -33,7 +33,7 @@ pub struct Nodes {
 impl Nodes {
     /// The nodes of a trace. They get their ids in `order`, indices of the trace's nodes, so that
     /// ties fall to the first of them.
-    pub fn of(trace: &Trace, order: &[usize]) -> Result<Self, Misfit> {
+    pub fn of(trace: &Trace, order: &[usize]) -> Result<Self, ClusterError> {
         let models = models(&trace.nodes);
         let ids: BTreeMap<String, ModelId> =
             (0..).map(ModelId).zip(&models).map(|(id, model)| (model.name.clone(), id)).collect();
@@ -67,8 +67,8 @@ pub fn shapes(trace: &Trace) -> Vec<Arc<Shape>> {
 
 /// The typical pods of a trace's list, by which fragmentation is measured: of the list as it is,
 /// before anything of it is drawn again, as in the published runs.
-pub fn typical(trace: &Trace, shapes: &[Arc<Shape>]) -> Typical {
-    Typical::new(&models(&trace.nodes), shapes.iter().map(|shape| (&**shape, 1)))
+pub fn typical(trace: &Trace, shapes: &[Arc<Shape>]) -> TypicalPods {
+    TypicalPods::new(&models(&trace.nodes), shapes.iter().map(|shape| (&**shape, 1)))
 }
 
 /// Models of the nodes' GPUs in the order of their names.

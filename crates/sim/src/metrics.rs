@@ -15,7 +15,7 @@ pub mod summary;
 #[cfg(test)]
 mod tests;
 
-use octavo_engine::fragmentation::{Amounts, Class};
+use octavo_engine::fragmentation::{Amounts, Usability};
 use serde::Serialize;
 
 pub use classes::{Accepted, ClassCount};
@@ -107,13 +107,13 @@ impl Fragments {
             ratio: amounts.percent() / 100.0,
             gpus: amounts.fragment_milli() / 1000.0,
             stranded: Stranded {
-                usable: gpus(Class::Usable),
-                lacks_both: gpus(Class::LacksBoth),
-                lacks_gpu: gpus(Class::LacksGpu),
-                lacks_cpu: gpus(Class::LacksCpu),
-                no_access: gpus(Class::NoAccess),
-                not_asked_for: gpus(Class::NotAskedFor),
-                not_asked_for_lacks_cpu: gpus(Class::NotAskedForLacksCpu),
+                usable: gpus(Usability::Usable),
+                lacks_both: gpus(Usability::LacksBoth),
+                lacks_gpu: gpus(Usability::LacksGpu),
+                lacks_cpu: gpus(Usability::LacksCpu),
+                no_access: gpus(Usability::NoAccess),
+                not_asked_for: gpus(Usability::NotAskedFor),
+                not_asked_for_lacks_cpu: gpus(Usability::NotAskedForLacksCpu),
             },
         }
     }

@@ -21,7 +21,7 @@ mod tests;
 use std::fmt;
 use std::num::NonZeroUsize;
 
-use octavo_engine::cluster::Misfit;
+use octavo_engine::cluster::ClusterError;
 use serde::Serialize;
 
 pub use log::{Entry, Log, Place};
@@ -129,7 +129,7 @@ pub enum ReplayError {
     Arrivals(#[from] ArrivalError),
     /// The engine cannot have such a cluster.
     #[error("the node list is more than the engine can hold")]
-    Cluster(#[from] Misfit),
+    Cluster(#[from] ClusterError),
     /// Departures in an order without times.
     #[error("departures need the order of creation, not the {order} one; leave out --order")]
     DeparturesWithoutTimes {

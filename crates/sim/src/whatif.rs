@@ -22,10 +22,10 @@ pub mod record;
 #[cfg(test)]
 mod tests;
 
-use octavo_engine::explain::{Explanation, RemedySaid};
+use octavo_engine::explain::{Explanation, RemedySummary};
 use octavo_engine::objective::policy::{PlacementPolicy, PolicyError};
-use octavo_engine::repair::Stale;
-use octavo_engine::snapshot::{GangForm, PinnedForm, Snapshot, SnapshotError};
+use octavo_engine::repair::StalePlan;
+use octavo_engine::snapshot::{GangRecord, PinnedRecord, Snapshot, SnapshotError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -40,7 +40,7 @@ pub const API_VERSION: &str = crate::output::API_VERSION;
 pub struct Question {
     /// Gangs that want places, one after another: each sees those before it in theirs.
     #[serde(default)]
-    pub gangs: Vec<GangForm>,
+    pub gangs: Vec<GangRecord>,
     /// How places are compared.
     #[serde(default)]
     pub policy: PlacementPolicy,
@@ -61,7 +61,7 @@ pub struct Question {
     /// Members of the gang that have their places already. With these there is one gang in the
     /// question.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pinned: Vec<PinnedForm>,
+    pub pinned: Vec<PinnedRecord>,
     /// Names of nodes on which nobody is placed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forbidden: Vec<String>,
@@ -95,7 +95,7 @@ pub struct Answer {
     pub explanation: Explanation,
     /// Of a refusal: moves or evictions with which there would be a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disturbance: Option<RemedySaid>,
+    pub disturbance: Option<RemedySummary>,
 }
 
 /// Why a question has no answer.
@@ -133,7 +133,7 @@ pub enum WhatifError {
     NameTaken(String),
     /// A plan that does not fit the world it was made for: a defect.
     #[error("a plan does not fit the cluster it was made for, which is a defect: {0}")]
-    Stale(#[from] Stale),
+    StalePlan(#[from] StalePlan),
     /// The document cannot be written as JSON for its hash.
     #[error("cannot be written as JSON")]
     Json(#[from] serde_json::Error),
@@ -150,7 +150,7 @@ impl WhatifError {
             | Self::NothingLost(_)
             | Self::PinnedOfMany(_)
             | Self::NameTaken(_)
-            | Self::Stale(_)
+            | Self::StalePlan(_)
             | Self::Json(_) => false,
         }
     }
@@ -176,7 +176,7 @@ impl Answers {
                 (&answer.disturbance, &answer.explanation)
             {
                 // The words for a remedy are those of a refusal.
-                let with = octavo_engine::explain::RefusalSaid {
+                let with = octavo_engine::explain::RefusalSummary {
                     remedy: Some(remedy.clone()),
                     ..refusal.clone()
                 };

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use octavo_engine::explain::{DisturbanceSaid, Explanation};
+use octavo_engine::explain::{Explanation, PreemptionHint};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,7 @@ pub struct Said {
     pub node: Option<String>,
     /// Of what was refused: who would have to go so that it has its place, as things are now.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub disturbance: Option<DisturbanceSaid>,
+    pub disturbance: Option<PreemptionHint>,
     /// What is to be said of the search for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance_note: Option<String>,

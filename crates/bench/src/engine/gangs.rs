@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use octavo_engine::decision::{Plan, Reason};
-use octavo_engine::objective::Unit;
-use octavo_engine::solve::{Nearest, NodeSet, Request, Solver, exact};
-use octavo_engine::{Answer, Gang, GpuDemand, LevelId, World};
+use octavo_engine::objective::CostTerm;
+use octavo_engine::plan::{Plan, Reason};
+use octavo_engine::solve::{MinHops, NodeSet, Request, Solver, exact};
+use octavo_engine::{Gang, GpuDemand, LevelId, PlanResult, World};
 
 use super::worlds::{self, Draws, Mix};
 use crate::figure::{Figure, Goal};
@@ -115,7 +115,7 @@ pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
         match (answer, best) {
             (Ok(plan), Some(best)) => {
                 check(&mut world, &gang, &plan)?;
-                let found = plan.cost.of(Unit::Hops);
+                let found = plan.cost.of(CostTerm::Hops);
                 let gap = u32::try_from(found - best).map(f64::from)?;
                 gaps.push(if best == 0 {
                     gap
@@ -151,11 +151,11 @@ fn whole_nodes(name: &str, count: u32, preferred: Option<LevelId>) -> Gang {
 }
 
 /// The answer and how long it took, in milliseconds.
-fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (Answer, f64) {
+fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (PlanResult, f64) {
     let forbidden = NodeSet::new();
     let request = Request { gang, pinned: &[], forbidden: &forbidden, within: None };
     let started = Instant::now();
-    let answer = solver.solve(world, &request, &Nearest);
+    let answer = solver.solve(world, &request, &MinHops);
     (answer, started.elapsed().as_secs_f64() * 1e3)
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use octavo_engine::packing::price::Price;
+use octavo_engine::packing::price::PricePolicy;
 use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
 
 use super::worlds::{self, Draws, Mix};
@@ -80,7 +80,7 @@ fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
     let mut world = worlds::empty(nodes, 16)?;
     worlds::fill_half(&mut world, mix)?;
     let shapes = shapes();
-    let mut policy = Price::learned();
+    let mut policy = PricePolicy::learned();
     let mut draws = Draws(11);
     let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
     let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };

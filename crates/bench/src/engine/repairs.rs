@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use octavo_engine::gpu::{Slices, WHOLE};
-use octavo_engine::repair::{self, Means};
-use octavo_engine::solve::{Nearest, Solver};
-use octavo_engine::workload::{Bonds, Member, Profile};
+use octavo_engine::repair::{self, RepairContext};
+use octavo_engine::solve::{MinHops, Solver};
+use octavo_engine::workload::{Coupling, Member, Profile};
 use octavo_engine::{Gang, GpuDemand, GpuPart, Placement, Workload, World};
 
 use super::worlds;
@@ -55,7 +55,7 @@ fn defragment() -> anyhow::Result<(f64, f64, f64)> {
     for number in 0..GANGS {
         let shape = worlds::pod(GpuDemand::Whole { count: MEMBER_GPUS });
         let gang = Gang::new(format!("gang-{number}"), (*shape).clone(), MEMBERS);
-        let mut means = Means { solver: &mut solver, judge: &Nearest };
+        let mut means = RepairContext { solver: &mut solver, cost_model: &MinHops };
         let started = Instant::now();
         let answer = repair::admit_by_defragmentation(&mut world, &mut means, &gang, 1_000);
         let took = started.elapsed().as_secs_f64();
@@ -79,7 +79,7 @@ fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
     let mut gang = Gang::new("urgent", (*shape).clone(), 1);
     gang.profile.priority = priority;
     let mut solver = Solver::default();
-    let mut means = Means { solver: &mut solver, judge: &Nearest };
+    let mut means = RepairContext { solver: &mut solver, cost_model: &MinHops };
     let started = Instant::now();
     let answer = repair::preempt_for(&mut world, &mut means, &gang);
     let took = started.elapsed().as_secs_f64() * 1e3;
@@ -107,8 +107,8 @@ fn one_gpu_jobs(is_there: impl Fn(u32, u32) -> bool) -> anyhow::Result<World> {
             world.cluster.place(&shape.resources, &placement)?;
             let member = Member { shape: Arc::clone(&shape), placement };
             let profile = Profile::new(format!("job-{}-{gpu}", node.0));
-            let (bonds, members) = (Bonds::default(), vec![Some(member)]);
-            let job = Workload { profile, min_members: 1, bonds, members };
+            let (coupling, members) = (Coupling::default(), vec![Some(member)]);
+            let job = Workload { profile, min_members: 1, coupling, members };
             anyhow::ensure!(world.workloads.add(job).is_some(), "two jobs of one name");
         }
     }

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use anyhow::Context;
-use octavo_engine::packing::price::Price;
-use octavo_engine::solve::{Nearest, NodeSet, Request, Solver};
+use octavo_engine::packing::price::PricePolicy;
+use octavo_engine::solve::{MinHops, NodeSet, Request, Solver};
 use octavo_engine::{Gang, GpuDemand, World};
 use sha2::{Digest, Sha256};
 
@@ -44,7 +44,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 fn hash(seed: u64) -> anyhow::Result<String> {
     let mut world = worlds::shuffled(NODES, 16, &mut Draws(seed))?;
     worlds::fill_half(&mut world, Mix::Varied)?;
-    let mut policy = Price::learned();
+    let mut policy = PricePolicy::learned();
     let mut draws = Draws(3);
     let shapes = one_by_one::shapes();
     let mut digest = Sha256::new();
@@ -58,7 +58,7 @@ fn hash(seed: u64) -> anyhow::Result<String> {
     let gang = Gang::new("gang", (*shape).clone(), 40);
     let forbidden = NodeSet::new();
     let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
-    let plan = Solver::default().solve(&mut world, &request, &Nearest);
+    let plan = Solver::default().solve(&mut world, &request, &MinHops);
     let plan = plan.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
     for placed in &plan.placements {
         note(&mut digest, &world, &placed.placement)?;

@@ -1,7 +1,7 @@
 //! What there is room for of one shape.
 
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor, Identity};
+use crate::cluster::log::{Changes, ClusterId, Cursor};
 use crate::fit;
 use crate::gang::Segment;
 use crate::node::NodeId;
@@ -13,9 +13,9 @@ use crate::topology::{DomainId, LevelId, Topology};
 pub struct Column {
     cursor: Cursor,
     /// The cluster whose states are known.
-    identity: Identity,
+    cluster_id: ClusterId,
     /// By slot of the state: its stamp and what fits.
-    known: Vec<Option<(u32, u32)>>,
+    by_slot: Vec<Option<(u32, u32)>>,
     /// By position in the topology's order.
     counts: Vec<u32>,
     /// By domain.
@@ -59,9 +59,9 @@ impl Column {
 
     pub(super) fn refresh(&mut self, cluster: &Cluster, topology: &Topology, shape: &Shape) {
         let is_laid_out = self.counts.len() == topology.order().len();
-        let identity = cluster.log().identity();
-        if std::mem::replace(&mut self.identity, identity) != identity {
-            self.known.clear();
+        let cluster_id = cluster.log().cluster_id();
+        if std::mem::replace(&mut self.cluster_id, cluster_id) != cluster_id {
+            self.by_slot.clear();
         }
         match cluster.log().read(&mut self.cursor) {
             Changes::Nodes(nodes) if is_laid_out && nodes.len() < self.counts.len() => {
@@ -88,7 +88,7 @@ impl Column {
         let now = self.times(cluster, shape, node);
         let before = std::mem::replace(&mut self.counts[position], now);
         if now != before {
-            shift(topology, &mut self.sums, node, before, now);
+            adjust_sums(topology, &mut self.sums, node, before, now);
         }
     }
 
@@ -104,14 +104,14 @@ impl Column {
         }
         let state = cluster.state(node);
         let slot = state.slot as usize;
-        if slot >= self.known.len() {
-            self.known.resize(cluster.states().slot_count(), None);
+        if slot >= self.by_slot.len() {
+            self.by_slot.resize(cluster.states().slot_count(), None);
         }
-        match self.known[slot] {
-            Some((stamp, times)) if stamp == state.stamp => times,
+        match self.by_slot[slot] {
+            Some((generation, times)) if generation == state.generation => times,
             _ => {
                 let times = fit::times_on(cluster, node, shape);
-                self.known[slot] = Some((state.stamp, times));
+                self.by_slot[slot] = Some((state.generation, times));
                 times
             }
         }
@@ -132,8 +132,14 @@ pub(crate) fn sums(topology: &Topology, counts: &[u32]) -> Vec<u64> {
 }
 
 /// Tells the sums that a node's figure changed.
-pub(crate) fn shift(topology: &Topology, sums: &mut [u64], node: NodeId, before: u32, now: u32) {
-    for domain in topology.ancestors(topology.home(node)) {
+pub(crate) fn adjust_sums(
+    topology: &Topology,
+    sums: &mut [u64],
+    node: NodeId,
+    before: u32,
+    now: u32,
+) {
+    for domain in topology.ancestors(topology.leaf_domain(node)) {
         if let Some(sum) = sums.get_mut(domain.0 as usize) {
             *sum = (*sum + u64::from(now)).saturating_sub(u64::from(before));
         }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::bounds::capacity::Measure;
+use crate::bounds::relaxation::RelaxedFit;
 use crate::cluster::states::NodeState;
 use crate::fit;
 use crate::gang::Segment;
 use crate::gpu::{GpuFree, GpuModel, Slices};
-use crate::node::{Marks, NodeClass, NodeId, NodeSpec};
+use crate::node::{FeatureMask, NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::GpuDemand;
@@ -131,7 +131,7 @@ fn another_topology_is_noticed() {
 }
 
 #[test]
-fn a_node_that_is_added_counts_once_it_has_its_place_in_the_topology() {
+fn added_node_counts_once_it_is_in_the_topology() {
     let (mut cluster, _) = parts(&[0, 1]);
     let mut bounds = Bounds::default();
     let one = shape(1, 1000);
@@ -190,7 +190,7 @@ proptest! {
                 1 => cluster.set_gpu_open(id, gpu, milli % 2 == 0).unwrap(),
                 2 => {
                     class.capacity.cpu_milli = i64::from(milli) * 20;
-                    class.refuses = Marks(u64::from(milli % 4 == 0));
+                    class.taints = FeatureMask(u64::from(milli % 4 == 0));
                     cluster.set_class(id, &class).unwrap();
                 }
                 _ => give(&mut cluster, node, gpu, if milli % 2 == 0 { 1000 } else { milli }),
@@ -199,8 +199,8 @@ proptest! {
         for shape in [shape(1, 1000), shape(2, 1000), shape(1, 300), shape(2, 300), shape(0, 0)] {
             let pods = |resources| Shape { resources, ..(*shape).clone() };
             let no_gpus = Shape { gpus: GpuDemand::None, ..(*shape).clone() };
-            let mut measures = [Yardstick::Empty, Yardstick::GpusAlone, Yardstick::PlainAlone]
-                .map(|yardstick| Measure::new(&cluster, &shape, yardstick));
+            let mut measures = [Relaxation::Empty, Relaxation::GpusOnly, Relaxation::PlainResourcesOnly]
+                .map(|relaxation| RelaxedFit::new(&cluster, &shape, relaxation));
             for node in topology.order() {
                 let state = cluster.states().state(cluster.state(*node)).unwrap();
                 let class = cluster.class(*node);
@@ -210,13 +210,13 @@ proptest! {
                 };
                 let gpus = state.gpus.iter().map(idle).collect();
                 let empty = NodeState { free: class.capacity, gpus, ..state.clone() };
-                let told = measures.each_mut().map(|measure| measure.times(*node));
+                let counted = measures.each_mut().map(|relaxed_fit| relaxed_fit.times(*node));
                 let expected = [
                     fit::times(&cluster, &empty, &shape),
                     fit::times(&cluster, state, &pods(Resources::default())),
                     fit::times(&cluster, state, &no_gpus),
                 ];
-                prop_assert_eq!(told, expected);
+                prop_assert_eq!(counted, expected);
             }
         }
     }

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::node::NodeId;
 
 /// How many changes are kept at least.
-const KEPT: usize = 1 << 16;
+const MIN_KEPT_CHANGES: usize = 1 << 16;
 
 /// Which cluster a log is of. A copy of a cluster is another cluster: the two go different ways
 /// from then on. Identities are only ever compared for equality, and so have no influence on any
-/// decision although another run may give other numbers. [`Identity::default`] is no cluster's.
+/// decision although another run may give other numbers. [`ClusterId::default`] is no cluster's.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Identity(u64);
+pub struct ClusterId(u64);
 
-impl Identity {
+impl ClusterId {
     fn fresh() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
         Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
@@ -21,7 +21,7 @@ impl Identity {
 }
 
 // Without the number, so that what is printed is the same in each run.
-impl std::fmt::Debug for Identity {
+impl std::fmt::Debug for ClusterId {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str("Identity")
     }
@@ -31,14 +31,14 @@ impl std::fmt::Debug for Identity {
 /// nodes are there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    identity: Identity,
+    cluster_id: ClusterId,
     position: u64,
 }
 
 /// The changes of a cluster.
 #[derive(Debug)]
 pub struct Log {
-    identity: Identity,
+    cluster_id: ClusterId,
     /// Position of the first change that is kept; positions start at 1, so that a new cursor has
     /// always missed something.
     first: u64,
@@ -56,28 +56,28 @@ pub enum Changes<'a> {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { identity: Identity::fresh(), first: 1, nodes: Vec::new() }
+        Self { cluster_id: ClusterId::fresh(), first: 1, nodes: Vec::new() }
     }
 }
 
 impl Clone for Log {
     /// The same changes, of another cluster.
     fn clone(&self) -> Self {
-        Self { identity: Identity::fresh(), first: self.first, nodes: self.nodes.clone() }
+        Self { cluster_id: ClusterId::fresh(), first: self.first, nodes: self.nodes.clone() }
     }
 }
 
 impl Log {
     /// Which cluster this is of. Who remembers something by [`crate::cluster::states::StateId`]
     /// must forget it when this is another one: the same id is another state there.
-    pub fn identity(&self) -> Identity {
-        self.identity
+    pub fn cluster_id(&self) -> ClusterId {
+        self.cluster_id
     }
 
     /// What changed since `cursor`, which is moved to the end.
     pub fn read(&self, cursor: &mut Cursor) -> Changes<'_> {
         let since = std::mem::replace(cursor, self.end());
-        let position = (since.identity == self.identity).then_some(since.position);
+        let position = (since.cluster_id == self.cluster_id).then_some(since.position);
         match position.and_then(|position| position.checked_sub(self.first)) {
             Some(read) => {
                 let read = usize::try_from(read).unwrap_or(usize::MAX);
@@ -89,13 +89,13 @@ impl Log {
 
     /// The position behind the last change.
     pub fn end(&self) -> Cursor {
-        Cursor { identity: self.identity, position: self.first + self.nodes.len() as u64 }
+        Cursor { cluster_id: self.cluster_id, position: self.first + self.nodes.len() as u64 }
     }
 
     pub(super) fn note(&mut self, node: NodeId) {
-        if self.nodes.len() >= 2 * KEPT {
-            self.nodes.drain(..KEPT);
-            self.first += KEPT as u64;
+        if self.nodes.len() >= 2 * MIN_KEPT_CHANGES {
+            self.nodes.drain(..MIN_KEPT_CHANGES);
+            self.first += MIN_KEPT_CHANGES as u64;
         }
         self.nodes.push(node);
     }

@@ -31,7 +31,7 @@ pub struct StateId {
     /// Index of the slot: dense, for tables by slot.
     pub slot: u32,
     /// How often the slot was used before.
-    pub stamp: u32,
+    pub generation: u32,
 }
 
 /// All states that nodes are in.
@@ -44,7 +44,7 @@ pub struct States {
 
 #[derive(Clone, Debug)]
 struct Slot {
-    stamp: u32,
+    generation: u32,
     state: NodeState,
     nodes: BTreeSet<NodeId>,
 }
@@ -60,7 +60,7 @@ impl States {
     pub fn iter(&self) -> impl Iterator<Item = (StateId, &NodeState, &BTreeSet<NodeId>)> {
         (0_u32..).zip(&self.slots).filter(|(_, slot)| !slot.nodes.is_empty()).map(
             |(number, slot)| {
-                (StateId { slot: number, stamp: slot.stamp }, &slot.state, &slot.nodes)
+                (StateId { slot: number, generation: slot.generation }, &slot.state, &slot.nodes)
             },
         )
     }
@@ -87,27 +87,27 @@ impl States {
 
     fn live(&self, id: StateId) -> Option<&Slot> {
         let slot = self.slots.get(id.slot as usize)?;
-        (slot.stamp == id.stamp && !slot.nodes.is_empty()).then_some(slot)
+        (slot.generation == id.generation && !slot.nodes.is_empty()).then_some(slot)
     }
 
     pub(super) fn enter(&mut self, state: NodeState, node: NodeId) -> StateId {
         if let Some(&number) = self.by_state.get(&state) {
             let slot = &mut self.slots[number as usize];
             slot.nodes.insert(node);
-            return StateId { slot: number, stamp: slot.stamp };
+            return StateId { slot: number, generation: slot.generation };
         }
         let nodes = BTreeSet::from([node]);
         let number = if let Some(number) = self.unused.pop() {
             let slot = &mut self.slots[number as usize];
-            let stamp = slot.stamp.wrapping_add(1);
-            *slot = Slot { stamp, state: state.clone(), nodes };
+            let generation = slot.generation.wrapping_add(1);
+            *slot = Slot { generation, state: state.clone(), nodes };
             number
         } else {
-            self.slots.push(Slot { stamp: 0, state: state.clone(), nodes });
+            self.slots.push(Slot { generation: 0, state: state.clone(), nodes });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         };
         self.by_state.insert(state, number);
-        StateId { slot: number, stamp: self.slots[number as usize].stamp }
+        StateId { slot: number, generation: self.slots[number as usize].generation }
     }
 
     pub(super) fn exchange(&mut self, old: StateId, new: NodeState, node: NodeId) -> StateId {

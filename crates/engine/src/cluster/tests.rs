@@ -71,18 +71,18 @@ fn what_does_not_fit_changes_nothing_and_says_why() {
     let before = format!("{cluster:?}");
     let pod = Resources::of_pod(9000, 0);
     let error = cluster.place(&pod, &at(0, &[])).unwrap_err();
-    assert!(matches!(error, Misfit::Resources { .. }), "{error}");
+    assert!(matches!(error, ClusterError::Resources { .. }), "{error}");
     let pod = Resources::of_pod(1000, 0);
     for parts in [&[(0, 600), (0, 600)][..], &[(1, 100), (4, 100)]] {
         let error = cluster.place(&pod, &at(0, parts)).unwrap_err();
-        assert!(matches!(error, Misfit::Gpu { verb: "give", .. }), "{error}");
+        assert!(matches!(error, ClusterError::Gpu { verb: "give", .. }), "{error}");
     }
     let error = cluster.release(&pod, &at(0, &[(0, 1)])).unwrap_err();
-    assert!(matches!(error, Misfit::Gpu { verb: "take back", .. }), "{error}");
-    assert_eq!(cluster.place(&pod, &at(7, &[])), Err(Misfit::NoNode(NodeId(7))));
+    assert!(matches!(error, ClusterError::Gpu { verb: "take back", .. }), "{error}");
+    assert_eq!(cluster.place(&pod, &at(7, &[])), Err(ClusterError::NoNode(NodeId(7))));
     assert_eq!(format!("{cluster:?}"), before);
     let twice = Cluster::new(vec![model()], vec![node("a", 1), node("a", 1)]);
-    assert_eq!(twice.unwrap_err(), Misfit::DuplicateNode("a".into()));
+    assert_eq!(twice.unwrap_err(), ClusterError::DuplicateNode("a".into()));
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn a_node_may_change_under_what_runs_there() {
     cluster.place(&Resources::of_pod(6000, 0), &at(1, &[(0, 300)])).unwrap();
     let old = cluster.class(NodeId(1)).clone();
     let capacity = Resources { cpu_milli: 4000, ..old.capacity };
-    let refuses = crate::node::Marks(1);
-    cluster.set_class(NodeId(1), &NodeClass { capacity, refuses, ..old.clone() }).unwrap();
+    let taints = crate::node::FeatureMask(1);
+    cluster.set_class(NodeId(1), &NodeClass { capacity, taints, ..old.clone() }).unwrap();
     assert_eq!(cluster.free(NodeId(1)).cpu_milli, -2000);
     check(&cluster);
     cluster.release(&Resources::of_pod(6000, 0), &at(1, &[(0, 300)])).unwrap();
     assert_eq!(cluster.free(NodeId(1)), capacity);
     let other = cluster.set_class(NodeId(1), &NodeClass { gpus: 1, ..old });
-    assert_eq!(other, Err(Misfit::OtherGpus("b".into())));
+    assert_eq!(other, Err(ClusterError::OtherGpus("b".into())));
 }
 
 #[test]
@@ -120,14 +120,14 @@ fn models_that_would_miscount_are_refused() {
     ] {
         let model = GpuModel { mig: vec![wrong], ..model() };
         let error = Cluster::new(vec![model], Vec::new()).unwrap_err();
-        assert!(matches!(error, Misfit::Profile { .. }), "{error}");
+        assert!(matches!(error, ClusterError::Profile { .. }), "{error}");
     }
     let twice = Cluster::new(vec![model(), model()], Vec::new()).unwrap_err();
-    assert_eq!(twice, Misfit::DuplicateModel("T4".to_owned()));
+    assert_eq!(twice, ClusterError::DuplicateModel("T4".to_owned()));
 }
 
 #[test]
-fn a_share_without_a_guarantee_keeps_a_gpu_from_being_given_whole_or_cut() {
+fn best_effort_share_blocks_whole_and_mig_use_of_its_gpu() {
     let mut cluster = cluster();
     let pod = Resources::of_pod(0, 0);
     let part = |milli, slices| GpuPart { gpu: 0, milli, slices, memory_mib: 1000 };

@@ -1,6 +1,6 @@
 //! Changes that may be taken back: a search places and releases, and keeps what is good.
 
-use super::{Cluster, Misfit};
+use super::{Cluster, ClusterError};
 use crate::placement::Placement;
 use crate::resources::Resources;
 
@@ -33,14 +33,22 @@ impl<'a> Trial<'a> {
     }
 
     /// See [`Cluster::place`].
-    pub fn place(&mut self, requests: &Resources, placement: &Placement) -> Result<(), Misfit> {
+    pub fn place(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
         self.cluster.place(requests, placement)?;
         self.done.push(Step::Placed(*requests, placement.clone()));
         Ok(())
     }
 
     /// See [`Cluster::release`].
-    pub fn release(&mut self, requests: &Resources, placement: &Placement) -> Result<(), Misfit> {
+    pub fn release(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
         self.cluster.release(requests, placement)?;
         self.done.push(Step::Released(*requests, placement.clone()));
         Ok(())

@@ -1,13 +1,13 @@
 //! Explanations as lines of plain English.
 
-use super::said::{
-    Amount, Explanation, GpuSaid, PlaceSaid, PlacedSaid, PlanSaid, RefusalSaid, RemedySaid,
-    RunnerUpSaid,
+use super::dto::{
+    Amount, Explanation, GpuAllocation, MemberPlacement, NodePlacement, PlanSummary,
+    RefusalSummary, RemedySummary, RunnerUpSummary,
 };
 use super::words::amount;
 
 /// Most places that are named one by one; of larger gangs the rest is counted.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 impl Explanation {
     /// What is decided in the first line, and why in the others.
@@ -19,20 +19,23 @@ impl Explanation {
     }
 }
 
-impl PlanSaid {
+impl PlanSummary {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.head()];
-        for one in &self.evictions {
-            lines.push(format!("evicts {} rank {} from node {}", one.workload, one.rank, one.node));
+        for member in &self.evictions {
+            lines.push(format!(
+                "evicts {} rank {} from node {}",
+                member.workload, member.rank, member.node
+            ));
         }
-        for one in &self.moves {
-            let member = &one.member;
+        for step in &self.moves {
+            let member = &step.member;
             lines.push(format!(
                 "moves {} rank {} from node {} to {}",
                 member.workload,
                 member.rank,
                 member.node,
-                place(&one.to)
+                place(&step.to)
             ));
         }
         if self.placements.len() > 1 {
@@ -50,10 +53,10 @@ impl PlanSaid {
     fn head(&self) -> String {
         match self.placements.as_slice() {
             [] => format!("{}: nothing is to be placed", self.request),
-            [one] => format!("{} goes to {}", self.request, place(&one.place)),
+            [placed] => format!("{} goes to {}", self.request, place(&placed.place)),
             several => {
                 let nodes: std::collections::BTreeSet<_> =
-                    several.iter().map(|one| &one.place.node).collect();
+                    several.iter().map(|placed| &placed.place.node).collect();
                 let (pods, nodes) = (several.len(), nodes.len());
                 format!("{}: {pods} pods go to {}", self.request, count(nodes, "node"))
             }
@@ -61,7 +64,7 @@ impl PlanSaid {
     }
 }
 
-impl RunnerUpSaid {
+impl RunnerUpSummary {
     fn line(&self, best: &[Amount]) -> String {
         let Some(unit) = self.worse_in else {
             return format!(
@@ -70,7 +73,7 @@ impl RunnerUpSaid {
             );
         };
         let of = |amounts: &[Amount]| {
-            amounts.iter().find(|one| one.unit == unit).map_or(0, |one| one.value)
+            amounts.iter().find(|cost| cost.unit == unit).map_or(0, |cost| cost.value)
         };
         format!(
             "next best: {}, which loses in {unit}: {} instead of {}",
@@ -81,15 +84,15 @@ impl RunnerUpSaid {
     }
 }
 
-impl RefusalSaid {
+impl RefusalSummary {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{} is not placed: {}", self.request, self.message)];
-        lines.extend(self.remedy.as_ref().map(RemedySaid::line));
+        lines.extend(self.remedy.as_ref().map(RemedySummary::line));
         lines
     }
 }
 
-impl RemedySaid {
+impl RemedySummary {
     fn line(&self) -> String {
         let what = match self {
             Self::FewerMembers { group, fit } => {
@@ -119,37 +122,37 @@ impl RemedySaid {
 }
 
 /// Runs of ranks on one node each: one line, and how many are not named.
-fn runs(placements: &[PlacedSaid]) -> Vec<String> {
-    let runs: Vec<&[PlacedSaid]> = placements
-        .chunk_by(|one, next| one.group == next.group && one.place.node == next.place.node)
+fn runs(placements: &[MemberPlacement]) -> Vec<String> {
+    let runs: Vec<&[MemberPlacement]> = placements
+        .chunk_by(|placed, next| placed.group == next.group && placed.place.node == next.place.node)
         .collect();
-    let line = |run: &&[PlacedSaid]| match run {
+    let line = |run: &&[MemberPlacement]| match run {
         [] => String::new(),
-        [one] => format!("{} rank {}: {}", one.group, one.rank, place(&one.place)),
+        [placed] => format!("{} rank {}: {}", placed.group, placed.rank, place(&placed.place)),
         [first, .., last] => {
-            let gpus = run.iter().map(|one| one.place.gpus.len()).sum();
-            let node = place(&PlaceSaid { gpus: Vec::new(), ..first.place.clone() });
+            let gpus = run.iter().map(|placed| placed.place.gpus.len()).sum();
+            let node = place(&NodePlacement { gpus: Vec::new(), ..first.place.clone() });
             let (group, from, to) = (&first.group, first.rank, last.rank);
             let gpus = if gpus == 0 { String::new() } else { format!(", {}", count(gpus, "GPU")) };
             format!("{group} ranks {from} to {to}: {node}{gpus}")
         }
     };
-    let mut lines: Vec<_> = runs.iter().take(NAMED).map(line).collect();
-    let rest: usize = runs.iter().skip(NAMED).map(|run| run.len()).sum();
+    let mut lines: Vec<_> = runs.iter().take(MAX_NAMED).map(line).collect();
+    let rest: usize = runs.iter().skip(MAX_NAMED).map(|run| run.len()).sum();
     if rest > 0 {
         lines.push(format!("and {} more", count(rest, "pod")));
     }
     lines
 }
 
-fn place(place: &PlaceSaid) -> String {
+fn place(place: &NodePlacement) -> String {
     let domain = place.domain.as_ref().map_or(String::new(), |domain| format!(" in {domain}"));
     let gpus: Vec<_> = place.gpus.iter().map(gpu).collect();
     let gpus = if gpus.is_empty() { String::new() } else { format!(", {}", gpus.join(" and ")) };
     format!("node {}{domain}{gpus}", place.node)
 }
 
-fn gpu(part: &GpuSaid) -> String {
+fn gpu(part: &GpuAllocation) -> String {
     let memory = match part.memory_mib {
         0 => String::new(),
         mib => format!(", {mib} MiB"),
@@ -165,13 +168,13 @@ fn gpu(part: &GpuSaid) -> String {
 }
 
 fn amounts(amounts: &[Amount]) -> String {
-    let words: Vec<_> = amounts.iter().map(|one| amount(one.unit, one.value)).collect();
+    let words: Vec<_> = amounts.iter().map(|cost| amount(cost.unit, cost.value)).collect();
     if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
 }
 
 fn some(names: &[String]) -> String {
-    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().checked_sub(NAMED) {
+    let named = names.iter().take(MAX_NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(MAX_NAMED) {
         Some(more @ 1..) => format!("{named} and {more} more"),
         _ => named,
     }

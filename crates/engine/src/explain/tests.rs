@@ -4,15 +4,15 @@ use serde_json::json;
 
 use super::*;
 use crate::cluster::Cluster;
-use crate::decide::{Census, Obstacle};
-use crate::decision::{FailedBound, Placed, Scarce};
 use crate::gpu::{GpuModel, Slices};
 use crate::node::{NodeClass, NodeId, NodeSpec};
 use crate::placement::GpuPart;
+use crate::plan::{FailedBound, Placed, Scarce};
+use crate::pod_planner::{InfeasibleCounts, Obstacle};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId};
-use crate::workload::{Bonds, Member, Profile, Workload, WorkloadId, Workloads};
+use crate::workload::{Coupling, Member, Profile, Workload, WorkloadId, Workloads};
 
 /// Ten nodes with four GPUs in two racks, and one in none; a workload `old` on `n1` and `n2`.
 fn world() -> World {
@@ -39,8 +39,8 @@ fn world() -> World {
         |node| Some(Member { shape: Arc::clone(&shape), placement: at(node, &[(0, 500)]) });
     let mut workloads = Workloads::default();
     let members = vec![member(1), member(2)];
-    let (profile, bonds) = (Profile::new("old"), Bonds::default());
-    workloads.add(Workload { profile, min_members: 2, bonds, members }).unwrap();
+    let (profile, coupling) = (Profile::new("old"), Coupling::default());
+    workloads.add(Workload { profile, min_members: 2, coupling, members }).unwrap();
     World { cluster, topology, workloads }
 }
 
@@ -49,8 +49,8 @@ fn at(node: u32, parts: &[(u16, u16)]) -> Placement {
     Placement { node: NodeId(node), gpus: parts.iter().map(part).collect() }
 }
 
-fn cost(costs: &[(Unit, i64)]) -> Vector {
-    let mut vector = Vector::default();
+fn cost(costs: &[(CostTerm, i64)]) -> CostVector {
+    let mut vector = CostVector::default();
     for (unit, value) in costs {
         vector.set(*unit, *value);
     }
@@ -72,32 +72,36 @@ fn gang(count: u32) -> Gang {
 }
 
 /// The explanation is the same after it was written and read.
-fn explained(gang: &Gang, answer: &Answer) -> Explanation {
-    let said = super::answer(&world(), &policy(), gang, answer);
-    let text = serde_json::to_string(&said).unwrap();
-    assert_eq!(serde_json::from_str::<Explanation>(&text).unwrap(), said);
-    said
+fn explain(gang: &Gang, answer: &PlanResult) -> Explanation {
+    let explained = super::answer(&world(), &policy(), gang, answer);
+    let text = serde_json::to_string(&explained).unwrap();
+    assert_eq!(serde_json::from_str::<Explanation>(&text).unwrap(), explained);
+    explained
 }
 
 #[test]
-fn a_pods_place_is_told_with_its_cost_and_what_came_second() {
+fn pod_explanation_has_node_cost_and_runner_up() {
     let runner_up = RunnerUp {
         place: "node n07 in r1".to_owned(),
-        cost: cost(&[(Unit::GpuMilliStranded, 70), (Unit::Watts, 400)]),
-        worse_in: Some(Unit::Watts),
+        cost: cost(&[(CostTerm::GpuMilliStranded, 70), (CostTerm::Watts, 400)]),
+        worse_in: Some(CostTerm::Watts),
     };
     let mut placement = at(3, &[(2, 460)]);
     placement.gpus[0].memory_mib = 8000;
     let plan = Plan {
         placements: vec![Placed { group: 0, rank: 0, placement }],
-        cost: cost(&[(Unit::GpuMilliStranded, -540), (Unit::Watts, 290), (Unit::CentsPerHour, 1)]),
+        cost: cost(&[
+            (CostTerm::GpuMilliStranded, -540),
+            (CostTerm::Watts, 290),
+            (CostTerm::CentsPerHour, 1),
+        ]),
         runner_up: Some(runner_up),
         steps: 12,
         ..Plan::default()
     };
-    let said = explained(&gang(1), &Ok(plan));
+    let explained = explain(&gang(1), &Ok(plan));
     assert_eq!(
-        said.lines(),
+        explained.lines(),
         [
             "ml/job goes to node n03 in r0, GPU 2 (460 of 1000, 8000 MiB)",
             "policy train: hops (equal within 10 %), then 1.5 gpuMilliStranded + 2 watts",
@@ -106,7 +110,7 @@ fn a_pods_place_is_told_with_its_cost_and_what_came_second() {
         ]
     );
     assert_eq!(
-        serde_json::to_value(&said).unwrap(),
+        serde_json::to_value(&explained).unwrap(),
         json!({
             "outcome": "placed",
             "request": "ml/job",
@@ -136,7 +140,7 @@ fn a_pods_place_is_told_with_its_cost_and_what_came_second() {
 }
 
 #[test]
-fn a_gangs_places_are_told_by_node_and_what_must_give_way_first() {
+fn gang_explanation_lists_evictions_then_ranks_by_node() {
     let mut placements: Vec<_> = (0..2)
         .map(|rank| Placed {
             group: 0,
@@ -154,10 +158,14 @@ fn a_gangs_places_are_told_by_node_and_what_must_give_way_first() {
         evictions: vec![id(1)],
         moves: vec![Move { member: id(0), to: at(4, &[(0, 500)]) }],
         placements,
-        cost: cost(&[(Unit::PodsDisturbed, 2), (Unit::Hops, 40), (Unit::FairnessDeficit, 9001)]),
+        cost: cost(&[
+            (CostTerm::PodsDisturbed, 2),
+            (CostTerm::Hops, 40),
+            (CostTerm::FairnessDeficit, 9001),
+        ]),
         ..Plan::default()
     };
-    let lines = explained(&gang(12), &Ok(plan)).lines();
+    let lines = explain(&gang(12), &Ok(plan)).lines();
     assert_eq!(
         lines[..5],
         [
@@ -181,24 +189,24 @@ fn a_gangs_places_are_told_by_node_and_what_must_give_way_first() {
 }
 
 #[test]
-fn a_refusal_is_told_with_its_proof_and_what_would_help() {
+fn refusal_explanation_has_proof_and_remedy() {
     let counts = [(Obstacle::Closed, 1), (Obstacle::Pieces, 10)].into();
-    let census = Census { counts, model: Some(NodeId(0)) };
+    let infeasible = InfeasibleCounts { counts, template: Some(NodeId(0)) };
     let refusal = Refusal {
-        reason: Reason::NoNode(census),
+        reason: Reason::NoNode(infeasible),
         remedy: Some(Remedy::MoreNodes { nodes: 1, like: "n00".into() }),
         steps: 0,
     };
-    let said = explained(&gang(1), &Err(refusal));
+    let explained = explain(&gang(1), &Err(refusal));
     assert_eq!(
-        said.lines(),
+        explained.lines(),
         [
             "ml/job is not placed: none of 11 nodes has room for the pod: closed for new pods \
              (1), enough of the GPUs free, but in too small pieces (10)",
             "it would help to add 1 node, like n00",
         ]
     );
-    let value = serde_json::to_value(&said).unwrap();
+    let value = serde_json::to_value(&explained).unwrap();
     assert_eq!(value["reason"], "NoNode");
     assert_eq!(value["nodes"][1], json!({ "obstacle": "pieces", "nodes": 10 }));
     assert_eq!(value["remedy"], json!({ "kind": "moreNodes", "nodes": 1, "like": "n00" }));
@@ -213,7 +221,7 @@ fn a_refusal_is_told_with_its_proof_and_what_would_help() {
     let remedy = Some(Remedy::FewerMembers { group: "members".into(), fit: 18 });
     let refusal = Refusal { reason: bound.into(), remedy, steps: 3 };
     assert_eq!(
-        explained(&gang(30), &Err(refusal)).lines(),
+        explain(&gang(30), &Err(refusal)).lines(),
         [
             "ml/job is not placed: group \"members\": 30 wanted at least, at most 18 are possible \
              in r1 (all in one rack): free GPUs are too few or in pieces",
@@ -230,7 +238,10 @@ fn every_remedy_is_a_sentence() {
             "ask for all members in one rack, and no tighter level",
         ),
         (
-            Remedy::Moves { pods: 2, cost: cost(&[(Unit::PodsDisturbed, 2), (Unit::Hops, 1)]) },
+            Remedy::Moves {
+                pods: 2,
+                cost: cost(&[(CostTerm::PodsDisturbed, 2), (CostTerm::Hops, 1)]),
+            },
             "move 2 running pods, at 1 hop, 0.000 GPUs stranded, 0 W, 2 pods disturbed",
         ),
         (
@@ -245,25 +256,25 @@ fn every_remedy_is_a_sentence() {
     for (remedy, words) in remedies {
         let reason = Reason::Steps { limit: 100 };
         let refusal = Refusal { reason, remedy: Some(remedy), steps: 100 };
-        let lines = explained(&gang(1), &Err(refusal)).lines();
+        let lines = explain(&gang(1), &Err(refusal)).lines();
         assert_eq!(lines[1], format!("it would help to {words}"));
     }
 }
 
 #[test]
 fn amounts_have_their_units() {
-    assert_eq!(amount(Unit::PackingPrice, -1_000_460), "a packing price of -1.000460 GPUs");
-    assert_eq!(amount(Unit::GpuMilliStranded, 5), "0.005 GPUs stranded");
-    assert_eq!(amount(Unit::Hops, 1), "1 hop");
+    assert_eq!(amount(CostTerm::PackingPrice, -1_000_460), "a packing price of -1.000460 GPUs");
+    assert_eq!(amount(CostTerm::GpuMilliStranded, 5), "0.005 GPUs stranded");
+    assert_eq!(amount(CostTerm::Hops, 1), "1 hop");
     assert_eq!(
-        amount(Unit::ExpectedLostGpuSeconds, 2),
+        amount(CostTerm::ExpectedLostGpuSeconds, 2),
         "2 GPU-seconds expected to be lost per hour"
     );
 }
 
 #[test]
-fn of_many_who_would_have_to_go_the_first_are_named_and_the_rest_is_counted() {
-    let victim = |name: String, gang: Option<&str>, node: u32| VictimSaid {
+fn long_victim_lists_name_the_first_and_count_the_rest() {
+    let victim = |name: String, gang: Option<&str>, node: u32| VictimRef {
         name,
         gang: gang.map(str::to_owned),
         priority: -1,
@@ -272,18 +283,18 @@ fn of_many_who_would_have_to_go_the_first_are_named_and_the_rest_is_counted() {
     };
     let gang = (0..3).map(|rank| victim(format!("pod a/g{rank}"), Some("PodGroup a/g"), rank));
     let alone = (0..5).map(|number| victim(format!("pod a/p{number}"), None, 9));
-    let said = DisturbanceSaid { evictions: gang.chain(alone).collect(), ..Default::default() };
+    let explained = PreemptionHint { evictions: gang.chain(alone).collect(), ..Default::default() };
     assert_eq!(
-        said.line(),
+        explained.line(),
         "it would help to evict 3 pods of PodGroup a/g (priority -1) from 3 nodes, \
          pod a/p0 (priority -1) from node n9, pod a/p1 (priority -1) from node n9, \
          pod a/p2 (priority -1) from node n9, 2 pods more"
     );
-    let moved = VictimSaid { to: Some("n2".to_owned()), ..victim("pod a/p".to_owned(), None, 1) };
+    let moved = VictimRef { to: Some("n2".to_owned()), ..victim("pod a/p".to_owned(), None, 1) };
     let hindrances = vec!["one".to_owned(), "two".to_owned()];
-    let said = DisturbanceSaid { moves: vec![moved], hindrances, ..Default::default() };
+    let explained = PreemptionHint { moves: vec![moved], hindrances, ..Default::default() };
     assert_eq!(
-        said.line(),
+        explained.line(),
         "it would help to move pod a/p (priority -1) from node n1 to node n2; that is not done: \
          one; two"
     );

@@ -1,22 +1,24 @@
 //! Units, orders and reasons in words.
 
 use crate::World;
-use crate::decision::{Reason, Scarce};
-use crate::objective::Unit;
+use crate::objective::CostTerm;
 use crate::objective::policy::{PlacementPolicy, StepSpec};
+use crate::plan::{Reason, Scarce};
 
 /// A cost in words, such as `0.460 GPUs stranded` or `12 cents per hour`.
-pub fn amount(unit: Unit, value: i64) -> String {
-    let count = |one: &str, many: &str| format!("{value} {}", if value == 1 { one } else { many });
+pub fn amount(unit: CostTerm, value: i64) -> String {
+    let count = |singular: &str, plural: &str| {
+        format!("{value} {}", if value == 1 { singular } else { plural })
+    };
     match unit {
-        Unit::PodsDisturbed => count("pod disturbed", "pods disturbed"),
-        Unit::Hops => count("hop", "hops"),
-        Unit::GpuMilliStranded => format!("{} GPUs stranded", fixed(value, 3)),
-        Unit::PackingPrice => format!("a packing price of {} GPUs", fixed(value, 6)),
-        Unit::Watts => format!("{value} W"),
-        Unit::CentsPerHour => count("cent per hour", "cents per hour"),
-        Unit::FairnessDeficit => format!("{} GPUs short of fair shares", fixed(value, 3)),
-        Unit::ExpectedLostGpuSeconds => count(
+        CostTerm::PodsDisturbed => count("pod disturbed", "pods disturbed"),
+        CostTerm::Hops => count("hop", "hops"),
+        CostTerm::GpuMilliStranded => format!("{} GPUs stranded", fixed(value, 3)),
+        CostTerm::PackingPrice => format!("a packing price of {} GPUs", fixed(value, 6)),
+        CostTerm::Watts => format!("{value} W"),
+        CostTerm::CentsPerHour => count("cent per hour", "cents per hour"),
+        CostTerm::FairnessDeficit => format!("{} GPUs short of fair shares", fixed(value, 3)),
+        CostTerm::ExpectedLostGpuSeconds => count(
             "GPU-second expected to be lost per hour",
             "GPU-seconds expected to be lost per hour",
         ),
@@ -66,7 +68,7 @@ pub(super) fn reason_name(reason: &Reason) -> &'static str {
 pub(super) fn reason(world: &World, reason: &Reason) -> String {
     let Reason::Bound(bound) = reason else { return reason.to_string() };
     let level = world.topology.levels().get(usize::from(bound.level.0));
-    let together = match level {
+    let same_domain = match level {
         Some(level) if bound.level.0 > 0 => format!(" (all in one {level})"),
         _ => String::new(),
     };
@@ -75,9 +77,9 @@ pub(super) fn reason(world: &World, reason: &Reason) -> String {
         Scarce::Free => "there would be room if nothing else ran",
         Scarce::Gpus => "free GPUs are too few or in pieces",
         Scarce::PlainResources => "GPUs are free, but not enough CPU or memory beside them",
-        Scarce::Rules => {
+        Scarce::Constraints => {
             "there is room, but on nodes that they may not have, or on which no more of them may be"
         }
     };
-    format!("{bound}{together}: {scarce}")
+    format!("{bound}{same_domain}: {scarce}")
 }

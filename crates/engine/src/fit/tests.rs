@@ -79,17 +79,20 @@ fn marks_and_models_decide_where_a_pod_may_be() {
     assert!(is_allowed(&class, &shape));
     let of = |model| Shape { models: crate::ModelSet(0).with(ModelId(model)), ..shape.clone() };
     assert!(is_allowed(&class, &of(3)) && !is_allowed(&class, &of(2)));
-    let tainted = NodeClass { refuses: crate::node::Marks(2), ..class.clone() };
+    let tainted = NodeClass { taints: crate::node::FeatureMask(2), ..class.clone() };
     assert!(!is_allowed(&tainted, &shape));
-    assert!(is_allowed(&tainted, &Shape { tolerates: crate::node::Marks(3), ..shape.clone() }));
-    assert!(!is_allowed(&class, &Shape { needs: crate::node::Marks(1), ..shape }));
+    assert!(is_allowed(
+        &tainted,
+        &Shape { tolerates: crate::node::FeatureMask(3), ..shape.clone() }
+    ));
+    assert!(!is_allowed(&class, &Shape { needs: crate::node::FeatureMask(1), ..shape }));
 }
 
 proptest! {
     /// What `times` says can be placed one after another, and not one more, when copies of a shape
     /// over several GPUs take the freest ones.
     #[test]
-    fn as_many_pods_fit_as_are_said_to(
+    fn times_equals_the_number_that_can_be_placed(
         taken in prop::collection::vec(0_u16..=10, 1..6),
         size in 1_u16..4,
         milli in 1_u16..=10,
@@ -100,8 +103,8 @@ proptest! {
             give(&mut cluster, gpu, tenths * 100, 0, Slices::NONE);
         }
         let demand = GpuDemand::of(size, milli * 100);
-        let said = count(&cluster, demand.clone());
-        for left in (0..said).rev() {
+        let times = count(&cluster, demand.clone());
+        for left in (0..times).rev() {
             let mut order: Vec<u16> = (0..gpus).collect();
             order.sort_by_key(|gpu| std::cmp::Reverse(cluster.gpus(NodeId(0))[usize::from(*gpu)]));
             let mut chosen: Vec<_> = order.into_iter().take(size.into()).collect();
@@ -134,10 +137,10 @@ proptest! {
             best_effort,
             memory_mib: memory_left * 500,
         };
-        let said = shares_in(&gpu, milli, memory_mib);
+        let times = shares_in(&gpu, milli, memory_mib);
         if milli == 0 && memory_mib == 0 {
             let has_room = share_fits(&gpu, milli, memory_mib);
-            prop_assert_eq!(said, if has_room { u32::MAX } else { 0 });
+            prop_assert_eq!(times, if has_room { u32::MAX } else { 0 });
         } else {
             let mut taken = 0;
             while share_fits(&gpu, milli, memory_mib) {
@@ -145,7 +148,7 @@ proptest! {
                 gpu.memory_mib -= memory_mib;
                 taken += 1;
             }
-            prop_assert_eq!(said, taken);
+            prop_assert_eq!(times, taken);
         }
     }
 

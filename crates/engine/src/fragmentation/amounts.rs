@@ -3,7 +3,7 @@
 /// What a free thousandth of a GPU is to a typical pod. The order is the one in which the authors'
 /// simulator adds them up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum Usability {
     /// The node has neither the CPU nor the GPUs (`q1`).
     LacksBoth,
     /// The node has the CPU but not the GPUs, or the pod fits, but not on this GPU (`q2`).
@@ -20,7 +20,7 @@ pub enum Class {
     NoAccess,
 }
 
-impl Class {
+impl Usability {
     /// All, in their order.
     pub const ALL: [Self; 7] = [
         Self::LacksBoth,
@@ -46,7 +46,7 @@ impl Class {
     }
 }
 
-/// Free compute of GPUs by [`Class`], by expectation over the typical pods.
+/// Free compute of GPUs by [`Usability`], by expectation over the typical pods.
 ///
 /// Exact: whole numbers over the popularity of all typical pods together. So amounts of many nodes
 /// add up to the same whatever their order, and nothing is left when all is taken back.
@@ -62,12 +62,12 @@ impl Amounts {
         Self { parts: [0; 7], unit }
     }
 
-    pub(super) fn add(&mut self, class: Class, popularity: i128, milli: i64) {
+    pub(super) fn add(&mut self, class: Usability, popularity: i128, milli: i64) {
         self.parts[class as usize] += popularity * i128::from(milli);
     }
 
     /// Thousandths of GPUs of a class.
-    pub fn milli(&self, class: Class) -> f64 {
+    pub fn milli(&self, class: Usability) -> f64 {
         self.float(self.parts[class as usize])
     }
 
@@ -77,7 +77,7 @@ impl Amounts {
     }
 
     /// Thousandths of GPUs that typical pods cannot use: all free ones that are not
-    /// [`Class::Usable`].
+    /// [`Usability::Usable`].
     pub fn fragment_milli(&self) -> f64 {
         self.float(self.fragment())
     }
@@ -90,7 +90,7 @@ impl Amounts {
     /// `q1`, `q2` and `q4`, the fragments of pods that ask for GPUs and may be there, in percent of
     /// what is free; 0 if nothing is.
     pub fn percent_of_gpu_pods(&self) -> f64 {
-        let classes = [Class::LacksBoth, Class::LacksGpu, Class::LacksCpu];
+        let classes = [Usability::LacksBoth, Usability::LacksGpu, Usability::LacksCpu];
         let parts = classes.into_iter().map(|class| self.parts[class as usize]).sum();
         percent(self.float(parts), self.free_milli())
     }
@@ -119,7 +119,7 @@ impl Amounts {
     }
 
     fn fragment(&self) -> i128 {
-        self.parts.iter().sum::<i128>() - self.parts[Class::Usable as usize]
+        self.parts.iter().sum::<i128>() - self.parts[Usability::Usable as usize]
     }
 
     #[expect(

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use super::amounts::{Amounts, Class};
-use super::typical::{Need, Typical, TypicalShape};
+use super::amounts::{Amounts, Usability};
+use super::typical::{GpuNeed, TypicalPods, TypicalShape};
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fit;
@@ -12,7 +12,7 @@ use crate::node::{NodeClass, NodeId};
 
 /// What is left of a node, as far as the measure looks at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Left<'a> {
+pub struct NodeResidual<'a> {
     /// Its class.
     pub class: &'a NodeClass,
     /// The model of its GPUs, if it has any.
@@ -32,7 +32,7 @@ struct Supply {
     stranded: i64,
 }
 
-impl<'a> Left<'a> {
+impl<'a> NodeResidual<'a> {
     /// What is left of a node.
     pub fn of_node(cluster: &'a Cluster, node: NodeId) -> Self {
         let cpu_milli = cluster.free(node).cpu_milli;
@@ -66,24 +66,24 @@ pub fn milli(gpu: &GpuFree) -> i64 {
     if gpu.is_closed { 0 } else { i64::from(gpu.milli) }
 }
 
-impl Typical {
+impl TypicalPods {
     /// No amounts of any class.
     pub fn nothing(&self) -> Amounts {
         Amounts::nothing(i128::from(self.popularity()))
     }
 
     /// Free compute of a node by what keeps typical pods from it.
-    pub fn amounts(&self, left: &Left<'_>) -> Amounts {
+    pub fn amounts(&self, residual: &NodeResidual<'_>) -> Amounts {
         let mut amounts = self.nothing();
-        let free = left.gpu_milli();
-        let supplies = self.supplies(left);
+        let free = residual.gpu_milli();
+        let supplies = self.supplies(residual);
         for typical in self.shapes() {
             let popularity = i128::from(typical.popularity);
             let supply = supplies.get(typical.need).copied().unwrap_or_default();
-            let class = class(typical, supply, left);
-            let stranded = if class == Class::Usable { supply.stranded } else { 0 };
+            let class = class(typical, supply, residual);
+            let stranded = if class == Usability::Usable { supply.stranded } else { 0 };
             amounts.add(class, popularity, free - stranded);
-            amounts.add(Class::LacksGpu, popularity, stranded);
+            amounts.add(Usability::LacksGpu, popularity, stranded);
         }
         amounts
     }
@@ -91,15 +91,16 @@ impl Typical {
     /// Free compute of a node that typical pods cannot use, in thousandths, as the authors'
     /// simulator computes it: rounding and its order are the source's, because its policy cuts the
     /// score that it makes of this to a whole number, and nothing may become a little less.
-    pub fn fragment(&self, left: &Left<'_>) -> f64 {
-        let mut amounts = [0.0; Class::ALL.len()];
-        let free = float(left.gpu_milli());
-        let supplies = self.supplies(left);
+    pub fn fragment(&self, residual: &NodeResidual<'_>) -> f64 {
+        let mut amounts = [0.0; Usability::ALL.len()];
+        let free = float(residual.gpu_milli());
+        let supplies = self.supplies(residual);
         for typical in self.shapes() {
             let supply = supplies.get(typical.need).copied().unwrap_or_default();
-            match class(typical, supply, left) {
-                Class::Usable => {
-                    amounts[Class::LacksGpu as usize] += typical.weight * float(supply.stranded);
+            match class(typical, supply, residual) {
+                Usability::Usable => {
+                    amounts[Usability::LacksGpu as usize] +=
+                        typical.weight * float(supply.stranded);
                 }
                 class => amounts[class as usize] += typical.weight * free,
             }
@@ -107,27 +108,27 @@ impl Typical {
         amounts.iter().sum()
     }
 
-    fn supplies(&self, left: &Left<'_>) -> SmallVec<[Supply; 32]> {
-        self.needs.iter().map(|need| supply(need, left)).collect()
+    fn supplies(&self, residual: &NodeResidual<'_>) -> SmallVec<[Supply; 32]> {
+        self.needs.iter().map(|need| supply(need, residual)).collect()
     }
 }
 
-fn supply(need: &Need, left: &Left<'_>) -> Supply {
+fn supply(need: &GpuNeed, residual: &NodeResidual<'_>) -> Supply {
     match need {
-        Need::Whole => supply_by(left, |gpu| u32::from(gpu.is_idle())),
-        Need::Share { milli, memory_mib } => {
-            supply_by(left, |gpu| u32::from(fit::share_fits(gpu, *milli, *memory_mib)))
+        GpuNeed::Whole => supply_by(residual, |gpu| u32::from(gpu.is_idle())),
+        GpuNeed::Share { milli, memory_mib } => {
+            supply_by(residual, |gpu| u32::from(fit::share_fits(gpu, *milli, *memory_mib)))
         }
-        Need::Mig { profile } => match left.model.and_then(|model| model.profile(profile)) {
-            Some(profile) => supply_by(left, |gpu| fit::instances_in(gpu, profile)),
+        GpuNeed::Mig { profile } => match residual.model.and_then(|model| model.profile(profile)) {
+            Some(profile) => supply_by(residual, |gpu| fit::instances_in(gpu, profile)),
             None => Supply::default(),
         },
     }
 }
 
-fn supply_by(left: &Left<'_>, times: impl Fn(&GpuFree) -> u32) -> Supply {
+fn supply_by(residual: &NodeResidual<'_>, times: impl Fn(&GpuFree) -> u32) -> Supply {
     let mut supply = Supply::default();
-    for gpu in left.gpus {
+    for gpu in residual.gpus {
         match times(gpu) {
             0 => supply.stranded += milli(gpu),
             times => supply.available += times,
@@ -136,20 +137,20 @@ fn supply_by(left: &Left<'_>, times: impl Fn(&GpuFree) -> u32) -> Supply {
     supply
 }
 
-fn class(typical: &TypicalShape, supply: Supply, left: &Left<'_>) -> Class {
+fn class(typical: &TypicalShape, supply: Supply, residual: &NodeResidual<'_>) -> Usability {
     let shape = &typical.shape;
-    let has_cpu = shape.resources.cpu_milli <= left.cpu_milli;
+    let has_cpu = shape.resources.cpu_milli <= residual.cpu_milli;
     if !shape.gpus.is_some() {
-        return if has_cpu { Class::NotAskedFor } else { Class::NotAskedForLacksCpu };
+        return if has_cpu { Usability::NotAskedFor } else { Usability::NotAskedForLacksCpu };
     }
-    if !fit::is_allowed(left.class, shape) {
-        return Class::NoAccess;
+    if !fit::is_allowed(residual.class, shape) {
+        return Usability::NoAccess;
     }
     match (supply.available >= u32::from(shape.gpus.count()), has_cpu) {
-        (true, true) => Class::Usable,
-        (true, false) => Class::LacksCpu,
-        (false, true) => Class::LacksGpu,
-        (false, false) => Class::LacksBoth,
+        (true, true) => Usability::Usable,
+        (true, false) => Usability::LacksCpu,
+        (false, true) => Usability::LacksGpu,
+        (false, false) => Usability::LacksBoth,
     }
 }
 

@@ -10,8 +10,8 @@ use crate::resources::Resources;
 use crate::shape::GpuDemand;
 use openb::{cluster, pod, typical};
 
-fn is_near(one: f64, other: f64) -> bool {
-    (one - other).abs() < 0.0006
+fn is_near(a: f64, b: f64) -> bool {
+    (a - b).abs() < 0.0006
 }
 
 /// The figures were computed with another program from the authors' list and code.
@@ -58,7 +58,7 @@ fn fragments_of_nodes_are_those_of_the_authors() {
     let typical = typical();
     for (cpu_milli, left, expected) in cases {
         let cluster = cluster(&[(cpu_milli, left)]);
-        let left = Left::of_node(&cluster, NodeId(0));
+        let left = NodeResidual::of_node(&cluster, NodeId(0));
         let found = typical.fragment(&left);
         assert!(is_near(found, expected), "{cpu_milli} {:?}: {found}", left.gpus);
         let amounts = typical.amounts(&left);
@@ -67,7 +67,7 @@ fn fragments_of_nodes_are_those_of_the_authors() {
 }
 
 #[test]
-fn amounts_say_why_typical_pods_cannot_use_what_is_free() {
+fn amounts_classify_why_typical_pods_cannot_use_free_gpus() {
     let pods = [
         (pod(1000, 1, 400), 3),
         (pod(9000, 1, 400), 2),
@@ -78,14 +78,14 @@ fn amounts_say_why_typical_pods_cannot_use_what_is_free() {
         (Shape { models: ModelSet(2), ..pod(1000, 1, 400) }, 1),
     ];
     let typical =
-        Typical::new(&[openb::model()], pods.iter().map(|(shape, count)| (shape, *count)));
+        TypicalPods::new(&[openb::model()], pods.iter().map(|(shape, count)| (shape, *count)));
     // All are needed: without the last of ten kinds it would be less than 95 of 100.
     assert_eq!((typical.shapes().len(), typical.popularity()), (7, 11));
     let cluster = cluster(&[(4000, &[300, 600, 0])]);
-    let amounts = typical.amounts(&Left::of_node(&cluster, NodeId(0)));
+    let amounts = typical.amounts(&NodeResidual::of_node(&cluster, NodeId(0)));
     // Of 900 free: q1 1 pod; q2 1 pod, and 300 of the usable GPU's node for 3; q3 600 for 3; q4 2;
     // xl 2; xr 1; no access 1.
-    let parts = Class::ALL.map(|class| format!("{:.0}", amounts.milli(class) * 11.0));
+    let parts = Usability::ALL.map(|class| format!("{:.0}", amounts.milli(class) * 11.0));
     assert_eq!(parts, ["900", "1800", "1800", "1800", "1800", "900", "900"]);
     assert!(is_near(amounts.free_milli(), 900.0));
     assert!(is_near(amounts.percent(), 100.0 * (9900.0 - 1800.0) / 9900.0));
@@ -98,7 +98,7 @@ fn of_equally_popular_shapes_the_larger_is_typical() {
     let of = |model| Shape { models: ModelSet(0).with(ModelId(model)), ..pod(10, 1, 500) };
     let shapes = [pod(9, 1, 500), pod(10, 1, 400), of(0), pod(10, 1, 500), of(1)];
     let counts = shapes.iter().map(|shape| (shape, 1)).chain([(&shapes[0], 40)]);
-    let typical = Typical::new(&[openb::model(), t4], counts);
+    let typical = TypicalPods::new(&[openb::model(), t4], counts);
     let order: Vec<_> = typical.shapes().iter().map(|typical| typical.shape.clone()).collect();
     let expected = [0, 4, 2].map(|at| {
         let mut shape = shapes[at].clone();
@@ -109,13 +109,13 @@ fn of_equally_popular_shapes_the_larger_is_typical() {
     assert_eq!(order, expected);
     let mut memory = pod(1, 1, 500);
     memory.resources.memory_mib = 7;
-    let same = Typical::new(&[], [(&memory, 1), (&pod(1, 1, 500), 1)]);
+    let same = TypicalPods::new(&[], [(&memory, 1), (&pod(1, 1, 500), 1)]);
     assert_eq!(same.shapes().len(), 1);
-    assert_eq!(Typical::new(&[], []), Typical::default());
+    assert_eq!(TypicalPods::new(&[], []), TypicalPods::default());
 }
 
 #[test]
-fn a_gpu_that_is_cut_is_of_use_to_instances_only_and_a_closed_one_to_nobody() {
+fn partitioned_gpu_serves_only_instances_and_closed_gpu_serves_none() {
     let profile = |name: &str, milli, size, starts: &[u8]| {
         let (name, starts) = (name.to_owned(), starts.to_vec());
         MigProfile { name, milli, memory_mib: 0, size, starts, has_media: false }
@@ -132,8 +132,8 @@ fn a_gpu_that_is_cut_is_of_use_to_instances_only_and_a_closed_one_to_nobody() {
     cluster.set_gpu_open(NodeId(0), 2, false).unwrap();
     let fragment = |demand: GpuDemand| {
         let shape = Shape::new(Resources::default(), demand);
-        let typical = Typical::new(&[], [(&shape, 1)]);
-        typical.amounts(&Left::of_node(&cluster, NodeId(0))).rounded_fragment()
+        let typical = TypicalPods::new(&[], [(&shape, 1)]);
+        typical.amounts(&NodeResidual::of_node(&cluster, NodeId(0))).rounded_fragment()
     };
     let mig = |count, profile: &str| GpuDemand::Mig { count, profile: profile.into() };
     assert_eq!(fragment(GpuDemand::of(1, 300)), 858);
@@ -145,7 +145,7 @@ fn a_gpu_that_is_cut_is_of_use_to_instances_only_and_a_closed_one_to_nobody() {
 }
 
 #[test]
-fn a_placement_that_takes_a_fragment_up_costs_less_than_nothing() {
+fn placement_that_uses_a_fragment_has_a_negative_cost() {
     let cluster = cluster(&[(50_000, &[540, 190, 0, 1000, 1000, 0, 0, 0])]);
     let fragmentation = Fragmentation::new(Arc::new(typical()));
     let at = |gpu| {
@@ -192,12 +192,12 @@ proptest! {
                     }
                 }
             }
-            let anew = cluster.nodes().fold(kept.typical().nothing(), |sum, node| {
-                sum.plus(&kept.typical().amounts(&Left::of_node(&cluster, node)))
+            let recomputed = cluster.nodes().fold(kept.typical().nothing(), |sum, node| {
+                sum.plus(&kept.typical().amounts(&NodeResidual::of_node(&cluster, node)))
             });
-            prop_assert_eq!(kept.total(&cluster), anew);
+            prop_assert_eq!(kept.total(&cluster), recomputed);
             let state = cluster.state(NodeId(0));
-            let amounts = kept.typical().amounts(&Left::of_node(&cluster, NodeId(0)));
+            let amounts = kept.typical().amounts(&NodeResidual::of_node(&cluster, NodeId(0)));
             prop_assert_eq!(kept.of_state(&cluster, state), amounts);
         }
     }

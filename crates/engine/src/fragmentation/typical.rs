@@ -8,14 +8,14 @@ use crate::gpu::{GpuModel, ModelId, ModelSet};
 use crate::shape::{GpuDemand, Shape};
 
 /// Share of all pods that typical ones make up at least, in percent.
-const PERCENT: f64 = 95.0;
+const TYPICAL_PERCENT: f64 = 95.0;
 
 /// Typical pods, the most popular first. Their memory is not part of it, as in the source.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Typical {
+pub struct TypicalPods {
     shapes: Vec<TypicalShape>,
     /// What they ask for of GPUs, each once: see [`TypicalShape::need`].
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Vec<GpuNeed>,
     /// Pods that the typical shapes stand for.
     popularity: u64,
 }
@@ -35,13 +35,13 @@ pub struct TypicalShape {
 
 /// What is asked of each GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum GpuNeed {
     Whole,
     Share { milli: u16, memory_mib: u32 },
     Mig { profile: Arc<str> },
 }
 
-impl Typical {
+impl TypicalPods {
     /// The typical ones of these pods. Shapes may come in any order and several times. The models
     /// are those of the cluster: their names decide between equally popular shapes.
     pub fn new<'a>(
@@ -62,7 +62,7 @@ impl Typical {
             })
             .collect();
         ranked.sort();
-        let target = PERCENT * float(all) / 100.0;
+        let target = TYPICAL_PERCENT * float(all) / 100.0;
         let mut typical = Self::default();
         for (Reverse((count, ..)), shape) in ranked {
             if float(typical.popularity) >= target {
@@ -93,11 +93,11 @@ impl Typical {
     fn need(&mut self, demand: &GpuDemand) -> usize {
         let need = match demand {
             GpuDemand::None => return usize::MAX,
-            GpuDemand::Whole { .. } => Need::Whole,
+            GpuDemand::Whole { .. } => GpuNeed::Whole,
             GpuDemand::Share { milli, memory_mib, .. } => {
-                Need::Share { milli: *milli, memory_mib: *memory_mib }
+                GpuNeed::Share { milli: *milli, memory_mib: *memory_mib }
             }
-            GpuDemand::Mig { profile, .. } => Need::Mig { profile: Arc::clone(profile) },
+            GpuDemand::Mig { profile, .. } => GpuNeed::Mig { profile: Arc::clone(profile) },
         };
         self.needs.iter().position(|known| *known == need).unwrap_or_else(|| {
             self.needs.push(need);

@@ -36,23 +36,23 @@ impl Slices {
     /// The media engines.
     pub const MEDIA: Self = Self(1 << 15);
     /// Most memory slices of a GPU.
-    pub const MOST: u8 = 15;
+    pub const MAX_SLICES: u8 = 15;
 
     /// Slices `start` to `start + size - 1`.
     pub fn range(start: u8, size: u8) -> Self {
-        let wide = ((1_u32 << size.min(Self::MOST)) - 1) << start.min(Self::MOST);
+        let wide = ((1_u32 << size.min(Self::MAX_SLICES)) - 1) << start.min(Self::MAX_SLICES);
         Self(u16::try_from(wide & 0x7fff).unwrap_or(Self::NONE.0))
     }
 
     /// The first memory slice; none if there is none.
     pub fn first(self) -> Option<u8> {
         let first = self.minus(Self::MEDIA).0.trailing_zeros();
-        u8::try_from(first).ok().filter(|first| *first < Self::MOST)
+        u8::try_from(first).ok().filter(|first| *first < Self::MAX_SLICES)
     }
 
     /// How many memory slices there are.
     pub fn count(self) -> u8 {
-        u8::try_from(self.minus(Self::MEDIA).0.count_ones()).unwrap_or(Self::MOST)
+        u8::try_from(self.minus(Self::MEDIA).0.count_ones()).unwrap_or(Self::MAX_SLICES)
     }
 
     /// Whether there is none.
@@ -89,7 +89,7 @@ impl MigProfile {
     pub fn defect(&self) -> Option<&'static str> {
         let is_ascending = self.starts.windows(2).all(|pair| pair[0] < pair[1]);
         let end = self.starts.last().map_or(0, |last| last.saturating_add(self.size));
-        if self.size == 0 || end > Slices::MOST {
+        if self.size == 0 || end > Slices::MAX_SLICES {
             Some("its places are not within 1 to 15 memory slices")
         } else if !is_ascending {
             Some("its starts are not ascending")

@@ -15,21 +15,21 @@
 //! something is taken away.
 
 mod change;
-mod judge;
 mod meter;
-mod spared;
+mod policy_cost_model;
+mod spare_nodes;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
 
 pub use change::{Change, Touched};
-pub use judge::PolicyJudge;
 pub use meter::Meter;
+pub use policy_cost_model::PolicyCostModel;
 
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
-use crate::fragmentation::{Left, Typical};
+use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::node::NodeId;
 
 /// Parts per million.
@@ -48,16 +48,16 @@ pub trait Figures {
 
 /// Fragmentation by typical pods, and a price that a function says.
 #[derive(Clone, Copy)]
-pub struct Measured<'a, P> {
+pub struct MeasuredFigures<'a, P> {
     /// The pods by which fragmentation is measured.
-    pub typical: &'a Typical,
+    pub typical: &'a TypicalPods,
     /// The packing policy's price of a node that goes from one state to another.
     pub price: P,
 }
 
-impl<P: Fn(&Cluster, &NodeState, &NodeState) -> i64> Figures for Measured<'_, P> {
+impl<P: Fn(&Cluster, &NodeState, &NodeState) -> i64> Figures for MeasuredFigures<'_, P> {
     fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
-        let amounts = |state| self.typical.amounts(&Left::of_state(cluster, state));
+        let amounts = |state| self.typical.amounts(&NodeResidual::of_state(cluster, state));
         amounts(after).minus(&amounts(before)).rounded_fragment()
     }
 
@@ -88,7 +88,8 @@ impl Figures for NoFigures {
 /// takes CPU beside GPUs that are paid for costs nothing more.
 pub fn cents(cluster: &Cluster, state: &NodeState) -> i64 {
     let class = &cluster.classes()[state.class.0 as usize];
-    let memory = cluster.models().get(usize::from(class.model.0)).map_or(0, |one| one.memory_mib);
+    let memory =
+        cluster.models().get(usize::from(class.model.0)).map_or(0, |model| model.memory_mib);
     let whole = i128::from(crate::gpu::WHOLE);
     // Taken and all there is, each as a fraction; compared crosswise.
     let gpu = |gpu: &crate::gpu::GpuFree| {

@@ -20,7 +20,7 @@ use crate::node::NodeClass;
 use crate::resources::Resources;
 
 /// Milli-CPU of a physical core.
-const CORE: i64 = 2000;
+const MILLI_CPU_PER_CORE: i64 = 2000;
 
 /// Power of a GPU model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl CpuPower {
 /// Cores that a node has; a core begun counts.
 fn cores(cpu_milli: i64) -> i64 {
     let cpu_milli = cpu_milli.max(0);
-    cpu_milli / CORE + i64::from(cpu_milli % CORE > 0)
+    cpu_milli / MILLI_CPU_PER_CORE + i64::from(cpu_milli % MILLI_CPU_PER_CORE > 0)
 }
 
 /// Packages that so many cores fill; a package begun counts.
@@ -140,7 +140,7 @@ fn packages(cores: i64, package_cores: u16) -> i64 {
 /// Power of a node's CPUs with so much free, in watts.
 pub fn cpu_watts(class: &NodeClass, free: &Resources) -> i64 {
     let all = cores(class.capacity.cpu_milli);
-    let at_work = all - (free.cpu_milli.max(0) / CORE).min(all);
+    let at_work = all - (free.cpu_milli.max(0) / MILLI_CPU_PER_CORE).min(all);
     let (idle, full) = (i64::from(class.idle_watts), i64::from(class.full_watts));
     let count = packages(all, class.package_cores);
     if count == 0 {

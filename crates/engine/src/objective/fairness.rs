@@ -121,9 +121,9 @@ fn fill(
     let wanted = |index: usize| i128::from(tenants[index].wanted());
     let mut order = among.to_vec();
     // Who wants the least for its weight is satisfied first; ties by the order of names.
-    order.sort_by(|one, other| {
-        let (left, right) = (wanted(*one) * weight(*other), wanted(*other) * weight(*one));
-        left.cmp(&right).then(one.cmp(other))
+    order.sort_by(|a, b| {
+        let (left, right) = (wanted(*a) * weight(*b), wanted(*b) * weight(*a));
+        left.cmp(&right).then(a.cmp(b))
     });
     let mut left = i128::from(capacity);
     let mut weights: i128 = order.iter().map(|index| weight(*index)).sum();

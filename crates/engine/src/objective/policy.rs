@@ -14,23 +14,23 @@
 //!   spares: [{ level: rack, nodes: 1 }]
 //! ```
 
+mod cluster_check;
 mod decimal;
 mod error;
 mod spec;
 #[cfg(test)]
 mod tests;
-mod within;
 
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
+pub(super) use cluster_check::domain_words;
 pub use decimal::{Decimal, DecimalError, WrittenDecimal};
 pub use error::PolicyError;
 pub use spec::{Constraints, PolicySpec, Spares, StepSpec, TermSpec, Tolerance, ToleranceSpec};
-pub(super) use within::domain_words;
 
-use super::{Unit, Vector};
+use super::{CostTerm, CostVector};
 
 /// A policy that makes sense by itself; [`PlacementPolicy::check`] says whether it does in a
 /// cluster. It is read and written as a [`PolicySpec`].
@@ -48,14 +48,14 @@ struct Steps(Vec<Step>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A unit.
-    Unit {
+    Term {
         /// The unit.
-        unit: Unit,
+        unit: CostTerm,
         /// What counts as equal.
         classes: Classes,
     },
     /// A sum of units, each with what one of it is worth.
-    Sum(Vec<(Unit, Decimal)>),
+    Sum(Vec<(CostTerm, Decimal)>),
 }
 
 /// Classes of costs that count as equal.
@@ -80,7 +80,7 @@ impl Default for PlacementPolicy {
     /// gang for as long as it runs, so it comes before what others may perhaps want later. The
     /// packing price decides among the rest, and alone where a single pod disturbs nobody.
     fn default() -> Self {
-        let order = [Unit::PodsDisturbed, Unit::Hops, Unit::PackingPrice];
+        let order = [CostTerm::PodsDisturbed, CostTerm::Hops, CostTerm::PackingPrice];
         let spec = PolicySpec {
             name: "default".to_owned(),
             order: order
@@ -128,7 +128,7 @@ impl PlacementPolicy {
     }
 
     /// Whether a unit has influence on the order.
-    pub fn has(&self, unit: Unit) -> bool {
+    pub fn has(&self, unit: CostTerm) -> bool {
         self.steps().iter().any(|step| step.units().any(|own| own == unit))
     }
 
@@ -136,31 +136,31 @@ impl PlacementPolicy {
     /// price decides.
     pub fn is_packing_alone(&self) -> bool {
         let mut steps = self.steps().iter().filter(|step| {
-            !step.units().all(|unit| matches!(unit, Unit::PodsDisturbed | Unit::Hops))
+            !step.units().all(|unit| matches!(unit, CostTerm::PodsDisturbed | CostTerm::Hops))
         });
-        let price = Step::unit(Unit::PackingPrice, None);
+        let price = Step::unit(CostTerm::PackingPrice, None);
         let limits = Constraints { max_pods_disturbed: None, ..self.constraints().clone() };
         steps.next() == Some(&price) && steps.next().is_none() && limits.is_empty()
     }
 
     /// Which of two costs is better: [`Ordering::Less`] is the first. All costs are in one order
     /// (ties apart); a tolerance yields to every later step, and then counts no more.
-    pub fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
-        self.parting(one, other).map_or(Ordering::Equal, |(_, ordering)| ordering)
+    pub fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering {
+        self.parting(a, b).map_or(Ordering::Equal, |(_, ordering)| ordering)
     }
 
     /// The unit in which `other` loses against `best`; none if it does not lose. Where a sum
     /// decides, it is the unit that weighs most against `other`.
-    pub fn worse_in(&self, best: &Vector, other: &Vector) -> Option<Unit> {
+    pub fn worse_in(&self, best: &CostVector, other: &CostVector) -> Option<CostTerm> {
         let (step, ordering) = self.parting(best, other)?;
         if ordering != Ordering::Less {
             return None;
         }
-        let against = |unit: Unit, weight: i64| {
+        let against = |unit: CostTerm, weight: i64| {
             i128::from(weight) * (i128::from(other.of(unit)) - i128::from(best.of(unit)))
         };
         match step {
-            Step::Unit { unit, .. } => Some(*unit),
+            Step::Term { unit, .. } => Some(*unit),
             // The first of equals: max_by_key would give the last.
             Step::Sum(terms) => terms
                 .iter()
@@ -171,48 +171,49 @@ impl PlacementPolicy {
     }
 
     /// The step that tells two costs apart, and how.
-    fn parting(&self, one: &Vector, other: &Vector) -> Option<(&Step, Ordering)> {
-        let with_tolerance = self.steps().iter().map(|step| (step, step.compare(one, other)));
-        let exact = self.steps().iter().map(|step| (step, step.compare_exactly(one, other)));
+    fn parting(&self, a: &CostVector, b: &CostVector) -> Option<(&Step, Ordering)> {
+        let with_tolerance = self.steps().iter().map(|step| (step, step.compare(a, b)));
+        let exact = self.steps().iter().map(|step| (step, step.compare_exactly(a, b)));
         with_tolerance.chain(exact).find(|(_, ordering)| ordering.is_ne())
     }
 }
 
 impl Step {
-    fn unit(unit: Unit, tolerance: Option<Tolerance>) -> Self {
-        Self::Unit { unit, classes: Classes::new(tolerance) }
+    fn unit(unit: CostTerm, tolerance: Option<Tolerance>) -> Self {
+        Self::Term { unit, classes: Classes::new(tolerance) }
     }
 
     /// Its units.
-    pub fn units(&self) -> impl Iterator<Item = Unit> + '_ {
-        let (one, sum) = match self {
-            Self::Unit { unit, .. } => (Some(*unit), &[][..]),
+    pub fn units(&self) -> impl Iterator<Item = CostTerm> + '_ {
+        let (single, sum) = match self {
+            Self::Term { unit, .. } => (Some(*unit), &[][..]),
             Self::Sum(terms) => (None, &terms[..]),
         };
-        one.into_iter().chain(sum.iter().map(|(unit, _)| *unit))
+        single.into_iter().chain(sum.iter().map(|(unit, _)| *unit))
     }
 
-    fn compare(&self, one: &Vector, other: &Vector) -> Ordering {
+    fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering {
         match self {
-            Self::Unit { unit, classes } => {
-                classes.class(one.of(*unit)).cmp(&classes.class(other.of(*unit)))
+            Self::Term { unit, classes } => {
+                classes.class(a.of(*unit)).cmp(&classes.class(b.of(*unit)))
             }
-            Self::Sum(_) => self.compare_exactly(one, other),
+            Self::Sum(_) => self.compare_exactly(a, b),
         }
     }
 
-    fn compare_exactly(&self, one: &Vector, other: &Vector) -> Ordering {
+    fn compare_exactly(&self, a: &CostVector, b: &CostVector) -> Ordering {
         match self {
-            Self::Unit { unit, .. } => one.of(*unit).cmp(&other.of(*unit)),
-            Self::Sum(terms) => sum(terms, one).cmp(&sum(terms, other)),
+            Self::Term { unit, .. } => a.of(*unit).cmp(&b.of(*unit)),
+            Self::Sum(terms) => sum(terms, a).cmp(&sum(terms, b)),
         }
     }
 }
 
 /// In millionths. Eight products of 2^63 and 2^50 are far below 2^127.
-fn sum(terms: &[(Unit, Decimal)], cost: &Vector) -> i128 {
-    let term =
-        |(unit, weight): &(Unit, Decimal)| i128::from(weight.micro()) * i128::from(cost.of(*unit));
+fn sum(terms: &[(CostTerm, Decimal)], cost: &CostVector) -> i128 {
+    let term = |(unit, weight): &(CostTerm, Decimal)| {
+        i128::from(weight.micro()) * i128::from(cost.of(*unit))
+    };
     terms.iter().map(term).sum()
 }
 

@@ -29,7 +29,7 @@ mod tests;
 use std::sync::Arc;
 
 use super::Packing;
-use crate::fragmentation::Typical;
+use crate::fragmentation::TypicalPods;
 use best_fit::BestFit;
 use clustering::Clustering;
 use dot_product::DotProduct;
@@ -52,7 +52,7 @@ pub struct Setup {
     pub ties: Vec<u32>,
     /// What [`Fgd`] measures fragments by: the source takes the shapes of the whole list that is
     /// about to arrive.
-    pub typical: Arc<Typical>,
+    pub typical: Arc<TypicalPods>,
 }
 
 /// The policy of that name; none if there is no such name. It must be asked about one cluster only.

@@ -19,25 +19,25 @@
 //! is filled once, forgetting hardly shows. What was learned can be written down and read back
 //! (`saved`): the policy goes on as if nothing had happened.
 
-mod basis;
-mod books;
 mod candidates;
-mod cuts;
-mod fleet;
+mod capacity_totals;
+mod churn;
+mod demand_stats;
+mod gpu_counts;
+mod gpu_residual;
 mod index;
-mod ledger;
-mod levels;
-mod popularity;
+mod mig_partitions;
+mod model_inputs;
+mod persist;
 mod potential;
+mod price_model;
 mod prior;
 mod reserve;
-mod saved;
 mod schedule;
+mod score_cache;
 mod simplex;
-mod tables;
 #[cfg(test)]
 mod tests;
-mod turnover;
 mod value;
 
 use std::sync::Arc;
@@ -46,92 +46,98 @@ use crate::cluster::Cluster;
 use crate::packing::{Choice, Packing};
 use crate::placement::Placement;
 use crate::shape::Shape;
-use basis::Basis;
-use books::Books;
-pub use popularity::Popularity;
+use churn::Churn;
+pub use demand_stats::DemandStats;
+use model_inputs::ModelInputs;
+use price_model::PriceModel;
 use schedule::Schedule;
-use tables::Tables;
-use turnover::Turnover;
+use score_cache::ScoreCache;
 
 /// Octavo's packing policy. It must be asked about one cluster only.
 #[derive(Clone, Debug)]
-pub struct Price {
-    popularity: Popularity,
+pub struct PricePolicy {
+    demand_stats: DemandStats,
     /// When to learn; none if everything is known.
     schedule: Option<Schedule>,
-    turnover: Turnover,
+    churn: Churn,
     /// What tables are made of; none where they are to be made anew.
-    basis: Option<Basis>,
+    inputs: Option<ModelInputs>,
     /// What follows from the basis and the cluster.
-    books: Option<Books>,
+    score_cache: Option<ScoreCache>,
 }
 
-impl Price {
-    /// The policy for pods that come as often as `popularity` says, now and always.
-    pub fn known(popularity: Popularity) -> Self {
-        Self::new(popularity, None)
+impl PricePolicy {
+    /// The policy for pods that come as often as `demand_stats` says, now and always.
+    pub fn known(demand_stats: DemandStats) -> Self {
+        Self::new(demand_stats, None)
     }
 
     /// The policy that learns from the pods that came so far which will come.
     pub fn learned() -> Self {
-        Self::new(Popularity::default(), Some(Schedule::default()))
+        Self::new(DemandStats::default(), Some(Schedule::default()))
     }
 
-    fn new(popularity: Popularity, schedule: Option<Schedule>) -> Self {
-        Self { popularity, schedule, turnover: Turnover::default(), basis: None, books: None }
+    fn new(demand_stats: DemandStats, schedule: Option<Schedule>) -> Self {
+        Self { demand_stats, schedule, churn: Churn::default(), inputs: None, score_cache: None }
     }
 
     /// The books for the cluster as it is now, made anew where popularity has changed.
-    fn books(&mut self, cluster: &Cluster) -> &mut Books {
+    fn score_cache(&mut self, cluster: &Cluster) -> &mut ScoreCache {
         let is_learned = self.schedule.is_some();
-        let mut basis = self.basis.take().filter(|one| one.gpus.len() == cluster.models().len());
-        if let (Some(schedule), Some(one)) = (&mut self.schedule, &basis)
-            && schedule.is_due(&self.popularity, &one.popularity)
+        let mut inputs =
+            self.inputs.take().filter(|inputs| inputs.gpus.len() == cluster.models().len());
+        if let (Some(schedule), Some(made_of)) = (&mut self.schedule, &inputs)
+            && schedule.check_due(&self.demand_stats, &made_of.demand_stats)
         {
-            basis = None;
+            inputs = None;
         }
-        let mut books = self.books.take().filter(|books| basis.is_some() && books.is_of(cluster));
-        let is_new = basis.is_none();
-        let mut basis = basis.unwrap_or_else(|| Basis::of(cluster, &self.popularity, is_learned));
-        if is_learned && basis.meet(cluster) {
-            books = books.map(|books| books.expecting(cluster, &basis.sizes));
+        let mut score_cache = self
+            .score_cache
+            .take()
+            .filter(|score_cache| inputs.is_some() && score_cache.is_of(cluster));
+        let is_new = inputs.is_none();
+        let mut inputs =
+            inputs.unwrap_or_else(|| ModelInputs::of(cluster, &self.demand_stats, is_learned));
+        if is_learned && inputs.observe(cluster) {
+            score_cache = score_cache
+                .map(|score_cache| score_cache.with_expected_sizes(cluster, &inputs.sizes));
         }
-        let basis = &*self.basis.insert(basis);
-        let books = books.unwrap_or_else(|| {
-            let percent = self.turnover.percent();
-            Books::new(cluster, Tables::new(cluster.models(), basis, is_learned, percent))
+        let inputs = &*self.inputs.insert(inputs);
+        let score_cache = score_cache.unwrap_or_else(|| {
+            let percent = self.churn.percent();
+            ScoreCache::new(cluster, PriceModel::new(cluster.models(), inputs, is_learned, percent))
         });
         if let Some(schedule) = self.schedule.as_mut().filter(|_| is_new) {
-            schedule.learned(books.pods_to_fill(cluster));
+            schedule.learned(score_cache.pods_to_fill(cluster));
         }
-        self.books.insert(books)
+        self.score_cache.insert(score_cache)
     }
 }
 
-impl Packing for Price {
+impl Packing for PricePolicy {
     fn name(&self) -> &'static str {
         "octavo"
     }
 
     fn scores_per_millionth(&self) -> i64 {
-        potential::MILLIONTH
+        potential::WORTH_PER_MILLIONTH
     }
 
     fn arrived(&mut self, shape: &Arc<Shape>) {
         if let Some(schedule) = &mut self.schedule {
-            self.popularity.count(shape);
-            schedule.arrived(&mut self.popularity);
+            self.demand_stats.count(shape);
+            schedule.arrived(&mut self.demand_stats);
         }
-        if self.turnover.came() {
-            self.basis = None;
+        if self.churn.record_arrival() {
+            self.inputs = None;
         }
     }
 
     fn released(&mut self, _: &Arc<Shape>, _: &Placement) {
-        self.turnover.left();
+        self.churn.record_departure();
     }
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
-        self.books(cluster).choose(cluster, shape)
+        self.score_cache(cluster).choose(cluster, shape)
     }
 }

@@ -72,8 +72,8 @@ fn within(links: &Links, level: usize, idle: &[u16], count: usize) -> Set {
 }
 
 fn spread(links: &Links, gpus: &[u16]) -> u32 {
-    let pairs = gpus.iter().enumerate().flat_map(|(at, one)| {
-        gpus[at + 1..].iter().map(move |other| (usize::from(*one), usize::from(*other)))
+    let pairs = gpus.iter().enumerate().flat_map(|(at, gpu)| {
+        gpus[at + 1..].iter().map(move |other| (usize::from(*gpu), usize::from(*other)))
     });
-    pairs.map(|(one, other)| links.distance(one, other)).sum()
+    pairs.map(|(a, b)| links.distance(a, b)).sum()
 }

@@ -93,7 +93,7 @@ fn a_share_gets_the_tightest_gpu_or_the_level_that_is_named() {
     assert_eq!(indices(share(&cluster, NODE, 1, 601, 0)), [0]);
     assert_eq!(indices(share(&cluster, NODE, 3, 400, 0)), [1, 2, 3]);
     let at = |milli, left| {
-        indices(share_at(&cluster, NODE, milli, 0, Level { milli: left, memory_mib: 81_559 }))
+        indices(share_at(&cluster, NODE, milli, 0, FreeLevel { milli: left, memory_mib: 81_559 }))
     };
     assert_eq!(at(400, 1000), [0]);
     assert_eq!(at(400, 400), [2]);
@@ -158,7 +158,7 @@ fn links() -> impl Strategy<Value = Links> {
 
 proptest! {
     #[test]
-    fn what_fits_is_picked_and_can_be_placed_and_nothing_else_is(
+    fn choice_exists_exactly_if_the_pod_fits_and_can_be_placed(
         links in links(),
         closed in prop::option::of(0_u16..6),
         demands in prop::collection::vec((demand(), proptest::bool::ANY), 1..24),
@@ -177,7 +177,7 @@ proptest! {
             let state = cluster.states().state(cluster.state(NODE)).unwrap();
             let fits = fit::fits(&cluster, state, &shape);
             let of_state = Gpus::of_state(&cluster, state).demanded(&shape.gpus);
-            let picked = crate::pick::any(&cluster, NODE, &shape);
+            let picked = crate::pick::default_placement(&cluster, NODE, &shape);
             prop_assert_eq!(picked.is_some(), fits);
             let Some(placement) = picked else { continue };
             prop_assert_eq!(placement.gpus.len(), usize::from(shape.gpus.count()));

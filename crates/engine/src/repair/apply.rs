@@ -4,19 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::World;
-use crate::cluster::Misfit;
+use crate::cluster::ClusterError;
 use crate::cluster::trial::Trial;
-use crate::decision::{Placed, Plan};
 use crate::gang::Gang;
-use crate::workload::{Bonds, Member, MemberId, Workload, WorkloadId};
+use crate::plan::{Placed, Plan};
+use crate::workload::{Coupling, Member, MemberId, Workload, WorkloadId};
 
 /// Why a plan cannot be carried out: the world is not as it was when the plan was made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Stale {
+pub enum StalePlan {
     /// A place is taken, or a node is gone.
     #[error("the plan does not fit any more; ask again: {0}")]
-    Misfit(#[from] Misfit),
+    Cluster(#[from] ClusterError),
     /// Who is to be moved or evicted does not run any more.
     #[error(
         "member {} of workload number {} does not run any more; ask again",
@@ -40,16 +40,20 @@ pub enum Stale {
 /// Placements become members of the workload of the gang's name, or of a new one. A member that is
 /// there already under the rank of a placement is replaced: what it had is given back first. A
 /// workload of which nobody is left is gone. On an error nothing has changed.
-pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, Stale> {
+pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, StalePlan> {
     let known = world.workloads.named(&gang.profile.name);
     let placed = change(world, Some(gang), known, plan)?;
     let own = if let Some(own) = known {
         own
     } else {
-        let (profile, min_members, bonds) = (gang.profile.clone(), gang.min(), Bonds::of(gang));
+        let (profile, min_members, coupling) =
+            (gang.profile.clone(), gang.min(), Coupling::of(gang));
         let members = vec![None; gang.count() as usize];
         // The name was not known, so there is room for it.
-        world.workloads.add(Workload { profile, min_members, bonds, members }).unwrap_or_default()
+        world
+            .workloads
+            .add(Workload { profile, min_members, coupling, members })
+            .unwrap_or_default()
     };
     for (rank, member) in placed {
         world.workloads.set_member(MemberId { workload: own, member: rank }, Some(member));
@@ -60,7 +64,7 @@ pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, 
 
 /// Carries out the evictions and moves of a plan that places no gang, such as that of
 /// [`super::defragment`]. On an error nothing has changed.
-pub fn apply_moves(world: &mut World, plan: &Plan) -> Result<(), Stale> {
+pub fn apply_moves(world: &mut World, plan: &Plan) -> Result<(), StalePlan> {
     change(world, None, None, plan)?;
     remove(world, plan, None);
     Ok(())
@@ -72,9 +76,9 @@ fn change(
     gang: Option<&Gang>,
     known: Option<WorkloadId>,
     plan: &Plan,
-) -> Result<Vec<(u32, Member)>, Stale> {
+) -> Result<Vec<(u32, Member)>, StalePlan> {
     let World { cluster, workloads, .. } = world;
-    let member = |id: MemberId| workloads.member(id).ok_or(Stale::NoMember(id));
+    let member = |id: MemberId| workloads.member(id).ok_or(StalePlan::NoMember(id));
     let mut trial = Trial::new(cluster);
     let mut gone = BTreeSet::new();
     for id in &plan.evictions {
@@ -93,7 +97,7 @@ fn change(
     for step in &plan.moves {
         let member = member(step.member)?;
         if !gone.insert(step.member) {
-            return Err(Stale::NoMember(step.member));
+            return Err(StalePlan::NoMember(step.member));
         }
         trial.place(&member.shape.resources, &step.to)?;
         trial.release(&member.shape.resources, &member.placement)?;
@@ -101,7 +105,7 @@ fn change(
     let groups = gang.map_or(&[][..], |gang| &gang.groups);
     let mut placed = Vec::with_capacity(plan.placements.len());
     for Placed { group, rank, placement } in &plan.placements {
-        let no_group = Stale::NoGroup { group: *group, groups: groups.len() };
+        let no_group = StalePlan::NoGroup { group: *group, groups: groups.len() };
         let shape = Arc::clone(&groups.get(*group as usize).ok_or(no_group)?.shape);
         trial.place(&shape.resources, placement)?;
         placed.push((*rank, Member { shape, placement: placement.clone() }));

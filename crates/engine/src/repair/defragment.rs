@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::World;
 use crate::cluster::Cluster;
-use crate::decision::{Move, Plan};
-use crate::disturb::{Rehearsal, places};
 use crate::gpu::GpuFree;
 use crate::node::NodeId;
-use crate::objective::Unit;
+use crate::objective::CostTerm;
+use crate::plan::{Move, Plan};
+use crate::preemption::{Rehearsal, relocation};
 use crate::topology::{DomainId, Topology};
 use crate::workload::{Member, MemberId, Workload};
 
@@ -23,7 +23,7 @@ use crate::workload::{Member, MemberId, Workload};
 /// ends where no batch gains anything.
 ///
 /// It also ends when about `steps` states of nodes have been looked at (the unit of
-/// [`crate::disturb::Allowance::steps`]), with what was found until then.
+/// [`crate::preemption::PreemptionBudget::steps`]), with what was found until then.
 pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
     let mut rehearsal = Rehearsal::new(world);
     let mut plan = Plan::default();
@@ -50,7 +50,7 @@ pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
         let Some((_, moves)) = best else { break };
         left -= moves.len();
         for step in moves {
-            if carry_out(&mut rehearsal, &step).is_none() {
+            if apply_move(&mut rehearsal, &step).is_none() {
                 break;
             }
             moved.insert(step.member);
@@ -58,7 +58,7 @@ pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
         }
     }
     let count = i64::try_from(plan.moves.len()).unwrap_or(i64::MAX);
-    plan.cost.set(Unit::PodsDisturbed, count);
+    plan.cost.set(CostTerm::PodsDisturbed, count);
     plan
 }
 
@@ -106,7 +106,9 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
         for members in sets {
             let can_go = members.iter().all(|id| {
                 let workload = world.workloads.workload(id.workload);
-                let may_move = |one: &Workload| one.profile.is_movable && !one.bonds.is_fixed;
+                let may_move = |workload: &Workload| {
+                    workload.profile.is_movable && !workload.coupling.is_fixed
+                };
                 !moved.contains(id) && workload.is_some_and(may_move)
             });
             if members.is_empty() || members.len() > most || !can_go {
@@ -119,19 +121,20 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
                 .collect();
             let is_all = members.len() == pods.len();
             let own = i64::try_from(freed.len()).unwrap_or(0) * 1000;
-            let domain = if is_all { gpus + gpus_of(world, world.topology.home(node)) } else { 0 };
+            let domain =
+                if is_all { gpus + gpus_of(world, world.topology.leaf_domain(node)) } else { 0 };
             let most = Score { gain: own + domain, pods: members.len() };
             found.push(Batch { node, members, most });
         }
     }
     // A stable sort by a total order: gain for each pod, fewer pods, node.
-    found.sort_by(|one, other| {
+    found.sort_by(|a, b| {
         let each = |score: Score, by: usize| i128::from(score.gain) * by as i128;
-        each(other.most, one.most.pods)
-            .cmp(&each(one.most, other.most.pods))
-            .then_with(|| one.members.len().cmp(&other.members.len()))
-            .then_with(|| one.node.cmp(&other.node))
-            .then_with(|| one.members.cmp(&other.members))
+        each(b.most, a.most.pods)
+            .cmp(&each(a.most, b.most.pods))
+            .then_with(|| a.members.len().cmp(&b.members.len()))
+            .then_with(|| a.node.cmp(&b.node))
+            .then_with(|| a.members.cmp(&b.members))
     });
     found
 }
@@ -159,7 +162,7 @@ fn try_batch(
     let mut is_found = true;
     for (id, member) in members {
         *spent += rehearsal.world().cluster.states().iter().count() as u64;
-        let place = places::for_moved(rehearsal.world(), id, &sources);
+        let place = relocation::relocation_target(rehearsal.world(), id, &sources);
         let Some(to) = place else {
             is_found = false;
             break;
@@ -178,7 +181,7 @@ fn try_batch(
             is_found &= rehearsal.take_off(member).is_ok();
         }
         let domains: BTreeSet<DomainId> =
-            before.keys().map(|node| rehearsal.world().topology.home(*node)).collect();
+            before.keys().map(|node| rehearsal.world().topology.leaf_domain(*node)).collect();
         let world = rehearsal.world();
         let nodes = before.iter().map(|(node, before)| worth(&world.cluster, *node) - before);
         let nodes: i64 = nodes.sum();
@@ -194,7 +197,7 @@ fn try_batch(
 }
 
 /// Moves a pod for good, as far as the rehearsal goes.
-fn carry_out(rehearsal: &mut Rehearsal<'_>, step: &Move) -> Option<()> {
+fn apply_move(rehearsal: &mut Rehearsal<'_>, step: &Move) -> Option<()> {
     let member = rehearsal.world().workloads.member(step.member)?.clone();
     rehearsal.place(&member.shape.resources, &step.to).ok()?;
     rehearsal.take_off(&member).ok()

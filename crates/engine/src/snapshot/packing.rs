@@ -5,39 +5,39 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ShapeForm, is_default};
+use super::{ShapeRecord, is_default};
 
 /// The version of the form that this program writes and reads. It changes with the policy as well:
 /// what one version has counted means nothing to another.
 pub const PACKING_VERSION: u32 = 1;
 
-/// What [`crate::packing::price::Price`] has learned.
+/// What [`crate::packing::price::PricePolicy`] has learned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PackingForm {
+pub struct PackingRecord {
     /// Version of the form.
     pub version: u32,
     /// When it learns; absent: how often each shape is asked for is known and does not change.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub learning: Option<LearningForm>,
+    pub learning: Option<LearningRecord>,
     /// How often each shape is asked for, most often first.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub counts: Vec<CountForm>,
+    pub counts: Vec<CountRecord>,
     /// How many pods leave while others come.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub turnover: TurnoverForm,
+    #[serde(rename = "turnover", default, skip_serializing_if = "is_default")]
+    pub churn: ChurnRecord,
     /// What is in use was made of the counts `then` and of this; absent: it is made anew of the counts
     /// at the next decision.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub basis: Option<BasisForm>,
+    #[serde(rename = "basis", default, skip_serializing_if = "is_default")]
+    pub inputs: Option<ModelInputsRecord>,
 }
 
 /// How often a shape is asked for, in 65,536ths of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CountForm {
+pub struct CountRecord {
     /// The shape.
-    pub shape: ShapeForm,
+    pub shape: ShapeRecord,
     /// The set of models that will do as bits by their number in the document, where the shape's
     /// names do not tell: none will do, or others than the document's will.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -53,7 +53,7 @@ pub struct CountForm {
 /// When a policy learns and forgets, in pods that came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LearningForm {
+pub struct LearningRecord {
     /// Pods that came.
     pub arrivals: u64,
     /// Arrivals at which it looks again whether what was counted has changed.
@@ -69,7 +69,7 @@ pub struct LearningForm {
 /// How many pods leave while others come.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TurnoverForm {
+pub struct ChurnRecord {
     /// Pods that came lately.
     #[serde(default, skip_serializing_if = "is_default")]
     pub came: u64,
@@ -87,19 +87,19 @@ pub struct TurnoverForm {
 /// What beside counts went into what is in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct BasisForm {
+pub struct ModelInputsRecord {
     /// GPUs by the name of their model.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpus: BTreeMap<String, u64>,
     /// Sizes of the largest nodes, largest first.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub sizes: Vec<SizeForm>,
+    pub sizes: Vec<SizeRecord>,
 }
 
 /// A size of the nodes with the most GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct SizeForm {
+pub struct SizeRecord {
     /// GPUs.
     pub gpus: u16,
     /// The least CPU of such nodes in thousandths of a core.

@@ -1,18 +1,18 @@
 //! What is asked about a gang beside the gang: members that have their places, and nodes on which nobody is
 //! placed.
 
-use super::{PinnedForm, SnapshotError, read, write};
+use super::{PinnedRecord, SnapshotError, read, write};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::solve::{NodeSet, Pinned};
 
-impl PinnedForm {
+impl PinnedRecord {
     /// The form of a member that has its place.
     pub fn of(pinned: &Pinned, cluster: &Cluster) -> Self {
         Self {
             rank: pinned.rank,
             node: cluster.name(pinned.placement.node).to_owned(),
-            gpus: pinned.placement.gpus.iter().map(write::part_form).collect(),
+            gpus: pinned.placement.gpus.iter().map(write::part_record).collect(),
         }
     }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{
-    ClassForm, GangForm, GpusForm, LimitForm, PartForm, ProfileForm, ShapeForm, Snapshot, VERSION,
-    WorkloadForm,
+    ClassRecord, GangRecord, GpusRecord, LimitRecord, PartRecord, ProfileRecord, ShapeRecord,
+    Snapshot, VERSION, WorkloadRecord,
 };
 use crate::World;
-use crate::cluster::{Cluster, Misfit};
+use crate::cluster::{Cluster, ClusterError};
 use crate::gang::{Gang, GangError, Group, NodeLimit, Segment};
 use crate::gpu::{ModelId, ModelSet, Slices, WHOLE};
 use crate::node::{NodeClass, NodeId, NodeSpec};
@@ -16,10 +16,10 @@ use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId, Topology, TopologyError};
-use crate::workload::{Bonds, Member, Profile, TopologyWish, Workload, Workloads};
+use crate::workload::{Coupling, Member, Profile, TopologyConstraint, Workload, Workloads};
 
 /// Most of any one amount: far above any machine, far below an overflow of sums.
-const MOST: i64 = 1 << 40;
+const MAX_AMOUNT: i64 = 1 << 40;
 
 /// Why a document is no world.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,12 +59,12 @@ pub enum SnapshotError {
         place: String,
     },
     /// A placement that does not fit, or a node that cannot be.
-    #[error("{place}: {misfit}")]
-    Misfit {
+    #[error("{place}: {error}")]
+    Cluster {
         /// Where.
         place: String,
         /// Why.
-        misfit: Misfit,
+        error: ClusterError,
     },
     /// No topology.
     #[error(transparent)]
@@ -99,15 +99,15 @@ impl Snapshot {
         }
         let topology = Topology::from_labels(&topology_levels, &labels)?;
         let mut world = World { cluster, topology, workloads: Workloads::default() };
-        for form in &self.running {
-            Self::run(form, &mut world)?;
+        for record in &self.running {
+            Self::run(record, &mut world)?;
         }
         Ok(world)
     }
 
     /// The gangs that wait, for a world of this document.
     pub fn gangs(&self, world: &World) -> Result<Vec<Gang>, SnapshotError> {
-        self.waiting.iter().map(|form| gang(form, world)).collect()
+        self.waiting.iter().map(|record| gang(record, world)).collect()
     }
 
     fn cluster(&self) -> Result<Cluster, SnapshotError> {
@@ -123,7 +123,7 @@ impl Snapshot {
                 labels: node.labels.clone(),
             });
         }
-        let at = |place: String| move |misfit| SnapshotError::Misfit { place, misfit };
+        let at = |place: String| move |error| SnapshotError::Cluster { place, error };
         let mut cluster =
             Cluster::new(self.models.clone(), Vec::new()).map_err(at("models".to_owned()))?;
         // In the order of the document, which is that of the ids: ties are decided as they were.
@@ -144,39 +144,39 @@ impl Snapshot {
         Ok(cluster)
     }
 
-    fn class(&self, name: &str, form: &ClassForm) -> Result<NodeClass, SnapshotError> {
+    fn class(&self, name: &str, record: &ClassRecord) -> Result<NodeClass, SnapshotError> {
         let place = || format!("class {name:?}");
-        check_resources(&place, &form.capacity)?;
-        let model = match &form.model {
-            None if form.gpus > 0 => {
+        check_resources(&place, &record.capacity)?;
+        let model = match &record.model {
+            None if record.gpus > 0 => {
                 return Err(unknown(place(), "model", "", self.model_names()));
             }
             None => ModelId::default(),
             Some(model) => self.model(&place, model)?,
         };
-        for level in &form.links.0 {
-            if level.len() != usize::from(form.gpus) {
+        for level in &record.links.0 {
+            if level.len() != usize::from(record.gpus) {
                 let value = i64::try_from(level.len()).unwrap_or(i64::MAX);
-                let wanted = format!("{} (one group for each GPU)", form.gpus);
+                let wanted = format!("{} (one group for each GPU)", record.gpus);
                 return Err(amount(place(), "length of a level of links", value, wanted));
             }
         }
-        if i64::from(form.hazard_ppm) > 1_000_000 {
+        if i64::from(record.hazard_ppm) > 1_000_000 {
             let wanted = "at most 1000000 (certain)".to_owned();
-            return Err(amount(place(), "hazardPpm", form.hazard_ppm.into(), wanted));
+            return Err(amount(place(), "hazardPpm", record.hazard_ppm.into(), wanted));
         }
         Ok(NodeClass {
-            capacity: form.capacity,
-            gpus: form.gpus,
+            capacity: record.capacity,
+            gpus: record.gpus,
             model,
-            links: form.links.clone(),
-            marks: form.marks,
-            refuses: form.refuses,
-            cents_per_hour: form.cents_per_hour,
-            idle_watts: form.idle_watts,
-            full_watts: form.full_watts,
-            package_cores: form.package_cores,
-            hazard_ppm: form.hazard_ppm,
+            links: record.links.clone(),
+            features: record.features,
+            taints: record.taints,
+            cents_per_hour: record.cents_per_hour,
+            idle_watts: record.idle_watts,
+            full_watts: record.full_watts,
+            package_cores: record.package_cores,
+            hazard_ppm: record.hazard_ppm,
         })
     }
 
@@ -190,15 +190,15 @@ impl Snapshot {
         id.ok_or_else(|| unknown(place(), "model", name, self.model_names()))
     }
 
-    fn run(form: &WorkloadForm, world: &mut World) -> Result<(), SnapshotError> {
-        let place = || format!("workload {:?}", form.profile.name);
-        let shapes: Vec<_> = form
+    fn run(record: &WorkloadRecord, world: &mut World) -> Result<(), SnapshotError> {
+        let place = || format!("workload {:?}", record.profile.name);
+        let shapes: Vec<_> = record
             .shapes
             .iter()
-            .map(|form| Ok(Arc::new(shape(&place, form, &world.cluster)?)))
+            .map(|record| Ok(Arc::new(shape(&place, record, &world.cluster)?)))
             .collect::<Result<_, SnapshotError>>()?;
         let mut members: Vec<Option<Member>> = Vec::new();
-        for member in &form.members {
+        for member in &record.members {
             let place = || format!("{}, rank {}", place(), member.rank);
             let (rank, placed) =
                 (member.rank as usize, placement(&place, &member.node, &member.gpus, world)?);
@@ -206,8 +206,8 @@ impl Snapshot {
                 let wanted = format!("below {}", shapes.len());
                 amount(place(), "shape", member.shape.into(), wanted)
             })?;
-            if member.rank >= crate::gang::MOST_MEMBERS {
-                let wanted = format!("below {}", crate::gang::MOST_MEMBERS);
+            if member.rank >= crate::gang::MAX_MEMBERS {
+                let wanted = format!("below {}", crate::gang::MAX_MEMBERS);
                 return Err(amount(place(), "rank", member.rank.into(), wanted));
             }
             if members.len() <= rank {
@@ -217,23 +217,23 @@ impl Snapshot {
                 return Err(SnapshotError::Twice { place: place() });
             }
             let outcome = world.cluster.place_running(&shape.resources, &placed);
-            outcome.map_err(|misfit| SnapshotError::Misfit { place: place(), misfit })?;
+            outcome.map_err(|error| SnapshotError::Cluster { place: place(), error })?;
             members[rank] = Some(Member { shape: Arc::clone(shape), placement: placed });
         }
-        let profile = profile(&form.profile, &world.topology)?;
-        let bonds = Bonds { is_whole: form.whole, is_fixed: form.fixed };
-        let workload = Workload { profile, min_members: form.min_members, bonds, members };
+        let profile = profile(&record.profile, &world.topology)?;
+        let coupling = Coupling { is_whole: record.whole, is_fixed: record.fixed };
+        let workload = Workload { profile, min_members: record.min_members, coupling, members };
         let added = world.workloads.add(workload);
         added.map(drop).ok_or_else(|| SnapshotError::Twice { place: place() })
     }
 }
 
 /// A gang's form becomes a gang of a world.
-pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError> {
-    let profile = profile(&form.profile, &world.topology)?;
+pub(super) fn gang(record: &GangRecord, world: &World) -> Result<Gang, SnapshotError> {
+    let profile = profile(&record.profile, &world.topology)?;
     let mut groups = Vec::new();
-    for group in &form.groups {
-        let place = || format!("gang {:?}, group {:?}", form.profile.name, group.name);
+    for group in &record.groups {
+        let place = || format!("gang {:?}, group {:?}", record.profile.name, group.name);
         let level = |name: &Option<String>| level(&place, name.as_deref(), &world.topology);
         let segment = match &group.segment {
             None => None,
@@ -250,17 +250,17 @@ pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError
         };
         let forbidden = group.forbidden.iter().map(node).collect::<Result<_, _>>()?;
         let limits = group.limits.iter();
-        let limits = limits.map(|&LimitForm { over, most }| NodeLimit { over, most });
+        let limits = limits.map(|&LimitRecord { over, most }| NodeLimit { over, most });
         groups.push(Group {
             name: group.name.as_str().into(),
             shape: Arc::new(shape(&place, &group.shape, &world.cluster)?),
             count: group.count,
             min: group.min.unwrap_or(group.count),
-            topology: TopologyWish {
+            topology: TopologyConstraint {
                 required: level(&group.required)?,
                 preferred: level(&group.preferred)?,
             },
-            together: group.together,
+            colocation_id: group.colocation_id,
             segment,
             forbidden,
             limits: limits.collect(),
@@ -271,18 +271,18 @@ pub(super) fn gang(form: &GangForm, world: &World) -> Result<Gang, SnapshotError
     Ok(gang)
 }
 
-fn profile(form: &ProfileForm, topology: &Topology) -> Result<Profile, SnapshotError> {
-    let place = || format!("workload {:?}", form.name);
+fn profile(record: &ProfileRecord, topology: &Topology) -> Result<Profile, SnapshotError> {
+    let place = || format!("workload {:?}", record.name);
     Ok(Profile {
-        name: form.name.as_str().into(),
-        tenant: form.tenant.as_str().into(),
-        priority: form.priority,
-        is_preemptible: !form.not_preemptible,
-        is_movable: !form.not_movable,
-        seconds_at_risk: form.seconds_at_risk,
-        topology: TopologyWish {
-            required: level(&place, form.required.as_deref(), topology)?,
-            preferred: level(&place, form.preferred.as_deref(), topology)?,
+        name: record.name.as_str().into(),
+        tenant: record.tenant.as_str().into(),
+        priority: record.priority,
+        is_preemptible: !record.not_preemptible,
+        is_movable: !record.not_movable,
+        seconds_at_risk: record.seconds_at_risk,
+        topology: TopologyConstraint {
+            required: level(&place, record.required.as_deref(), topology)?,
+            preferred: level(&place, record.preferred.as_deref(), topology)?,
         },
     })
 }
@@ -300,20 +300,20 @@ fn level(
 
 fn shape(
     place: &dyn Fn() -> String,
-    form: &ShapeForm,
+    record: &ShapeRecord,
     cluster: &Cluster,
 ) -> Result<Shape, SnapshotError> {
-    check_resources(place, &form.resources)?;
-    match &form.gpus {
-        GpusForm::Share { milli, .. } if *milli > WHOLE => {
+    check_resources(place, &record.resources)?;
+    match &record.gpus {
+        GpusRecord::Share { milli, .. } if *milli > WHOLE => {
             let wanted = format!("at most {WHOLE}, a whole GPU");
             return Err(amount(place(), "milli", (*milli).into(), wanted));
         }
-        GpusForm::Share { milli: 0, memory_mib: 0, .. } => {
+        GpusRecord::Share { milli: 0, memory_mib: 0, .. } => {
             let wanted = "above 0, or memoryMib above 0: a share is of something".to_owned();
             return Err(amount(place(), "milli", 0, wanted));
         }
-        GpusForm::Mig { profile, .. } => {
+        GpusRecord::Mig { profile, .. } => {
             let known = cluster.models().iter().flat_map(|model| &model.mig);
             let mut names: Vec<_> = known.map(|profile| profile.name.clone()).collect();
             names.sort();
@@ -322,9 +322,9 @@ fn shape(
                 return Err(unknown(place(), "MIG profile", profile, names));
             }
         }
-        GpusForm::None | GpusForm::Whole { .. } | GpusForm::Share { .. } => {}
+        GpusRecord::None | GpusRecord::Whole { .. } | GpusRecord::Share { .. } => {}
     }
-    let mut shape = any_shape(form, models(place, form, cluster)?);
+    let mut shape = any_shape(record, models(place, record, cluster)?);
     if let GpuDemand::Share { count, milli, memory_mib: 0 } = shape.gpus {
         shape.gpus = GpuDemand::of(count, milli);
     }
@@ -332,32 +332,32 @@ fn shape(
 }
 
 /// The shape of a form as it is written, whether or not it can be.
-pub(crate) fn any_shape(form: &ShapeForm, models: ModelSet) -> Shape {
-    let gpus = match &form.gpus {
-        GpusForm::None => GpuDemand::None,
-        GpusForm::Whole { count } => GpuDemand::Whole { count: *count },
-        GpusForm::Share { count, milli, memory_mib } => {
+pub(crate) fn any_shape(record: &ShapeRecord, models: ModelSet) -> Shape {
+    let gpus = match &record.gpus {
+        GpusRecord::None => GpuDemand::None,
+        GpusRecord::Whole { count } => GpuDemand::Whole { count: *count },
+        GpusRecord::Share { count, milli, memory_mib } => {
             GpuDemand::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
         }
-        GpusForm::Mig { count, profile } => {
+        GpusRecord::Mig { count, profile } => {
             GpuDemand::Mig { count: *count, profile: profile.as_str().into() }
         }
     };
-    let (needs, tolerates) = (form.needs, form.tolerates);
-    Shape { resources: form.resources, gpus, models, needs, tolerates }
+    let (needs, tolerates) = (record.needs, record.tolerates);
+    Shape { resources: record.resources, gpus, models, needs, tolerates }
 }
 
 /// The models that a form names.
 pub(crate) fn models(
     place: &dyn Fn() -> String,
-    form: &ShapeForm,
+    record: &ShapeRecord,
     cluster: &Cluster,
 ) -> Result<ModelSet, SnapshotError> {
-    if form.models.is_empty() {
+    if record.models.is_empty() {
         return Ok(ModelSet::ALL);
     }
     let with = |set: ModelSet, name: &String| Ok(set.with(model_of(place, name, cluster)?));
-    form.models.iter().try_fold(ModelSet(0), with)
+    record.models.iter().try_fold(ModelSet(0), with)
 }
 
 /// The model of a name.
@@ -383,11 +383,11 @@ pub(super) fn node(
 pub(super) fn placement(
     place: &dyn Fn() -> String,
     name: &str,
-    gpus: &[PartForm],
+    gpus: &[PartRecord],
     world: &World,
 ) -> Result<Placement, SnapshotError> {
     let node = node(place, name, world)?;
-    let part = |part: &PartForm| GpuPart {
+    let part = |part: &PartRecord| GpuPart {
         gpu: part.gpu,
         milli: part.milli,
         slices: part.start.map_or(Slices::NONE, |start| {
@@ -405,8 +405,8 @@ fn check_resources(place: &dyn Fn() -> String, resources: &Resources) -> Result<
         ("memoryMib", resources.memory_mib),
         ("pods", resources.pods),
     ];
-    match fields.into_iter().find(|(_, value)| !(0..=MOST).contains(value)) {
-        Some((field, value)) => Err(amount(place(), field, value, format!("0 to {MOST}"))),
+    match fields.into_iter().find(|(_, value)| !(0..=MAX_AMOUNT).contains(value)) {
+        Some((field, value)) => Err(amount(place(), field, value, format!("0 to {MAX_AMOUNT}"))),
         None => Ok(()),
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::workload::Bonds;
+use crate::workload::Coupling;
 
 const DOCUMENT: &str = r#"{
   "version": 1,
@@ -55,11 +55,11 @@ fn a_world_that_is_written_and_read_is_the_same() {
     let train = world.workloads.named("train").unwrap();
     let train = world.workloads.workload(train).unwrap();
     assert_eq!((train.member_count(), train.members.len()), (2, 3));
-    assert_eq!(train.bonds, Bonds { is_whole: true, is_fixed: true });
+    assert_eq!(train.coupling, Coupling { is_whole: true, is_fixed: true });
     let gangs = document.gangs(&world).unwrap();
     assert_eq!((gangs[0].count(), gangs[0].min()), (7, 5));
-    let together: Vec<_> = gangs[0].groups.iter().map(|group| group.together).collect();
-    assert_eq!(together, [None, Some(3), Some(3)]);
+    let colocation_id: Vec<_> = gangs[0].groups.iter().map(|group| group.colocation_id).collect();
+    assert_eq!(colocation_id, [None, Some(3), Some(3)]);
     assert_eq!(Snapshot::of(&world, &gangs), document);
 }
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    ClassForm, GangForm, GpusForm, GroupForm, LevelForm, LimitForm, MemberForm, NodeForm, PartForm,
-    ProfileForm, SegmentForm, ShapeForm, Snapshot, VERSION, WorkloadForm,
+    ClassRecord, GangRecord, GpusRecord, GroupRecord, LevelRecord, LimitRecord, MemberRecord,
+    NodeRecord, PartRecord, ProfileRecord, SegmentRecord, ShapeRecord, Snapshot, VERSION,
+    WorkloadRecord,
 };
 use crate::World;
 use crate::cluster::Cluster;
@@ -28,14 +29,14 @@ impl Snapshot {
             .map(|(number, class)| (class, format!("class-{number}")))
             .collect();
         let used: BTreeSet<_> = cluster.nodes().map(|node| cluster.class(node)).collect();
-        let level = |name: &Arc<str>| LevelForm {
+        let level = |name: &Arc<str>| LevelRecord {
             name: name.to_string(),
             label: name.to_string(),
             unique: false,
         };
         let node = |node| {
             let closed = |(number, gpu): (u16, &crate::GpuFree)| gpu.is_closed.then_some(number);
-            NodeForm {
+            NodeRecord {
                 name: cluster.name(node).to_owned(),
                 class: names.get(cluster.class(node)).cloned().unwrap_or_default(),
                 labels: labels(topology, node),
@@ -51,19 +52,19 @@ impl Snapshot {
             classes: names
                 .iter()
                 .filter(|(class, _)| used.contains(*class))
-                .map(|(class, name)| (name.clone(), class_form(class, cluster)))
+                .map(|(class, name)| (name.clone(), class_record(class, cluster)))
                 .collect(),
             nodes: cluster.nodes().map(node).collect(),
             tenants: BTreeMap::new(),
             running: world.workloads.iter().map(|(_, workload)| running(workload, world)).collect(),
-            waiting: waiting.iter().map(|gang| gang_form(gang, world)).collect(),
+            waiting: waiting.iter().map(|gang| gang_record(gang, world)).collect(),
             packing: None,
         }
     }
 }
 
 fn labels(topology: &Topology, node: crate::NodeId) -> BTreeMap<String, String> {
-    let domains = topology.ancestors(topology.home(node)).map(|id| topology.domain(id));
+    let domains = topology.ancestors(topology.leaf_domain(node)).map(|id| topology.domain(id));
     let inner = domains.filter(|domain| domain.parent.is_some());
     let label = |domain: &crate::topology::Domain| {
         let level = &topology.levels()[usize::from(domain.level.0)];
@@ -72,15 +73,15 @@ fn labels(topology: &Topology, node: crate::NodeId) -> BTreeMap<String, String> 
     inner.map(label).collect()
 }
 
-fn class_form(class: &NodeClass, cluster: &Cluster) -> ClassForm {
+fn class_record(class: &NodeClass, cluster: &Cluster) -> ClassRecord {
     let model = cluster.models().get(usize::from(class.model.0));
-    ClassForm {
+    ClassRecord {
         capacity: class.capacity,
         gpus: class.gpus,
         model: model.filter(|_| class.gpus > 0).map(|model| model.name.clone()),
         links: class.links.clone(),
-        marks: class.marks,
-        refuses: class.refuses,
+        features: class.features,
+        taints: class.taints,
         cents_per_hour: class.cents_per_hour,
         idle_watts: class.idle_watts,
         full_watts: class.full_watts,
@@ -89,7 +90,7 @@ fn class_form(class: &NodeClass, cluster: &Cluster) -> ClassForm {
     }
 }
 
-fn running(workload: &Workload, world: &World) -> WorkloadForm {
+fn running(workload: &Workload, world: &World) -> WorkloadRecord {
     let mut shapes: Vec<&Shape> = Vec::new();
     let mut members = Vec::new();
     for (rank, member) in (0..).zip(&workload.members) {
@@ -99,30 +100,30 @@ fn running(workload: &Workload, world: &World) -> WorkloadForm {
             shapes.push(&member.shape);
             shapes.len() - 1
         });
-        members.push(member_form(rank, shape, member, &world.cluster));
+        members.push(member_record(rank, shape, member, &world.cluster));
     }
-    WorkloadForm {
-        profile: profile_form(&workload.profile, &world.topology),
+    WorkloadRecord {
+        profile: profile_record(&workload.profile, &world.topology),
         min_members: workload.min_members,
-        whole: workload.bonds.is_whole,
-        fixed: workload.bonds.is_fixed,
-        shapes: shapes.into_iter().map(|shape| shape_form(shape, &world.cluster)).collect(),
+        whole: workload.coupling.is_whole,
+        fixed: workload.coupling.is_fixed,
+        shapes: shapes.into_iter().map(|shape| shape_record(shape, &world.cluster)).collect(),
         members,
     }
 }
 
-fn member_form(rank: u32, shape: usize, member: &Member, cluster: &Cluster) -> MemberForm {
-    MemberForm {
+fn member_record(rank: u32, shape: usize, member: &Member, cluster: &Cluster) -> MemberRecord {
+    MemberRecord {
         rank,
         shape: u32::try_from(shape).unwrap_or(u32::MAX),
         node: cluster.name(member.placement.node).to_owned(),
-        gpus: member.placement.gpus.iter().map(part_form).collect(),
+        gpus: member.placement.gpus.iter().map(part_record).collect(),
     }
 }
 
 /// The form of a part of a GPU.
-pub(super) fn part_form(part: &crate::GpuPart) -> PartForm {
-    PartForm {
+pub(super) fn part_record(part: &crate::GpuPart) -> PartRecord {
+    PartRecord {
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,
@@ -133,20 +134,20 @@ pub(super) fn part_form(part: &crate::GpuPart) -> PartForm {
 }
 
 /// The form of a shape.
-pub(crate) fn shape_form(shape: &Shape, cluster: &Cluster) -> ShapeForm {
+pub(crate) fn shape_record(shape: &Shape, cluster: &Cluster) -> ShapeRecord {
     let gpus = match &shape.gpus {
-        GpuDemand::None => GpusForm::None,
-        GpuDemand::Whole { count } => GpusForm::Whole { count: *count },
+        GpuDemand::None => GpusRecord::None,
+        GpuDemand::Whole { count } => GpusRecord::Whole { count: *count },
         GpuDemand::Share { count, milli, memory_mib } => {
-            GpusForm::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
+            GpusRecord::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
         }
         GpuDemand::Mig { count, profile } => {
-            GpusForm::Mig { count: *count, profile: profile.to_string() }
+            GpusRecord::Mig { count: *count, profile: profile.to_string() }
         }
     };
     let allowed = (0..).map(ModelId).zip(cluster.models());
     let allowed = allowed.filter(|(id, _)| shape.models != ModelSet::ALL && shape.models.has(*id));
-    ShapeForm {
+    ShapeRecord {
         resources: shape.resources,
         gpus,
         models: allowed.map(|(_, model)| model.name.clone()).collect(),
@@ -155,8 +156,8 @@ pub(crate) fn shape_form(shape: &Shape, cluster: &Cluster) -> ShapeForm {
     }
 }
 
-fn profile_form(profile: &Profile, topology: &Topology) -> ProfileForm {
-    ProfileForm {
+fn profile_record(profile: &Profile, topology: &Topology) -> ProfileRecord {
+    ProfileRecord {
         name: profile.name.to_string(),
         tenant: profile.tenant.to_string(),
         priority: profile.priority,
@@ -168,31 +169,31 @@ fn profile_form(profile: &Profile, topology: &Topology) -> ProfileForm {
     }
 }
 
-fn gang_form(gang: &Gang, world: &World) -> GangForm {
+fn gang_record(gang: &Gang, world: &World) -> GangRecord {
     let topology = &world.topology;
-    let group = |group: &crate::Group| GroupForm {
+    let group = |group: &crate::Group| GroupRecord {
         name: group.name.to_string(),
-        shape: shape_form(&group.shape, &world.cluster),
+        shape: shape_record(&group.shape, &world.cluster),
         count: group.count,
         min: (group.min != group.count).then_some(group.min),
         required: level_name(group.topology.required, topology),
         preferred: level_name(group.topology.preferred, topology),
-        together: group.together,
+        colocation_id: group.colocation_id,
         segment: group.segment.and_then(|segment| {
             let level = level_name(Some(segment.level), topology)?;
-            Some(SegmentForm { size: segment.size, level })
+            Some(SegmentRecord { size: segment.size, level })
         }),
         forbidden: group.forbidden.iter().map(|id| world.cluster.name(*id).to_owned()).collect(),
-        limits: group.limits.iter().map(|&limit| limit_form(limit)).collect(),
+        limits: group.limits.iter().map(|&limit| limit_record(limit)).collect(),
     };
-    GangForm {
-        profile: profile_form(&gang.profile, topology),
+    GangRecord {
+        profile: profile_record(&gang.profile, topology),
         groups: gang.groups.iter().map(group).collect(),
     }
 }
 
-fn limit_form(NodeLimit { over, most }: NodeLimit) -> LimitForm {
-    LimitForm { over, most }
+fn limit_record(NodeLimit { over, most }: NodeLimit) -> LimitRecord {
+    LimitRecord { over, most }
 }
 
 fn level_name(level: Option<LevelId>, topology: &Topology) -> Option<String> {

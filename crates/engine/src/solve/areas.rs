@@ -10,9 +10,9 @@ use crate::cluster::Cluster;
 use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::solve::Request;
-use crate::solve::case::{Case, Goal};
-use crate::solve::need::{contains, is_within};
-use crate::solve::rules::Seated;
+use crate::solve::constraints::LimitUsage;
+use crate::solve::problem::{Goal, Problem};
+use crate::solve::residual::{contains, is_within};
 use crate::topology::{DomainId, LevelId, Topology};
 
 /// A domain, or one node.
@@ -99,7 +99,7 @@ impl Pins {
         if !nodes.is_empty() {
             by_domain.resize(topology.domains().count(), 0);
             for node in &nodes {
-                for domain in topology.ancestors(topology.home(*node)) {
+                for domain in topology.ancestors(topology.leaf_domain(*node)) {
                     by_domain[domain.0 as usize] += 1;
                 }
             }
@@ -134,7 +134,7 @@ impl Pins {
     }
 }
 
-impl Case<'_> {
+impl Problem<'_> {
     /// Areas within these roots in which the gang may fit, by all bounds: up to `most` of the
     /// tightest kind there is (single nodes, then domains from the tightest level), the nearest to
     /// the pinned members and then the fullest first; behind them the root with the most room, in
@@ -152,10 +152,10 @@ impl Case<'_> {
             let inside = domains_in(topology, roots, level);
             found.extend(self.best(inside, goal, most - found.len()));
         }
-        let roomiest =
+        let most_free =
             roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));
-        let roomiest = roomiest.max_by_key(|area| (self.room_in(area), Reverse(area.domain)));
-        if let Some(area) = roomiest
+        let most_free = most_free.max_by_key(|area| (self.room_in(area), Reverse(area.domain)));
+        if let Some(area) = most_free
             && !found.contains(&area)
         {
             found.push(area);
@@ -179,7 +179,7 @@ impl Case<'_> {
             let node = area.node.and_then(|at| topology.order().get(at as usize));
             node.is_some_and(|node| {
                 let near = self.pins.on(*node);
-                let left = self.left(*node, &Seated::default());
+                let left = self.remaining_by_rule(*node, &LimitUsage::default());
                 seen.insert((cluster.state(*node), area.domain, near, left))
             })
         });
@@ -196,23 +196,23 @@ impl Case<'_> {
         let positions = roots.iter().flat_map(|root| self.topology.domain(*root).nodes.clone());
         // Almost no node of a large cluster holds a large gang: look at the count first.
         let main = self.order.first().copied().unwrap_or_default();
-        positions.filter(move |at| self.rooms[main].counts[*at as usize] > 0).map(|at| Area {
-            domain: self.topology.home(self.topology.order()[at as usize]),
+        positions.filter(move |at| self.free_slots[main].counts[*at as usize] > 0).map(|at| Area {
+            domain: self.topology.leaf_domain(self.topology.order()[at as usize]),
             node: Some(at),
         })
     }
 
     fn best(&self, areas: impl Iterator<Item = Area>, goal: &Goal, most: usize) -> Vec<Area> {
         let main = self.order.first().copied().unwrap_or_default();
-        let wanted = self.needs[main].ranks.len() as u64;
+        let wanted = self.demands[main].ranks.len() as u64;
         // Few are kept of many: whoever is behind them is not looked at closely.
         let mut best = Vec::with_capacity(most + 1);
         for area in areas {
             let near = Reverse(self.pins.nearness(self.topology, &area));
-            let room = self.room_in(&area);
+            let slots = self.room_in(&area);
             // Of equal nodes the one in the fuller domain: others stay whole.
-            let around = self.rooms[main].sums[area.domain.0 as usize];
-            let key = (near, Reverse(room.min(wanted)), room, around, area.domain, area.node);
+            let around = self.free_slots[main].sums[area.domain.0 as usize];
+            let key = (near, Reverse(slots.min(wanted)), slots, around, area.domain, area.node);
             let at = best.partition_point(|(other, _)| *other < key);
             if at < most && self.admits(&area, goal) {
                 best.insert(at, (key, area));
@@ -224,6 +224,6 @@ impl Case<'_> {
 
     /// Room of the group that is placed first.
     fn room_in(&self, area: &Area) -> u64 {
-        self.order.first().map_or(0, |main| self.rooms[*main].count(area))
+        self.order.first().map_or(0, |main| self.free_slots[*main].count(area))
     }
 }

@@ -5,7 +5,7 @@ use crate::World;
 use crate::fit;
 use crate::gang::Segment;
 use crate::node::NodeId;
-use crate::solve::rules::{Rules, Seated};
+use crate::solve::constraints::{GroupConstraints, LimitUsage};
 use crate::solve::{Request, ring_hops};
 use crate::topology::{DomainId, LevelId, Topology};
 
@@ -47,8 +47,8 @@ pub fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact> {
         if !topology.ancestors(domain).any(|above| above == within) {
             continue;
         }
-        let nodes = rooms(world, request, domain);
-        let most: u64 = nodes.iter().map(|(_, room)| u64::from(*room)).sum();
+        let nodes = nodes_with_slots(world, request, domain);
+        let most: u64 = nodes.iter().map(|(_, slots)| u64::from(*slots)).sum();
         let most = u32::try_from(most).unwrap_or(u32::MAX).min(group.count) / size * size;
         let counts = (group.min.max(1)..=most).rev().filter(|count| count % size == 0);
         for count in counts.take_while(|count| best.as_ref().is_none_or(|b| *count >= b.members)) {
@@ -68,17 +68,17 @@ pub fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact> {
     best
 }
 
-fn rooms(world: &World, request: &Request<'_>, domain: DomainId) -> Vec<(NodeId, u32)> {
+fn nodes_with_slots(world: &World, request: &Request<'_>, domain: DomainId) -> Vec<(NodeId, u32)> {
     let nodes = world.topology.nodes(domain).iter();
     let group = &request.gang.groups[0];
-    let (shape, rules) = (&group.shape, Rules::of(group, &Seated::default()));
-    let room = |node: &NodeId| {
+    let (shape, constraints) = (&group.shape, GroupConstraints::of(group, &LimitUsage::default()));
+    let slots = |node: &NodeId| {
         let state = world.cluster.states().state(world.cluster.state(*node));
-        let room = state.map_or(0, |state| fit::times(&world.cluster, state, shape));
-        let left = rules.left(*node, &Seated::default());
-        (*node, if request.forbidden.contains(node) { 0 } else { room.min(left) })
+        let slots = state.map_or(0, |state| fit::times(&world.cluster, state, shape));
+        let left = constraints.remaining(*node, &LimitUsage::default());
+        (*node, if request.forbidden.contains(node) { 0 } else { slots.min(left) })
     };
-    nodes.map(room).filter(|(_, room)| *room > 0).collect()
+    nodes.map(slots).filter(|(_, slots)| *slots > 0).collect()
 }
 
 impl Search<'_> {
@@ -91,11 +91,11 @@ impl Search<'_> {
             return;
         }
         if left == 0 {
-            self.judge();
+            self.evaluate();
             return;
         }
-        let Some((node, room)) = self.nodes.get(next).copied() else { return };
-        for count in (0..=room.min(left)).rev() {
+        let Some((node, slots)) = self.nodes.get(next).copied() else { return };
+        for count in (0..=slots.min(left)).rev() {
             if count > 0 {
                 self.chosen.push((node, count));
             }
@@ -108,7 +108,7 @@ impl Search<'_> {
 
     /// Members in the order of the topology make the shortest ring: the way between two nodes goes
     /// up to what they have in common, so each domain is best entered once.
-    fn judge(&mut self) {
+    fn evaluate(&mut self) {
         if let Some(segment) = self.segment {
             let mut by_domain = std::collections::BTreeMap::new();
             for (node, count) in &self.chosen {

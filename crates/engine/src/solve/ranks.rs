@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::World;
-use crate::decision::Placed;
 use crate::node::NodeId;
-use crate::solve::need::contains;
+use crate::plan::Placed;
+use crate::solve::residual::contains;
 use crate::topology::{DomainId, Topology};
 
 /// Hops of a ring through nodes in this order, back to the first. One node, or two members, cost
@@ -23,16 +23,17 @@ pub fn ring_hops(topology: &Topology, nodes: impl IntoIterator<Item = NodeId>) -
 
 /// In words: where members are. The tightest domain that has them all, and the nodes if they are
 /// few.
-pub(crate) fn place(world: &World, placed: &[Placed]) -> String {
+pub(crate) fn describe(world: &World, placed: &[Placed]) -> String {
     /// Most nodes that are named.
-    const MOST: usize = 2;
+    const MAX_NAMED_NODES: usize = 2;
     let topology = &world.topology;
-    let nodes: BTreeSet<NodeId> = placed.iter().map(|one| one.placement.node).collect();
+    let nodes: BTreeSet<NodeId> = placed.iter().map(|placed| placed.placement.node).collect();
     let Some(first) = nodes.first() else { return topology.path(Topology::ROOT) };
     let has_all = |domain: &DomainId| nodes.iter().all(|node| contains(topology, *domain, *node));
-    let domain = topology.ancestors(topology.home(*first)).find(has_all).unwrap_or(Topology::ROOT);
+    let domain =
+        topology.ancestors(topology.leaf_domain(*first)).find(has_all).unwrap_or(Topology::ROOT);
     let path = topology.path(domain);
-    if nodes.len() > MOST {
+    if nodes.len() > MAX_NAMED_NODES {
         return format!("{path} ({} nodes)", nodes.len());
     }
     let names: Vec<_> = nodes.iter().map(|node| world.cluster.name(*node)).collect();

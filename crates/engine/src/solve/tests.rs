@@ -1,10 +1,10 @@
+mod constraints;
+mod cost_models;
+mod fixtures;
 mod gaps;
 mod groups;
-mod judged;
 mod levels;
 mod pins;
 mod refusals;
-mod rules;
 mod small;
 mod spread;
-mod support;

@@ -7,7 +7,7 @@ use super::{Domain, DomainId, LevelId, Topology};
 use crate::node::NodeId;
 
 /// Most levels below the whole cluster.
-const MOST_LEVELS: usize = 16;
+const MAX_LEVELS: usize = 16;
 
 /// A level that labels make.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum TopologyError {
     #[error("level {0:?} is named twice (the level \"cluster\" is always there)")]
     DuplicateLevel(String),
     /// Too many levels.
-    #[error("{count} levels; at most {MOST_LEVELS} are possible")]
+    #[error("{count} levels; at most {MAX_LEVELS} are possible")]
     TooManyLevels {
         /// How many there are.
         count: usize,
@@ -207,7 +207,7 @@ fn level_names<'a>(levels: impl Iterator<Item = &'a str>) -> Result<Vec<Arc<str>
         names.push(level.into());
     }
     let count = names.len() - 1;
-    if count > MOST_LEVELS { Err(TopologyError::TooManyLevels { count }) } else { Ok(names) }
+    if count > MAX_LEVELS { Err(TopologyError::TooManyLevels { count }) } else { Ok(names) }
 }
 
 /// Names from below the cluster down to the domain.
@@ -274,12 +274,12 @@ fn path_of(
 fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
     let mut order: Vec<u32> = (0..u32::try_from(paths.len()).unwrap_or(u32::MAX)).collect();
     // A path that ends early comes behind those that go on: loose nodes are last in their domain.
-    order.sort_by(|one, other| {
-        let (left, right) = (&paths[*one as usize], &paths[*other as usize]);
+    order.sort_by(|a, b| {
+        let (left, right) = (&paths[*a as usize], &paths[*b as usize]);
         let common = left.iter().zip(right).find(|(left, right)| left != right);
         common
             .map_or_else(|| right.len().cmp(&left.len()), |(left, right)| left.cmp(right))
-            .then_with(|| one.cmp(other))
+            .then_with(|| a.cmp(b))
     });
     let count = u32::try_from(order.len()).unwrap_or(u32::MAX);
     let root = Domain {
@@ -290,7 +290,7 @@ fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
         nodes: 0..count,
     };
     let mut domains = vec![root];
-    let mut homes = vec![Topology::ROOT; paths.len()];
+    let mut leaf_domains = vec![Topology::ROOT; paths.len()];
     // Level by level, so that the children of one parent follow one another.
     let mut next = 0;
     while next < domains.len() {
@@ -310,9 +310,9 @@ fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
                 });
                 last = Some(name);
             }
-            let own = domains.len() - 1;
-            domains[own].nodes.end = position + 1;
-            homes[node] = DomainId(u32::try_from(own).unwrap_or(u32::MAX));
+            let tightest = domains.len() - 1;
+            domains[tightest].nodes.end = position + 1;
+            leaf_domains[node] = DomainId(u32::try_from(tightest).unwrap_or(u32::MAX));
         }
         domains[parent].children = first..u32::try_from(domains.len()).unwrap_or(u32::MAX);
         next += 1;
@@ -322,5 +322,5 @@ fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
         positions[*node as usize] = position;
     }
     let order = order.into_iter().map(NodeId).collect();
-    Topology { levels, domains, order, positions, homes }
+    Topology { levels, domains, order, positions, leaf_domains }
 }

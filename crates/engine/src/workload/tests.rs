@@ -1,12 +1,12 @@
 use super::*;
 
 fn job(name: &str) -> Workload {
-    let (profile, bonds) = (Profile::new(name), Bonds::default());
-    Workload { profile, min_members: 1, bonds, members: Vec::new() }
+    let (profile, coupling) = (Profile::new(name), Coupling::default());
+    Workload { profile, min_members: 1, coupling, members: Vec::new() }
 }
 
 #[test]
-fn ids_are_not_used_again_and_nothing_is_kept_of_who_has_gone() {
+fn ids_are_not_reused_and_removed_workloads_leave_nothing() {
     let mut workloads = Workloads::default();
     let first = workloads.add(job("first")).unwrap();
     assert_eq!(workloads.add(job("first")), None, "the name is taken");

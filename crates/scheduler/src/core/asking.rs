@@ -207,7 +207,7 @@ impl Core {
                 min,
                 topology,
                 // Who asks for something else must be where the others of the subgroup are.
-                together: u32::try_from(sub)
+                colocation_id: u32::try_from(sub)
                     .ok()
                     .filter(|_| parts[sub] > 1 && topology.required.is_some()),
                 segment,

@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 
-use octavo_engine::disturb::Allowance;
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::{Member, MemberId, Profile, WorkloadId};
-use octavo_engine::{Answer, NodeId, Plan};
+use octavo_engine::{NodeId, Plan, PlanResult};
 use octavo_kube_io::objects::{Budget, Delta, Meta, ObjectName};
 
 use super::Core;
@@ -107,18 +107,18 @@ impl Core {
         is_against.then_some(&first.meta.name)
     }
 
-    /// Asks the engine until its plan keeps to all budgets. `allowance`: whom it may disturb.
+    /// Asks the engine until its plan keeps to all budgets. `preemption_budget`: whom it may disturb.
     pub(super) fn within_budgets<T>(
         &mut self,
-        allowance: &Allowance,
-        mut ask: impl FnMut(&mut Self) -> Result<(Answer, T), Blocked>,
-    ) -> Result<(Answer, T), Blocked> {
+        preemption_budget: &PreemptionBudget,
+        mut ask: impl FnMut(&mut Self) -> Result<(PlanResult, T), Blocked>,
+    ) -> Result<(PlanResult, T), Blocked> {
         let mut answer = ask(self);
         let Ok((Ok(plan), _)) = &answer else { return answer };
         if self.over_budget(plan).is_empty() {
             return answer;
         }
-        let guards = self.guards(allowance);
+        let guards = self.guards(preemption_budget);
         let mut spared = Spared::new();
         for spare in self.beyond_on_each_node(plan, &guards) {
             self.spare_no_more(&mut spared);
@@ -229,7 +229,7 @@ impl Core {
 
     /// All pods in the picture that budgets are for and that may be disturbed. Those that go already are
     /// asked nothing: they count for no budget.
-    fn guards(&self, allowance: &Allowance) -> Guards {
+    fn guards(&self, preemption_budget: &PreemptionBudget) -> Guards {
         let mut guards = Guards::new();
         let pods = self.pods.iter().filter(|(_, record)| record.pod.meta.deleted.is_none());
         for (uid, record) in pods {
@@ -238,8 +238,8 @@ impl Core {
             let Some(profile) = workloads.workload(member.workload).map(|one| &one.profile) else {
                 continue;
             };
-            let may_move = allowance.moves > 0 && profile.is_movable;
-            if !may_move && !allowance.may_evict(profile) {
+            let may_move = preemption_budget.moves > 0 && profile.is_movable;
+            if !may_move && !preemption_budget.may_evict(profile) {
                 continue;
             }
             let Some(seen) = workloads.member(member) else { continue };
@@ -327,14 +327,14 @@ impl Core {
         let workload = self.picture.world.workloads.workload(id);
         workload.is_some_and(|one| {
             let is_least = one.member_count() <= one.min_members;
-            one.bonds.is_whole || (one.min_members > 1 && is_least)
+            one.coupling.is_whole || (one.min_members > 1 && is_least)
         })
     }
 
     /// Whether a workload is one pod by itself.
     fn is_single(&self, id: WorkloadId) -> bool {
         let workload = self.picture.world.workloads.workload(id);
-        workload.is_some_and(|one| one.member_count() == 1 && !one.bonds.is_whole)
+        workload.is_some_and(|one| one.member_count() == 1 && !one.coupling.is_whole)
     }
 }
 

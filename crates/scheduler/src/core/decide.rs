@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::decider::Case;
-use octavo_engine::disturb::Allowance;
 use octavo_engine::explain::{self, Explanation};
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::planner::DecisionInput;
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::{Answer, Gang};
+use octavo_engine::{Gang, PlanResult};
 
 use super::Core;
 use super::marks::Mark;
@@ -128,16 +128,19 @@ impl Core {
     }
 
     /// Whom a decision for somebody of this priority may disturb.
-    pub(super) fn allowance(
+    pub(super) fn preemption_budget(
         &self,
         priority: i32,
         may_preempt: bool,
         policy: &PlacementPolicy,
-    ) -> Allowance {
+    ) -> PreemptionBudget {
         let is_allowed = self.config.preemption && may_preempt && policy.is_preempting();
-        let evictions =
-            if is_allowed { Allowance::evictions_below(priority) } else { Allowance::nothing() };
-        Allowance { moves: self.config.defragmentation_moves, ..evictions }
+        let evictions = if is_allowed {
+            PreemptionBudget::evictions_below(priority)
+        } else {
+            PreemptionBudget::none()
+        };
+        PreemptionBudget { moves: self.config.defragmentation_moves, ..evictions }
     }
 
     /// Asks the engine, and records what was asked where decisions are recorded.
@@ -147,23 +150,23 @@ impl Core {
         gang: &Gang,
         pinned: &[Pinned],
         forbidden: &NodeSet,
-        allowance: &Allowance,
+        preemption_budget: &PreemptionBudget,
         policy: &PlacementPolicy,
-    ) -> Result<(Answer, Explanation), Blocked> {
+    ) -> Result<(PlanResult, Explanation), Blocked> {
         // Nothing in the API says what tenants weigh: all weigh the same.
         let weights = BTreeMap::new();
         let waiting = self.others_than(gang, policy);
-        let case = Case {
+        let case = DecisionInput {
             gang,
             pinned,
             forbidden,
-            allowance,
+            preemption_budget,
             policy,
             waiting: &waiting,
             weights: &weights,
         };
         let is_recorded = self.records.want(unit);
-        self.within_budgets(allowance, |core| {
+        self.within_budgets(preemption_budget, |core| {
             // As it is before the engine learns from the answer.
             let cluster = is_recorded.then(|| {
                 let mut waiting = waiting.clone();
@@ -172,7 +175,7 @@ impl Core {
             });
             let picture = &mut core.picture;
             let answer =
-                picture.decider.decide(&mut picture.world, &case).map_err(Blocked::Policy)?;
+                picture.planner.decide(&mut picture.world, &case).map_err(Blocked::Policy)?;
             let explanation = explain::answer(&picture.world, policy, gang, &answer);
             if let Some(cluster) = cluster
                 && let Some(recorded) = Recorded::of(cluster, &case, &picture.world, &explanation)

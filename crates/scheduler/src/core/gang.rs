@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::decision::Placed;
-use octavo_engine::disturb::Allowance;
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::plan::Placed;
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{NodeId, Placement};
 
@@ -26,7 +26,7 @@ const MOST_TRIES: usize = 120;
 struct Search {
     spec: Arc<GroupSpec>,
     policy: Arc<PlacementPolicy>,
-    allowance: Allowance,
+    preemption_budget: PreemptionBudget,
     /// Those who have their places, no order given yet.
     kept: Vec<Granted>,
     /// Nodes that did not serve whatever the others had.
@@ -42,11 +42,15 @@ struct Search {
 }
 
 impl Search {
-    fn new(spec: Arc<GroupSpec>, policy: Arc<PlacementPolicy>, allowance: Allowance) -> Self {
+    fn new(
+        spec: Arc<GroupSpec>,
+        policy: Arc<PlacementPolicy>,
+        preemption_budget: PreemptionBudget,
+    ) -> Self {
         Self {
             spec,
             policy,
-            allowance,
+            preemption_budget,
             kept: Vec::new(),
             tried: Tried::new(),
             tried_now: Tried::new(),
@@ -122,8 +126,9 @@ impl Core {
             .iter()
             .filter_map(|uid| self.pods.get(uid))
             .all(|record| record.pod.spec.may_preempt);
-        let allowance = self.allowance(asked.gang.profile.priority, may_preempt, &policy);
-        let mut search = Search::new(spec, policy, allowance);
+        let preemption_budget =
+            self.preemption_budget(asked.gang.profile.priority, may_preempt, &policy);
+        let mut search = Search::new(spec, policy, preemption_budget);
         let outcome = self.search_group(group, unit, asked, &mut search);
         self.take_all_back(&mut search.kept);
         outcome
@@ -146,10 +151,11 @@ impl Core {
             }
             // Nobody is asked to leave for a place of which it is not known whether it will serve.
             let is_sure = search.kept.is_empty() && !asked.shares_claim;
-            let allowance = if is_sure { search.allowance.clone() } else { Allowance::nothing() };
+            let preemption_budget =
+                if is_sure { search.preemption_budget.clone() } else { PreemptionBudget::none() };
             let Asked { gang, pinned, forbidden, .. } = &asked;
             let (answer, explanation) =
-                self.ask_engine(unit, gang, pinned, forbidden, &allowance, &policy)?;
+                self.ask_engine(unit, gang, pinned, forbidden, &preemption_budget, &policy)?;
             let Ok(plan) = answer else {
                 if !search.kept.is_empty() {
                     self.take_all_back(&mut search.kept);

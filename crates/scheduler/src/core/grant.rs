@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
-use octavo_engine::workload::{Bonds, Profile};
+use octavo_engine::workload::{Coupling, Profile};
 use octavo_engine::{GpuPart, Resources, Shape};
 
 use super::picture::{Want, WorkloadWant};
@@ -166,7 +166,7 @@ impl Core {
             let workload = WorkloadWant {
                 profile: Arc::new(profile),
                 min_members: 1,
-                bonds: Bonds::default(),
+                coupling: Coupling::default(),
             };
             let want =
                 Want { workload, shape: Arc::new(shape), node: Arc::clone(node), gpus: held.parts };

@@ -5,7 +5,7 @@
 //! 64 that are in use at once, and wishes for nodes by name (a pod of a daemon set has one each), get
 //! none: for them the nodes are looked through at each decision.
 
-use octavo_engine::node::Marks as Bits;
+use octavo_engine::node::FeatureMask;
 use octavo_kube_io::objects::Pod;
 use rustc_hash::FxHashMap;
 
@@ -49,10 +49,10 @@ struct Slot {
 
 impl Mark {
     /// What a shape needs of nodes.
-    pub(super) fn needs(self) -> Bits {
+    pub(super) fn needs(self) -> FeatureMask {
         match self {
-            Self::Bit(bit) => Bits(1 << bit),
-            Self::Scan => Bits::NONE,
+            Self::Bit(bit) => FeatureMask(1 << bit),
+            Self::Scan => FeatureMask::NONE,
         }
     }
 }

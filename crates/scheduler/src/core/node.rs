@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use octavo_api::names::LABEL_OWNER;
-use octavo_engine::node::{Links, Marks as Bits, NodeClass};
+use octavo_engine::node::{FeatureMask, Links, NodeClass};
 use octavo_engine::{ModelId, NodeSpec, Resources};
 use octavo_kube_io::objects::Node;
 
@@ -19,7 +19,7 @@ pub(super) struct NodeRecord {
     pub(super) capacity: Capacity,
     pub(super) usage: Usage,
     /// Bits of the wishes to which this node says yes.
-    pub(super) marks: Bits,
+    pub(super) marks: FeatureMask,
 }
 
 /// How a pod asks for GPUs, as far as it tells kinds of nodes apart.
@@ -79,7 +79,7 @@ pub(super) fn want(
         gpus: u16::try_from(published.len()).unwrap_or(u16::MAX),
         model: gpus.map_or(ModelId::default(), |gpus| gpus.model),
         links: gpus.map_or(Links::default(), |gpus| gpus.devices.links.clone()),
-        marks: record.marks,
+        features: record.marks,
         ..NodeClass::default()
     };
     let of_levels = labels.iter().filter_map(|key| node.meta.labels.get_key_value(key));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_engine::node::Marks as Bits;
+use octavo_engine::node::FeatureMask;
 use octavo_kube_io::objects::{Delta, Node};
 
 use super::Core;
@@ -28,7 +28,7 @@ impl Core {
                 node: Arc::clone(node),
                 capacity,
                 usage: Usage::default(),
-                marks: Bits::NONE,
+                marks: FeatureMask::NONE,
             };
             self.nodes.insert(Arc::clone(&name), record);
             self.is_picture_old = true;
@@ -75,14 +75,14 @@ impl Core {
     }
 
     /// Bits of the wishes to which a node says yes.
-    fn marks_of(&self, record: &NodeRecord) -> Bits {
+    fn marks_of(&self, record: &NodeRecord) -> FeatureMask {
         let gpus = self.devices.gpus(&record.node.meta.name.name);
         let says_yes =
             |key: &MarkKey| key.gpus.suits(gpus) && key.rules.check(&record.node).is_ok();
         self.marks
             .iter()
             .filter(|(_, key)| says_yes(key))
-            .fold(Bits::NONE, |bits, (bit, _)| Bits(bits.0 | 1 << bit))
+            .fold(FeatureMask::NONE, |bits, (bit, _)| FeatureMask(bits.0 | 1 << bit))
     }
 
     /// Asks all nodes about one wish.
@@ -97,9 +97,9 @@ impl Core {
             if bits == record.marks.0 {
                 continue;
             }
-            record.marks = Bits(bits);
+            record.marks = FeatureMask(bits);
             if !self.is_picture_old {
-                self.picture.set_marks(&name, Bits(bits));
+                self.picture.set_marks(&name, FeatureMask(bits));
             }
         }
     }
@@ -125,7 +125,7 @@ impl Core {
         let labels: BTreeSet<&str> =
             wants.iter().flat_map(|want| want.spec.labels.keys().map(String::as_str)).collect();
         let levels = self.config.levels(|label| labels.contains(label));
-        let learned = self.picture.decider.saved(&self.picture.world.cluster);
+        let learned = self.picture.planner.saved(&self.picture.world.cluster);
         let old_fault = self.picture.topology_fault.take();
         match Picture::new(self.devices.models(), &levels, &wants, learned.as_ref()) {
             Ok(picture) => self.picture = picture,

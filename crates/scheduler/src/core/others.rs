@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::gpu::ModelSet;
-use octavo_engine::node::Marks as Bits;
-use octavo_engine::objective::Unit as Cost;
+use octavo_engine::node::FeatureMask;
+use octavo_engine::objective::CostTerm;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Shape};
@@ -23,7 +23,7 @@ impl Core {
     pub(super) fn others_than(&self, gang: &Gang, policy: &PlacementPolicy) -> Vec<Gang> {
         // A single pod whose place only the packing policy chooses: that one learns by itself.
         let is_packed = gang.count() == 1 && policy.is_packing_alone();
-        let units = [Cost::GpuMilliStranded, Cost::PackingPrice, Cost::FairnessDeficit];
+        let units = [CostTerm::GpuMilliStranded, CostTerm::PackingPrice, CostTerm::FairnessDeficit];
         if is_packed || !units.iter().any(|unit| policy.has(*unit)) {
             return Vec::new();
         }
@@ -71,6 +71,6 @@ impl Core {
         let models = if ask.demand.is_some() { ask.models } else { ModelSet::ALL };
         let resources = pod::resources(&record.footprint);
         let shape = Shape::new(resources, ask.demand);
-        Some(Arc::new(Shape { models, tolerates: Bits(u64::MAX), ..shape }))
+        Some(Arc::new(Shape { models, tolerates: FeatureMask(u64::MAX), ..shape }))
     }
 }

@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::decider::Decider;
 use octavo_engine::node::NodeClass;
-use octavo_engine::snapshot::PackingForm;
+use octavo_engine::planner::Planner;
+use octavo_engine::snapshot::PackingRecord;
 use octavo_engine::topology::{Level, TopologyError};
-use octavo_engine::workload::{Bonds, Member, MemberId, Profile, WorkloadId};
+use octavo_engine::workload::{Coupling, Member, MemberId, Profile, WorkloadId};
 use octavo_engine::{
-    Cluster, GpuModel, Misfit, NodeId, NodeSpec, Placement, Shape, Topology, Workload, Workloads,
-    World,
+    Cluster, ClusterError, GpuModel, NodeId, NodeSpec, Placement, Shape, Topology, Workload,
+    Workloads, World,
 };
 use rustc_hash::FxHashMap;
 
@@ -47,7 +47,7 @@ impl Want {
 pub(super) struct WorkloadWant {
     pub(super) profile: Arc<Profile>,
     pub(super) min_members: u32,
-    pub(super) bonds: Bonds,
+    pub(super) coupling: Coupling,
 }
 
 impl WorkloadWant {
@@ -57,8 +57,8 @@ impl WorkloadWant {
         now.is_preemptible && (!then.is_preemptible || now.priority < then.priority)
             || now.is_movable && (!then.is_movable || now.topology != then.topology)
             || self.min_members < before.min_members
-            || (before.bonds.is_whole && !self.bonds.is_whole)
-            || (before.bonds.is_fixed && !self.bonds.is_fixed)
+            || (before.coupling.is_whole && !self.coupling.is_whole)
+            || (before.coupling.is_fixed && !self.coupling.is_fixed)
     }
 }
 
@@ -75,7 +75,7 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) world: World,
-    pub(super) decider: Decider,
+    pub(super) planner: Planner,
     held: FxHashMap<Holder, Held>,
     who: BTreeMap<MemberId, Holder>,
     /// By node: the labels that say where it is.
@@ -111,8 +111,8 @@ impl Picture {
         models: &[GpuModel],
         levels: &[Level],
         nodes: &[NodeWant],
-        learned: Option<&PackingForm>,
-    ) -> Result<Self, Misfit> {
+        learned: Option<&PackingRecord>,
+    ) -> Result<Self, ClusterError> {
         let specs = nodes.iter().map(|node| node.spec.clone()).collect();
         let cluster = Cluster::new(models.to_vec(), specs)?;
         let by_name: BTreeMap<&str, &NodeWant> =
@@ -123,12 +123,12 @@ impl Picture {
             .map(|id| by_name.get(cluster.name(id)).map_or(&none, |node| &node.spec.labels));
         let labels: Vec<_> = labels.collect();
         let (topology, topology_fault) = topology(levels, &labels, cluster.node_count());
-        let decider = learned.and_then(|form| Decider::restored(form, &cluster).ok());
-        let decider = decider.unwrap_or_default();
+        let planner = learned.and_then(|form| Planner::restored(form, &cluster).ok());
+        let planner = planner.unwrap_or_default();
         let world = World { cluster, topology, workloads: Workloads::default() };
         let mut picture = Self {
             world,
-            decider,
+            planner,
             held: FxHashMap::default(),
             who: BTreeMap::new(),
             labels: nodes
@@ -146,12 +146,12 @@ impl Picture {
     }
 
     /// A picture without nodes.
-    pub(super) fn empty(decider: Decider) -> Self {
+    pub(super) fn empty(planner: Planner) -> Self {
         let topology = Topology::flat(0);
         let (cluster, workloads) = (Cluster::default(), Workloads::default());
         Self {
             world: World { cluster, topology, workloads },
-            decider,
+            planner,
             held: FxHashMap::default(),
             who: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl Picture {
     }
 
     /// Changes what a node is like. An error: its GPUs are others; the picture must be made anew.
-    pub(super) fn set_class(&mut self, name: &str, class: &NodeClass) -> Result<(), Misfit> {
+    pub(super) fn set_class(&mut self, name: &str, class: &NodeClass) -> Result<(), ClusterError> {
         let Some(node) = self.node(name) else { return Ok(()) };
         if self.world.cluster.class(node) == class {
             return Ok(());
@@ -182,9 +182,9 @@ impl Picture {
     }
 
     /// Changes the marks of a node.
-    pub(super) fn set_marks(&mut self, name: &str, marks: octavo_engine::node::Marks) {
+    pub(super) fn set_marks(&mut self, name: &str, marks: octavo_engine::node::FeatureMask) {
         let Some(node) = self.node(name) else { return };
-        let class = NodeClass { marks, ..self.world.cluster.class(node).clone() };
+        let class = NodeClass { features: marks, ..self.world.cluster.class(node).clone() };
         // Its GPUs stay as they are.
         let _ = self.set_class(name, &class);
     }
@@ -276,7 +276,7 @@ impl Picture {
         let Some(member) = self.world.workloads.set_member(held.id, None) else { return };
         let released = self.world.cluster.release(&member.shape.resources, &member.placement);
         debug_assert!(released.is_ok(), "who has something was given it: {released:?}");
-        self.decider.released(&member.shape, &member.placement);
+        self.planner.released(&member.shape, &member.placement);
         let workload = held.id.workload;
         if self.world.workloads.workload(workload).is_some_and(|one| one.member_count() == 0) {
             self.world.workloads.remove(workload);
@@ -297,28 +297,30 @@ impl Picture {
 
     fn say(&mut self, id: WorkloadId, profile: Profile) {
         let workloads = &mut self.world.workloads;
-        if let Some((min, bonds)) = workloads.workload(id).map(|one| (one.min_members, one.bonds)) {
-            workloads.describe(id, profile, min, bonds);
+        if let Some((min, coupling)) =
+            workloads.workload(id).map(|one| (one.min_members, one.coupling))
+        {
+            workloads.describe(id, profile, min, coupling);
         }
     }
 
     /// The workload of a want. What its newest member says of it holds.
     fn workload(&mut self, want: &WorkloadWant) -> WorkloadId {
-        let WorkloadWant { profile, min_members, bonds } = want;
+        let WorkloadWant { profile, min_members, coupling } = want;
         let workloads = &mut self.world.workloads;
         if let Some(id) = workloads.named(&profile.name) {
             let is_same = workloads.workload(id).is_some_and(|known| {
-                (known.min_members, known.bonds) == (*min_members, *bonds)
+                (known.min_members, known.coupling) == (*min_members, *coupling)
                     && known.profile == **profile
             });
             if !is_same {
-                workloads.describe(id, (**profile).clone(), *min_members, *bonds);
+                workloads.describe(id, (**profile).clone(), *min_members, *coupling);
             }
             return id;
         }
         let profile = (**profile).clone();
-        let (min_members, bonds) = (*min_members, *bonds);
-        let workload = Workload { profile, min_members, bonds, members: Vec::new() };
+        let (min_members, coupling) = (*min_members, *coupling);
+        let workload = Workload { profile, min_members, coupling, members: Vec::new() };
         workloads.add(workload).unwrap_or_default()
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::Plan;
-use octavo_engine::decision::Placed;
+use octavo_engine::plan::Placed;
 use octavo_engine::workload::MemberId;
 
 use super::pod::{Hold, Place};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use octavo_engine::Gang;
-use octavo_engine::explain::{DisturbanceSaid, Explanation};
+use octavo_engine::explain::{Explanation, PreemptionHint};
 use octavo_engine::snapshot::Snapshot;
 use octavo_kube_io::objects::ObjectName;
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub struct Explained {
     /// Its node, where it is placed.
     pub node: Option<String>,
     /// Of what the engine refused: who would have to go so that it has its place, if that is known.
-    pub disturbance: Option<DisturbanceSaid>,
+    pub disturbance: Option<PreemptionHint>,
     /// What is to be said of the search for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbance_note: Option<String>,
@@ -169,7 +169,7 @@ impl Core {
     /// The cluster as it is now, with these gangs waiting.
     pub(super) fn snapshot_with(&self, waiting: &[Gang]) -> Snapshot {
         let world = &self.picture.world;
-        let packing = self.picture.decider.saved(&world.cluster);
+        let packing = self.picture.planner.saved(&world.cluster);
         Snapshot { packing, ..Snapshot::of(world, waiting) }
     }
 
@@ -216,7 +216,7 @@ impl Core {
             }
             *bound.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
             let Some(node) = self.picture.node(&place.node) else { continue };
-            let home = topology.home(node);
+            let home = topology.leaf_domain(node);
             domains = Some(match domains {
                 None => home,
                 Some(other) => {

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use octavo_engine::World;
-use octavo_engine::decider::Case;
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::snapshot::{GangForm, PinnedForm, Snapshot};
+use octavo_engine::planner::DecisionInput;
+use octavo_engine::snapshot::{GangRecord, PinnedRecord, Snapshot};
 use octavo_kube_io::objects::ObjectName;
 use serde::Serialize;
 
@@ -34,10 +34,10 @@ pub struct Recorded {
     /// The cluster before the decision.
     pub cluster: Snapshot,
     /// Who asked.
-    pub gang: GangForm,
+    pub gang: GangRecord,
     /// Members of it that had their places already.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pinned: Vec<PinnedForm>,
+    pub pinned: Vec<PinnedRecord>,
     /// Names of nodes on which nobody was to be placed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forbidden: Vec<String>,
@@ -90,7 +90,7 @@ impl Recorded {
     /// A decision in the cluster as it was, in which the gang that was asked for is the last that waits.
     pub(super) fn of(
         mut cluster: Snapshot,
-        case: &Case<'_>,
+        case: &DecisionInput<'_>,
         world: &World,
         answer: &Explanation,
     ) -> Option<Self> {
@@ -99,11 +99,11 @@ impl Recorded {
         Some(Self {
             cluster,
             gang,
-            pinned: pinned.map(|one| PinnedForm::of(one, &world.cluster)).collect(),
+            pinned: pinned.map(|one| PinnedRecord::of(one, &world.cluster)).collect(),
             forbidden: forbidden.map(|node| world.cluster.name(*node).to_owned()).collect(),
             policy: case.policy.clone(),
-            moves: case.allowance.moves,
-            evictions: case.allowance.evictions.is_some(),
+            moves: case.preemption_budget.moves,
+            evictions: case.preemption_budget.evictions.is_some(),
             answer: answer.clone(),
         })
     }

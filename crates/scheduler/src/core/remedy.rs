@@ -14,7 +14,7 @@ mod search;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_engine::explain::{DisturbanceSaid, Explanation};
+use octavo_engine::explain::{Explanation, PreemptionHint};
 use octavo_engine::workload::{MemberId, WorkloadId};
 use octavo_kube_io::objects::ObjectName;
 
@@ -75,7 +75,7 @@ struct Kept {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remedied {
     /// Who would have to.
-    pub(super) disturbance: Option<DisturbanceSaid>,
+    pub(super) disturbance: Option<PreemptionHint>,
     /// What is to be said of the search.
     pub(super) note: Option<String>,
     /// Whether it was not looked for.
@@ -219,7 +219,7 @@ impl Core {
     }
 
     /// For the status of a gang: looked for at once.
-    fn least_disturbance(&mut self, unit: &Unit) -> Option<DisturbanceSaid> {
+    fn least_disturbance(&mut self, unit: &Unit) -> Option<PreemptionHint> {
         let mut found = self.search(unit, STEPS_UNASKED)?.run();
         if found.leaving.is_none() {
             found = self.search_wider(found, STEPS_UNASKED)?.run();

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use octavo_api::names::EXTENDED_RESOURCE_GPU;
 use octavo_engine::gpu::{ModelSet, WHOLE};
-use octavo_engine::node::Marks as Bits;
+use octavo_engine::node::FeatureMask;
 use octavo_engine::placement::GpuParts;
 use octavo_engine::shape::GpuDemand;
-use octavo_engine::workload::{Bonds, Profile, TopologyWish};
+use octavo_engine::workload::{Coupling, Profile, TopologyConstraint};
 use octavo_engine::{GpuPart, LevelId, Shape};
 
 use super::Core;
@@ -62,14 +62,14 @@ impl Core {
             gpus: ask.demand.clone(),
             models: if ask.demand.is_some() { ask.models } else { ModelSet::ALL },
             needs: mark.needs(),
-            tolerates: Bits(u64::MAX),
+            tolerates: FeatureMask(u64::MAX),
         };
         let shape = match &record.shape {
             Some(known) if **known == shape => Arc::clone(known),
             _ => Arc::clone(record.shape.insert(Arc::new(shape))),
         };
         if !std::mem::replace(&mut record.is_known, true) {
-            self.picture.decider.arrived(&shape);
+            self.picture.planner.arrived(&shape);
         }
         Some((shape, mark))
     }
@@ -190,8 +190,8 @@ impl Core {
     pub(super) fn workload_of(&mut self, uid: &Arc<str>) -> Option<WorkloadWant> {
         let record = self.pods.get(uid)?;
         let member = record.member.clone();
-        let (min_members, bonds) = match &member {
-            None => (1, Bonds::default()),
+        let (min_members, coupling) = match &member {
+            None => (1, Coupling::default()),
             Some(member) => {
                 let is_many = member.spec.subs.len() > 1;
                 let is_tight = member
@@ -200,7 +200,7 @@ impl Core {
                     .iter()
                     .any(|sub| sub.required.is_some() || sub.segment.is_some());
                 let is_whole = member.spec.is_whole || is_many || is_tight;
-                (member.spec.min, Bonds { is_whole, is_fixed: is_tight })
+                (member.spec.min, Coupling { is_whole, is_fixed: is_tight })
             }
         };
         let profile = if let Some(profile) = &record.profile {
@@ -210,7 +210,7 @@ impl Core {
             let record = self.pods.get_mut(uid)?;
             Arc::clone(record.profile.insert(profile))
         };
-        Some(WorkloadWant { profile, min_members, bonds })
+        Some(WorkloadWant { profile, min_members, coupling })
     }
 
     /// What a pod's workload says of itself.
@@ -228,7 +228,7 @@ impl Core {
                 is_preemptible: spec.is_preemptible && !is_protected,
                 is_movable: spec.is_movable && is_ours && !is_protected,
                 seconds_at_risk: spec.seconds_at_risk,
-                topology: self.wishes_of(spec).map_or(TopologyWish::default(), |w| w.group),
+                topology: self.wishes_of(spec).map_or(TopologyConstraint::default(), |w| w.group),
             };
         }
         let said = Standing::of(&pod.meta).unwrap_or_default();
@@ -241,7 +241,7 @@ impl Core {
             // Who is not told otherwise may be running something that cannot be restarted.
             is_movable: is_ours && !is_protected && said.is_movable.unwrap_or(false),
             seconds_at_risk: said.seconds_at_risk.unwrap_or(0),
-            topology: TopologyWish {
+            topology: TopologyConstraint {
                 required: level(&said.required),
                 preferred: level(&said.preferred),
             },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::workload::{Profile, TopologyWish};
+use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,7 @@ use crate::predicates::Footprint;
 
 /// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, the policy,
 /// and what is taken of a node beside what the engine counts, which has reasons of its own.
-type Wish = (Arc<Shape>, i32, bool, TopologyWish, String, Option<Arc<Footprint>>);
+type Wish = (Arc<Shape>, i32, bool, TopologyConstraint, String, Option<Arc<Footprint>>);
 
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
@@ -83,12 +83,12 @@ impl Core {
         policy: &Arc<PlacementPolicy>,
     ) -> Result<(), Blocked> {
         let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
-        let allowance = self.allowance(profile.priority, may_preempt, policy);
+        let preemption_budget = self.preemption_budget(profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
         // Room is looked at in each node only once the first choice has none.
         let mut forbidden = self.forbidden(uid, mark, ask, false);
         let is_plain = forbidden.is_empty() && mark != Mark::Scan;
-        let may_evict = allowance.evictions.is_some();
+        let may_evict = preemption_budget.evictions.is_some();
         let policy_name = policy.name().to_owned();
         let (priority, topology) = (profile.priority, profile.topology);
         let more = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
@@ -111,7 +111,7 @@ impl Core {
         let mut last = None;
         for _ in 0..TRIES {
             let (answer, explanation) =
-                self.ask_engine(unit, &gang, &[], &forbidden, &allowance, policy)?;
+                self.ask_engine(unit, &gang, &[], &forbidden, &preemption_budget, policy)?;
             let Ok(plan) = answer else {
                 let blocked = match last {
                     Some(last) => Blocked::NoDevices { nodes: forbidden.len(), last },

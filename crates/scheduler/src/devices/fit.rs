@@ -107,7 +107,7 @@ impl Form {
         tally: &mut Tally,
     ) {
         let gpu = role.map(|role| match role {
-            Role::Gpu { gpu } | Role::Place { gpu, .. } => gpu,
+            Role::Gpu { gpu } | Role::MigInstance { gpu, .. } => gpu,
         });
         let is_closed = gpu.zip(gpus).is_some_and(|(gpu, gpus)| {
             gpus.devices.gpus.get(usize::from(gpu)).is_some_and(|gpu| gpu.is_closed)
@@ -142,7 +142,7 @@ impl Form {
             None => tally.is_other |= !is_kept_away,
             Some(_) if is_kept_away => tally.leave(role),
             Some(Role::Gpu { .. }) => tally.take_gpu(device, &taken),
-            Some(Role::Place { profile, .. }) => {
+            Some(Role::MigInstance { profile, .. }) => {
                 tally.places.entry(profile.into()).or_default().open += 1;
             }
         }
@@ -183,7 +183,7 @@ impl Tally {
     fn leave(&mut self, role: Option<Role<'_>>) {
         match role {
             Some(Role::Gpu { .. }) => self.gpus.left += 1,
-            Some(Role::Place { profile, .. }) => {
+            Some(Role::MigInstance { profile, .. }) => {
                 self.places.entry(profile.into()).or_default().left += 1;
             }
             None => {}

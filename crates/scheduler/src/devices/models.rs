@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use octavo_engine::cluster::MOST_MODELS;
+use octavo_engine::cluster::MAX_MODELS;
 use octavo_engine::gpu::{GpuModel, MigProfile, ModelId, ModelSet};
 
 /// What makes a model another one.
@@ -68,7 +68,7 @@ impl Models {
                 named.insert(name, key);
             }
         }
-        let all = named.into_iter().take(MOST_MODELS);
+        let all = named.into_iter().take(MAX_MODELS);
         let before = std::mem::take(&mut self.table);
         let keys_before = std::mem::take(&mut self.keys);
         for (name, key) in all {

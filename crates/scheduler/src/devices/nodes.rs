@@ -8,7 +8,7 @@ use octavo_dra::{
     AllocationResult, AttributeValue, Capacity, CounterSet, Device, DeviceTaint, NodeScope,
     PoolRef, Quantity, Slice, Survey,
 };
-use octavo_engine::cluster::MOST_GPUS;
+use octavo_engine::cluster::MAX_GPUS;
 use octavo_engine::devices::{DevicesError, NodeDevices};
 use octavo_engine::gpu::ModelId;
 use octavo_engine::placement::GpuPart;
@@ -253,7 +253,7 @@ impl NodeView {
         let product = label(LABEL_PRODUCT).map_or("GPU", String::as_str);
         let memory_mib = label(LABEL_MEMORY).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        if count > usize::from(MOST_GPUS) {
+        if count > usize::from(MAX_GPUS) {
             return Err(DevicesError::TooMany(count).into());
         }
         let text = |value: &str| AttributeValue::String(value.to_owned());

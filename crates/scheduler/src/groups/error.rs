@@ -1,6 +1,6 @@
 //! Why the pods of a group wait although nothing was tried yet.
 
-use octavo_engine::gang::MOST_MEMBERS;
+use octavo_engine::gang::MAX_MEMBERS;
 
 use crate::status::Statement;
 
@@ -76,7 +76,7 @@ pub enum GroupError {
         group: String,
     },
     /// Too many members.
-    #[error("{group} asks for {count} members; at most {MOST_MEMBERS} are possible")]
+    #[error("{group} asks for {count} members; at most {MAX_MEMBERS} are possible")]
     TooMany {
         /// The group.
         group: String,

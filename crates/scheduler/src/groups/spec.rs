@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_engine::gang::{MOST_MEMBERS, Segment};
+use octavo_engine::gang::{MAX_MEMBERS, Segment};
 use octavo_engine::topology::LevelId;
-use octavo_engine::workload::TopologyWish;
+use octavo_engine::workload::TopologyConstraint;
 use octavo_kube_io::objects::{Kind, ObjectName};
 
 use super::error::GroupError;
@@ -88,9 +88,9 @@ pub struct SegmentWish {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
     /// Of the group.
-    pub group: TopologyWish,
+    pub group: TopologyConstraint,
     /// Of its subgroups, in their order.
-    pub subs: Vec<(TopologyWish, Option<Segment>)>,
+    pub subs: Vec<(TopologyConstraint, Option<Segment>)>,
 }
 
 /// How far a subgroup is from being complete.
@@ -167,7 +167,7 @@ impl GroupSpec {
         let group = || self.name.to_string();
         let count: u64 =
             self.subs.iter().map(|sub| u64::from(sub.count.unwrap_or(sub.min).max(sub.min))).sum();
-        if count > u64::from(MOST_MEMBERS) {
+        if count > u64::from(MAX_MEMBERS) {
             return Err(GroupError::TooMany { group: group(), count });
         }
         if self.subs.is_empty() {
@@ -244,14 +244,14 @@ impl GroupSpec {
                 known: known.to_owned(),
             }),
         };
-        let group = TopologyWish {
+        let group = TopologyConstraint {
             required: level(&self.required, &|| "the required topology".to_owned())?,
             preferred: level(&self.preferred, &|| "the preferred topology".to_owned())?,
         };
         let mut subs = Vec::with_capacity(self.subs.len());
         for sub in &self.subs {
             let of = |what: &str| format!("{what} of subgroup {:?}", sub.name);
-            let wish = TopologyWish {
+            let wish = TopologyConstraint {
                 required: level(&sub.required, &|| of("the required topology"))?,
                 preferred: level(&sub.preferred, &|| of("the preferred topology"))?,
             };

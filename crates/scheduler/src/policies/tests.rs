@@ -2,7 +2,7 @@ use octavo_api::placement_policy::{
     PlacementPolicySpec, PolicyConstraints, PolicyStep, PolicyTerm, PolicyTolerance, SpareNodes,
     UNITS, Weight,
 };
-use octavo_engine::Unit;
+use octavo_engine::CostTerm;
 use octavo_kube_io::objects::{Meta, ObjectName};
 use serde_json::json;
 
@@ -88,9 +88,9 @@ fn a_policy_that_is_broken_later_counts_on_as_it_was() {
         panic!("{reports:?}")
     };
     assert!(error.message.ends_with("Until then the version before it is used"), "{error:?}");
-    assert!(policies.find(Some("p")).unwrap().has(Unit::Hops));
+    assert!(policies.find(Some("p")).unwrap().has(CostTerm::Hops));
     set(&mut policies, object("p", by("watts")));
-    assert!(policies.find(Some("p")).unwrap().has(Unit::Watts));
+    assert!(policies.find(Some("p")).unwrap().has(CostTerm::Watts));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn nothing_is_told_twice() {
 
 #[test]
 fn every_field_that_the_resource_has_the_engine_understands() {
-    let units: Vec<_> = Unit::ALL.into_iter().map(Unit::name).collect();
+    let units: Vec<_> = CostTerm::ALL.into_iter().map(CostTerm::name).collect();
     assert_eq!(units, UNITS);
     let unit = |unit: &str| PolicyStep { unit: Some(unit.to_owned()), ..PolicyStep::default() };
     let term = |unit: &str, weight| PolicyTerm { unit: unit.to_owned(), weight };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use octavo_engine::gpu::WHOLE;
-use octavo_engine::snapshot::{GpusForm, ShapeForm};
+use octavo_engine::snapshot::{GpusRecord, ShapeRecord};
 use octavo_engine::{GpuDemand, Resources, Shape};
 
 use super::machines::Description;
@@ -71,16 +71,16 @@ pub(super) fn milli_of(gpus: &GpuDemand, machine: &Description) -> i64 {
 }
 
 /// The shape in a document.
-pub(super) fn form(shape: &Shape) -> ShapeForm {
+pub(super) fn form(shape: &Shape) -> ShapeRecord {
     let gpus = match &shape.gpus {
-        GpuDemand::None => GpusForm::None,
-        GpuDemand::Whole { count } => GpusForm::Whole { count: *count },
+        GpuDemand::None => GpusRecord::None,
+        GpuDemand::Whole { count } => GpusRecord::Whole { count: *count },
         GpuDemand::Share { count, milli, memory_mib } => {
-            GpusForm::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
+            GpusRecord::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
         }
         GpuDemand::Mig { count, profile } => {
-            GpusForm::Mig { count: *count, profile: profile.to_string() }
+            GpusRecord::Mig { count: *count, profile: profile.to_string() }
         }
     };
-    ShapeForm { resources: shape.resources, gpus, ..ShapeForm::default() }
+    ShapeRecord { resources: shape.resources, gpus, ..ShapeRecord::default() }
 }

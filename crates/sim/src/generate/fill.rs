@@ -5,7 +5,7 @@
 
 use octavo_engine::gpu::Slices;
 use octavo_engine::snapshot::{
-    MemberForm, PartForm, ProfileForm, ShapeForm, Snapshot, WorkloadForm,
+    MemberRecord, PartRecord, ProfileRecord, ShapeRecord, Snapshot, WorkloadRecord,
 };
 use octavo_engine::{NodeId, Placement, Shape, World, fit, pick};
 
@@ -51,7 +51,7 @@ struct Fill<'a> {
     random: Random,
     /// Thousandths of GPUs that are to be given out in all.
     target: i64,
-    running: Vec<(Kind, WorkloadForm)>,
+    running: Vec<(Kind, WorkloadRecord)>,
 }
 
 impl Fill<'_> {
@@ -79,7 +79,7 @@ impl Fill<'_> {
         let count = gangs::size(&mut self.random, machine, most)?;
         let shape = demand::shape(Kind::Gang, machine, &mut self.random)?;
         let nodes = self.idle_run(count, &shape)?;
-        let place = |node| pick::any(&self.world.cluster, node, &shape);
+        let place = |node| pick::default_placement(&self.world.cluster, node, &shape);
         let placements: Vec<Placement> = nodes.into_iter().filter_map(place).collect();
         self.add(Kind::Gang, &shape, &placements)
     }
@@ -127,7 +127,7 @@ impl Fill<'_> {
         let free = |placement: &Placement| {
             cluster.gpus(placement.node).iter().map(|gpu| u32::from(gpu.milli)).sum::<u32>()
         };
-        let at = |index: usize| pick::any(cluster, node(index)?, shape);
+        let at = |index: usize| pick::default_placement(cluster, node(index)?, shape);
         let best = drawn.iter().filter_map(|index| at(*index)).min_by_key(free);
         best.or_else(|| (0..count).find_map(|step| at(drawn[0] + step)))
     }
@@ -137,7 +137,7 @@ impl Fill<'_> {
         for placement in placements {
             self.world.cluster.place(&shape.resources, placement).ok()?;
         }
-        let member = |(rank, placement): (u32, &Placement)| MemberForm {
+        let member = |(rank, placement): (u32, &Placement)| MemberRecord {
             rank,
             shape: 0,
             node: self.world.cluster.name(placement.node).to_owned(),
@@ -149,14 +149,14 @@ impl Fill<'_> {
             Kind::Gang => u32::try_from(members.len()).ok()?,
             _ => 0,
         };
-        let shapes: Vec<ShapeForm> = vec![demand::form(shape)];
+        let shapes: Vec<ShapeRecord> = vec![demand::form(shape)];
         let form =
-            WorkloadForm { profile, min_members, whole: false, fixed: false, shapes, members };
+            WorkloadRecord { profile, min_members, whole: false, fixed: false, shapes, members };
         self.running.push((kind, form));
         Some(())
     }
 
-    fn profile(&mut self, kind: Kind) -> ProfileForm {
+    fn profile(&mut self, kind: Kind) -> ProfileRecord {
         let random = &mut self.random;
         let seconds_at_risk = match kind {
             Kind::Gang => random.between(5, 60) * 60,
@@ -164,7 +164,7 @@ impl Fill<'_> {
             Kind::One => random.between(1, 15) * 60,
             Kind::Mig | Kind::Share => 0,
         };
-        ProfileForm {
+        ProfileRecord {
             // Named when all are there.
             name: String::new(),
             tenant: tenant(random, self.options.tenants),
@@ -178,10 +178,10 @@ impl Fill<'_> {
     }
 
     /// All workloads in any order, named by their kind and place in it.
-    fn finish(mut self) -> Vec<WorkloadForm> {
+    fn finish(mut self) -> Vec<WorkloadRecord> {
         self.random.shuffle(&mut self.running);
         let digits = self.running.len().to_string().len();
-        let named = |(number, (kind, mut workload)): (usize, (Kind, WorkloadForm))| {
+        let named = |(number, (kind, mut workload)): (usize, (Kind, WorkloadRecord))| {
             workload.profile.name = format!("{}-{number:0digits$}", kind.role());
             workload
         };
@@ -189,8 +189,8 @@ impl Fill<'_> {
     }
 }
 
-fn part(part: &octavo_engine::GpuPart) -> PartForm {
-    PartForm {
+fn part(part: &octavo_engine::GpuPart) -> PartRecord {
+    PartRecord {
         gpu: part.gpu,
         milli: part.milli,
         memory_mib: part.memory_mib,

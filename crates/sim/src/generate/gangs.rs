@@ -1,7 +1,9 @@
 //! Gangs of a synthetic cluster.
 
 use octavo_engine::Resources;
-use octavo_engine::snapshot::{GangForm, GroupForm, ProfileForm, SegmentForm, ShapeForm, Snapshot};
+use octavo_engine::snapshot::{
+    GangRecord, GroupRecord, ProfileRecord, SegmentRecord, ShapeRecord, Snapshot,
+};
 
 use super::demand;
 use super::machines::Description;
@@ -41,30 +43,30 @@ pub(super) fn wait(options: &Options, machines: &[Description], snapshot: &mut S
         let profile = profile(&mut random, options, name, count <= u64::from(nodes));
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         let segment = machine.clique.filter(|_| count % 2 == 0 && random.chance(50));
-        let workers = GroupForm {
+        let workers = GroupRecord {
             name: "workers".to_owned(),
             shape,
             count,
-            segment: segment.map(|_| SegmentForm { size: 2, level: "clique".to_owned() }),
-            ..GroupForm::default()
+            segment: segment.map(|_| SegmentRecord { size: 2, level: "clique".to_owned() }),
+            ..GroupRecord::default()
         };
         let mut groups = Vec::new();
         if random.chance(25) {
             groups.push(launcher());
         }
         groups.push(workers);
-        snapshot.waiting.push(GangForm { profile, groups });
+        snapshot.waiting.push(GangRecord { profile, groups });
     }
 }
 
-fn profile(random: &mut Random, options: &Options, name: String, fits_rack: bool) -> ProfileForm {
+fn profile(random: &mut Random, options: &Options, name: String, fits_rack: bool) -> ProfileRecord {
     let level = |level: &str| Some(level.to_owned());
     let (required, preferred) = match random.below(3) {
         0 if fits_rack => (level("rack"), None),
         1 => (level("block"), level("rack")),
         _ => (None, level("rack")),
     };
-    ProfileForm {
+    ProfileRecord {
         name,
         tenant: tenant(random, options.tenants),
         priority: random.weighted(&[(5, 0), (3, 50), (2, 100)]).copied().unwrap_or_default(),
@@ -77,11 +79,11 @@ fn profile(random: &mut Random, options: &Options, name: String, fits_rack: bool
 }
 
 /// A pod that starts the others and computes nothing.
-fn launcher() -> GroupForm {
-    GroupForm {
+fn launcher() -> GroupRecord {
+    GroupRecord {
         name: "launcher".to_owned(),
-        shape: ShapeForm { resources: Resources::of_pod(2000, 4096), ..ShapeForm::default() },
+        shape: ShapeRecord { resources: Resources::of_pod(2000, 4096), ..ShapeRecord::default() },
         count: 1,
-        ..GroupForm::default()
+        ..GroupRecord::default()
     }
 }

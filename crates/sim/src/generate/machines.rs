@@ -9,7 +9,7 @@
 use octavo_engine::Resources;
 use octavo_engine::gpu::{GpuModel, MigProfile};
 use octavo_engine::node::Links;
-use octavo_engine::snapshot::ClassForm;
+use octavo_engine::snapshot::ClassRecord;
 
 /// Kinds of machines, as on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -205,14 +205,14 @@ impl Description {
     }
 
     /// Its class in a document.
-    pub fn class(&self) -> ClassForm {
+    pub fn class(&self) -> ClassRecord {
         let group = |size: &u16| {
             let of = |gpu: u16| u8::try_from(gpu / size).unwrap_or(u8::MAX);
             (0..self.gpus).map(of).collect::<Vec<_>>()
         };
         // A level with all GPUs in one group tells nothing.
         let parts = |level: &Vec<u8>| level.iter().any(|group| *group > 0);
-        ClassForm {
+        ClassRecord {
             capacity: self.capacity,
             gpus: self.gpus,
             model: Some(self.model.name.clone()),
@@ -222,7 +222,7 @@ impl Description {
             full_watts: self.cpu_watts.1,
             package_cores: self.package_cores,
             hazard_ppm: self.hazard_ppm,
-            ..ClassForm::default()
+            ..ClassRecord::default()
         }
     }
 }

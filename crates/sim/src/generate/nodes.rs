@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use octavo_engine::snapshot::{LevelForm, NodeForm, Snapshot, VERSION};
+use octavo_engine::snapshot::{LevelRecord, NodeRecord, Snapshot, VERSION};
 
 use super::machines::Description;
 use super::{GenerateError, Options};
 
 /// Most GPUs of a synthetic cluster.
-const MOST_GPUS: u64 = 4_000_000;
+const MAX_GPUS: u64 = 4_000_000;
 
 /// An empty cluster.
 pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
@@ -17,7 +17,7 @@ pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     let has_cliques = machines.iter().any(|machine| machine.clique.is_some());
     let mut levels = vec![("block", false), ("rack", false)];
     levels.extend(has_cliques.then_some(("clique", true)));
-    let level = |(name, unique): (&str, bool)| LevelForm {
+    let level = |(name, unique): (&str, bool)| LevelRecord {
         name: name.to_owned(),
         label: name.to_owned(),
         unique,
@@ -42,11 +42,11 @@ pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
                     labels.insert("clique", format!("{b}-{r}-c{}", (node - 1) / size + 1));
                 }
                 let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value));
-                snapshot.nodes.push(NodeForm {
+                snapshot.nodes.push(NodeRecord {
                     name,
                     class: machine.name.to_owned(),
                     labels: labels.collect(),
-                    ..NodeForm::default()
+                    ..NodeRecord::default()
                 });
             }
         }
@@ -78,8 +78,8 @@ pub(super) fn machines(options: &Options) -> Result<Vec<Description>, GenerateEr
     let densest = machines.iter().map(per_rack).max().unwrap_or_default();
     let racks = u64::from(options.blocks) * u64::from(options.racks);
     let gpus = racks.saturating_mul(densest);
-    if gpus > MOST_GPUS {
-        return Err(GenerateError::TooLarge { gpus, most: MOST_GPUS });
+    if gpus > MAX_GPUS {
+        return Err(GenerateError::TooLarge { gpus, most: MAX_GPUS });
     }
     Ok(machines)
 }

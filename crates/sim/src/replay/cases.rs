@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use octavo_engine::Shape;
-use octavo_engine::fragmentation::Typical;
+use octavo_engine::fragmentation::TypicalPods;
 
 use super::play::Stage;
 use super::{Options, Order, Policy, ReplayError, Run, Watch, policy};
@@ -30,7 +30,7 @@ pub(super) fn of(options: &Options) -> Vec<Case> {
 pub(super) struct Ground<'a> {
     trace: &'a Trace,
     shapes: Vec<Arc<Shape>>,
-    typical: Arc<Typical>,
+    typical: Arc<TypicalPods>,
 }
 
 impl<'a> Ground<'a> {

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use octavo_engine::fragmentation::{Fragmentation, Typical};
+use octavo_engine::fragmentation::{Fragmentation, TypicalPods};
 use octavo_engine::{Choice, Cluster, Packing, Shape, fit};
 
 use super::log::{Entry, Log, Place};
@@ -24,7 +24,7 @@ pub(super) struct Stage<'a> {
     pub(super) departures: bool,
     /// Demand over capacity that the arrivals were brought to.
     pub(super) target: Option<f64>,
-    pub(super) typical: &'a Arc<Typical>,
+    pub(super) typical: &'a Arc<TypicalPods>,
 }
 
 /// What a run came to.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use octavo_engine::fragmentation::Typical;
+use octavo_engine::fragmentation::TypicalPods;
 use octavo_engine::packing::classic;
-use octavo_engine::packing::price::{self, Price};
+use octavo_engine::packing::price::{self, PricePolicy};
 use octavo_engine::{Packing, Shape};
 use serde::Serialize;
 
@@ -59,7 +59,7 @@ pub struct Setup<'a> {
     /// Shape of each pod of the list.
     pub shapes: &'a [Arc<Shape>],
     /// The typical ones of them.
-    pub typical: &'a Arc<Typical>,
+    pub typical: &'a Arc<TypicalPods>,
     /// For policies that draw.
     pub seed: i64,
     /// For policies that can learn.
@@ -102,10 +102,10 @@ impl Policy {
     /// The policy, to be asked about one cluster whose ties fall to the lower id.
     pub fn build(self, setup: &Setup<'_>) -> Result<Box<dyn Packing>, ReplayError> {
         let policy: Option<Box<dyn Packing>> = match (self, setup.popularity) {
-            (Self::Octavo, Popularity::Learned) => Some(Box::new(Price::learned())),
+            (Self::Octavo, Popularity::Learned) => Some(Box::new(PricePolicy::learned())),
             (Self::Octavo, Popularity::Known) => {
                 let counts = setup.shapes.iter().map(|shape| (Arc::clone(shape), 1));
-                Some(Box::new(Price::known(price::Popularity::of(counts))))
+                Some(Box::new(PricePolicy::known(price::DemandStats::of(counts))))
             }
             _ => {
                 let (typical, ties) = (Arc::clone(setup.typical), Vec::new());

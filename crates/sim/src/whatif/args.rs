@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::snapshot::{GangForm, Snapshot};
+use octavo_engine::snapshot::{GangRecord, Snapshot};
 
 use super::inline::{self, InlineError};
 use super::quantity::{Cpu, Memory};
@@ -301,12 +301,12 @@ fn count_yes(record: &Record) -> usize {
 
 fn question(
     args: &WhatifArgs,
-    inline: Option<GangForm>,
+    inline: Option<GangRecord>,
     cluster: &Snapshot,
 ) -> Result<Question, WhatifCommandError> {
     let mut gangs = Vec::new();
     for path in &args.gangs {
-        gangs.push(document::read::<GangForm>(path, "gang")?);
+        gangs.push(document::read::<GangRecord>(path, "gang")?);
     }
     gangs.extend(inline);
     for name in &args.waiting {

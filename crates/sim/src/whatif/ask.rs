@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::decider::{Case, Decider};
-use octavo_engine::decision::{Reason, Refusal};
-use octavo_engine::disturb::Allowance;
-use octavo_engine::explain::{self, Explanation, RemedySaid};
+use octavo_engine::explain::{self, Explanation, RemedySummary};
+use octavo_engine::plan::{Reason, Refusal};
+use octavo_engine::planner::{DecisionInput, Planner};
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::repair;
 use octavo_engine::snapshot::{Snapshot, nodes_named};
 use octavo_engine::solve::NodeSet;
@@ -46,12 +46,12 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
         return Err(WhatifError::NothingLost(question.fail.join(", ")));
     }
     let weights = cluster.tenants.iter().map(|(name, weight)| (name.as_str().into(), *weight));
-    let decider = match (&cluster.packing, question.packing) {
-        (Some(learned), true) => Decider::restored(learned, &world.cluster)?,
-        (None, true) => Decider::default(),
-        (_, false) => Decider::searching(),
+    let planner = match (&cluster.packing, question.packing) {
+        (Some(learned), true) => Planner::restored(learned, &world.cluster)?,
+        (None, true) => Planner::default(),
+        (_, false) => Planner::without_packing(),
     };
-    let mut asker = Asker { question, forbidden, weights: weights.collect(), waiting, decider };
+    let mut asker = Asker { question, forbidden, weights: weights.collect(), waiting, planner };
     let mut answers = Vec::new();
     for loss in &wanted {
         answers.push(asker.one(&mut world, loss)?);
@@ -72,7 +72,7 @@ struct Asker<'a> {
     forbidden: NodeSet,
     weights: BTreeMap<Arc<str>, u32>,
     waiting: Vec<Gang>,
-    decider: Decider,
+    planner: Planner,
 }
 
 impl Asker<'_> {
@@ -80,22 +80,22 @@ impl Asker<'_> {
     fn one(&mut self, world: &mut World, loss: &Loss) -> Result<Answer, WhatifError> {
         let Loss { gang, pinned, .. } = loss;
         let policy = &self.question.policy;
-        let allowance = self.question.allowance(gang);
-        let case = Case {
+        let preemption_budget = self.question.preemption_budget(gang);
+        let case = DecisionInput {
             gang,
             pinned,
             forbidden: &self.forbidden,
-            allowance: &allowance,
+            preemption_budget: &preemption_budget,
             policy,
             waiting: &self.waiting,
             weights: &self.weights,
         };
-        let found = self.decider.decide(world, &case)?;
+        let found = self.planner.decide(world, &case)?;
         let mut disturbance = None;
         if let (Err(refusal), true) = (&found, policy.is_preempting())
             && !matches!(refusal.reason, Reason::Spares { .. } | Reason::Constraint { .. })
         {
-            let remedy = self.decider.cheapest_disturbance(world, &case)?;
+            let remedy = self.planner.cheapest_disruption(world, &case)?;
             disturbance = remedy.and_then(|remedy| {
                 let with = Refusal { remedy: Some(remedy), ..refusal.clone() };
                 remedy_of(explain::answer(world, policy, gang, &Err(with)))
@@ -115,17 +115,17 @@ impl Asker<'_> {
 
 impl Question {
     /// Whom an answer may disturb.
-    fn allowance(&self, gang: &Gang) -> Allowance {
+    fn preemption_budget(&self, gang: &Gang) -> PreemptionBudget {
         let evictions = if self.evictions {
-            Allowance::evictions_below(gang.profile.priority)
+            PreemptionBudget::evictions_below(gang.profile.priority)
         } else {
-            Allowance::nothing()
+            PreemptionBudget::none()
         };
-        Allowance { moves: self.moves, ..evictions }
+        PreemptionBudget { moves: self.moves, ..evictions }
     }
 }
 
-fn remedy_of(explanation: Explanation) -> Option<RemedySaid> {
+fn remedy_of(explanation: Explanation) -> Option<RemedySummary> {
     match explanation {
         Explanation::Refused(refusal) => refusal.remedy,
         Explanation::Placed(_) => None,

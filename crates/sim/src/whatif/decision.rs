@@ -6,7 +6,7 @@
 
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::snapshot::{GangForm, PinnedForm, Snapshot};
+use octavo_engine::snapshot::{GangRecord, PinnedRecord, Snapshot};
 use serde::Deserialize;
 
 use super::record::Record;
@@ -20,10 +20,10 @@ pub struct Decision {
     /// The cluster before the decision.
     pub cluster: Snapshot,
     /// Who asked.
-    pub gang: GangForm,
+    pub gang: GangRecord,
     /// Members of it that had their places already.
     #[serde(default)]
-    pub pinned: Vec<PinnedForm>,
+    pub pinned: Vec<PinnedRecord>,
     /// Names of nodes on which nobody was to be placed.
     #[serde(default)]
     pub forbidden: Vec<String>,

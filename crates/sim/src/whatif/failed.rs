@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use octavo_engine::decision::Plan;
-use octavo_engine::gang::MOST_MEMBERS;
+use octavo_engine::gang::MAX_MEMBERS;
+use octavo_engine::plan::Plan;
 use octavo_engine::repair;
 use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::workload::{MemberId, Workload, WorkloadId};
@@ -82,7 +82,7 @@ fn loss(world: &mut World, id: WorkloadId, failed: &NodeSet) -> Option<Loss> {
     let workload = world.workloads.workload(id)?;
     let member = |rank: &u32| world.workloads.member(MemberId { workload: id, member: *rank });
     let missing = workload.min_members.saturating_sub(workload.member_count());
-    let gaps = (0..MOST_MEMBERS).filter(|rank| member(rank).is_none()).take(missing as usize);
+    let gaps = (0..MAX_MEMBERS).filter(|rank| member(rank).is_none()).take(missing as usize);
     let all = 0..u32::try_from(workload.members.len()).unwrap_or(u32::MAX);
     let there = all.filter(|rank| member(rank).is_some());
     let wanted: BTreeSet<u32> = there.chain(gaps).collect();

@@ -1,7 +1,9 @@
 //! A gang from flags.
 
 use octavo_engine::Resources;
-use octavo_engine::snapshot::{GangForm, GpusForm, GroupForm, ProfileForm, SegmentForm, ShapeForm};
+use octavo_engine::snapshot::{
+    GangRecord, GpusRecord, GroupRecord, ProfileRecord, SegmentRecord, ShapeRecord,
+};
 
 use super::args::GangArgs;
 
@@ -32,30 +34,30 @@ pub enum InlineError {
 }
 
 /// The gang that flags describe, if they name one.
-pub(super) fn gang(args: &GangArgs) -> Result<Option<GangForm>, InlineError> {
+pub(super) fn gang(args: &GangArgs) -> Result<Option<GangRecord>, InlineError> {
     let Some(name) = &args.name else { return Ok(None) };
     if let Some(min) = args.min.filter(|min| *min > args.count) {
         return Err(InlineError::MinAboveCount { min, count: args.count });
     }
     let segment = args.segment.as_deref().map(segment).transpose()?;
-    let shape = ShapeForm {
+    let shape = ShapeRecord {
         resources: Resources::of_pod(
             args.cpu.map_or(0, |cpu| cpu.0),
             args.memory.map_or(0, |memory| memory.0),
         ),
         gpus: gpus(args)?,
         models: args.models.clone(),
-        ..ShapeForm::default()
+        ..ShapeRecord::default()
     };
-    let group = GroupForm {
+    let group = GroupRecord {
         name: "members".to_owned(),
         shape,
         count: args.count,
         min: args.min.filter(|min| *min < args.count),
         segment,
-        ..GroupForm::default()
+        ..GroupRecord::default()
     };
-    let profile = ProfileForm {
+    let profile = ProfileRecord {
         name: name.clone(),
         tenant: args.tenant.clone(),
         priority: args.priority,
@@ -65,10 +67,10 @@ pub(super) fn gang(args: &GangArgs) -> Result<Option<GangForm>, InlineError> {
         required: args.required.clone(),
         preferred: args.preferred.clone(),
     };
-    Ok(Some(GangForm { profile, groups: vec![group] }))
+    Ok(Some(GangRecord { profile, groups: vec![group] }))
 }
 
-fn gpus(args: &GangArgs) -> Result<GpusForm, InlineError> {
+fn gpus(args: &GangArgs) -> Result<GpusRecord, InlineError> {
     let count = args.gpus.unwrap_or(0);
     let is_share = args.milli.is_some() || args.gpu_memory.is_some();
     if count == 0 {
@@ -79,27 +81,27 @@ fn gpus(args: &GangArgs) -> Result<GpusForm, InlineError> {
         ];
         return match flags.into_iter().find(|(_, is_there)| *is_there) {
             Some((flag, _)) => Err(InlineError::NoGpus { flag }),
-            None => Ok(GpusForm::None),
+            None => Ok(GpusRecord::None),
         };
     }
     match &args.mig {
         Some(_) if is_share => Err(InlineError::ShareAndMig),
-        Some(profile) => Ok(GpusForm::Mig { count, profile: profile.clone() }),
+        Some(profile) => Ok(GpusRecord::Mig { count, profile: profile.clone() }),
         None if is_share => {
             let memory_mib = args.gpu_memory.map_or(0, |memory| memory.0);
             let memory_mib = u32::try_from(memory_mib).unwrap_or(u32::MAX);
-            Ok(GpusForm::Share { count, milli: args.milli.unwrap_or(0), memory_mib })
+            Ok(GpusRecord::Share { count, milli: args.milli.unwrap_or(0), memory_mib })
         }
-        None => Ok(GpusForm::Whole { count }),
+        None => Ok(GpusRecord::Whole { count }),
     }
 }
 
-fn segment(text: &str) -> Result<SegmentForm, InlineError> {
+fn segment(text: &str) -> Result<SegmentRecord, InlineError> {
     let wrong = || InlineError::Segment(text.to_owned());
     let (size, level) = text.split_once('@').ok_or_else(wrong)?;
     let size = size.parse().ok().filter(|size| *size > 0).ok_or_else(wrong)?;
     if level.is_empty() {
         return Err(wrong());
     }
-    Ok(SegmentForm { size, level: level.to_owned() })
+    Ok(SegmentRecord { size, level: level.to_owned() })
 }

@@ -1,6 +1,6 @@
 //! What a scheduler says, as lines for people.
 
-use octavo_engine::explain::DisturbanceSaid;
+use octavo_engine::explain::PreemptionHint;
 
 use super::{GangExplanation, Said};
 use crate::grid::{Tone, paint};
@@ -49,7 +49,7 @@ pub(crate) fn said(says: &Said, known: &str) -> String {
         lines.extend(decided.iter().map(|line| format!("    {line}")));
     }
     let now = says.left_out.iter().map(|one| one.message.clone());
-    let now = now.chain(says.disturbance.iter().map(DisturbanceSaid::line));
+    let now = now.chain(says.disturbance.iter().map(PreemptionHint::line));
     let now: Vec<_> = now.chain(says.disturbance_note.clone()).collect();
     if !now.is_empty() {
         lines.push("  as things are now:".to_owned());

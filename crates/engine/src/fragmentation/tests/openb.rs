@@ -1,7 +1,7 @@
 //! The default list of openb, the trace of the paper, for tests that compare with the authors' code.
 
 use crate::cluster::Cluster;
-use crate::fragmentation::{Typical, without};
+use crate::fragmentation::{TypicalPods, without};
 use crate::gpu::{GpuFree, GpuModel, Slices};
 use crate::node::{NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, GpuParts, Placement};
@@ -25,9 +25,9 @@ pub(crate) fn pod(cpu_milli: i64, count: u16, milli: u16) -> Shape {
     Shape::new(Resources::of_pod(cpu_milli, 0), GpuDemand::of(count, milli))
 }
 
-pub(crate) fn typical() -> Typical {
+pub(crate) fn typical() -> TypicalPods {
     let shapes = shapes();
-    Typical::new(&[model()], shapes.iter().map(|shape| (shape, 1)))
+    TypicalPods::new(&[model()], shapes.iter().map(|shape| (shape, 1)))
 }
 
 pub(crate) fn model() -> GpuModel {

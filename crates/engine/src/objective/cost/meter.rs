@@ -2,7 +2,7 @@
 
 use crate::World;
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor, Identity};
+use crate::cluster::log::{Changes, ClusterId, Cursor};
 use crate::cluster::states::{NodeState, StateId};
 use crate::node::NodeId;
 use crate::objective::{cost, energy};
@@ -14,7 +14,7 @@ use crate::topology::{DomainId, Topology};
 pub struct Meter {
     cursor: Cursor,
     /// The cluster that the figures are of.
-    identity: Identity,
+    cluster_id: ClusterId,
     /// By slot of the state; the stamp tells whether it is still that state.
     known: Vec<Option<(u32, Reading)>>,
     /// By node.
@@ -41,11 +41,11 @@ impl Meter {
         let World { cluster, topology, .. } = world;
         // A topology that was built anew moves nodes between domains; of another cluster nothing
         // that is known holds.
-        let identity = cluster.log().identity();
-        if self.topology.as_ref() != Some(topology) || self.identity != identity {
+        let cluster_id = cluster.log().cluster_id();
+        if self.topology.as_ref() != Some(topology) || self.cluster_id != cluster_id {
             let domains = topology.domains().count();
             let topology = Some(topology.clone());
-            *self = Self { identity, spares: vec![0; domains], topology, ..Self::default() };
+            *self = Self { cluster_id, spares: vec![0; domains], topology, ..Self::default() };
         }
         match cluster.log().read(&mut self.cursor) {
             Changes::Nodes(nodes) => {
@@ -89,7 +89,7 @@ impl Meter {
         self.cents += now.cents - old.cents;
         let spares = i64::from(now.is_spare) - i64::from(old.is_spare);
         if spares != 0 {
-            for domain in topology.ancestors(topology.home(node)) {
+            for domain in topology.ancestors(topology.leaf_domain(node)) {
                 if let Some(count) = self.spares.get_mut(domain.0 as usize) {
                     *count += spares;
                 }
@@ -102,8 +102,8 @@ impl Meter {
         if self.known.len() <= slot {
             self.known.resize(slot + 1, None);
         }
-        if let Some((stamp, reading)) = self.known[slot]
-            && stamp == id.stamp
+        if let Some((generation, reading)) = self.known[slot]
+            && generation == id.generation
         {
             return reading;
         }
@@ -112,7 +112,7 @@ impl Meter {
             cents: cost::cents(cluster, state),
             is_spare: cost::is_spare(cluster, state),
         };
-        self.known[slot] = Some((id.stamp, reading));
+        self.known[slot] = Some((id.generation, reading));
         reading
     }
 }

@@ -2,19 +2,19 @@ use std::sync::Arc;
 
 use super::*;
 use crate::World;
-use crate::decision::{Disturbance, Move, Placed, Reason};
 use crate::gang::Gang;
 use crate::gpu::{GpuModel, Slices};
 use crate::node::{NodeClass, NodeSpec};
 use crate::objective::fairness::{FairShares, Tenant};
 use crate::objective::policy::PlacementPolicy;
-use crate::objective::{Unit, Vector};
+use crate::objective::{CostTerm, CostVector};
 use crate::placement::{GpuPart, Placement};
+use crate::plan::{DisruptionSet, Move, Placed, Reason};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
-use crate::solve::Judge;
+use crate::solve::CostModel;
 use crate::topology::{Level, Topology};
-use crate::workload::{Bonds, Member, MemberId, Profile, Workload, Workloads};
+use crate::workload::{Coupling, Member, MemberId, Profile, Workload, Workloads};
 
 /// Two racks of two nodes; each node has two GPUs, 8 cores in two packages, and costs 100 cents per
 /// hour. `n0` fails the most often.
@@ -64,15 +64,15 @@ fn gang(cpu_milli: i64, count: u32) -> Gang {
 }
 
 /// The cost of placing members of 3000 milli-CPU each.
-fn cost(world: &World, figures: &dyn Figures, places: &[Placement]) -> Vector {
+fn cost(world: &World, figures: &dyn Figures, places: &[Placement]) -> CostVector {
     let policy = PlacementPolicy::default();
     let (shares, mut meter) = (FairShares::default(), Meter::default());
     meter.read(world);
-    let judge = PolicyJudge::new(world, &policy, figures, &shares, &meter).unwrap();
+    let cost_model = PolicyCostModel::new(world, &policy, figures, &shares, &meter).unwrap();
     let count = u32::try_from(places.len()).unwrap();
     let mut gang = gang(3000, count);
     gang.profile.seconds_at_risk = 600;
-    judge.cost(world, &gang, &placed(places), Disturbance::default())
+    cost_model.cost(world, &gang, &placed(places), DisruptionSet::default())
 }
 
 fn run(world: &mut World, name: &str, tenant: &str, places: &[Placement]) {
@@ -83,8 +83,8 @@ fn run(world: &mut World, name: &str, tenant: &str, places: &[Placement]) {
     };
     let members = places.iter().map(member).collect();
     let profile = Profile { tenant: tenant.into(), ..Profile::new(name) };
-    let bonds = Bonds::default();
-    world.workloads.add(Workload { profile, min_members: 1, bonds, members }).unwrap();
+    let coupling = Coupling::default();
+    world.workloads.add(Workload { profile, min_members: 1, coupling, members }).unwrap();
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn hops_are_those_of_the_ring_back_to_the_first_rank() {
     let world = world();
     let hops = |nodes: &[u32]| {
         let places: Vec<_> = nodes.iter().map(|node| at(*node, &[])).collect();
-        cost(&world, &NoFigures, &places).of(Unit::Hops)
+        cost(&world, &NoFigures, &places).of(CostTerm::Hops)
     };
     assert_eq!(hops(&[0]), 0);
     assert_eq!(hops(&[0, 1]), 2 + 2);
@@ -104,7 +104,7 @@ fn hops_are_those_of_the_ring_back_to_the_first_rank() {
 fn watts_are_those_that_are_added() {
     let mut world = world();
     let watts =
-        |world: &World, places: &[Placement]| cost(world, &NoFigures, places).of(Unit::Watts);
+        |world: &World, places: &[Placement]| cost(world, &NoFigures, places).of(CostTerm::Watts);
     // A GPU wakes (10 -> 70) and one of two packages of four cores does (20 -> 100).
     assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)])]), 60 + 80);
     // Two GPUs, and 6,000 milli are three cores: still one package.
@@ -121,8 +121,9 @@ fn watts_are_those_that_are_added() {
 #[test]
 fn cents_follow_the_larger_part_of_the_node() {
     let mut world = world();
-    let cents =
-        |world: &World, place: Placement| cost(world, &NoFigures, &[place]).of(Unit::CentsPerHour);
+    let cents = |world: &World, place: Placement| {
+        cost(world, &NoFigures, &[place]).of(CostTerm::CentsPerHour)
+    };
     // 3,000 of 16,000 milli-CPU are 18.75 %; rounded up.
     assert_eq!(cents(&world, at(1, &[])), 19);
     assert_eq!(cents(&world, at(1, &[(0, 500, 0)])), 25);
@@ -138,7 +139,7 @@ fn cents_follow_the_larger_part_of_the_node() {
 fn a_whole_gang_is_at_risk_on_each_of_its_nodes() {
     let mut world = world();
     let lost = |world: &World, places: &[Placement]| {
-        cost(world, &NoFigures, places).of(Unit::ExpectedLostGpuSeconds)
+        cost(world, &NoFigures, places).of(CostTerm::ExpectedLostGpuSeconds)
     };
     let whole = |node| at(node, &[(0, 1000, 0), (1, 1000, 0)]);
     // (900 + 100) ppm x 4 GPUs x 600 s = 2.4; (100 + 100) x 4 x 600 = 0.48.
@@ -153,28 +154,28 @@ fn a_whole_gang_is_at_risk_on_each_of_its_nodes() {
 }
 
 #[test]
-fn stranding_is_that_of_the_fragmentation_measure_and_the_price_is_handed_on() {
+fn stranded_cost_is_the_fragmentation_increase() {
     let mut world = world();
     run(&mut world, "runs", "a", &[at(1, &[(0, 700, 0)])]);
     let half = Shape::new(Resources::of_pod(1000, 0), GpuDemand::of(1, 500));
     let whole = Shape::new(Resources::of_pod(1000, 0), GpuDemand::Whole { count: 1 });
-    let typical = Typical::new(world.cluster.models(), [(&half, 3), (&whole, 1)]);
+    let typical = TypicalPods::new(world.cluster.models(), [(&half, 3), (&whole, 1)]);
     let cpu = |_: &Cluster, before: &NodeState, after: &NodeState| {
         before.free.cpu_milli - after.free.cpu_milli
     };
-    let figures = Measured { typical: &typical, price: cpu };
+    let figures = MeasuredFigures { typical: &typical, price: cpu };
     // On the idle n2 the half of a GPU is taken: the other half is of no use for whole GPUs, which
     // are a quarter of all: 500 / 4.
     let cost = cost(&world, &figures, &[at(2, &[(0, 500, 0)])]);
-    assert_eq!(cost.of(Unit::GpuMilliStranded), 125);
-    assert_eq!(cost.of(Unit::PackingPrice), 3000);
+    assert_eq!(cost.of(CostTerm::GpuMilliStranded), 125);
+    assert_eq!(cost.of(CostTerm::PackingPrice), 3000);
     // As the measure itself says, on every node.
     let fragmentation = crate::fragmentation::Fragmentation::new(Arc::new(typical.clone()));
     let shape = Shape::new(Resources::of_pod(3000, 0), GpuDemand::of(1, 300));
     for place in [at(1, &[(0, 300, 0)]), at(1, &[(1, 300, 0)]), at(3, &[(1, 300, 0)])] {
-        let said = fragmentation.increase(&world.cluster, &place, &shape);
-        let ours = self::tests::cost(&world, &figures, &[place]).of(Unit::GpuMilliStranded);
-        assert_eq!(ours, said);
+        let expected = fragmentation.increase(&world.cluster, &place, &shape);
+        let ours = self::tests::cost(&world, &figures, &[place]).of(CostTerm::GpuMilliStranded);
+        assert_eq!(ours, expected);
     }
 }
 
@@ -190,7 +191,7 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
     let tenants = [("a", tenant(1000, 0)), ("b", tenant(500, 0)), ("default", tenant(0, 1000))];
     let tenants = tenants.into_iter().map(|(name, tenant)| (Arc::from(name), tenant)).collect();
     let shares = FairShares::new(8000, tenants);
-    let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+    let cost_model = PolicyCostModel::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
     let near = world.workloads.named("near").unwrap();
     let gone = world.workloads.named("gone").unwrap();
     // The second member of near goes from n1 to n2, in the other rack.
@@ -198,24 +199,24 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
         [Move { member: MemberId { workload: near, member: 1 }, to: at(2, &[(0, 500, 0)]) }];
     let evictions = [MemberId { workload: gone, member: 0 }];
     let placed = placed(&[at(1, &[(0, 500, 0)]), at(1, &[(1, 500, 0)])]);
-    let disturbance = Disturbance { moves: &moves, evictions: &evictions };
-    let cost = judge.decision_cost(&world, &gang(1000, 2), &placed, disturbance);
-    assert_eq!(cost.of(Unit::PodsDisturbed), 2);
+    let disruptions = DisruptionSet { moves: &moves, evictions: &evictions };
+    let cost = cost_model.decision_cost(&world, &gang(1000, 2), &placed, disruptions);
+    assert_eq!(cost.of(CostTerm::PodsDisturbed), 2);
     assert_eq!(
-        cost.of(Unit::Hops),
+        cost.of(CostTerm::Hops),
         8 - 4,
         "near's ring grows from 4 to 8; the gang is on one node"
     );
     // n1 has 2,000 milli-CPU and both GPUs in use before and after; n2 wakes a GPU and a package.
-    assert_eq!(cost.of(Unit::Watts), 60 + 80);
-    assert_eq!(cost.of(Unit::CentsPerHour), 25);
+    assert_eq!(cost.of(CostTerm::Watts), 60 + 80);
+    assert_eq!(cost.of(CostTerm::CentsPerHour), 25);
     // The default tenant has its 1,000 and b lacks the 500 that it lost.
-    assert_eq!(cost.of(Unit::FairnessDeficit), 500);
-    assert_eq!(judge.check(&world, &gang(1000, 2), &placed, disturbance, &cost), Ok(()));
+    assert_eq!(cost.of(CostTerm::FairnessDeficit), 500);
+    assert_eq!(cost_model.check(&world, &gang(1000, 2), &placed, disruptions, &cost), Ok(()));
 }
 
 #[test]
-fn a_meter_that_follows_changes_says_what_a_new_one_says() {
+fn incremental_meter_equals_a_fresh_meter() {
     let mut world = world();
     let mut meter = Meter::default();
     let root = crate::topology::Topology::ROOT;
@@ -240,24 +241,25 @@ fn a_meter_that_follows_changes_says_what_a_new_one_says() {
 }
 
 #[test]
-fn limits_hold_for_the_whole_cluster_and_only_against_what_makes_it_worse() {
+fn limits_apply_cluster_wide_and_only_to_increases() {
     let mut world = world();
     run(&mut world, "runs", "a", &[at(0, &[(0, 1000, 0)])]);
     let mut meter = Meter::default();
     meter.read(&world);
     assert_eq!((meter.watts(), meter.cents_per_hour()), (4 * 60 + 140, 50));
-    let check = |constraints: serde_json::Value, unit: Unit, more: i64| {
+    let check = |constraints: serde_json::Value, unit: CostTerm, more: i64| {
         let policy = serde_json::json!({
             "name": "limits", "order": [{ "unit": "hops" }], "constraints": constraints,
         });
         let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
         let shares = FairShares::default();
-        let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
-        let mut cost = Vector::default();
+        let cost_model =
+            PolicyCostModel::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+        let mut cost = CostVector::default();
         cost.set(unit, more);
-        judge.check_limits(&cost).map_err(|reason| reason.to_string())
+        cost_model.check_limits(&cost).map_err(|reason| reason.to_string())
     };
-    let watts = |most, more| check(serde_json::json!({ "maxWatts": most }), Unit::Watts, more);
+    let watts = |most, more| check(serde_json::json!({ "maxWatts": most }), CostTerm::Watts, more);
     assert_eq!(watts(400, 20), Ok(()));
     assert_eq!(
         watts(400, 21),
@@ -265,12 +267,14 @@ fn limits_hold_for_the_whole_cluster_and_only_against_what_makes_it_worse() {
     );
     assert_eq!(watts(100, 0), Ok(()), "the limit is broken already, but not by this");
     let cents = serde_json::json!({ "maxCentsPerHour": 60 });
-    assert!(check(cents.clone(), Unit::CentsPerHour, 10).is_ok());
-    assert!(check(cents, Unit::CentsPerHour, 11).is_err());
+    assert!(check(cents.clone(), CostTerm::CentsPerHour, 10).is_ok());
+    assert!(check(cents, CostTerm::CentsPerHour, 11).is_err());
     let pods = serde_json::json!({ "maxPodsDisturbed": 2 });
-    assert!(check(pods.clone(), Unit::PodsDisturbed, 2).is_ok());
-    assert!(check(pods, Unit::PodsDisturbed, 3).is_err());
-    assert!(check(serde_json::json!({ "maxPodsDisturbed": 0 }), Unit::PodsDisturbed, 1).is_err());
+    assert!(check(pods.clone(), CostTerm::PodsDisturbed, 2).is_ok());
+    assert!(check(pods, CostTerm::PodsDisturbed, 3).is_err());
+    assert!(
+        check(serde_json::json!({ "maxPodsDisturbed": 0 }), CostTerm::PodsDisturbed, 1).is_err()
+    );
 }
 
 #[test]
@@ -285,13 +289,13 @@ fn spare_nodes_are_left_free_in_each_domain() {
     });
     let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
     let shares = FairShares::default();
-    let judge = PolicyJudge::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+    let cost_model = PolicyCostModel::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
     let check = |nodes: &[u32]| {
         let places: Vec<_> = nodes.iter().map(|node| at(*node, &[(1, 500, 0)])).collect();
         let count = u32::try_from(nodes.len()).unwrap();
         let placed = placed(&places);
-        let none = Disturbance::default();
-        judge.check(&world, &gang(1000, count), &placed, none, &Vector::default())
+        let none = DisruptionSet::default();
+        cost_model.check(&world, &gang(1000, count), &placed, none, &CostVector::default())
     };
     assert_eq!(check(&[0]), Ok(()), "n0 is used already");
     assert_eq!(check(&[2]), Ok(()), "n3 stays free");
@@ -301,7 +305,7 @@ fn spare_nodes_are_left_free_in_each_domain() {
 }
 
 #[test]
-fn a_meter_that_is_asked_about_another_cluster_says_what_a_new_one_says() {
+fn meter_on_another_cluster_equals_a_fresh_meter() {
     let first = world();
     let mut second = first.clone();
     let mut meter = Meter::default();

@@ -11,7 +11,7 @@ const ONE: i64 = 1_000_000;
 /// Digits after the point.
 const DIGITS: usize = 6;
 /// The greatest whole part: beyond it one unit outweighs everything, which an order says better.
-const MOST: i64 = 1_000_000_000;
+const MAX_WHOLE: i64 = 1_000_000_000;
 
 /// A decimal number that is not negative, with up to six digits after the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,7 +31,7 @@ pub enum DecimalError {
     #[error("it has more than {DIGITS} digits after the point")]
     TooFine,
     /// Too large.
-    #[error("it is above {MOST}; put the unit into a step of its own instead")]
+    #[error("it is above {MAX_WHOLE}; put the unit into a step of its own instead")]
     TooLarge,
 }
 
@@ -42,7 +42,7 @@ impl Decimal {
     /// A whole number; none if it is above a thousand million.
     pub fn whole(number: u32) -> Option<Self> {
         let number = i64::from(number);
-        (number <= MOST).then_some(Self(number * ONE))
+        (number <= MAX_WHOLE).then_some(Self(number * ONE))
     }
 
     /// In millionths.
@@ -76,7 +76,7 @@ impl FromStr for Decimal {
         }
         let whole: i64 = whole.parse().map_err(|_| DecimalError::TooLarge)?;
         let micro: i64 = format!("{part:0<DIGITS$}").parse().map_err(|_| DecimalError::Form)?;
-        if whole > MOST || (whole == MOST && micro > 0) {
+        if whole > MAX_WHOLE || (whole == MAX_WHOLE && micro > 0) {
             return Err(DecimalError::TooLarge);
         }
         Ok(Self(whole * ONE + micro))

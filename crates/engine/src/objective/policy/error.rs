@@ -1,7 +1,7 @@
 //! What can be wrong with a policy.
 
 use super::decimal::DecimalError;
-use crate::objective::Unit;
+use crate::objective::CostTerm;
 
 /// Why a policy makes no sense, by itself or in a cluster. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub enum PolicyError {
         /// Path of the field.
         field: String,
         /// The unit.
-        unit: Unit,
+        unit: CostTerm,
         /// Path of the field that has it first.
         first: String,
     },
@@ -57,7 +57,7 @@ pub enum PolicyError {
         /// Path of the field.
         field: String,
         /// The unit.
-        unit: Unit,
+        unit: CostTerm,
     },
     /// A tolerance that is none.
     #[error("{field}: {why}")]
@@ -136,7 +136,7 @@ pub enum PolicyError {
 
 /// All units in one sentence.
 fn units() -> String {
-    let names: Vec<_> = Unit::ALL.into_iter().map(Unit::name).collect();
+    let names: Vec<_> = CostTerm::ALL.into_iter().map(CostTerm::name).collect();
     format!("Units are: {}", names.join(", "))
 }
 
@@ -145,17 +145,17 @@ fn units() -> String {
 pub(super) fn nearest(written: &str) -> &'static str {
     let written = written.to_lowercase();
     let by_distance = |name: &&str| distance(&written, &name.to_lowercase());
-    Unit::ALL.into_iter().map(Unit::name).min_by_key(by_distance).unwrap_or_default()
+    CostTerm::ALL.into_iter().map(CostTerm::name).min_by_key(by_distance).unwrap_or_default()
 }
 
 /// Levenshtein's distance.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (line, letter) in one.chars().enumerate() {
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (line, letter) in a.chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = line + 1;
-        for (column, second) in other.iter().enumerate() {
+        for (column, second) in b.iter().enumerate() {
             let change = diagonal + usize::from(letter != *second);
             diagonal = row[column + 1];
             row[column + 1] = change.min(diagonal + 1).min(row[column] + 1);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::decimal::{Decimal, WrittenDecimal};
 use super::error::{PolicyError, nearest};
 use super::{PlacementPolicy, Step, Steps};
-use crate::objective::Unit;
+use crate::objective::CostTerm;
 
 /// A policy as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,9 +188,9 @@ fn steps(order: &[StepSpec]) -> Result<Steps, PolicyError> {
 fn unit(
     written: &str,
     field: String,
-    seen: &mut BTreeMap<Unit, String>,
-) -> Result<Unit, PolicyError> {
-    let Some(unit) = Unit::named(written) else {
+    seen: &mut BTreeMap<CostTerm, String>,
+) -> Result<CostTerm, PolicyError> {
+    let Some(unit) = CostTerm::named(written) else {
         let (found, nearest) = (written.to_owned(), nearest(written));
         return Err(PolicyError::UnknownUnit { field, found, nearest });
     };

@@ -28,8 +28,8 @@ fn with_constraints(constraints: &serde_json::Value) -> serde_json::Value {
     json!({ "name": "test", "order": [{ "unit": "hops" }], "constraints": constraints })
 }
 
-fn cost(costs: &[(Unit, i64)]) -> Vector {
-    let mut vector = Vector::default();
+fn cost(costs: &[(CostTerm, i64)]) -> CostVector {
+    let mut vector = CostVector::default();
     for (unit, value) in costs {
         vector.set(*unit, *value);
     }
@@ -37,21 +37,28 @@ fn cost(costs: &[(Unit, i64)]) -> Vector {
 }
 
 #[test]
-fn the_default_disturbs_nobody_then_keeps_near_then_packs() {
+fn default_policy_orders_disruption_hops_packing() {
     let policy = PlacementPolicy::default();
     let vector = |pods, hops, price| {
-        cost(&[(Unit::PodsDisturbed, pods), (Unit::Hops, hops), (Unit::PackingPrice, price)])
+        cost(&[
+            (CostTerm::PodsDisturbed, pods),
+            (CostTerm::Hops, hops),
+            (CostTerm::PackingPrice, price),
+        ])
     };
     let best_first = [vector(0, 4, 90), vector(0, 6, -5), vector(0, 6, 10), vector(1, 0, 0)];
     assert!(best_first.is_sorted_by(|one, next| policy.compare(one, next) == Ordering::Less));
     let [first, second, third, last] = best_first;
-    assert_eq!(policy.worse_in(&first, &second), Some(Unit::Hops));
-    assert_eq!(policy.worse_in(&second, &third), Some(Unit::PackingPrice));
-    assert_eq!(policy.worse_in(&third, &last), Some(Unit::PodsDisturbed));
+    assert_eq!(policy.worse_in(&first, &second), Some(CostTerm::Hops));
+    assert_eq!(policy.worse_in(&second, &third), Some(CostTerm::PackingPrice));
+    assert_eq!(policy.worse_in(&third, &last), Some(CostTerm::PodsDisturbed));
     assert_eq!(policy.worse_in(&last, &third), None);
     assert_eq!(policy.worse_in(&last, &last), None);
     // What is not in the order has no influence.
-    assert_eq!(policy.compare(&first, &first.plus(&cost(&[(Unit::Watts, 9)]))), Ordering::Equal);
+    assert_eq!(
+        policy.compare(&first, &first.plus(&cost(&[(CostTerm::Watts, 9)]))),
+        Ordering::Equal
+    );
     assert!(policy.is_packing_alone() && policy.is_preempting());
 }
 
@@ -62,13 +69,13 @@ fn a_sum_weighs_units_exactly() {
         { "unit": "hops" },
     ])));
     let vector = |watts, cents, hops| {
-        cost(&[(Unit::Watts, watts), (Unit::CentsPerHour, cents), (Unit::Hops, hops)])
+        cost(&[(CostTerm::Watts, watts), (CostTerm::CentsPerHour, cents), (CostTerm::Hops, hops)])
     };
     // 1.5 * 4 + 2 * 3 = 1.5 * 8 + 2 * 0 = 12: the same, so hops decide.
     assert_eq!(policy.compare(&vector(4, 3, 2), &vector(8, 0, 1)), Ordering::Greater);
-    assert_eq!(policy.worse_in(&vector(8, 0, 1), &vector(4, 3, 2)), Some(Unit::Hops));
+    assert_eq!(policy.worse_in(&vector(8, 0, 1), &vector(4, 3, 2)), Some(CostTerm::Hops));
     // 1.5 * 5 + 2 * 3 = 13.5 is more than 12: it loses by 4.5 in watts and gains in hops.
-    assert_eq!(policy.worse_in(&vector(2, 4, 9), &vector(5, 3, 0)), Some(Unit::Watts));
+    assert_eq!(policy.worse_in(&vector(2, 4, 9), &vector(5, 3, 0)), Some(CostTerm::Watts));
     assert!(!policy.is_packing_alone());
     let huge = vector(i64::MAX, i64::MAX, 0);
     assert_eq!(policy.compare(&huge, &vector(i64::MAX, i64::MAX - 1, 0)), Ordering::Greater);
@@ -79,14 +86,14 @@ fn costs_within_the_tolerance_leave_the_choice_to_the_next_unit() {
     let near = policy(with_order(&json!([
         { "unit": "hops", "tolerance": { "percent": 10 } }, { "unit": "watts" },
     ])));
-    let vector = |hops, watts| cost(&[(Unit::Hops, hops), (Unit::Watts, watts)]);
+    let vector = |hops, watts| cost(&[(CostTerm::Hops, hops), (CostTerm::Watts, watts)]);
     // Classes at 10 %: 1, 2, ... 10-11, 12-13, ...
     assert_eq!(near.compare(&vector(11, 50), &vector(10, 60)), Ordering::Less);
-    assert_eq!(near.worse_in(&vector(11, 50), &vector(10, 60)), Some(Unit::Watts));
+    assert_eq!(near.worse_in(&vector(11, 50), &vector(10, 60)), Some(CostTerm::Watts));
     assert_eq!(near.compare(&vector(12, 50), &vector(10, 60)), Ordering::Greater);
     // All else equal, fewer are better even so.
     assert_eq!(near.compare(&vector(10, 50), &vector(11, 50)), Ordering::Less);
-    assert_eq!(near.worse_in(&vector(10, 50), &vector(11, 50)), Some(Unit::Hops));
+    assert_eq!(near.worse_in(&vector(10, 50), &vector(11, 50)), Some(CostTerm::Hops));
     let slack = policy(with_order(&json!([
         { "unit": "hops", "tolerance": { "absolute": 3 } }, { "unit": "watts" },
     ])));
@@ -133,7 +140,7 @@ fn a_policy_is_written_as_it_was_read() {
 }
 
 #[test]
-fn an_order_that_makes_no_sense_is_refused_by_field() {
+fn invalid_order_is_refused_by_field() {
     let units = "Units are: podsDisturbed, hops, gpuMilliStranded, packingPrice, watts, \
                  centsPerHour, fairnessDeficit, expectedLostGpuSeconds";
     assert_eq!(
@@ -175,7 +182,7 @@ fn an_order_that_makes_no_sense_is_refused_by_field() {
 }
 
 #[test]
-fn a_weight_that_makes_no_sense_is_refused_by_field() {
+fn invalid_weight_is_refused_by_field() {
     let weighted = |weight: serde_json::Value| {
         error(with_order(&json!([{ "sum": [{ "unit": "watts", "weight": weight }] }])))
     };
@@ -202,7 +209,7 @@ fn a_weight_that_makes_no_sense_is_refused_by_field() {
 }
 
 #[test]
-fn a_tolerance_that_makes_no_sense_is_refused_by_field() {
+fn invalid_tolerance_is_refused_by_field() {
     let tolerance = |tolerance: serde_json::Value| {
         error(with_order(&json!([{ "unit": "hops", "tolerance": tolerance }])))
     };
@@ -333,11 +340,11 @@ fn limits_that_the_cluster_cannot_keep_are_refused_by_field() {
     );
 }
 
-fn any_cost() -> impl Strategy<Value = Vector> {
+fn any_cost() -> impl Strategy<Value = CostVector> {
     let value = prop_oneof![-3_i64..30, -1000_i64..1000, any::<i64>()];
-    prop::collection::vec(value, Unit::ALL.len()).prop_map(|values| {
-        let mut vector = Vector::default();
-        for (unit, value) in Unit::ALL.into_iter().zip(values) {
+    prop::collection::vec(value, CostTerm::ALL.len()).prop_map(|values| {
+        let mut vector = CostVector::default();
+        for (unit, value) in CostTerm::ALL.into_iter().zip(values) {
             vector.set(unit, value);
         }
         vector
@@ -345,9 +352,9 @@ fn any_cost() -> impl Strategy<Value = Vector> {
 }
 
 fn any_policy() -> impl Strategy<Value = PlacementPolicy> {
-    let units = Just(Unit::ALL.to_vec()).prop_shuffle();
-    let forms = prop::collection::vec((0_u8..4, 1_u32..100), Unit::ALL.len());
-    (units, forms, 1_usize..=Unit::ALL.len()).prop_map(|(units, forms, count)| {
+    let units = Just(CostTerm::ALL.to_vec()).prop_shuffle();
+    let forms = prop::collection::vec((0_u8..4, 1_u32..100), CostTerm::ALL.len());
+    (units, forms, 1_usize..=CostTerm::ALL.len()).prop_map(|(units, forms, count)| {
         let mut order: Vec<StepSpec> = Vec::new();
         for (unit, (form, number)) in units.into_iter().zip(forms).take(count) {
             let term = || TermSpec {
@@ -378,7 +385,7 @@ fn any_policy() -> impl Strategy<Value = PlacementPolicy> {
 
 proptest! {
     #[test]
-    fn costs_are_in_one_order_and_the_loser_is_told_where(
+    fn cost_order_is_total_and_names_the_deciding_term(
         policy in any_policy(),
         [one, two, three] in [any_cost(), any_cost(), any_cost()],
     ) {

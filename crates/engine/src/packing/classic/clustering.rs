@@ -25,10 +25,10 @@ impl Rule for Clustering {
     fn score(&mut self, candidate: &Candidate<'_>) -> i32 {
         let Some(kind) = kind(&candidate.shape.gpus) else { return 0 };
         let own = 1_u128 << kind;
-        let base = match candidate.marks {
+        let base = match candidate.features {
             0 => 25,
-            marks if marks == own => 75,
-            marks if marks & own != 0 => 50,
+            features if features == own => 75,
+            features if features & own != 0 => 50,
             _ => 0,
         };
         // Of 8000 on small nodes, too.
@@ -36,9 +36,9 @@ impl Rule for Clustering {
         base + i32::try_from(used).unwrap_or(0)
     }
 
-    fn marks(&self, node: NodeId) -> u128 {
+    fn features(&self, node: NodeId) -> u128 {
         let kinds = self.pods.get(node.0 as usize).into_iter().flat_map(BTreeMap::keys);
-        kinds.fold(0, |marks, kind| marks | 1 << kind)
+        kinds.fold(0, |features, kind| features | 1 << kind)
     }
 
     fn placed(&mut self, shape: &Shape, node: NodeId) -> bool {

@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 
 use super::ranked::{Candidate, Rule, truncated};
 use crate::cluster::Cluster;
-use crate::cluster::log::Identity;
+use crate::cluster::log::ClusterId;
 use crate::cluster::states::StateId;
 use crate::fit;
-use crate::fragmentation::{Left, Typical, without};
+use crate::fragmentation::{NodeResidual, TypicalPods, without};
 use crate::gpu::GpuFree;
 use crate::node::NodeId;
-use crate::pick::{Gpus, Level};
+use crate::pick::{FreeLevel, Gpus};
 use crate::placement::GpuParts;
 use crate::shape::{GpuDemand, Shape};
 
@@ -24,22 +24,22 @@ use crate::shape::{GpuDemand, Shape};
 /// no ties, which fill one node after another.
 #[derive(Clone, Debug)]
 pub struct Fgd {
-    typical: Arc<Typical>,
+    typical: Arc<TypicalPods>,
     /// The cluster whose states are known.
-    identity: Identity,
+    cluster_id: ClusterId,
     /// Fragments by slot of the state, with the stamp they were computed for.
     fragments: Vec<Option<(u32, f64)>>,
 }
 
 impl Fgd {
     /// Measures by these typical pods.
-    pub fn new(typical: Arc<Typical>) -> Self {
-        Self { typical, identity: Identity::default(), fragments: Vec::new() }
+    pub fn new(typical: Arc<TypicalPods>) -> Self {
+        Self { typical, cluster_id: ClusterId::default(), fragments: Vec::new() }
     }
 
-    fn fragment(&mut self, cluster: &Cluster, id: StateId, left: &Left<'_>) -> f64 {
-        let identity = cluster.log().identity();
-        if std::mem::replace(&mut self.identity, identity) != identity {
+    fn fragment(&mut self, cluster: &Cluster, id: StateId, left: &NodeResidual<'_>) -> f64 {
+        let cluster_id = cluster.log().cluster_id();
+        if std::mem::replace(&mut self.cluster_id, cluster_id) != cluster_id {
             self.fragments.clear();
         }
         let slot = id.slot as usize;
@@ -47,29 +47,35 @@ impl Fgd {
             self.fragments.resize(slot + 1, None);
         }
         match self.fragments[slot] {
-            Some((stamp, fragment)) if stamp == id.stamp => fragment,
+            Some((generation, fragment)) if generation == id.generation => fragment,
             _ => {
                 let fragment = self.typical.fragment(left);
-                self.fragments[slot] = Some((id.stamp, fragment));
+                self.fragments[slot] = Some((id.generation, fragment));
                 fragment
             }
         }
     }
 
     /// The score if this is what is left of the GPUs afterwards.
-    fn score_with(&self, before: f64, left: &Left<'_>, shape: &Shape, gpus: &[GpuFree]) -> i32 {
+    fn score_with(
+        &self,
+        before: f64,
+        left: &NodeResidual<'_>,
+        shape: &Shape,
+        gpus: &[GpuFree],
+    ) -> i32 {
         let cpu_milli = left.cpu_milli - shape.resources.cpu_milli;
-        let after = self.typical.fragment(&Left { cpu_milli, gpus, ..*left });
+        let after = self.typical.fragment(&NodeResidual { cpu_milli, gpus, ..*left });
         let gain = (before - after) / 1000.0;
         truncated(1.0 / (1.0 + libm::exp(-gain)) * 100.0)
     }
 
     /// Scores of a share on each level of GPUs on which it fits, in the order of the GPUs.
-    fn levels(&self, before: f64, left: &Left<'_>, shape: &Shape) -> Levels {
+    fn levels(&self, before: f64, left: &NodeResidual<'_>, shape: &Shape) -> Levels {
         let GpuDemand::Share { milli, memory_mib, .. } = shape.gpus else { return Levels::new() };
         let mut levels = Levels::new();
         for (index, gpu) in left.gpus.iter().enumerate() {
-            let level = Level::of(gpu);
+            let level = FreeLevel::of(gpu);
             let is_known = levels.iter().any(|(known, _)| *known == level);
             if is_known || !fit::share_fits(gpu, milli, memory_mib) {
                 continue;
@@ -83,7 +89,7 @@ impl Fgd {
     }
 }
 
-type Levels = SmallVec<[(Level, i32); 8]>;
+type Levels = SmallVec<[(FreeLevel, i32); 8]>;
 
 /// Whether each GPU on which the pod fits is tried; otherwise it gets the ones it gets anywhere.
 fn is_one_share(shape: &Shape) -> bool {
@@ -111,7 +117,7 @@ impl Rule for Fgd {
         let GpuDemand::Share { count: 1, milli, memory_mib } = shape.gpus else {
             return gpus.demanded(&shape.gpus);
         };
-        let left = Left::of_node(cluster, node);
+        let left = NodeResidual::of_node(cluster, node);
         let before = self.fragment(cluster, cluster.state(node), &left);
         let levels = self.levels(before, &left, shape);
         let best = levels.iter().map(|(_, score)| *score).max()?;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor, Identity};
+use crate::cluster::log::{Changes, ClusterId, Cursor};
 use crate::cluster::states::StateId;
 use crate::node::NodeId;
 
@@ -20,7 +20,7 @@ pub(super) type Key = (StateId, u128);
 pub(super) struct Groups {
     read: Cursor,
     /// The cluster whose nodes these are.
-    identity: Identity,
+    cluster_id: ClusterId,
     ties: Vec<u32>,
     /// Ranks by node, and nodes by rank: the order among equals.
     ranks: Vec<u32>,
@@ -40,7 +40,7 @@ pub(super) struct Group {
     /// What its nodes have in common.
     pub(super) key: Key,
     /// How often the key changed: scores of an old key hold no more.
-    pub(super) stamp: u32,
+    pub(super) generation: u32,
     /// Ranks of its nodes.
     ranks: BTreeSet<u32>,
 }
@@ -61,10 +61,10 @@ impl Groups {
     /// Forgets all nodes if they are of another cluster; whether that was so. Positions and stamps
     /// that readers have hold no more then.
     pub(super) fn forget_other(&mut self, cluster: &Cluster) -> bool {
-        let identity = cluster.log().identity();
-        let is_other = self.identity != identity;
+        let cluster_id = cluster.log().cluster_id();
+        let is_other = self.cluster_id != cluster_id;
         if is_other {
-            *self = Self { identity, ..Self::new(std::mem::take(&mut self.ties)) };
+            *self = Self { cluster_id, ..Self::new(std::mem::take(&mut self.ties)) };
         }
         is_other
     }
@@ -74,11 +74,11 @@ impl Groups {
         &mut self,
         cluster: &Cluster,
         marked: &[NodeId],
-        marks: impl Fn(NodeId) -> u128,
+        features: impl Fn(NodeId) -> u128,
     ) {
         self.rank_new(cluster);
         let changes = cluster.log().read(&mut self.read);
-        let mut look = |node: NodeId| self.regroup(node, (cluster.state(node), marks(node)));
+        let mut look = |node: NodeId| self.regroup(node, (cluster.state(node), features(node)));
         match changes {
             Changes::All => cluster.nodes().for_each(&mut look),
             Changes::Nodes(nodes) => {
@@ -156,10 +156,10 @@ impl Groups {
         }
         let number = if let Some(number) = self.unused.pop() {
             let group = &mut self.by_number[number as usize];
-            (group.key, group.stamp) = (key, group.stamp.wrapping_add(1));
+            (group.key, group.generation) = (key, group.generation.wrapping_add(1));
             number
         } else {
-            self.by_number.push(Group { key, stamp: 0, ranks: BTreeSet::new() });
+            self.by_number.push(Group { key, generation: 0, ranks: BTreeSet::new() });
             u32::try_from(self.by_number.len() - 1).unwrap_or(u32::MAX)
         };
         self.by_key.insert(key, number);

@@ -58,8 +58,8 @@ impl Index {
             // No group's first stamp is this one, but for a wrap after 2^32 changes.
             self.scores.resize(groups.all().len(), (u32::MAX, None));
         }
-        if self.scores[index].0 != group.stamp {
-            self.scores[index] = (group.stamp, score(group.key));
+        if self.scores[index].0 != group.generation {
+            self.scores[index] = (group.generation, score(group.key));
         }
         self.best.set(index, self.scores[index].1.map_or(NEVER, |score| key(score, rank)));
     }

@@ -17,7 +17,7 @@ use crate::placement::{GpuPart, GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
 
 /// Most shapes of which it is kept where they fit. Beyond it all are forgotten.
-const MOST_SHAPES: usize = 4096;
+const MAX_SHAPES: usize = 4096;
 
 /// The rule of `RandomScore`: every feasible node with the same chance, and for a share every GPU of
 /// it on which it fits; whole GPUs and MIG instances as everywhere. The source's order of nodes
@@ -63,7 +63,7 @@ impl Packing for Random {
     }
 
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
-        if self.feasible.len() >= MOST_SHAPES && !self.feasible.contains_key(shape) {
+        if self.feasible.len() >= MAX_SHAPES && !self.feasible.contains_key(shape) {
             self.feasible.clear();
         }
         let feasible = self.feasible.entry(Arc::clone(shape)).or_default();

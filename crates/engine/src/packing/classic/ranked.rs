@@ -9,7 +9,7 @@ use super::index::Index;
 use crate::cluster::Cluster;
 use crate::cluster::states::{NodeState, StateId};
 use crate::fit;
-use crate::fragmentation::Left;
+use crate::fragmentation::NodeResidual;
 use crate::node::NodeId;
 use crate::packing::{Choice, Packing, Rival};
 use crate::pick::Gpus;
@@ -17,7 +17,7 @@ use crate::placement::{GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
 
 /// Most shapes whose scores are kept. Beyond it all are forgotten and scored anew.
-const MOST_SHAPES: usize = 4096;
+const MAX_SHAPES: usize = 4096;
 
 /// How a policy scores.
 pub trait Rule: Send {
@@ -33,7 +33,7 @@ pub trait Rule: Send {
     }
 
     /// What the policy knows of a node beside its state; nodes of different marks are scored apart.
-    fn marks(&self, node: NodeId) -> u128 {
+    fn features(&self, node: NodeId) -> u128 {
         let _ = node;
         0
     }
@@ -61,15 +61,15 @@ pub struct Candidate<'a> {
     /// What they have free.
     pub state: &'a NodeState,
     /// Their marks.
-    pub marks: u128,
+    pub features: u128,
     /// What the pod asks for.
     pub shape: &'a Shape,
 }
 
 impl<'a> Candidate<'a> {
     /// What is left of the nodes.
-    pub fn left(&self) -> Left<'a> {
-        Left::of_state(self.cluster, self.state)
+    pub fn left(&self) -> NodeResidual<'a> {
+        NodeResidual::of_state(self.cluster, self.state)
     }
 
     /// The GPUs of the state.
@@ -135,15 +135,15 @@ impl<R: Rule> Packing for Ranked<R> {
         if groups.forget_other(cluster) {
             indexes.clear();
         }
-        groups.update(cluster, marked, |node| rule.marks(node));
+        groups.update(cluster, marked, |node| rule.features(node));
         marked.clear();
-        if indexes.len() >= MOST_SHAPES && !indexes.contains_key(shape) {
+        if indexes.len() >= MAX_SHAPES && !indexes.contains_key(shape) {
             indexes.clear();
         }
         let index = indexes.entry(Arc::clone(shape)).or_default();
-        index.catch_up(groups, |(id, marks)| {
+        index.catch_up(groups, |(id, features)| {
             let state = cluster.states().state(id)?;
-            let candidate = Candidate { cluster, id, state, marks, shape };
+            let candidate = Candidate { cluster, id, state, features, shape };
             fit::fits(cluster, state, shape).then(|| rule.score(&candidate))
         });
         let (best, second) = index.best()?;

@@ -52,7 +52,7 @@ fn fgd_scores_as_the_authors_do() {
 }
 
 #[test]
-fn fgd_gives_fifty_where_nothing_is_lost_and_the_lowest_gpu_of_those_that_score_alike() {
+fn fgd_scores_fifty_without_loss_and_takes_the_lowest_equal_gpu() {
     // So little of CPU that nothing typical changes; the GPUs do not matter then.
     let nothing = score("fgd", (96_000, &[1000; 8]), &pod(1, 0, 0));
     assert_eq!(nothing, (50, None));
@@ -126,7 +126,7 @@ fn clustering_puts_pods_of_a_kind_together() {
 }
 
 #[test]
-fn a_kind_that_has_left_a_node_does_not_count_there() {
+fn kind_that_left_a_node_is_not_counted_there() {
     let mut cluster = cluster(&[(96_000, &[1000; 8]), (96_000, &[1000; 8])]);
     let mut policy = policy("clustering", &setup()).unwrap();
     let [share, single] = [pod(1, 1, 460), pod(1, 1, 1000)].map(Arc::new);
@@ -182,7 +182,7 @@ fn mixed() -> Cluster {
 #[derive(Clone, Debug)]
 enum Step {
     Come(Shape),
-    Leave,
+    RepairLimits,
     Turn(u32),
     Join,
 }
@@ -202,7 +202,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     });
     let step = prop_oneof![
         8 => come,
-        2 => Just(Step::Leave),
+        2 => Just(Step::RepairLimits),
         1 => (0_u32..9).prop_map(Step::Turn),
         1 => Just(Step::Join),
     ];
@@ -217,9 +217,9 @@ fn brute_force<R: Rule>(
     rank: impl Fn(NodeId) -> u32,
 ) -> Option<(NodeId, i32)> {
     let scored = cluster.nodes().filter_map(|node| {
-        let (id, marks) = (cluster.state(node), rule.marks(node));
+        let (id, features) = (cluster.state(node), rule.features(node));
         let state = cluster.states().state(id)?;
-        let candidate = Candidate { cluster, id, state, marks, shape };
+        let candidate = Candidate { cluster, id, state, features, shape };
         fit::fits(cluster, state, shape).then(|| (node, rule.score(&candidate)))
     });
     scored.min_by_key(|(node, score)| (std::cmp::Reverse(*score), rank(*node)))
@@ -235,8 +235,8 @@ fn run<R: Rule>(rule: R, memory: impl Fn(&R) -> R, steps: &[Step]) {
     let mut placed: Vec<(Arc<Shape>, Placement)> = Vec::new();
     for step in steps {
         match step {
-            Step::Leave if placed.is_empty() => {}
-            Step::Leave => {
+            Step::RepairLimits if placed.is_empty() => {}
+            Step::RepairLimits => {
                 let (shape, placement) = placed.remove(0);
                 cluster.release(&shape.resources, &placement).unwrap();
                 policy.released(&shape, &placement);
@@ -281,7 +281,7 @@ proptest! {
         run(Clustering::default(), Clustering::clone, &steps);
         let shapes: Vec<Shape> = (1..=10).map(|tenths| pod(8000, 1, tenths * 100)).collect();
         let counts = shapes.iter().zip(1..);
-        let typical = Arc::new(Typical::new(&[openb::model()], counts));
+        let typical = Arc::new(TypicalPods::new(&[openb::model()], counts));
         run(Fgd::new(Arc::clone(&typical)), |_| Fgd::new(Arc::clone(&typical)), &steps);
     }
 
@@ -305,7 +305,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_known_of_one_cluster_has_no_influence_on_another() {
+fn costs_of_one_cluster_do_not_affect_another() {
     let first = cluster(&[(96_000, &[1000; 8]), (50_000, &[540, 190, 0, 1000])]);
     let second = cluster(&[(50_000, &[540, 190, 0, 1000])]);
     let third = cluster(&[(4000, &[300; 4]), (96_000, &[1000; 2]), (96_000, &[1000, 500])]);

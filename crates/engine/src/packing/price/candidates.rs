@@ -2,14 +2,14 @@
 
 use smallvec::SmallVec;
 
-use super::levels::{self, Levels};
+use super::gpu_residual::{self, GpuResiduals};
+use super::price_model::{NodeClassModel, PriceModel};
 use super::reserve::Places;
-use super::tables::{Sheet, Tables};
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fit;
 use crate::gpu::GpuFree;
-use crate::pick::{Gpus, Level};
+use crate::pick::{FreeLevel, Gpus};
 use crate::placement::GpuPart;
 use crate::shape::{GpuDemand, Shape};
 
@@ -21,7 +21,7 @@ pub(super) struct Candidate {
     /// The shapes of the reserve that lose a place.
     pub(super) losers: u64,
     /// For a single share: the level of the GPU that it is taken of.
-    pub(super) level: Option<Level>,
+    pub(super) level: Option<FreeLevel>,
 }
 
 /// The ways to place a pod, none of which is at least as good as another in gain and in losers.
@@ -31,17 +31,26 @@ pub(super) type Candidates = SmallVec<[Candidate; 2]>;
 #[derive(Clone, Debug)]
 pub(super) struct Appraisal {
     worth: i64,
-    levels: Levels,
+    residuals: GpuResiduals,
     places: Places,
 }
 
 impl Appraisal {
-    pub(super) fn of(cluster: &Cluster, tables: &Tables, sheet: &Sheet, state: &NodeState) -> Self {
-        let levels = levels::levels(&state.gpus, Gpus::of_state(cluster, state).model);
+    pub(super) fn of(
+        cluster: &Cluster,
+        price_model: &PriceModel,
+        class_model: &NodeClassModel,
+        state: &NodeState,
+    ) -> Self {
+        let residuals = gpu_residual::residuals(&state.gpus, Gpus::of_state(cluster, state).model);
         Self {
-            worth: tables.worth(sheet, &state.free, &levels),
-            places: tables.reserve.places(&sheet.wishes, &state.free, &levels),
-            levels,
+            worth: price_model.worth(class_model, &state.free, &residuals),
+            places: price_model.reserve.places(
+                &class_model.reserved_shapes,
+                &state.free,
+                &residuals,
+            ),
+            residuals,
         }
     }
 }
@@ -49,8 +58,8 @@ impl Appraisal {
 /// The candidates of a shape on a node in this state.
 pub(super) fn candidates(
     cluster: &Cluster,
-    tables: &Tables,
-    sheet: &Sheet,
+    price_model: &PriceModel,
+    class_model: &NodeClassModel,
     state: &NodeState,
     appraisal: &Appraisal,
     shape: &Shape,
@@ -60,18 +69,19 @@ pub(super) fn candidates(
         return all;
     }
     let gpus = Gpus::of_state(cluster, state);
-    let Appraisal { worth, levels, places } = appraisal;
+    let Appraisal { worth, residuals, places } = appraisal;
     let free = state.free.minus(&shape.resources);
-    let mut consider = |level: Option<Level>, parts: &[GpuPart]| {
-        let mut after = levels.clone();
+    let mut consider = |level: Option<FreeLevel>, parts: &[GpuPart]| {
+        let mut after = residuals.clone();
         for part in parts {
             if let Some(level) = after.get_mut(usize::from(part.gpu)) {
                 let Some(left) = level.gpu.without(part) else { return };
-                *level = levels::Level::of(left, gpus.model);
+                *level = gpu_residual::GpuResidual::of(left, gpus.model);
             }
         }
-        let gain = tables.worth(sheet, &free, &after) - worth;
-        let losers = tables.reserve.losers(places, &sheet.wishes, &free, &after);
+        let gain = price_model.worth(class_model, &free, &after) - worth;
+        let losers =
+            price_model.reserve.losers(places, &class_model.reserved_shapes, &free, &after);
         all.push(Candidate { gain, losers, level });
     };
     if let GpuDemand::Share { count: 1, milli, memory_mib } = shape.gpus {
@@ -87,23 +97,23 @@ pub(super) fn candidates(
     all
 }
 
-fn distinct_levels(gpus: &[GpuFree], milli: u16, memory_mib: u32) -> SmallVec<[Level; 8]> {
+fn distinct_levels(gpus: &[GpuFree], milli: u16, memory_mib: u32) -> SmallVec<[FreeLevel; 8]> {
     let fitting = gpus.iter().filter(|gpu| fit::share_fits(gpu, milli, memory_mib));
-    let mut levels: SmallVec<[Level; 8]> = fitting.map(Level::of).collect();
-    levels.sort_unstable();
-    levels.dedup();
-    levels
+    let mut residuals: SmallVec<[FreeLevel; 8]> = fitting.map(FreeLevel::of).collect();
+    residuals.sort_unstable();
+    residuals.dedup();
+    residuals
 }
 
 /// Leaves out candidates that another beats whatever is tight: it gains as much and takes places
 /// of no other shapes. Of equals the first stays, which is the tightest GPU.
 fn keep_best(all: &mut Candidates) {
     // Stable: equals stay in the order of their levels.
-    all.sort_by_key(|one| std::cmp::Reverse(one.gain));
+    all.sort_by_key(|candidate| std::cmp::Reverse(candidate.gain));
     let mut kept = Candidates::new();
-    for one in all.iter() {
-        if kept.iter().all(|better| better.losers & !one.losers != 0) {
-            kept.push(*one);
+    for candidate in all.iter() {
+        if kept.iter().all(|better| better.losers & !candidate.losers != 0) {
+            kept.push(*candidate);
         }
     }
     *all = kept;

@@ -15,16 +15,16 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use super::candidates::Candidates;
-use super::potential::UNIT;
+use super::potential::WORTH_UNIT;
 use crate::cluster::Cluster;
 use crate::cluster::log::Cursor;
 use crate::cluster::states::StateId;
 use crate::node::NodeId;
-use crate::pick::Level;
+use crate::pick::FreeLevel;
 use crate::shape::Shape;
 
 /// What a place of the reserve costs: more than any node is worth.
-const RESERVED: i64 = 100_000 * UNIT;
+const RESERVED_PENALTY: i64 = 100_000 * WORTH_UNIT;
 
 /// The scores of one shape.
 #[derive(Clone, Debug)]
@@ -44,20 +44,20 @@ pub(super) struct Entry {
     pub(super) gain: i64,
     pub(super) node: NodeId,
     pub(super) state: StateId,
-    pub(super) level: Option<Level>,
+    pub(super) level: Option<FreeLevel>,
 }
 
 /// A place, and how it compares: fewer tight shapes that lose, then more gain, then the lower node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct RankedEntry {
     pub(super) losses: u32,
     pub(super) entry: Entry,
 }
 
-impl Place {
+impl RankedEntry {
     /// The two measures as one.
     pub(super) fn score(&self) -> i64 {
-        self.entry.gain.saturating_sub(RESERVED.saturating_mul(self.losses.into()))
+        self.entry.gain.saturating_sub(RESERVED_PENALTY.saturating_mul(self.losses.into()))
     }
 }
 
@@ -75,37 +75,41 @@ impl Index {
 
     /// Notes the candidates of a state and its first node.
     pub(super) fn note(&mut self, node: NodeId, state: StateId, candidates: &Candidates) {
-        for one in candidates {
-            let entry = Entry { gain: one.gain, node, state, level: one.level };
-            self.heaps.entry(one.losers).or_default().push(entry);
+        for candidate in candidates {
+            let entry = Entry { gain: candidate.gain, node, state, level: candidate.level };
+            self.heaps.entry(candidate.losers).or_default().push(entry);
             self.entries += 1;
         }
     }
 
     /// The best place when these shapes are tight, and the best in another state.
-    pub(super) fn best(&mut self, cluster: &Cluster, tight: u64) -> Option<(Place, Option<Place>)> {
-        let mut best: Option<Place> = None;
+    pub(super) fn best(
+        &mut self,
+        cluster: &Cluster,
+        tight: u64,
+    ) -> Option<(RankedEntry, Option<RankedEntry>)> {
+        let mut best: Option<RankedEntry> = None;
         let mut is_some_empty = false;
         for (losers, heap) in &mut self.heaps {
             let Some(entry) = top(cluster, heap) else {
                 is_some_empty = true;
                 continue;
             };
-            let place = Place { losses: (losers & tight).count_ones(), entry };
-            if best.is_none_or(|other| place > other) {
-                best = Some(place);
+            let ranked = RankedEntry { losses: (losers & tight).count_ones(), entry };
+            if best.is_none_or(|other| ranked > other) {
+                best = Some(ranked);
             }
         }
         if is_some_empty {
             self.heaps.retain(|_, heap| !heap.is_empty());
         }
         let best = best?;
-        let mut rival: Option<Place> = None;
+        let mut rival: Option<RankedEntry> = None;
         for (losers, heap) in &mut self.heaps {
             let Some(entry) = second(cluster, heap, best.entry.state) else { continue };
-            let place = Place { losses: (losers & tight).count_ones(), entry };
-            if rival.is_none_or(|other| place > other) {
-                rival = Some(place);
+            let ranked = RankedEntry { losses: (losers & tight).count_ones(), entry };
+            if rival.is_none_or(|other| ranked > other) {
+                rival = Some(ranked);
             }
         }
         Some((best, rival))
@@ -180,15 +184,15 @@ impl PartialOrd for Entry {
     }
 }
 
-impl Ord for Place {
+impl Ord for RankedEntry {
     fn cmp(&self, other: &Self) -> Ordering {
         let key =
-            |place: &Self| (Reverse(place.losses), place.entry.gain, Reverse(place.entry.node));
+            |ranked: &Self| (Reverse(ranked.losses), ranked.entry.gain, Reverse(ranked.entry.node));
         key(self).cmp(&key(other)).then_with(|| self.entry.cmp(&other.entry))
     }
 }
 
-impl PartialOrd for Place {
+impl PartialOrd for RankedEntry {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

@@ -13,24 +13,24 @@
 
 use std::sync::Arc;
 
-use super::levels::{Level, Levels};
+use super::gpu_residual::{GpuResidual, GpuResiduals};
 use super::value::Values;
 use crate::fit;
 use crate::gpu::{MigProfile, WHOLE};
 use crate::resources::Resources;
 
 /// Weights of typical shapes add up to about this.
-pub(super) const WEIGHT: i64 = 1_000_000;
+pub(super) const TOTAL_WEIGHT: i64 = 1_000_000;
 /// Worth of one unit of the formula above: values and weights are in millionths, powers too.
-pub(super) const UNIT: i64 = 1_000_000_000_000;
+pub(super) const WORTH_UNIT: i64 = 1_000_000_000_000;
 /// How much a GPU's value counts beside fragmentation.
-const VALUE: i64 = 300;
+const VALUE_WEIGHT: i64 = 300;
 /// Worth of a millionth of a GPU.
-pub(super) const MILLIONTH: i64 = VALUE * WEIGHT;
+pub(super) const WORTH_PER_MILLIONTH: i64 = VALUE_WEIGHT * TOTAL_WEIGHT;
 /// How much it counts that what is left lies on one node, when as many pods leave as come: for each
 /// square of a thousandth of a GPU. On openb's mixes the acceptance of pods of eight GPUs grows up
 /// to about this weight and stays the same for ten times as much.
-const GATHERED: i64 = 5 * UNIT / 2 / 1_000_000;
+const GATHERING_WEIGHT: i64 = 5 * WORTH_UNIT / 2 / 1_000_000;
 /// The power of the concave measure.
 const POWER: f64 = 0.3;
 
@@ -45,14 +45,14 @@ pub(super) struct Appraiser {
     /// Sum of the weights of all typical shapes, those that are not allowed here included.
     weight: i64,
     /// For each square of a thousandth of a GPU that is left.
-    gathered: i64,
-    parts: Vec<Parts>,
+    gathering: i64,
+    parts: Vec<PartKind>,
     terms: Vec<Term>,
 }
 
 /// Parts of GPUs that typical shapes ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Parts {
+pub(super) enum PartKind {
     /// Whole GPUs.
     Whole,
     /// Shares with this compute and memory.
@@ -69,12 +69,12 @@ pub(super) struct Term {
     pub(super) count: u32,
     /// Thousandths that a pod takes in all.
     pub(super) milli: u32,
-    pub(super) resources: Narrow,
+    pub(super) resources: CompactResources,
 }
 
 /// Plain resources in 32 bits: divisions are what appraisals spend most time on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Narrow {
+pub(super) struct CompactResources {
     cpu: u32,
     memory: u32,
     pods: u32,
@@ -83,7 +83,7 @@ pub(super) struct Narrow {
 impl Powers {
     /// Has them up to `most`.
     #[expect(clippy::cast_possible_truncation, reason = "at most 64,000^0.3 millionths")]
-    pub(super) fn reach(&mut self, most: u32) {
+    pub(super) fn extend_to(&mut self, most: u32) {
         let known = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
         let power = |x| (libm::pow(f64::from(x), POWER) * 1e6 + 0.5) as i64;
         self.0.extend((known..=most).map(|x| if x == 0 { 0 } else { power(x) }));
@@ -94,7 +94,7 @@ impl Powers {
     }
 }
 
-impl Narrow {
+impl CompactResources {
     pub(super) fn of(resources: &Resources) -> Self {
         let narrow = |amount: i64| u32::try_from(amount.max(0)).unwrap_or(u32::MAX);
         Self {
@@ -118,13 +118,13 @@ impl Narrow {
 }
 
 impl Appraiser {
-    pub(super) fn new(values: Option<Arc<Values>>, weight: i64, turnover: i64) -> Self {
-        let gathered = GATHERED * turnover / 100;
-        Self { values, weight, gathered, parts: Vec::new(), terms: Vec::new() }
+    pub(super) fn new(values: Option<Arc<Values>>, weight: i64, churn: i64) -> Self {
+        let gathering = GATHERING_WEIGHT * churn / 100;
+        Self { values, weight, gathering, parts: Vec::new(), terms: Vec::new() }
     }
 
     /// Adds a typical shape that is allowed on the class.
-    pub(super) fn add(&mut self, parts: Parts, term: Term) {
+    pub(super) fn add(&mut self, parts: PartKind, term: Term) {
         let found = self.parts.iter().position(|known| *known == parts);
         let at = found.unwrap_or_else(|| {
             self.parts.push(parts);
@@ -134,22 +134,23 @@ impl Appraiser {
     }
 
     /// Value of what is left of the GPUs, in millionths of a GPU.
-    pub(super) fn value(&self, levels: &Levels) -> i64 {
+    pub(super) fn value(&self, residuals: &GpuResiduals) -> i64 {
         let Some(values) = &self.values else { return 0 };
-        levels.iter().map(|level| values.left(&level.gpu, level.milli)).sum()
+        residuals.iter().map(|residual| values.left(&residual.gpu, residual.milli)).sum()
     }
 
     /// What a node of the class is worth.
-    pub(super) fn worth(&self, powers: &Powers, free: &Resources, levels: &Levels) -> i64 {
-        let left: u32 = levels.iter().map(|level| u32::from(level.milli)).sum();
+    pub(super) fn worth(&self, powers: &Powers, free: &Resources, residuals: &GpuResiduals) -> i64 {
+        let left: u32 = residuals.iter().map(|residual| u32::from(residual.milli)).sum();
         if left == 0 {
             return 0;
         }
-        let free = Narrow::of(free);
+        let free = CompactResources::of(free);
         let usable: smallvec::SmallVec<[(u32, u32); 32]> =
-            self.parts.iter().map(|parts| parts.usable(levels)).collect();
-        let mut worth = VALUE * WEIGHT * self.value(levels) - self.weight * powers.of(left);
-        worth += self.gathered * i64::from(left) * i64::from(left);
+            self.parts.iter().map(|parts| parts.usable(residuals)).collect();
+        let mut worth =
+            VALUE_WEIGHT * TOTAL_WEIGHT * self.value(residuals) - self.weight * powers.of(left);
+        worth += self.gathering * i64::from(left) * i64::from(left);
         for term in &self.terms {
             let (milli, count) = usable[term.parts];
             if count < term.count {
@@ -162,30 +163,30 @@ impl Appraiser {
     }
 }
 
-impl Parts {
+impl PartKind {
     /// Thousandths that pods with such parts can have of these GPUs, and how many parts there are
     /// for one pod: GPUs, or instances.
-    fn usable(&self, levels: &Levels) -> (u32, u32) {
+    fn usable(&self, residuals: &GpuResiduals) -> (u32, u32) {
         let mut sum = (0, 0);
-        for level in levels {
-            let (milli, parts) = self.usable_of(level);
+        for residual in residuals {
+            let (milli, parts) = self.usable_of(residual);
             sum.0 += milli;
             sum.1 += parts;
         }
         sum
     }
 
-    fn usable_of(&self, level: &Level) -> (u32, u32) {
-        let gpu = &level.gpu;
+    fn usable_of(&self, residual: &GpuResidual) -> (u32, u32) {
+        let gpu = &residual.gpu;
         match self {
-            Self::Whole if level.is_idle => (WHOLE.into(), 1),
+            Self::Whole if residual.is_idle => (WHOLE.into(), 1),
             Self::Share(milli, memory)
-                if level.milli > 0
+                if residual.milli > 0
                     && gpu.slices.is_empty()
                     && gpu.milli >= *milli
                     && gpu.memory_mib >= *memory =>
             {
-                (level.milli.into(), 1)
+                (residual.milli.into(), 1)
             }
             Self::Mig(profile) => {
                 let instances = fit::instances_in(gpu, profile);

@@ -12,25 +12,25 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::levels;
-use super::popularity::Entry;
-use super::reserve::Wish;
+use super::demand_stats::Entry;
+use super::gpu_residual;
+use super::reserve::ReservedShape;
 use crate::cluster::Cluster;
 use crate::gpu::{GpuModel, ModelId, ModelSet, WHOLE};
-use crate::node::{Marks, NodeClass};
+use crate::node::{FeatureMask, NodeClass};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
 /// How many of a million pods are expected to be of each such shape. With 1,000, rare pods of eight
 /// GPUs were skipped early on two lists of eleven; with 2,000, lists with much CPU lose half a point.
-const PER_MILLION: i64 = 1_500;
+const UNSEEN_PER_MILLION: i64 = 1_500;
 /// Sixteenths of a node's CPU and memory that such a pod takes, and that nodes of one size have of
 /// the largest of them at least.
-const SIXTEENTHS: i64 = 15;
+const SIZE_SIXTEENTHS: i64 = 15;
 /// Most sizes that are looked at.
-const MOST_SIZES: usize = 14;
+const MAX_SIZES: usize = 14;
 /// Most profiles that nobody asked for and that are expected all the same: the largest.
-const MOST_PROFILES: usize = 16;
+const MAX_PROFILES: usize = 16;
 
 /// A size of the nodes with the most GPUs: the least of CPU and of memory that such nodes have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn sizes(cluster: &Cluster) -> Vec<Size> {
         if let Some((_, size)) = sizes.iter_mut().find(is_near) {
             size.cpu_milli = size.cpu_milli.min(cpu_milli);
             size.memory_mib = size.memory_mib.min(memory_mib);
-        } else if sizes.len() < MOST_SIZES {
+        } else if sizes.len() < MAX_SIZES {
             sizes.push(((cpu_milli, memory_mib), Size { gpus, cpu_milli, memory_mib }));
         }
     }
@@ -72,8 +72,8 @@ pub(super) fn covers(sizes: &[Size], class: &NodeClass) -> bool {
     let most = sizes.iter().map(|size| size.gpus).max().unwrap_or(1);
     let is_within = |least: i64, amount: i64| {
         // Two nodes that are both near a third one may be twice as far apart.
-        let most = |amount: i64| amount.saturating_mul(SIXTEENTHS * SIXTEENTHS);
-        amount.saturating_mul(16) >= least.saturating_mul(SIXTEENTHS)
+        let most = |amount: i64| amount.saturating_mul(SIZE_SIXTEENTHS * SIZE_SIXTEENTHS);
+        amount.saturating_mul(16) >= least.saturating_mul(SIZE_SIXTEENTHS)
             && most(amount) <= least.saturating_mul(16 * 16)
     };
     let capacity = &class.capacity;
@@ -83,22 +83,22 @@ pub(super) fn covers(sizes: &[Size], class: &NodeClass) -> bool {
     };
     class.gpus < most
         || class.gpus < 2
-        || class.gpus == most && (sizes.len() == MOST_SIZES || sizes.iter().any(is_of))
+        || class.gpus == most && (sizes.len() == MAX_SIZES || sizes.iter().any(is_of))
 }
 
 /// A pod for each size, if all pods that were seen have the weight `total`.
-pub(super) fn unseen(sizes: &[Size], total: i64) -> impl Iterator<Item = Wish> {
+pub(super) fn unseen(sizes: &[Size], total: i64) -> impl Iterator<Item = ReservedShape> {
     let shape = |size: &Size| {
-        let part = |amount: i64| amount / 16 * SIXTEENTHS;
+        let part = |amount: i64| amount / 16 * SIZE_SIXTEENTHS;
         Shape {
             resources: Resources::of_pod(part(size.cpu_milli), part(size.memory_mib)),
             gpus: GpuDemand::Whole { count: size.gpus },
             models: ModelSet::ALL,
-            needs: Marks::NONE,
-            tolerates: Marks(u64::MAX),
+            needs: FeatureMask::NONE,
+            tolerates: FeatureMask(u64::MAX),
         }
     };
-    sizes.iter().map(move |size| Wish::new(shape(size), weight(total), WHOLE))
+    sizes.iter().map(move |size| ReservedShape::new(shape(size), weight(total), WHOLE))
 }
 
 /// A pod for each profile that nobody asks for of a model of which other profiles are asked for.
@@ -108,14 +108,14 @@ pub(super) fn unseen_profiles(models: &[GpuModel], seen: &[Entry], total: i64) -
         let asks = |entry: &&Entry| {
             let gpus = &entry.shape.gpus;
             let is_mig = matches!(gpus, GpuDemand::Mig { count: 1.., .. });
-            is_mig && entry.shape.models.has(id) && levels::size(gpus, model).is_some()
+            is_mig && entry.shape.models.has(id) && gpu_residual::size(gpus, model).is_some()
         };
         let asked: BTreeSet<&str> =
             seen.iter().filter(asks).filter_map(|entry| profile(&entry.shape.gpus)).collect();
         if asked.is_empty() {
             continue;
         }
-        for profile in model.mig.iter().filter(|one| !asked.contains(one.name.as_str())) {
+        for profile in model.mig.iter().filter(|known| !asked.contains(known.name.as_str())) {
             let models = profiles.entry((Reverse(profile.size), &profile.name));
             let models = models.or_insert(ModelSet(0));
             *models = models.with(id);
@@ -126,12 +126,12 @@ pub(super) fn unseen_profiles(models: &[GpuModel], seen: &[Entry], total: i64) -
             resources: Resources::of_pod(0, 0),
             gpus: GpuDemand::Mig { count: 1, profile: name.into() },
             models,
-            needs: Marks::NONE,
-            tolerates: Marks(u64::MAX),
+            needs: FeatureMask::NONE,
+            tolerates: FeatureMask(u64::MAX),
         }),
         weight: weight(total),
     };
-    profiles.into_iter().take(MOST_PROFILES).map(entry).collect()
+    profiles.into_iter().take(MAX_PROFILES).map(entry).collect()
 }
 
 fn profile(gpus: &GpuDemand) -> Option<&str> {
@@ -142,10 +142,10 @@ fn profile(gpus: &GpuDemand) -> Option<&str> {
 }
 
 fn weight(total: i64) -> i64 {
-    total / 1_000_000 * PER_MILLION + total % 1_000_000 * PER_MILLION / 1_000_000
+    total / 1_000_000 * UNSEEN_PER_MILLION + total % 1_000_000 * UNSEEN_PER_MILLION / 1_000_000
 }
 
 /// Whether the lesser of two amounts is at least so much of the other that they are one size.
-fn is_near(one: i64, other: i64) -> bool {
-    one.min(other).saturating_mul(16) >= one.max(other).saturating_mul(SIXTEENTHS)
+fn is_near(a: i64, b: i64) -> bool {
+    a.min(b).saturating_mul(16) >= a.max(b).saturating_mul(SIZE_SIXTEENTHS)
 }

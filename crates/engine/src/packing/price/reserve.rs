@@ -10,8 +10,8 @@
 
 use smallvec::SmallVec;
 
-use super::levels::Levels;
-use super::potential::Narrow;
+use super::gpu_residual::GpuResiduals;
+use super::potential::CompactResources;
 use crate::fit;
 use crate::gpu::{GpuModel, MigProfile};
 use crate::node::NodeClass;
@@ -19,34 +19,34 @@ use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
 /// Most shapes that are looked after: one bit of a mask for each.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_RESERVED_SHAPES: usize = 64;
 
 /// More than any cluster has places, in thousandths.
-const MOST_EXPECTED: i64 = 1 << 50;
+const MAX_EXPECTED_MILLI: i64 = 1 << 50;
 
 /// Places of each shape on one node.
-pub(super) type Places = SmallVec<[u16; MOST]>;
+pub(super) type Places = SmallVec<[u16; MAX_RESERVED_SHAPES]>;
 
 /// The shapes that are looked after.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reserve {
-    pub(super) wishes: Vec<Wish>,
+    pub(super) reserved_shapes: Vec<ReservedShape>,
 }
 
 /// A shape of several GPUs or of larger instances.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct ReservedShape {
     pub(super) shape: Shape,
     pub(super) weight: i64,
     /// Thousandths of a GPU that one GPU or instance is.
     part: u32,
-    resources: Narrow,
+    resources: CompactResources,
     count: u32,
 }
 
 /// The shapes that are allowed on nodes of one kind.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Allowed {
+pub(super) struct AllowedShapes {
     /// As a mask.
     pub(super) mask: u64,
     /// Profiles of those that are of instances, by their bits.
@@ -55,18 +55,18 @@ pub(super) struct Allowed {
 
 impl Reserve {
     /// A reserve for these shapes.
-    pub(super) fn new(wishes: impl IntoIterator<Item = Wish>) -> Self {
-        Self { wishes: wishes.into_iter().take(MOST).collect() }
+    pub(super) fn new(reserved_shapes: impl IntoIterator<Item = ReservedShape>) -> Self {
+        Self { reserved_shapes: reserved_shapes.into_iter().take(MAX_RESERVED_SHAPES).collect() }
     }
 
     /// The shapes that are allowed on nodes of a class with GPUs of a model.
-    pub(super) fn allowed(&self, class: &NodeClass, model: Option<&GpuModel>) -> Allowed {
-        let mut allowed = Allowed::default();
-        for (bit, wish) in self.wishes.iter().enumerate() {
-            if !fit::is_allowed(class, &wish.shape) {
+    pub(super) fn allowed(&self, class: &NodeClass, model: Option<&GpuModel>) -> AllowedShapes {
+        let mut allowed = AllowedShapes::default();
+        for (bit, reserved_shape) in self.reserved_shapes.iter().enumerate() {
+            if !fit::is_allowed(class, &reserved_shape.shape) {
                 continue;
             }
-            if let GpuDemand::Mig { profile, .. } = &wish.shape.gpus {
+            if let GpuDemand::Mig { profile, .. } = &reserved_shape.shape.gpus {
                 let profile = model.and_then(|model| model.profile(profile));
                 let Some(profile) = profile else { continue };
                 allowed.profiles.push((bit, profile.clone()));
@@ -77,54 +77,64 @@ impl Reserve {
     }
 
     /// Weight of all pods that a place of each shape would serve, each by how many places it takes:
-    /// its own and all that are larger and may be on some of the same nodes. `together`: the shapes
+    /// its own and all that are larger and may be on some of the same nodes. `masks`: the shapes
     /// that are allowed on one node, as masks.
-    pub(super) fn rates(&self, together: impl IntoIterator<Item = u64>) -> Vec<i64> {
-        let mut near = vec![0; self.wishes.len()];
-        for mask in together {
+    pub(super) fn rates(&self, masks: impl IntoIterator<Item = u64>) -> Vec<i64> {
+        let mut near = vec![0; self.reserved_shapes.len()];
+        for mask in masks {
             let bits = near.iter_mut().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1);
             bits.for_each(|(_, near)| *near |= mask);
         }
-        let rate = |(wish, near): (&Wish, u64)| {
-            let takes = |(bit, other): &(usize, &Wish)| near >> bit & 1 == 1 && wish.is_in(other);
-            let each = |(_, other): (usize, &Wish)| {
-                let places = other.part / wish.part.max(1) * other.count / wish.count;
+        let rate = |(reserved_shape, near): (&ReservedShape, u64)| {
+            let takes = |(bit, other): &(usize, &ReservedShape)| {
+                near >> bit & 1 == 1 && reserved_shape.is_in(other)
+            };
+            let each = |(_, other): (usize, &ReservedShape)| {
+                let places =
+                    other.part / reserved_shape.part.max(1) * other.count / reserved_shape.count;
                 other.weight.saturating_mul(places.into())
             };
-            self.wishes.iter().enumerate().filter(takes).map(each).sum()
+            self.reserved_shapes.iter().enumerate().filter(takes).map(each).sum()
         };
-        self.wishes.iter().zip(near).map(rate).collect()
+        self.reserved_shapes.iter().zip(near).map(rate).collect()
     }
 
     /// How many pods of each shape a node with these amounts free has places for.
-    pub(super) fn places(&self, allowed: &Allowed, free: &Resources, levels: &Levels) -> Places {
-        let idle = idle(levels);
+    pub(super) fn places(
+        &self,
+        allowed: &AllowedShapes,
+        free: &Resources,
+        residuals: &GpuResiduals,
+    ) -> Places {
+        let idle = idle(residuals);
         if idle < 2 && allowed.profiles.is_empty() {
-            return SmallVec::from_elem(0, self.wishes.len());
+            return SmallVec::from_elem(0, self.reserved_shapes.len());
         }
-        let free = Narrow::of(free);
-        let places = |(bit, wish): (usize, &Wish)| {
+        let free = CompactResources::of(free);
+        let places = |(bit, reserved_shape): (usize, &ReservedShape)| {
             if allowed.mask >> bit & 1 == 0 {
                 return 0;
             }
-            wish.places(&free, allowed.parts(bit, idle, levels))
+            reserved_shape.places(&free, allowed.parts(bit, idle, residuals))
         };
-        self.wishes.iter().enumerate().map(places).collect()
+        self.reserved_shapes.iter().enumerate().map(places).collect()
     }
 
     /// The shapes that lose places of `before` when amounts fall to these, as a mask.
     pub(super) fn losers(
         &self,
         before: &Places,
-        allowed: &Allowed,
+        allowed: &AllowedShapes,
         free: &Resources,
-        levels: &Levels,
+        residuals: &GpuResiduals,
     ) -> u64 {
-        let idle = idle(levels);
-        let free = Narrow::of(free);
+        let idle = idle(residuals);
+        let free = CompactResources::of(free);
         let mut mask = 0;
-        for (bit, (wish, before)) in self.wishes.iter().zip(before).enumerate() {
-            if *before > 0 && wish.places(&free, allowed.parts(bit, idle, levels)) < *before {
+        for (bit, (reserved_shape, before)) in self.reserved_shapes.iter().zip(before).enumerate() {
+            if *before > 0
+                && reserved_shape.places(&free, allowed.parts(bit, idle, residuals)) < *before
+            {
                 mask |= 1 << bit;
             }
         }
@@ -138,7 +148,8 @@ impl Reserve {
         let mut mask = 0;
         for (bit, (rate, left)) in rates.iter().zip(left).enumerate() {
             let wide = i128::from(*rate) * i128::from(more_milli) / i128::from(total.max(1));
-            let expected = i64::try_from(wide).unwrap_or(MOST_EXPECTED).min(MOST_EXPECTED);
+            let expected =
+                i64::try_from(wide).unwrap_or(MAX_EXPECTED_MILLI).min(MAX_EXPECTED_MILLI);
             let margin = (expected * 1000).isqrt() + 1000;
             if left.saturating_mul(1000) <= expected.saturating_add(margin) {
                 mask |= 1 << bit;
@@ -148,28 +159,28 @@ impl Reserve {
     }
 }
 
-impl Allowed {
+impl AllowedShapes {
     /// How many GPUs or instances are left that pods of the shape of a bit may have, if so many GPUs
     /// are idle.
-    fn parts(&self, bit: usize, idle: u32, levels: &Levels) -> u32 {
+    fn parts(&self, bit: usize, idle: u32, residuals: &GpuResiduals) -> u32 {
         match self.profiles.iter().find(|(other, _)| *other == bit) {
             None => idle,
             Some((_, profile)) => {
-                levels.iter().map(|level| fit::instances_in(&level.gpu, profile)).sum()
+                residuals.iter().map(|residual| fit::instances_in(&residual.gpu, profile)).sum()
             }
         }
     }
 }
 
-impl Wish {
+impl ReservedShape {
     /// A shape and its weight; one GPU or instance of it is so many thousandths of a GPU.
     pub(super) fn new(shape: Shape, weight: i64, part: u16) -> Self {
-        let resources = Narrow::of(&shape.resources);
+        let resources = CompactResources::of(&shape.resources);
         let count = u32::from(shape.gpus.count().max(1));
         Self { shape, weight, part: part.into(), resources, count }
     }
 
-    fn places(&self, free: &Narrow, parts: u32) -> u16 {
+    fn places(&self, free: &CompactResources, parts: u32) -> u16 {
         let by_gpus = parts / self.count;
         if by_gpus == 0 {
             return 0;
@@ -180,8 +191,9 @@ impl Wish {
     /// Whether pods of the other shape are of the same sort and as large at least, so that they take
     /// places of this one.
     fn is_in(&self, other: &Self) -> bool {
-        let is_cut = |wish: &Self| matches!(wish.shape.gpus, GpuDemand::Mig { .. });
-        let cpu = |wish: &Self| wish.shape.resources.cpu_milli;
+        let is_cut =
+            |reserved_shape: &Self| matches!(reserved_shape.shape.gpus, GpuDemand::Mig { .. });
+        let cpu = |reserved_shape: &Self| reserved_shape.shape.resources.cpu_milli;
         is_cut(self) == is_cut(other)
             && other.part >= self.part
             && other.part * other.count >= self.part * self.count
@@ -189,6 +201,6 @@ impl Wish {
     }
 }
 
-fn idle(levels: &Levels) -> u32 {
-    levels.iter().map(|level| u32::from(level.is_idle)).sum()
+fn idle(residuals: &GpuResiduals) -> u32 {
+    residuals.iter().map(|residual| u32::from(residual.is_idle)).sum()
 }

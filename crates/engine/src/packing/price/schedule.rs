@@ -1,19 +1,19 @@
 //! When what was learned is put to use, and when it is forgotten.
 
-use super::popularity::Popularity;
+use super::demand_stats::DemandStats;
 
 /// Arrivals after which the second tables are made; the first are made at once.
-const SECOND: u64 = 50;
+const SECOND_MODEL_ARRIVALS: u64 = 50;
 /// Tables may be made anew when arrivals have grown by one part in so many.
-const GROWTH: u64 = 5;
+const GROWTH_DIVISOR: u64 = 5;
 /// Tables are made anew if so many thousandths of pods are now of other shapes than then.
 const DRIFT_MILLI: i64 = 25;
 /// What was learned weighs a third less by the time the cluster could have been filled so often.
-const FILLS: u64 = 1;
-/// Steps in which that is forgotten: what [`Popularity::forget`] takes is a sixteenth.
-const STEPS: u64 = 6;
+const FORGET_FILLS: u64 = 1;
+/// Steps in which that is forgotten: what [`DemandStats::forget`] takes is a sixteenth.
+const FORGET_STEPS: u64 = 6;
 /// The fewest arrivals between two steps.
-const LEAST_STEP: u64 = 200;
+const MIN_STEP: u64 = 200;
 
 /// When to learn and to forget.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,21 +28,21 @@ pub(super) struct Schedule {
 
 impl Schedule {
     /// A pod has arrived and was counted.
-    pub(super) fn arrived(&mut self, popularity: &mut Popularity) {
+    pub(super) fn arrived(&mut self, demand_stats: &mut DemandStats) {
         self.arrivals += 1;
         self.since_step += 1;
         if self.step.is_some_and(|step| self.since_step >= step) {
             self.since_step = 0;
-            popularity.forget();
+            demand_stats.forget();
         }
     }
 
     /// Whether it is time for other tables than those of popularity `then`.
-    pub(super) fn is_due(&mut self, popularity: &Popularity, then: &Popularity) -> bool {
+    pub(super) fn check_due(&mut self, demand_stats: &DemandStats, then: &DemandStats) -> bool {
         if self.arrivals < self.next {
             return false;
         }
-        let is_due = popularity.drift_milli(then) >= DRIFT_MILLI;
+        let is_due = demand_stats.drift_milli(then) >= DRIFT_MILLI;
         if !is_due {
             self.wait();
         }
@@ -51,13 +51,13 @@ impl Schedule {
 
     /// New tables were made, of a cluster that takes so many pods when it is empty.
     pub(super) fn learned(&mut self, pods_to_fill: u64) {
-        self.step = Some((pods_to_fill * FILLS / STEPS).max(LEAST_STEP));
+        self.step = Some((pods_to_fill * FORGET_FILLS / FORGET_STEPS).max(MIN_STEP));
         self.wait();
     }
 
     fn wait(&mut self) {
-        let growth = self.arrivals / GROWTH;
+        let growth = self.arrivals / GROWTH_DIVISOR;
         let most = self.step.map_or(u64::MAX, |step| step.saturating_mul(2));
-        self.next = (self.arrivals + growth.min(most).max(1)).max(SECOND);
+        self.next = (self.arrivals + growth.min(most).max(1)).max(SECOND_MODEL_ARRIVALS);
     }
 }

@@ -4,17 +4,17 @@
 //! so the same program has the same answer on every machine, to the last bit.
 
 /// Below this a coefficient is noise.
-const NOISE: f64 = 1e-9;
+const EPSILON: f64 = 1e-9;
 /// Pivots after which the rule changes to one that cannot go in circles.
-const PATIENCE: usize = 2_000;
+const MAX_GREEDY_PIVOTS: usize = 2_000;
 
 /// Maximises `gains * x` where every row has `row * x <= 1` and `x >= 0`. `x = 0` keeps all rows, so
 /// there is always an answer; each variable must be in some row with a positive coefficient.
 pub(super) fn maximise(gains: &[f64], rows: &[Vec<f64>]) -> Vec<f64> {
     let mut tableau = Tableau::new(gains, rows);
     // Far more than any program of this size takes; what is reached by then keeps all rows.
-    for pivot in 0..2 * PATIENCE {
-        let Some(column) = tableau.entering(pivot < PATIENCE) else { break };
+    for pivot in 0..2 * MAX_GREEDY_PIVOTS {
+        let Some(column) = tableau.entering(pivot < MAX_GREEDY_PIVOTS) else { break };
         let Some(row) = tableau.leaving(column) else { break };
         tableau.pivot(row, column);
     }
@@ -27,7 +27,7 @@ struct Tableau {
     /// One row for each constraint, the last for the gains; the last column is the right side.
     cells: Vec<Vec<f64>>,
     /// The variable of each row; slack variables come behind the others.
-    basis: Vec<usize>,
+    inputs: Vec<usize>,
 }
 
 impl Tableau {
@@ -45,15 +45,15 @@ impl Tableau {
         let mut last: Vec<f64> = gains.iter().map(|gain| -gain).collect();
         last.resize(width, 0.0);
         cells.push(last);
-        let basis = (variables..variables + rows.len()).collect();
-        Self { variables, width, cells, basis }
+        let inputs = (variables..variables + rows.len()).collect();
+        Self { variables, width, cells, inputs }
     }
 
     /// The column that gains most, or the first that gains (Bland's rule: no circles).
     fn entering(&self, is_greedy: bool) -> Option<usize> {
         let gains = self.cells.last()?;
         let mut best = None;
-        let mut least = -NOISE;
+        let mut least = -EPSILON;
         for (column, gain) in gains[..self.width - 1].iter().enumerate() {
             if *gain < least {
                 best = Some(column);
@@ -69,14 +69,14 @@ impl Tableau {
     /// The row that binds first; of several the one whose variable has the lowest index.
     fn leaving(&self, column: usize) -> Option<usize> {
         let mut best: Option<(f64, usize)> = None;
-        for (row, variable) in self.basis.iter().enumerate() {
+        for (row, variable) in self.inputs.iter().enumerate() {
             let cells = &self.cells[row];
-            if cells[column] <= NOISE {
+            if cells[column] <= EPSILON {
                 continue;
             }
             let ratio = cells[self.width - 1] / cells[column];
             let is_better = best.is_none_or(|(least, other)| {
-                ratio < least || (ratio <= least && *variable < self.basis[other])
+                ratio < least || (ratio <= least && *variable < self.inputs[other])
             });
             if is_better {
                 best = Some((ratio, row));
@@ -102,12 +102,12 @@ impl Tableau {
             cells[column] = 0.0;
         }
         self.cells[row] = pivot_row;
-        self.basis[row] = column;
+        self.inputs[row] = column;
     }
 
     fn values(&self) -> Vec<f64> {
         let mut values = vec![0.0; self.variables];
-        for (row, variable) in self.basis.iter().enumerate() {
+        for (row, variable) in self.inputs.iter().enumerate() {
             if let Some(value) = values.get_mut(*variable) {
                 *value = self.cells[row][self.width - 1].max(0.0);
             }

@@ -1,7 +1,7 @@
 mod classes;
 mod instances;
+mod persistence;
 mod priors;
-mod saving;
 
 use super::*;
 use crate::cluster::Cluster;
@@ -52,7 +52,7 @@ fn arrivals(count: usize) -> Vec<Arc<Shape>> {
 /// Places of all arrivals by name, `None` for those that found none.
 fn replay(
     cluster: &mut Cluster,
-    mut policy: Price,
+    mut policy: PricePolicy,
     arrivals: &[Arc<Shape>],
 ) -> Vec<Option<(String, crate::placement::GpuParts)>> {
     let mut places = Vec::new();
@@ -70,14 +70,14 @@ fn replay(
     places
 }
 
-fn known(arrivals: &[Arc<Shape>]) -> Price {
-    Price::known(Popularity::of(arrivals.iter().map(|shape| (Arc::clone(shape), 1))))
+fn known(arrivals: &[Arc<Shape>]) -> PricePolicy {
+    PricePolicy::known(DemandStats::of(arrivals.iter().map(|shape| (Arc::clone(shape), 1))))
 }
 
 #[test]
 fn the_order_in_which_nodes_were_found_decides_nothing() {
     let arrivals = arrivals(200);
-    for policy in [known(&arrivals), Price::learned()] {
+    for policy in [known(&arrivals), PricePolicy::learned()] {
         let once = replay(&mut cluster(0..30), policy.clone(), &arrivals);
         let again = replay(&mut cluster(0..30), policy.clone(), &arrivals);
         let shuffled = replay(&mut cluster((0..30).map(|n| n * 7 % 30)), policy, &arrivals);
@@ -103,7 +103,7 @@ fn small_pods_leave_places_for_eight_gpus() {
     let small = vec![shape(9_000, 1, 1000); 40];
     let big = shape(60_000, 8, 1000);
     let counts = [(Arc::clone(&small[0]), 60), (Arc::clone(&big), 8)];
-    let mut policy = Price::known(Popularity::of(counts));
+    let mut policy = PricePolicy::known(DemandStats::of(counts));
     for one in small.iter().chain(&vec![big; 8]) {
         policy.arrived(one);
         let choice = policy.choose(&cluster, one).expect("there was room for all");
@@ -115,7 +115,7 @@ fn small_pods_leave_places_for_eight_gpus() {
 fn two_halves_fill_one_gpu() {
     let mut cluster = cluster([0]);
     let half = shape(1_000, 1, 500);
-    let mut policy = Price::known(Popularity::of([(Arc::clone(&half), 50)]));
+    let mut policy = PricePolicy::known(DemandStats::of([(Arc::clone(&half), 50)]));
     let mut put = || {
         let choice = policy.choose(&cluster, &half).unwrap();
         cluster.place(&half.resources, &choice.placement).unwrap();
@@ -129,37 +129,37 @@ fn two_halves_fill_one_gpu() {
 
 #[test]
 fn popularity_stays_the_sum_of_its_parts_while_it_fades() {
-    let mut popularity = Popularity::default();
+    let mut demand_stats = DemandStats::default();
     let (common, rare) = (shape(1_000, 1, 500), shape(2_000, 8, 1000));
-    popularity.count(&rare);
+    demand_stats.count(&rare);
     for _ in 0..70 {
-        (0..10).for_each(|_| popularity.count(&common));
-        popularity.forget();
-        let ranked = popularity.ranked();
-        assert_eq!(popularity.total(), ranked.iter().map(|entry| entry.weight).sum::<i64>());
+        (0..10).for_each(|_| demand_stats.count(&common));
+        demand_stats.forget();
+        let ranked = demand_stats.ranked();
+        assert_eq!(demand_stats.total(), ranked.iter().map(|entry| entry.weight).sum::<i64>());
         assert_eq!(ranked[0].shape, common);
     }
-    assert_eq!(popularity.ranked().len(), 1, "what came once, long ago, is forgotten");
+    assert_eq!(demand_stats.ranked().len(), 1, "what came once, long ago, is forgotten");
 }
 
 #[test]
-fn a_mix_that_shifts_is_learned_anew() {
-    let mut popularity = Popularity::default();
+fn shifted_mix_is_learned_again() {
+    let mut demand_stats = DemandStats::default();
     let mut schedule = Schedule::default();
-    let mut then = Popularity::default();
+    let mut then = DemandStats::default();
     let (old, new) = (shape(1_000, 1, 500), shape(1_000, 1, 330));
     let mut made = 0;
     let mut come = |shape: &Arc<Shape>, count: usize| {
         for _ in 0..count {
-            popularity.count(shape);
-            schedule.arrived(&mut popularity);
-            if schedule.is_due(&popularity, &then) {
-                then = popularity.clone();
+            demand_stats.count(shape);
+            schedule.arrived(&mut demand_stats);
+            if schedule.check_due(&demand_stats, &then) {
+                then = demand_stats.clone();
                 schedule.learned(6_000);
                 made += 1;
             }
         }
-        (made, popularity.ranked()[0].shape == *shape)
+        (made, demand_stats.ranked()[0].shape == *shape)
     };
     assert_eq!(come(&old, 20_000), (1, true), "a steady mix needs tables once");
     let (made, is_learned) = come(&new, 12_000);
@@ -168,10 +168,10 @@ fn a_mix_that_shifts_is_learned_anew() {
 }
 
 #[test]
-fn where_pods_come_and_go_they_are_gathered_and_whole_nodes_stay_empty() {
+fn churning_pods_are_packed_and_whole_nodes_stay_empty() {
     let small = shape(9_000, 1, 1000);
     // How many nodes of eight GPUs are in use after a thousand pods, of which ten are there at once.
-    let used = |policy: &mut Price| {
+    let used = |policy: &mut PricePolicy| {
         let mut cluster = cluster((0..12).map(|number| 3 * number));
         let mut here = std::collections::VecDeque::new();
         for _ in 0..1200 {
@@ -191,22 +191,22 @@ fn where_pods_come_and_go_they_are_gathered_and_whole_nodes_stay_empty() {
             .filter(|node| cluster.gpus(*node).iter().any(|gpu| !gpu.is_unused()))
             .count()
     };
-    assert_eq!(used(&mut Price::learned()), 2);
-    assert_eq!(used(&mut Price::known(Popularity::of([(Arc::clone(&small), 1)]))), 2);
+    assert_eq!(used(&mut PricePolicy::learned()), 2);
+    assert_eq!(used(&mut PricePolicy::known(DemandStats::of([(Arc::clone(&small), 1)]))), 2);
 }
 
 #[test]
 fn turnover_follows_who_leaves() {
-    let mut turnover = Turnover::default();
+    let mut churn = Churn::default();
     let mut run = |leave: bool| {
         let mut changes = 0;
         for _ in 0..5_000 {
-            changes += u32::from(turnover.came());
+            changes += u32::from(churn.record_arrival());
             if leave {
-                turnover.left();
+                churn.record_departure();
             }
         }
-        (changes, turnover.percent())
+        (changes, churn.percent())
     };
     assert_eq!(run(false), (0, 0));
     let (changes, percent) = run(true);

@@ -7,22 +7,22 @@
 //! leaves what nobody else fits, as the whole GPU that it takes. What is left of a GPU is worth the
 //! best cut of it at these prices.
 //!
-//! MIG instances are pieces too, but their places say which of them can be had together (`cuts`), and
+//! MIG instances are pieces too, but their places say which of them can be had together (`partitions`), and
 //! a GPU is cut either into shares or into instances.
 
 #[cfg(test)]
 mod tests;
 
-use super::cuts::Cuts;
+use super::mig_partitions::MigPartitions;
 use super::simplex;
 use crate::gpu::{GpuFree, MigProfile, Slices, WHOLE};
 
 /// A GPU's worth.
-pub(super) const GPU: i64 = 1_000_000;
+pub(super) const GPU_VALUE: i64 = 1_000_000;
 /// Most sizes that are told apart; beyond it sizes are rounded up to a coarser grid.
-const MOST_SIZES: usize = 64;
+const MAX_SIZES: usize = 64;
 /// Ways to cut that are added at most. Tens are enough for any real demand.
-const MOST_CUTS: usize = 400;
+const MAX_CUTTING_PATTERNS: usize = 400;
 /// Prices of a cut may exceed a GPU by so much before the cut is added.
 const TOLERANCE: f64 = 1e-7;
 
@@ -31,8 +31,8 @@ const TOLERANCE: f64 = 1e-7;
 pub(super) struct Values {
     by_level: Vec<i64>,
     prices: Vec<(u16, i64)>,
-    cuts: Cuts,
-    by_cut: Vec<i64>,
+    partitions: MigPartitions,
+    by_partition: Vec<i64>,
 }
 
 /// What is asked for of GPUs of one model, beside whole ones.
@@ -47,7 +47,7 @@ pub(super) struct Demands {
 /// Pieces that a GPU may be cut into: shares first, then instances.
 struct Pieces {
     sizes: Vec<u16>,
-    cuts: Cuts,
+    partitions: MigPartitions,
 }
 
 impl Values {
@@ -60,16 +60,17 @@ impl Values {
         let sizes: Vec<u16> = shares.iter().map(|(size, _)| *size).collect();
         let gains = gains(shares.iter().map(|(_, weight)| *weight).chain(weights));
         let most = sizes.iter().map(|size| f64::from(WHOLE / size));
-        let most = most.chain(profiles.iter().map(|one| f64::from(one.times_in(Slices::NONE))));
+        let most =
+            most.chain(profiles.iter().map(|profile| f64::from(profile.times_in(Slices::NONE))));
         let mut rows: Vec<Vec<f64>> = Vec::new();
         for (at, most) in most.enumerate() {
             let mut row = vec![0.0; gains.len()];
             row[at] = most.max(1.0);
             rows.push(row);
         }
-        let pieces = Pieces { sizes, cuts: Cuts::of(profiles.iter().copied()) };
+        let pieces = Pieces { sizes, partitions: MigPartitions::of(profiles.iter().copied()) };
         let mut prices = vec![0.0; gains.len()];
-        for _ in 0..MOST_CUTS {
+        for _ in 0..MAX_CUTTING_PATTERNS {
             prices = simplex::maximise(&gains, &rows);
             let before = rows.len();
             for (worth, cut) in pieces.best(&prices) {
@@ -81,14 +82,20 @@ impl Values {
                 break;
             }
         }
-        let worth = pieces.best(&prices).into_iter().fold(0.0_f64, |most, (one, _)| most.max(one));
+        let worth =
+            pieces.best(&prices).into_iter().fold(0.0_f64, |most, (worth, _)| most.max(worth));
         let scale = if worth > 1.0 + TOLERANCE { worth } else { 1.0 };
         let prices: Vec<i64> = prices.iter().map(|price| millionths(price / scale)).collect();
         let (shares, instances) = prices.split_at(pieces.sizes.len());
-        let by_cut = pieces.cuts.worths(instances, 0).into_iter().map(|one| one.min(GPU)).collect();
+        let by_partition = pieces
+            .partitions
+            .worths(instances, 0)
+            .into_iter()
+            .map(|worth| worth.min(GPU_VALUE))
+            .collect();
         let prices: Vec<(u16, i64)> =
             pieces.sizes.into_iter().zip(shares.iter().copied()).collect();
-        Self { by_level: by_level(&prices), prices, cuts: pieces.cuts, by_cut }
+        Self { by_level: by_level(&prices), prices, partitions: pieces.partitions, by_partition }
     }
 
     /// Worth of what is left of a GPU, of which so many thousandths can be given out in shares.
@@ -96,13 +103,13 @@ impl Values {
         match gpu.slices {
             _ if gpu.is_closed => 0,
             Slices::NONE => self.at(milli),
-            taken => self.at_cut(taken),
+            taken => self.at_partition(taken),
         }
     }
 
     /// Worth of a GPU of which instances hold these slices.
-    pub(super) fn at_cut(&self, taken: Slices) -> i64 {
-        self.by_cut.get(self.cuts.index(taken)).copied().unwrap_or(0)
+    pub(super) fn at_partition(&self, taken: Slices) -> i64 {
+        self.by_partition.get(self.partitions.index(taken)).copied().unwrap_or(0)
     }
 
     /// Worth of a GPU of which so many thousandths are free.
@@ -124,7 +131,7 @@ impl Pieces {
         let (of_shares, of_instances) = prices.split_at(self.sizes.len());
         let (shares_worth, mut shares) = best_cut(&self.sizes, of_shares);
         shares.resize(prices.len(), 0.0);
-        let (instances_worth, counts) = self.cuts.best(of_instances);
+        let (instances_worth, counts) = self.partitions.best(of_instances);
         let mut instances = vec![0.0; self.sizes.len()];
         instances.extend(counts);
         [(shares_worth, shares), (instances_worth, instances)]
@@ -141,9 +148,9 @@ fn by_level(prices: &[(u16, i64)]) -> Vec<i64> {
                 best = best.max(by_level[rest] + price);
             }
         }
-        by_level[level] = best.min(GPU);
+        by_level[level] = best.min(GPU_VALUE);
     }
-    by_level[usize::from(WHOLE)] = GPU;
+    by_level[usize::from(WHOLE)] = GPU_VALUE;
     by_level
 }
 
@@ -161,7 +168,7 @@ fn sizes(demands: impl IntoIterator<Item = (u16, i64)>) -> Vec<(u16, i64)> {
             *sum += if is_same { *weight } else { 0 };
             is_same
         });
-        if all.len() <= MOST_SIZES {
+        if all.len() <= MAX_SIZES {
             break;
         }
     }
@@ -183,7 +190,7 @@ fn best_cut(sizes: &[u16], prices: &[f64]) -> (f64, Vec<f64>) {
         worth[level] = worth[level - 1];
         for (at, (size, price)) in sizes.iter().zip(prices).enumerate() {
             let Some(rest) = level.checked_sub(usize::from(*size)) else { break };
-            if worth[rest] + price > worth[level] + NOTHING {
+            if worth[rest] + price > worth[level] + EPSILON {
                 worth[level] = worth[rest] + price;
                 last[level] = Some(at);
             }
@@ -204,7 +211,7 @@ fn best_cut(sizes: &[u16], prices: &[f64]) -> (f64, Vec<f64>) {
 }
 
 /// Differences of prices that are rounding only.
-const NOTHING: f64 = 1e-12;
+const EPSILON: f64 = 1e-12;
 
 /// Rounded down, so that prices of a cut that add up to 1 do so as whole numbers too; what is a
 /// hair below a whole number is that number.

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::support::*;
+use super::fixtures::*;
 use crate::solve::exact::fewest_hops;
 use crate::solve::{NodeSet, Request};
 use crate::topology::LevelId;
@@ -42,7 +42,7 @@ proptest! {
             Ok(plan) => {
                 let exact = exact.unwrap();
                 prop_assert_eq!(plan.placements.len(), exact.members as usize);
-                let hops = plan.cost.of(crate::Unit::Hops);
+                let hops = plan.cost.of(crate::CostTerm::Hops);
                 prop_assert!(hops >= exact.hops);
                 // In the whole cluster all areas are parts of the one that is looked at last.
                 if level == 0 && size == 1 && spare == 0 {

@@ -1,19 +1,19 @@
 //! Groups of different shapes.
 
-use super::support::*;
-use crate::decision::{Reason, Scarce};
+use super::fixtures::*;
 use crate::gang::Gang;
+use crate::plan::{Reason, Scarce};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
-use crate::workload::TopologyWish;
+use crate::workload::TopologyConstraint;
 
 fn cores(count: i64) -> Shape {
     Shape::new(Resources::of_pod(count * 1000, 0), GpuDemand::None)
 }
 
-fn of_two(one: crate::Group, other: crate::Group) -> Gang {
+fn of_two(a: crate::Group, b: crate::Group) -> Gang {
     let mut gang = gang(gpus(1), 1);
-    gang.groups = vec![one, other];
+    gang.groups = vec![a, b];
     gang
 }
 
@@ -60,7 +60,7 @@ fn each_group_keeps_its_own_level_within_the_gangs() {
     let mut prefill = group("prefill", gpus(8), 2);
     let mut decode = group("decode", gpus(4), 3);
     prefill.topology = required(RACK);
-    decode.topology = TopologyWish { required: Some(RACK), preferred: None };
+    decode.topology = TopologyConstraint { required: Some(RACK), preferred: None };
     let mut gang = of_two(prefill, decode);
     gang.profile.topology = required(BLOCK);
     let plan = solve(&mut world, &gang).unwrap();
@@ -113,7 +113,7 @@ fn what_greed_misses_the_complete_search_finds() {
 }
 
 #[test]
-fn a_large_gang_finds_the_racks_in_which_its_groups_have_room_together() {
+fn large_gang_finds_racks_that_hold_its_groups_together() {
     // Fuller racks have room for either group, and too little for both.
     let racks: Vec<String> = (0..9).map(|rack| format!("b1/r{rack}")).collect();
     let mut specs: Vec<(String, &str)> = Vec::new();
@@ -129,7 +129,7 @@ fn a_large_gang_finds_the_racks_in_which_its_groups_have_room_together() {
     let mut others = group("others", gpus(1), 240);
     for group in [&mut large, &mut small] {
         group.topology = required(RACK);
-        group.together = Some(0);
+        group.colocation_id = Some(0);
     }
     others.shape = cores(1).into();
     let mut gang = gang(gpus(1), 1);

@@ -1,8 +1,8 @@
 //! What must and what should lie together.
 
-use super::support::*;
-use crate::decision::{Reason, Remedy};
-use crate::workload::TopologyWish;
+use super::fixtures::*;
+use crate::plan::{Reason, Remedy};
+use crate::workload::TopologyConstraint;
 
 fn two_racks() -> [(&'static str, &'static str, u16); 4] {
     [("a", "b1/r1", 8), ("b", "b1/r2", 8), ("c", "b2/r1", 8), ("d", "b2/r1", 8)]
@@ -24,10 +24,10 @@ fn a_required_level_is_kept_or_the_gang_waits() {
 }
 
 #[test]
-fn the_preferred_level_is_tried_first_and_then_looser_ones_up_to_the_required() {
+fn preferred_level_is_tried_before_looser_ones() {
     let mut world = world(&two_racks());
     let mut gang = gang(gpus(4), 4);
-    gang.profile.topology = TopologyWish { required: Some(BLOCK), preferred: Some(RACK) };
+    gang.profile.topology = TopologyConstraint { required: Some(BLOCK), preferred: Some(RACK) };
     assert_eq!(places(&mut world, &gang), ["c", "c", "d", "d"]);
     world.cluster.set_open(world.cluster.node_named("c").unwrap(), false).unwrap();
     assert_eq!(places(&mut world, &gang), ["a", "a", "b", "b"]);

@@ -1,8 +1,8 @@
 //! Late and re-created members go where the gang is.
 
-use super::support::*;
-use crate::decision::{Reason, Remedy, Scarce};
+use super::fixtures::*;
 use crate::gang::Gang;
+use crate::plan::{Reason, Remedy, Scarce};
 use crate::solve::Pinned;
 use crate::{Placement, World};
 
@@ -10,7 +10,7 @@ use crate::{Placement, World};
 fn pin(world: &mut World, gang: &Gang, rank: u32, node: &str) -> Pinned {
     let node = world.cluster.node_named(node).unwrap();
     let shape = &gang.groups[0].shape;
-    let placement: Placement = crate::pick::any(&world.cluster, node, shape).unwrap();
+    let placement: Placement = crate::pick::default_placement(&world.cluster, node, shape).unwrap();
     world.cluster.place(&shape.resources, &placement).unwrap();
     Pinned { rank, placement }
 }
@@ -25,7 +25,7 @@ fn a_late_member_goes_to_the_domain_of_those_that_run() {
     let plan = solve_with(&mut world, &gang, &settled).unwrap();
     assert_eq!(names(&world, &plan), ["c"]);
     assert_eq!(plan.placements[0].rank, 1);
-    assert_eq!(plan.cost.of(crate::Unit::Hops), 4, "there and back");
+    assert_eq!(plan.cost.of(crate::CostTerm::Hops), 4, "there and back");
     // Without the neighbour it goes to the next rack of the block, unless a rack is required.
     world.cluster.set_open(world.cluster.node_named("c").unwrap(), false).unwrap();
     assert_eq!(places_with(&mut world, &gang, &settled), ["d"]);
@@ -77,7 +77,7 @@ fn a_member_of_a_segment_comes_back_to_its_segment() {
 }
 
 #[test]
-fn members_that_are_apart_already_keep_the_others_out() {
+fn members_already_apart_block_the_rest() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b2/r1", 8), ("c", "b2/r1", 8)]);
     let mut gang = gang(gpus(8), 3);
     let pinned = vec![pin(&mut world, &gang, 0, "a"), pin(&mut world, &gang, 1, "b")];
@@ -117,7 +117,7 @@ fn an_elastic_gang_grows_by_what_fits() {
 }
 
 #[test]
-fn fewer_than_the_minimum_is_no_plan_whichever_segment_is_left_out() {
+fn no_plan_goes_below_the_minimum_by_leaving_out_a_segment() {
     let nodes = [("a", "b1/r1", 8), ("b", "b1/r1", 0), ("c", "b1/r2", 0), ("d", "b1/r2", 0)];
     let mut world = world(&nodes);
     let mut gang = gang(gpus(4), 8);
@@ -132,7 +132,7 @@ fn fewer_than_the_minimum_is_no_plan_whichever_segment_is_left_out() {
 }
 
 #[test]
-fn another_segment_serves_where_that_of_the_pinned_member_has_no_room() {
+fn another_segment_is_used_if_the_pinned_segment_is_full() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 0), ("c", "b1/r2", 8)]);
     let mut gang = gang(gpus(2), 8);
     gang.groups[0].min = 4;
@@ -152,7 +152,7 @@ fn a_pinned_member_of_a_rank_that_is_gone_counts_for_the_ring() {
     let pinned = vec![pin(&mut world, &gang, 7, "a")];
     let plan = solve_with(&mut world, &gang, &Settled { pinned, ..Settled::default() }).unwrap();
     assert_eq!(names(&world, &plan), ["b"]);
-    assert_eq!(plan.cost.of(crate::Unit::Hops), 4, "there and back");
+    assert_eq!(plan.cost.of(crate::CostTerm::Hops), 4, "there and back");
 }
 
 #[test]

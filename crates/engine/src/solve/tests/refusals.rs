@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::support::*;
+use super::fixtures::*;
 use crate::World;
-use crate::decision::{FailedBound, Reason, Refusal, Remedy, Scarce};
 use crate::gang::Gang;
+use crate::plan::{FailedBound, Reason, Refusal, Remedy, Scarce};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::LevelId;
-use crate::workload::TopologyWish;
+use crate::workload::TopologyConstraint;
 
 fn refusal(world: &mut World, gang: &Gang) -> (FailedBound, Option<Remedy>) {
     let Refusal { reason, remedy, steps } = solve(world, gang).unwrap_err();
@@ -21,7 +21,7 @@ fn refusal(world: &mut World, gang: &Gang) -> (FailedBound, Option<Remedy>) {
 }
 
 #[test]
-fn more_than_the_cluster_could_ever_hold_is_said_to_be() {
+fn demand_above_capacity_is_reported_as_capacity() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 3)]);
     let (bound, remedy) = refusal(&mut world, &gang(gpus(8), 5));
     assert_eq!((bound.wanted, bound.possible, bound.scarce), (5, 1, Scarce::Capacity));
@@ -30,7 +30,7 @@ fn more_than_the_cluster_could_ever_hold_is_said_to_be() {
 }
 
 #[test]
-fn what_others_hold_and_what_is_in_pieces_is_told_apart() {
+fn held_and_fragmented_resources_are_distinguished() {
     let mut pieces = world(&[("a", "b1/r1", 5), ("b", "b1/r1", 5)]);
     let (bound, remedy) = refusal(&mut pieces, &gang(gpus(8), 1));
     assert_eq!((bound.possible, bound.scarce), (0, Scarce::Gpus));
@@ -80,7 +80,7 @@ fn a_remedy_for_several_groups_is_tried_before_it_is_named() {
 }
 
 #[test]
-fn a_request_that_makes_no_sense_is_refused_as_such() {
+fn invalid_request_is_refused() {
     let mut world = world(&[("a", "b1/r1", 8)]);
     let mut gang = gang(gpus(1), 4);
     segments(&mut gang, 3, RACK);
@@ -89,7 +89,7 @@ fn a_request_that_makes_no_sense_is_refused_as_such() {
 }
 
 #[test]
-fn what_no_bound_forbids_and_no_search_finds_is_exhausted() {
+fn request_without_plan_or_failed_bound_is_exhausted() {
     // Together 6 of 8 idle GPUs, but threes do not share a node of four.
     let mut world = world(&[("a", "b1/r1", 4), ("b", "b1/r1", 4)]);
     let mut gang = gang(gpus(8), 1);
@@ -101,19 +101,19 @@ fn what_no_bound_forbids_and_no_search_finds_is_exhausted() {
 
 #[test]
 fn the_same_solver_answers_for_each_cluster_by_its_own_figures() {
-    use crate::solve::{Nearest, NodeSet, Request, Solver};
+    use crate::solve::{MinHops, NodeSet, Request, Solver};
     let mut first = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8)]);
     let mut solver = Solver::default();
     let (gang, forbidden) = (gang(gpus(8), 1), NodeSet::new());
     let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
     let mut ask = |world: &mut World| {
-        let plan = solver.solve(world, &request, &Nearest).unwrap();
+        let plan = solver.solve(world, &request, &MinHops).unwrap();
         names(world, &plan)[0].clone()
     };
     let fill = |world: &mut World, name: &str| {
         let node = world.cluster.node_named(name).unwrap();
         let shape = &gang.groups[0].shape;
-        let placement = crate::pick::any(&world.cluster, node, shape).unwrap();
+        let placement = crate::pick::default_placement(&world.cluster, node, shape).unwrap();
         world.cluster.place(&shape.resources, &placement).unwrap();
     };
     assert_eq!(ask(&mut first), "a");
@@ -132,7 +132,7 @@ proptest! {
     /// What is scarce is what the gang would have room for in the place that is named, if the nodes
     /// were empty, or if it asked for less.
     #[test]
-    fn what_is_scarce_is_what_would_make_room_where_the_bound_is(
+    fn scarce_resource_is_the_one_that_would_free_slots_there(
         nodes in prop::collection::vec((0_usize..4, 0_u16..=8, 0_i64..=8), 1..7),
         (each, cores, members) in (0_u16..=5, 0_i64..40, 1_u32..5),
         (level, own, of_two) in (0_u8..3, 0_u8..3, prop::bool::ANY),
@@ -144,7 +144,7 @@ proptest! {
             named.map(|(name, (path, idle, _))| (&**name, paths[*path], free(*idle))).collect()
         };
         let mut world = world(&specs(&|idle| idle));
-        let mut empty = super::support::world(&specs(&|_| 8));
+        let mut empty = super::fixtures::world(&specs(&|_| 8));
         for (name, (_, _, busy)) in names.iter().zip(&nodes) {
             let node = world.cluster.node_named(name).unwrap();
             let placement = crate::Placement { node, gpus: [].as_slice().into() };
@@ -153,7 +153,7 @@ proptest! {
         let gpus = if each == 0 { GpuDemand::None } else { GpuDemand::Whole { count: each } };
         let mut gang = gang(Shape::new(Resources::of_pod(1000 * cores, 0), gpus), 2 * members);
         let wish = |level: u8| {
-            TopologyWish { required: (level > 0).then_some(LevelId(level)), preferred: None }
+            TopologyConstraint { required: (level > 0).then_some(LevelId(level)), preferred: None }
         };
         gang.profile.topology = wish(level);
         gang.groups[0].topology = wish(own);

@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::support::*;
+use super::fixtures::*;
 use crate::World;
 use crate::cluster::Cluster;
-use crate::decision::Reason;
 use crate::gang::{Gang, NodeLimit, Segment};
 use crate::gpu::{GpuModel, MigProfile, Slices, WHOLE};
 use crate::node::{NodeClass, NodeId};
 use crate::placement::{GpuPart, GpuParts, Placement};
+use crate::plan::Reason;
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
-use crate::solve::{Nearest, NodeSet, Pinned, Request, Solver};
+use crate::solve::{MinHops, NodeSet, Pinned, Request, Solver};
 use crate::topology::{LevelId, Topology};
-use crate::workload::TopologyWish;
+use crate::workload::TopologyConstraint;
 
 /// A node: its path, GPUs, what is taken of each in halves, free cores, whether it is open.
 type Node = (usize, Vec<u16>, i64, bool);
@@ -77,11 +77,11 @@ fn shape() -> impl Strategy<Value = Shape> {
     (gpus, 0_i64..4).prop_map(|(gpus, cores)| Shape::new(Resources::of_pod(cores * 1000, 0), gpus))
 }
 
-fn wish() -> impl Strategy<Value = TopologyWish> {
+fn wish() -> impl Strategy<Value = TopologyConstraint> {
     (0_u8..=2, 0_u8..=2).prop_map(|(required, tighter)| {
         let level = |level: u8| (level > 0).then_some(LevelId(level));
         let preferred = tighter.max(required);
-        TopologyWish { required: level(required), preferred: level(preferred) }
+        TopologyConstraint { required: level(required), preferred: level(preferred) }
     })
 }
 
@@ -111,8 +111,8 @@ fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
         let level = gang.groups[0].topology.required;
         if is_together && level.is_some() {
             for group in &mut gang.groups {
-                group.topology = TopologyWish { required: level, preferred: level };
-                group.together = Some(7);
+                group.topology = TopologyConstraint { required: level, preferred: level };
+                group.colocation_id = Some(7);
             }
         }
         gang
@@ -129,16 +129,16 @@ fn subgroups() -> impl Strategy<Value = Gang> {
         for (number, shape) in shapes.into_iter().enumerate() {
             let subgroup = number / each;
             let required = Some(LevelId(levels[subgroup]));
-            let wish = TopologyWish { required, preferred: required };
+            let wish = TopologyConstraint { required, preferred: required };
             let mut group = group_of(number, shape, wish);
-            group.together = Some(u32::try_from(subgroup).unwrap());
+            group.colocation_id = Some(u32::try_from(subgroup).unwrap());
             gang.groups.push(group);
         }
         gang
     })
 }
 
-fn group_of(number: usize, shape: Shape, topology: TopologyWish) -> crate::Group {
+fn group_of(number: usize, shape: Shape, topology: TopologyConstraint) -> crate::Group {
     crate::Group { topology, ..group(&format!("g{number}"), shape, 1) }
 }
 
@@ -249,8 +249,8 @@ impl Oracle<'_> {
             }
             if let Some(level) = self.gang.groups[*group].topology.required {
                 add(1, number, level);
-                if let Some(together) = self.gang.groups[*group].together {
-                    add(3, together, level);
+                if let Some(colocation_id) = self.gang.groups[*group].colocation_id {
+                    add(3, colocation_id, level);
                 }
             }
             if let Some(segment) = self.gang.groups[*group].segment {
@@ -299,7 +299,7 @@ fn is_settled_alike(
     let mut world = small_world(nodes);
     let shape = Arc::clone(&gang.groups[0].shape);
     let pin = pin.map(NodeId).filter(|pin| (pin.0 as usize) < nodes.len());
-    let pin = pin.and_then(|pin| crate::pick::any(&world.cluster, pin, &shape));
+    let pin = pin.and_then(|pin| crate::pick::default_placement(&world.cluster, pin, &shape));
     if let Some(pin) = &pin {
         world.cluster.place(&shape.resources, pin).unwrap();
     }
@@ -371,8 +371,8 @@ proptest! {
         let forbidden = NodeSet::new();
         for (gang, is_kept) in requests {
             let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
-            let answer = old.solve(&mut world, &request, &Nearest);
-            prop_assert_eq!(&answer, &Solver::default().solve(&mut world, &request, &Nearest));
+            let answer = old.solve(&mut world, &request, &MinHops);
+            prop_assert_eq!(&answer, &Solver::default().solve(&mut world, &request, &MinHops));
             for one in answer.iter().filter(|_| is_kept).flat_map(|plan| &plan.placements) {
                 let shape = &gang.groups[one.group as usize].shape;
                 world.cluster.place(&shape.resources, &one.placement).unwrap();

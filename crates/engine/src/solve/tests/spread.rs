@@ -1,18 +1,18 @@
 //! Where members go when they may go anywhere.
 
-use super::support::*;
+use super::fixtures::*;
 
 #[test]
-fn a_gang_goes_on_one_node_if_one_holds_it_and_on_the_fullest_of_those() {
+fn gang_prefers_the_fullest_node_that_holds_all_of_it() {
     let mut world =
         world(&[("a", "b1/r1", 8), ("b", "b1/r1", 5), ("c", "b1/r2", 4), ("d", "b2/r1", 3)]);
     let plan = solve(&mut world, &gang(gpus(1), 4)).unwrap();
     assert_eq!(counts(&world, &plan), [("c".to_owned(), 4)].into());
-    assert_eq!(plan.cost.of(crate::Unit::Hops), 0);
+    assert_eq!(plan.cost.of(crate::CostTerm::Hops), 0);
 }
 
 #[test]
-fn a_gang_takes_the_rack_it_fills_best_and_leaves_the_free_rack_whole() {
+fn gang_takes_the_rack_it_fills_best_and_keeps_the_free_rack_whole() {
     let mut world = world(&[
         ("a", "b1/r1", 8),
         ("b", "b1/r1", 8),
@@ -27,7 +27,7 @@ fn a_gang_takes_the_rack_it_fills_best_and_leaves_the_free_rack_whole() {
 }
 
 #[test]
-fn as_few_racks_as_possible_are_entered_and_the_last_is_the_one_that_fits_best() {
+fn fewest_racks_are_used_and_the_last_fits_best() {
     let mut world = world(&[
         ("a1", "b1/r1", 8),
         ("a2", "b1/r1", 8),
@@ -45,17 +45,17 @@ fn as_few_racks_as_possible_are_entered_and_the_last_is_the_one_that_fits_best()
 }
 
 #[test]
-fn ranks_follow_the_topology_and_members_of_a_node_follow_one_another() {
+fn ranks_follow_topology_and_are_contiguous_per_node() {
     let mut world =
         world(&[("z", "b1/r1", 2), ("m", "b1/r2", 2), ("a", "b2/r1", 2), ("q", "b1/r1", 2)]);
     let plan = solve(&mut world, &gang(gpus(1), 8)).unwrap();
     assert_eq!(names(&world, &plan), ["q", "q", "z", "z", "m", "m", "a", "a"]);
     // Four nodes, three racks, two blocks are entered, two hops each.
-    assert_eq!(plan.cost.of(crate::Unit::Hops), 2 * (4 + 3 + 2));
+    assert_eq!(plan.cost.of(crate::CostTerm::Hops), 2 * (4 + 3 + 2));
 }
 
 #[test]
-fn used_nodes_are_preferred_to_fresh_ones_where_that_costs_no_hops() {
+fn used_nodes_are_preferred_if_hops_stay_equal() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 4), ("c", "b1/r1", 4)]);
     let plan = solve(&mut world, &gang(gpus(4), 1)).unwrap();
     assert_eq!(names(&world, &plan), ["b"]);
@@ -64,7 +64,7 @@ fn used_nodes_are_preferred_to_fresh_ones_where_that_costs_no_hops() {
     assert_eq!(names(&world, &plan), ["a", "a"]);
     let runner_up = plan.runner_up.unwrap();
     assert_eq!(runner_up.place, "b1/r1: b, c");
-    assert_eq!(runner_up.worse_in, Some(crate::Unit::Hops));
+    assert_eq!(runner_up.worse_in, Some(crate::CostTerm::Hops));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn the_ring_of_few_members_is_the_shortest_there_is() {
         ("f", "b0/r2", 7),
     ]);
     let plan = solve(&mut world, &gang(gpus(1), 21)).unwrap();
-    assert_eq!(plan.cost.of(crate::Unit::Hops), 2 * (4 + 2 + 2));
+    assert_eq!(plan.cost.of(crate::CostTerm::Hops), 2 * (4 + 2 + 2));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn nodes_without_a_rack_serve_where_no_rack_is_required() {
 }
 
 #[test]
-fn forbidden_nodes_and_nodes_outside_the_named_domain_take_nobody() {
+fn forbidden_and_outside_nodes_get_no_member() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8), ("c", "b2/r1", 8)]);
     let node = |name| world.cluster.node_named(name).unwrap();
     let settled = Settled { forbidden: [node("a")].into(), ..Settled::default() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use octavo_engine::explain::{DisturbanceSaid, VictimSaid};
+use octavo_engine::explain::{PreemptionHint, VictimRef};
 
 use super::search::{Leaving, Victim, Wish};
 use crate::core::Core;
@@ -10,9 +10,9 @@ use crate::core::pod::PodRecord;
 use crate::groups::Marks as Standing;
 
 impl Core {
-    pub(super) fn disturbance_said(&self, wish: &Wish, leaving: &Leaving) -> DisturbanceSaid {
+    pub(super) fn disturbance_said(&self, wish: &Wish, leaving: &Leaving) -> PreemptionHint {
         let said = |victims: &[Victim]| victims.iter().map(|one| self.victim_said(one)).collect();
-        DisturbanceSaid {
+        PreemptionHint {
             evictions: said(&leaving.evictions),
             moves: said(&leaving.moves),
             hindrances: self.hindrances(wish, leaving),
@@ -28,11 +28,11 @@ impl Core {
         victims.iter().filter_map(|victim| self.record_of(victim))
     }
 
-    fn victim_said(&self, victim: &Victim) -> VictimSaid {
+    fn victim_said(&self, victim: &Victim) -> VictimRef {
         let record = self.record_of(victim);
         let name = record.map(|record| format!("pod {}", record.pod.meta.name));
         let member = record.and_then(|record| record.member.as_ref());
-        VictimSaid {
+        VictimRef {
             name: name.unwrap_or_else(|| victim.workload.to_string()),
             gang: member.map(|member| member.group.to_string()),
             priority: victim.priority,

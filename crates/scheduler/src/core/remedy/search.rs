@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::decider::{Case, Decider};
-use octavo_engine::decision::Plan;
-use octavo_engine::disturb::Allowance;
-use octavo_engine::objective::Unit as CostUnit;
+use octavo_engine::objective::CostTerm;
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::plan::Plan;
+use octavo_engine::planner::{DecisionInput, Planner};
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::workload::{MemberId, Profile, WorkloadId};
 use octavo_engine::{Gang, NodeId, World};
@@ -103,8 +103,8 @@ impl Search {
             let workloads = &mut self.seen.world.workloads;
             let Some(workload) = workloads.workload(id) else { continue };
             let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
-            let (min_members, bonds) = (workload.min_members, workload.bonds);
-            workloads.describe(id, profile, min_members, bonds);
+            let (min_members, coupling) = (workload.min_members, workload.coupling);
+            workloads.describe(id, profile, min_members, coupling);
         }
         let (plan, is_cut) = self.cheapest();
         let leaving = plan.map(|plan| Leaving {
@@ -133,26 +133,26 @@ impl Search {
         let default = PlacementPolicy::default();
         let policy = if wish.policy.is_preempting() { &*wish.policy } else { &default };
         // Prices of single pods have no say in it.
-        let mut decider = Decider::searching();
+        let mut planner = Planner::without_packing();
         let mut is_cut = false;
-        let mut ask = |allowance: Allowance| {
-            let case = Case {
+        let mut ask = |preemption_budget: PreemptionBudget| {
+            let case = DecisionInput {
                 gang: &wish.gang,
                 pinned: &wish.pinned,
                 forbidden: &wish.forbidden,
-                allowance: &Allowance { steps: *steps, ..allowance },
+                preemption_budget: &PreemptionBudget { steps: *steps, ..preemption_budget },
                 policy,
                 waiting: &[],
                 weights: &BTreeMap::new(),
             };
-            let answer = decider.disturbing_plan(world, &case).ok()?;
+            let answer = planner.disruption_plan(world, &case).ok()?;
             let spent = answer.as_ref().map_or_else(|refusal| refusal.steps, |plan| plan.steps);
             is_cut |= spent > *steps;
             answer.ok().filter(|plan| !plan.moves.is_empty() || !plan.evictions.is_empty())
         };
-        let moves = ask(Allowance::moves(u32::MAX));
-        let evictions = ask(Allowance::evictions_below(below));
-        let pods = |plan: &Plan| plan.cost.of(CostUnit::PodsDisturbed);
+        let moves = ask(PreemptionBudget::moves(u32::MAX));
+        let evictions = ask(PreemptionBudget::evictions_below(below));
+        let pods = |plan: &Plan| plan.cost.of(CostTerm::PodsDisturbed);
         let best = match (moves, evictions) {
             (Some(moves), Some(evictions)) if pods(&evictions) < pods(&moves) => Some(evictions),
             (Some(moves), _) => Some(moves),

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use octavo_engine::decider::{Case, Decider};
-use octavo_engine::disturb::Allowance;
 use octavo_engine::explain;
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::planner::{DecisionInput, Planner};
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{Gang, Resources, Shape};
 use octavo_kube_io::objects::ObjectName;
@@ -117,20 +117,20 @@ fn a_decision_that_others_had_a_part_in_is_recorded_with_them() {
         ..Default::default()
     };
     let gang = own.gangs(&world).expect("the gang").remove(0);
-    let mut decider = match &recorded.cluster.packing {
-        Some(packing) => Decider::restored(packing, &world.cluster).expect("what was learned"),
-        None => Decider::default(),
+    let mut planner = match &recorded.cluster.packing {
+        Some(packing) => Planner::restored(packing, &world.cluster).expect("what was learned"),
+        None => Planner::default(),
     };
     let (forbidden, weights) = (NodeSet::new(), BTreeMap::new());
-    let case = Case {
+    let case = DecisionInput {
         gang: &gang,
         pinned: &[],
         forbidden: &forbidden,
-        allowance: &Allowance::nothing(),
+        preemption_budget: &PreemptionBudget::none(),
         policy: &recorded.policy,
         waiting: &waiting,
         weights: &weights,
     };
-    let answer = decider.decide(&mut world, &case).expect("a policy");
+    let answer = planner.decide(&mut world, &case).expect("a policy");
     assert_eq!(explain::answer(&world, &recorded.policy, &gang, &answer), recorded.answer);
 }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use octavo_engine::explain::DisturbanceSaid;
+use octavo_engine::explain::PreemptionHint;
 use octavo_kube_io::objects::{Budget, Change, Delta, LabelSelector, Meta, ObjectName};
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ fn look(bed: &mut Bed, first: Option<Search>) -> usize {
     count
 }
 
-fn disturbance(bed: &mut Bed, name: &str) -> Option<DisturbanceSaid> {
+fn disturbance(bed: &mut Bed, name: &str) -> Option<PreemptionHint> {
     let name = ObjectName::new("team", name);
     let search = bed.core.search_for_pod(&name);
     look(bed, search);

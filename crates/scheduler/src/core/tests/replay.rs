@@ -1,6 +1,6 @@
-use octavo_engine::decider::{Case, Decider};
-use octavo_engine::disturb::Allowance;
 use octavo_engine::explain;
+use octavo_engine::planner::{DecisionInput, Planner};
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::snapshot::Snapshot;
 use octavo_engine::solve::NodeSet;
 use octavo_kube_io::objects::ObjectName;
@@ -157,7 +157,7 @@ fn a_recorded_decision_is_decided_again_bit_for_bit() {
 #[test]
 fn who_must_lie_together_in_a_subgroup_is_in_the_record() {
     let recorded = mixed_subgroups();
-    let together: Vec<_> = recorded.gang.groups.iter().map(|group| group.together).collect();
+    let together: Vec<_> = recorded.gang.groups.iter().map(|group| group.colocation_id).collect();
     assert_eq!(together, [Some(0), Some(0), Some(1), Some(1)]);
     is_decided_again(&recorded);
 }
@@ -171,17 +171,20 @@ fn is_decided_again(recorded: &Recorded) {
     let gangs = waiting.gangs(&world).expect("the gang");
     let others = cluster.gangs(&world).expect("others that wait");
     let packing = cluster.packing.as_ref().expect("what was learned");
-    let mut decider = Decider::restored(packing, &world.cluster).expect("a decider");
-    let case = Case {
+    let mut planner = Planner::restored(packing, &world.cluster).expect("a decider");
+    let case = DecisionInput {
         gang: &gangs[0],
         pinned: &[],
         forbidden: &NodeSet::new(),
-        allowance: &Allowance { moves: recorded.moves, ..Allowance::evictions_below(0) },
+        preemption_budget: &PreemptionBudget {
+            moves: recorded.moves,
+            ..PreemptionBudget::evictions_below(0)
+        },
         policy: &recorded.policy,
         waiting: &others,
         weights: &std::collections::BTreeMap::new(),
     };
-    let answer = decider.decide(&mut world, &case).expect("a policy");
+    let answer = planner.decide(&mut world, &case).expect("a policy");
     let again = explain::answer(&world, &recorded.policy, &gangs[0], &answer);
     assert_eq!(again, recorded.answer);
 }

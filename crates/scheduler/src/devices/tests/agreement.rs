@@ -71,7 +71,7 @@ fn fill(devices: &mut Devices, kind: usize, is_chosen: bool) -> u32 {
         let shape = shape(&ask);
         let state = engine.states().state(engine.state(NodeId(0))).unwrap();
         foretold = foretold.or(Some(fit::times(&engine, state, &shape)));
-        let chosen = pick::any(&engine, NodeId(0), &shape);
+        let chosen = pick::default_placement(&engine, NodeId(0), &shape);
         let wanted = chosen.as_ref().map(|placement| placement.gpus.as_slice());
         let grant = devices.allocate(&ask, "n", wanted.filter(|_| is_chosen));
         assert_eq!(chosen.is_some(), grant.is_ok(), "{:?} {grant:?}", ask.demand);

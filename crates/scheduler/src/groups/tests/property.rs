@@ -1,6 +1,6 @@
 //! Whatever anybody writes: nothing panics, and what comes out makes sense.
 
-use octavo_engine::gang::MOST_MEMBERS;
+use octavo_engine::gang::MAX_MEMBERS;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -147,7 +147,7 @@ proptest! {
                 Membership::NotYet(not_yet) => prop_assert!(not_yet.group.is_some()),
                 Membership::Member(member) => {
                     prop_assert!(member.spec.sub(&member.sub).is_some());
-                    prop_assert!(member.spec.min <= MOST_MEMBERS);
+                    prop_assert!(member.spec.min <= MAX_MEMBERS);
                 }
             }
         }
@@ -168,9 +168,9 @@ proptest! {
         for spec in groups.specs() {
             prop_assert!(!spec.subs.is_empty());
             prop_assert_eq!(spec.min, spec.subs.iter().map(|sub| sub.min).sum::<u32>());
-            prop_assert!(spec.min <= MOST_MEMBERS);
+            prop_assert!(spec.min <= MAX_MEMBERS);
             prop_assert!(!spec.missing(|_| 0).is_empty());
-            prop_assert!(spec.missing(|_| MOST_MEMBERS).is_empty());
+            prop_assert!(spec.missing(|_| MAX_MEMBERS).is_empty());
         }
         let marks: Vec<_> = marks.iter().map(|(key, value)| (*key, value.as_str())).collect();
         let version = if owner == "Job" { "batch/v1" } else { "kubeflow.org/v1" };

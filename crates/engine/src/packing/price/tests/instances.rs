@@ -45,7 +45,7 @@ fn instances(cores: i64, count: u16, profile: &str) -> Arc<Shape> {
     Arc::new(Shape::new(Resources::of_pod(1000 * cores, 1000), gpus))
 }
 
-fn chosen(policy: &mut Price, cluster: &Cluster, shape: &Arc<Shape>) -> String {
+fn chosen(policy: &mut PricePolicy, cluster: &Cluster, shape: &Arc<Shape>) -> String {
     policy.arrived(shape);
     let choice = policy.choose(cluster, shape).expect("there is room");
     cluster.name(choice.placement.node).to_owned()
@@ -64,7 +64,7 @@ fn a_small_instance_goes_where_no_larger_one_loses_its_last_place() {
     let small = instances(1, 1, "1g");
     let mut cluster = one_last_place();
     let counts = [(Arc::clone(&small), 90), (instances(1, 1, "3g"), 10)];
-    let mut policy = Price::known(Popularity::of(counts));
+    let mut policy = PricePolicy::known(DemandStats::of(counts));
     for _ in 0..3 {
         let choice = policy.choose(&cluster, &small).unwrap();
         assert_eq!(cluster.name(choice.placement.node), "b");
@@ -76,7 +76,7 @@ fn a_small_instance_goes_where_no_larger_one_loses_its_last_place() {
 #[test]
 fn larger_instances_may_come_that_never_came() {
     let small = instances(1, 1, "1g");
-    assert_eq!(chosen(&mut Price::learned(), &one_last_place(), &small), "b");
+    assert_eq!(chosen(&mut PricePolicy::learned(), &one_last_place(), &small), "b");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn two_instances_of_one_gpu_are_two() {
     let cluster = nodes(&[("a", 64, 1), ("b", 8, 1)]);
     let (small, pair) = (instances(1, 1, "1g"), instances(16, 2, "3g"));
     let counts = [(Arc::clone(&small), 50), (pair, 50)];
-    assert_eq!(chosen(&mut Price::known(Popularity::of(counts)), &cluster, &small), "b");
+    assert_eq!(chosen(&mut PricePolicy::known(DemandStats::of(counts)), &cluster, &small), "b");
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn pods_of_a_profile_that_is_misspelt_change_nothing() {
         let counts = [(instances(1, 1, "1g"), 40), (instances(2, 1, "3g"), 20)];
         let mut cluster = cluster.clone();
         let counts = counts.into_iter().chain(wrong.iter().cloned());
-        let mut policy = Price::known(Popularity::of(counts));
+        let mut policy = PricePolicy::known(DemandStats::of(counts));
         let mut scores = Vec::new();
         let shapes = [instances(1, 1, "1g"), instances(2, 1, "3g"), shape(500, 1, 330)];
         for shape in shapes.iter().cycle().take(12) {
@@ -110,14 +110,14 @@ fn pods_of_a_profile_that_is_misspelt_change_nothing() {
 }
 
 #[test]
-fn the_size_of_an_instance_is_that_of_the_model_with_the_most_gpus() {
-    use crate::packing::price::fleet::Fleet;
+fn instance_size_comes_from_the_model_with_the_most_gpus() {
+    use crate::packing::price::gpu_counts::GpuCounts;
     // By the same name a seventh of one model and half of another.
     let other =
         GpuModel { name: "B".to_owned(), mig: vec![profile("1g", 500, 4, &[0, 4])], ..model() };
     let models = [model(), other];
     let shape = instances(1, 1, "1g");
-    assert_eq!(Fleet { models: &models, gpus: &[8, 4] }.usual(&shape), Some((0, 142)));
-    assert_eq!(Fleet { models: &models, gpus: &[8, 40] }.usual(&shape), Some((1, 500)));
-    assert_eq!(Fleet { models: &models, gpus: &[8, 40] }.usual(&instances(1, 1, "9g")), None);
+    assert_eq!(GpuCounts { models: &models, gpus: &[8, 4] }.usual(&shape), Some((0, 142)));
+    assert_eq!(GpuCounts { models: &models, gpus: &[8, 40] }.usual(&shape), Some((1, 500)));
+    assert_eq!(GpuCounts { models: &models, gpus: &[8, 40] }.usual(&instances(1, 1, "9g")), None);
 }

@@ -25,7 +25,7 @@ fn reserve(cluster: &Cluster) -> Vec<(i64, u32)> {
         let fits = |node: &crate::NodeId| shape.resources.fits(&cluster.free(*node));
         u32::try_from(cluster.nodes().filter(fits).count()).unwrap()
     };
-    let places = reserve.wishes.iter().map(|wish| places(&wish.shape));
+    let places = reserve.reserved_shapes.iter().map(|reserved_shape| places(&reserved_shape.shape));
     reserve.rates(all).into_iter().zip(places).collect()
 }
 
@@ -45,7 +45,7 @@ fn unequal_memory_changes_no_decision() {
         let capacities: Vec<(i64, i64)> =
             (0..12).map(|number| (96_000, 800_000 - step * number)).collect();
         let arrivals = vec![Arc::clone(&small); 90];
-        replay(&mut nodes(&capacities), Price::learned(), &arrivals)
+        replay(&mut nodes(&capacities), PricePolicy::learned(), &arrivals)
     };
     assert_eq!(run(1), run(0));
 }
@@ -87,5 +87,5 @@ fn a_model_counts_by_its_gpus_and_not_by_its_classes() {
         NodeSpec { name: format!("n{number:02}").into(), class, labels: [].into() }
     };
     let cluster = Cluster::new(vec![model("A"), model("B")], (0..13).map(node).collect()).unwrap();
-    assert_eq!(crate::packing::price::fleet::gpus_by_model(&cluster), [12, 40]);
+    assert_eq!(crate::packing::price::gpu_counts::gpus_by_model(&cluster), [12, 40]);
 }

@@ -50,7 +50,7 @@ fn of_instances(weights: [i64; 3], shares: &[(u16, i64)]) -> Values {
 
 fn cut(values: &Values, slices: &[u8]) -> i64 {
     let taken = slices.iter().map(|slice| Slices::range(*slice, 1));
-    values.at_cut(taken.fold(Slices::NONE, Slices::plus))
+    values.at_partition(taken.fold(Slices::NONE, Slices::plus))
 }
 
 /// The highest price of any cut, by trying all.
@@ -85,13 +85,13 @@ fn openb_sizes_have_the_prices_of_the_gpus_they_spoil() {
     }
     assert_eq!(values.at(190), 0, "what 810 leaves is of use to hardly anybody");
     assert_eq!(values.at(530), 500_000);
-    assert_eq!(values.at(1000), GPU);
+    assert_eq!(values.at(1000), GPU_VALUE);
 }
 
 #[test]
 fn without_shares_only_whole_gpus_have_a_value() {
     let values = of_shares([(1000, 5), (0, 3)]);
-    assert_eq!((values.at(0), values.at(999), values.at(1000)), (0, 0, GPU));
+    assert_eq!((values.at(0), values.at(999), values.at(1000)), (0, 0, GPU_VALUE));
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn sizes_that_fill_gpus_are_worth_their_length() {
 }
 
 #[test]
-fn more_sizes_than_are_told_apart_are_rounded_up() {
+fn sizes_beyond_the_limit_are_rounded_up() {
     let values = of_shares((1..WHOLE).map(|size| (size, 1)));
-    assert!(values.prices().len() <= MOST_SIZES);
+    assert!(values.prices().len() <= MAX_SIZES);
     assert!(values.prices().iter().all(|(size, _)| size % 5 == 0 || *size == WHOLE - 1));
 }
 
@@ -117,7 +117,7 @@ fn instances_are_worth_what_can_be_had_with_them() {
     assert_eq!(cut(&values, &[0, 1, 2, 3]), 500_000);
     assert_eq!(cut(&values, &[4, 5, 6]), 500_000);
     assert_eq!(cut(&values, &[0, 1, 2, 3, 4, 5, 6]), 0, "a slice that no instance can have");
-    assert_eq!(values.at_cut(Slices::range(0, 8)), 0);
+    assert_eq!(values.at_partition(Slices::range(0, 8)), 0);
 }
 
 #[test]
@@ -135,7 +135,7 @@ proptest! {
     #[test]
     fn no_cut_of_a_gpu_is_worth_more_than_a_gpu(demands in demands(90)) {
         let values = of_shares(demands);
-        prop_assert!(highest(values.prices(), WHOLE) <= GPU);
+        prop_assert!(highest(values.prices(), WHOLE) <= GPU_VALUE);
     }
 
     #[test]

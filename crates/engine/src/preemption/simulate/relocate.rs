@@ -1,0 +1,105 @@
+//! What is made good again: moved pods get a new place, and who was not needed stays.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use super::super::relocation;
+use super::super::victims::{Disruption, PodIndex};
+use super::{Infeasible, Simulation};
+use crate::node::NodeId;
+use crate::placement::Placement;
+use crate::workload::Member;
+
+impl Simulation<'_, '_> {
+    /// Finds new places for those who are to be moved, the largest first, on the fullest nodes from
+    /// which nobody is moved away: so each place is free whatever the order of the moves.
+    pub(super) fn place_moved(&mut self) -> Result<(), Infeasible> {
+        let pool = self.context.pool;
+        let mut moved: Vec<(PodIndex, Member)> = Vec::new();
+        for disruption in &self.disruptions {
+            if let Disruption::Move(pod) = disruption
+                && let Some(member) = pool.member(self.rehearsal.world(), *pod)
+            {
+                moved.push((*pod, member.clone()));
+            }
+        }
+        moved.sort_by_key(|(pod, member)| {
+            let cpu = member.shape.resources.cpu_milli;
+            (Reverse((member.gpu_milli(), member.shape.gpus.count(), cpu)), *pod)
+        });
+        let sources: BTreeSet<NodeId> = moved.iter().map(|(_, pod)| pod.placement.node).collect();
+        let mut left = self.context.max_moves;
+        for (pod, member) in moved {
+            if !self.disruptions.contains(&Disruption::Move(pod)) {
+                continue;
+            }
+            let place = if left > 0 { self.place_for(pod, &member, &sources) } else { None };
+            if let Some(place) = place {
+                let placed = self.rehearsal.place(&member.shape.resources, &place);
+                placed.map_err(|_| Infeasible::NoRoom)?;
+                self.touch(place.node);
+                self.targets.insert(pod, place);
+                left -= 1;
+            } else {
+                let reason = if left == 0 { Infeasible::TooManyMoves } else { self.immovable(pod) };
+                self.evict_instead(pod).ok_or(reason)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn immovable(&self, pod: PodIndex) -> Infeasible {
+        Infeasible::PodClass(self.context.pool.pod(pod).class)
+    }
+
+    /// Who cannot be moved is evicted, where that is allowed and nobody else has to go with it.
+    fn evict_instead(&mut self, pod: PodIndex) -> Option<()> {
+        let pool = self.context.pool;
+        let (workload, number) = (pool.workload(pod), pool.pod(pod).workload);
+        let lost = &mut self.lost[number as usize];
+        if !workload.may_evict || workload.slack <= *lost {
+            return None;
+        }
+        *lost += 1;
+        self.disruptions.remove(&Disruption::Move(pod));
+        self.disruptions.insert(Disruption::Evict(pod));
+        Some(())
+    }
+
+    fn place_for(
+        &mut self,
+        pod: PodIndex,
+        member: &Member,
+        sources: &BTreeSet<NodeId>,
+    ) -> Option<Placement> {
+        let workload = self.context.pool.workload(pod);
+        let world = self.rehearsal.world();
+        *self.spent += world.cluster.states().iter().count() as u64;
+        let forbidden = self.context.request.forbidden;
+        let is_allowed = |node| !sources.contains(&node) && !forbidden.contains(&node);
+        relocation::find(world, &member.shape, workload.scope, workload.near, &is_allowed)
+    }
+
+    /// Who is not needed stays: the dearest are asked first.
+    pub(super) fn reprieve(&mut self) {
+        let pool = self.context.pool;
+        let mut disruptions: Vec<Disruption> = self.disruptions.iter().copied().collect();
+        disruptions.sort_by_key(|disruption| Reverse((pool.cost(*disruption), *disruption)));
+        for disruption in disruptions {
+            let members: Vec<Member> = pool
+                .pods_of(disruption)
+                .filter_map(|pod| pool.member(self.rehearsal.world(), pod).cloned())
+                .collect();
+            if self.rehearsal.put_back(&members).is_err() {
+                continue;
+            }
+            self.disruptions.remove(&disruption);
+            if let Disruption::Move(pod) = disruption
+                && let (Some(place), [member]) = (self.targets.remove(&pod), &members[..])
+            {
+                let outcome = self.rehearsal.release(&member.shape.resources, &place);
+                debug_assert!(outcome.is_ok(), "{outcome:?}");
+            }
+        }
+    }
+}
