@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::Path;
 
-use crate::mig::capabilities::Files;
+use crate::mig::capabilities::CapabilityFiles;
 use crate::{Machine, MachineError, State};
 
 /// Changes the state in `folder`, the one that `state.json` and `machine.yaml` lie in.
@@ -26,10 +26,10 @@ pub fn change<T, E: From<MachineError>>(
     let mut state = before.clone();
     let answer = change(&mut state)?;
     if state != before {
-        let files = Files::of(folder, machine, &state);
-        files.as_ref().map_or(Ok(()), Files::make)?;
+        let files = CapabilityFiles::of(folder, machine, &state);
+        files.as_ref().map_or(Ok(()), CapabilityFiles::make)?;
         state.write(&path)?;
-        files.as_ref().map_or(Ok(()), Files::remove)?;
+        files.as_ref().map_or(Ok(()), CapabilityFiles::remove)?;
     }
     Ok(answer)
 }

@@ -11,7 +11,7 @@
 use crate::description::derive_uuid;
 
 pub use capabilities::{MigCapability, capability_text, mig_capabilities};
-pub use life::{ComputeInstance, GpuInstance, MigActivation, MigRefusal, MigState};
+pub use instances::{ComputeInstance, GpuInstance, MigActivation, MigRefusal, MigState};
 
 /// What GPUs of one model can be cut into.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,7 +145,7 @@ pub fn mig_uuid(gpu_uuid: &str, gpu_instance: u32, compute_instance: u32) -> Str
 }
 
 pub(crate) mod capabilities;
-mod life;
+mod instances;
 mod tables;
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ pub enum SimulationClock {
     #[default]
     Virtual,
     /// As on the host: a kernel of a millisecond takes a millisecond.
-    Wall,
+    #[serde(rename = "wall")]
+    WallClock,
 }
 
 impl Simulation {

@@ -16,19 +16,19 @@ use crate::{MachineError, State};
 use super::MigTable;
 
 /// First number that an instance has: 1 and 2 are configuring and monitoring.
-const FIRST: u32 = 3;
+const FIRST_INSTANCE_MINOR: u32 = 3;
 /// Compute instances of a GPU instance that have numbers.
-const COMPUTE_INSTANCES: u32 = 8;
+const MAX_COMPUTE_INSTANCES: u32 = 8;
 /// GPU instances of a GPU that have numbers.
-const GPU_INSTANCES: u32 = 15;
+const MAX_GPU_INSTANCES: u32 = 15;
 
 /// Where the driver library lies in a simulated node's folder.
-const LIBRARIES: &str = "driver/usr/lib64";
+const LIBRARY_DIR: &str = "driver/usr/lib64";
 /// The capabilities in the same folder.
-const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
+const CAPABILITIES_DIR: &str = "proc/driver/nvidia/capabilities";
 
 /// Mode of an instance's node.
-const READ_BY_ALL: u32 = 0o444;
+const ALL_READ_MODE: u32 = 0o444;
 
 /// The right to use an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,8 +44,10 @@ pub struct MigCapability {
 impl MigCapability {
     /// Minor number of its node, `/dev/nvidia-caps/nvidia-capN`.
     pub fn minor(&self) -> u32 {
-        let outer = self.gpu * GPU_INSTANCES + self.gpu_instance;
-        FIRST + outer * (1 + COMPUTE_INSTANCES) + self.compute_instance.map_or(0, |id| 1 + id)
+        let outer = self.gpu * MAX_GPU_INSTANCES + self.gpu_instance;
+        FIRST_INSTANCE_MINOR
+            + outer * (1 + MAX_COMPUTE_INSTANCES)
+            + self.compute_instance.map_or(0, |id| 1 + id)
     }
 
     /// Its file below the capabilities' folder: `gpu0/mig/gi1/ci0/access`.
@@ -74,8 +76,8 @@ pub fn mig_capabilities(machine: &Machine) -> Vec<MigCapability> {
     let mut slices = BTreeMap::<u32, u32>::new();
     for profile in &table.profiles {
         for &start in profile.starts {
-            let most = slices.entry(table.instance_id(profile, start)).or_default();
-            *most = profile.compute_slices.max(*most);
+            let max = slices.entry(table.instance_id(profile, start)).or_default();
+            *max = profile.compute_slices.max(*max);
         }
     }
     let mut capabilities: Vec<MigCapability> = machine
@@ -95,26 +97,27 @@ fn of_instance(
     gpu_instance: u32,
     compute_instances: impl Iterator<Item = u32>,
 ) -> impl Iterator<Item = MigCapability> {
-    let right = move |compute_instance| MigCapability { gpu, gpu_instance, compute_instance };
-    std::iter::once(right(None)).chain(compute_instances.map(move |id| right(Some(id))))
+    let capability = move |compute_instance| MigCapability { gpu, gpu_instance, compute_instance };
+    std::iter::once(capability(None)).chain(compute_instances.map(move |id| capability(Some(id))))
 }
 
 /// The capability files of a simulated node.
-pub(crate) struct Files {
+pub(crate) struct CapabilityFiles {
     root: PathBuf,
     wanted: BTreeMap<PathBuf, String>,
     gpus: Vec<u32>,
 }
 
-impl Files {
+impl CapabilityFiles {
     /// The files that belong to a state; `None` if the machine has no instances or `folder`, where
     /// its state lies, is not part of a node with a simulated `/proc`.
     pub(crate) fn of(folder: &Path, machine: &Machine, state: &State) -> Option<Self> {
         machine.model.mig.as_ref()?;
-        if !folder.ends_with(LIBRARIES) {
+        if !folder.ends_with(LIBRARY_DIR) {
             return None;
         }
-        let root = folder.ancestors().nth(Path::new(LIBRARIES).iter().count())?.join(CAPABILITIES);
+        let root =
+            folder.ancestors().nth(Path::new(LIBRARY_DIR).iter().count())?.join(CAPABILITIES_DIR);
         if !root.is_dir() {
             return None;
         }
@@ -127,7 +130,9 @@ impl Files {
                     of_instance(minor, *id, instance.compute_instances.keys().copied())
                 })
             })
-            .map(|right| (right.path(), capability_text(right.minor(), READ_BY_ALL)))
+            .map(|capability| {
+                (capability.path(), capability_text(capability.minor(), ALL_READ_MODE))
+            })
             .collect();
         Some(Self { root, wanted, gpus: minors.collect() })
     }
@@ -152,9 +157,9 @@ impl Files {
         for gpu in &self.gpus {
             let folder = format!("gpu{gpu}/mig");
             for outer in self.folders(Path::new(&folder)) {
-                if self.keep(&outer)? {
+                if self.remove_unless_wanted(&outer)? {
                     for inner in self.folders(&outer) {
-                        self.keep(&inner)?;
+                        self.remove_unless_wanted(&inner)?;
                     }
                 }
             }
@@ -163,7 +168,7 @@ impl Files {
     }
 
     /// Removes an instance's folder unless it belongs to the state; says whether it stays.
-    fn keep(&self, folder: &Path) -> Result<bool, MachineError> {
+    fn remove_unless_wanted(&self, folder: &Path) -> Result<bool, MachineError> {
         if self.wanted.contains_key(&folder.join("access")) {
             return Ok(true);
         }

@@ -238,8 +238,8 @@ impl MigState {
         let taken = |of: fn(&MigProfile) -> u32| -> u32 {
             self.profiles(table).map(|(_, profile)| of(profile)).sum()
         };
-        let most = |of: fn(&MigProfile) -> u32| table.profiles.iter().map(of).max().unwrap_or(0);
-        let fits = |of: fn(&MigProfile) -> u32| taken(of) + of(profile) <= most(of);
+        let max = |of: fn(&MigProfile) -> u32| table.profiles.iter().map(of).max().unwrap_or(0);
+        let fits = |of: fn(&MigProfile) -> u32| taken(of) + of(profile) <= max(of);
         let is_limited = self.count(profile.id) >= profile.instances;
         // A GPU has one optical flow engine, and whatever has media engines takes it.
         if is_limited || !fits(|p| p.compute_slices) || !fits(|p| p.ofa_engines) {

@@ -130,7 +130,7 @@ fn a_gpu_with_instances_keeps_its_mode() {
 }
 
 #[test]
-fn a_reboot_ends_instances_and_the_mode_of_boards_that_do_not_remember_it() {
+fn reboot_ends_instances_and_keeps_a_persistent_mode_only() {
     let mut mig = with(&["1g.5gb"]);
     mig.reboot(&model(false));
     assert_eq!(mig, MigState::default());
