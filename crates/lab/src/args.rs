@@ -49,7 +49,7 @@ pub(crate) enum LabCommand {
     Kubelets,
     /// Wait until the process that brought the lab up has ended, then end the lab. Started by `up`.
     #[command(hide = true)]
-    Keep(KeepArgs),
+    ParentWatch(ParentWatchArgs),
     /// Run a real node, as process 1 of namespaces of its own. Started by `up`.
     #[command(hide = true)]
     RealNode(RealNodeArgs),
@@ -103,9 +103,9 @@ impl UpArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct KeepArgs {
+pub(crate) struct ParentWatchArgs {
     /// Number and start time of the process, as in a pid file
-    pub(crate) owner: String,
+    pub(crate) parent: String,
 }
 
 #[derive(Debug, Args)]

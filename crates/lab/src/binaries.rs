@@ -67,11 +67,11 @@ fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {
             folder.display()
         );
     }
-    let there = TOOLS.into_iter().filter_map(|tool| {
+    let found = TOOLS.into_iter().filter_map(|tool| {
         let program = std::path::absolute(folder.join(tool)).ok()?;
         program.is_file().then(|| (tool.to_owned(), Tool { program, args: Vec::new() }))
     });
-    Ok(there.collect())
+    Ok(found.collect())
 }
 
 /// `$OCTAVO_CACHE_DIR`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`.

@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use crate::component::{self, Component};
-use crate::driver_library;
+use crate::driver_libraries;
 use crate::dynamic_mig::DynamicMig;
 use crate::kubeconfig;
 use crate::layout::Layout;
 use crate::lock::Lock;
-use crate::nodes::Kind;
+use crate::nodes::NodeKind;
 use crate::nodeset::NodeSet;
 use crate::owner::Owners;
 use crate::ports::Ports;
@@ -23,7 +23,7 @@ use crate::ready::{self, Wanted};
 use crate::real_node::set::RealNodeSet;
 use crate::settings::{Node, Settings};
 use crate::stop;
-use crate::{binaries, keeper, manifests, nodes, octavo_scheduler, pki, start};
+use crate::{binaries, manifests, nodes, octavo_scheduler, parent_watch, pki, start};
 
 mod real;
 
@@ -56,9 +56,9 @@ pub struct UpOptions {
     pub kubelets: bool,
     /// Whether the lab ends when this process does, however that ends, as tests and benchmarks want it; else
     /// it stays up until `down`. Changes nothing of a lab that is up already.
-    pub ends_with_us: bool,
+    pub stops_with_parent: bool,
     /// How long to wait for the nodes at most.
-    pub patience: Duration,
+    pub ready_timeout: Duration,
     /// Who is told how far it is.
     pub progress: Progress,
 }
@@ -79,8 +79,8 @@ impl UpOptions {
             fake_driver: None,
             agents: true,
             kubelets: true,
-            ends_with_us: false,
-            patience: Duration::from_mins(3),
+            stops_with_parent: false,
+            ready_timeout: Duration::from_mins(3),
             progress: Progress::silent(),
         }
     }
@@ -110,7 +110,7 @@ impl UpOptions {
 }
 
 /// A lab that is up. Dropping it leaves the lab up; [`Lab::down`] ends it, and
-/// [`UpOptions::ends_with_us`] the end of this process.
+/// [`UpOptions::stops_with_parent`] the end of this process.
 #[derive(Debug)]
 pub struct Lab {
     layout: Layout,
@@ -123,7 +123,7 @@ impl Lab {
     /// On an error everything that was started is stopped; the logs stay.
     pub async fn up(options: UpOptions) -> anyhow::Result<Self> {
         let layout = Layout::new(&options.state_dir)?;
-        layout.check_ours()?;
+        layout.check_owned()?;
         let lock = Lock::take(&layout)?;
         if let Some(settings) = Settings::read(&layout)?
             && settings.complete
@@ -131,11 +131,11 @@ impl Lab {
             return Box::pin(Self { layout, settings }.resume(&options)).await;
         }
         // What an `up` that was killed has left.
-        stop::all(&layout).await?;
+        stop::stop_processes(&layout).await?;
         if layout.has_lab() {
             layout.remove(false).context("remove what is left of an earlier lab")?;
         }
-        let outcome = Box::pin(Self::fresh(&options, &layout)).await;
+        let outcome = Box::pin(Self::start_fresh(&options, &layout)).await;
         options.progress.finish();
         match outcome {
             Ok(lab) => Ok(lab),
@@ -171,7 +171,7 @@ impl Lab {
     /// Every lab of this user on this machine that has processes, and how many.
     pub fn all_up() -> BTreeMap<PathBuf, usize> {
         let mut labs = BTreeMap::new();
-        for (state_dir, _) in crate::process::marked() {
+        for (state_dir, _) in crate::process::processes_of_all_labs() {
             *labs.entry(state_dir).or_default() += 1;
         }
         labs
@@ -226,16 +226,16 @@ impl Lab {
         start::component(component, &self.layout, &self.settings).await
     }
 
-    async fn fresh(options: &UpOptions, layout: &Layout) -> anyhow::Result<Self> {
+    async fn start_fresh(options: &UpOptions, layout: &Layout) -> anyhow::Result<Self> {
         let progress = &options.progress;
         let mut nodes = options.nodes.clone().unwrap_or_default().nodes();
-        let mut real_nodes = real::asked(options, &nodes)?;
+        let mut real_nodes = real::requested(options, &nodes)?;
         let dynamic_mig = options.dynamic_mig.clone().unwrap_or_default();
         let owners = options.owners.clone().unwrap_or_default();
         let all = [&nodes[..], &real_nodes].concat();
         dynamic_mig.check(&all)?;
         owners.check(&all)?;
-        let has_scheduler = octavo_scheduler::is_wanted(options.scheduler, &options.octavo)?;
+        let has_scheduler = octavo_scheduler::should_run(options.scheduler, &options.octavo)?;
         for node in nodes.iter_mut().chain(&mut real_nodes) {
             node.dynamic_mig = dynamic_mig.of(&node.name);
             node.owner = owners.of(node);
@@ -245,7 +245,7 @@ impl Lab {
         let libraries = if machines.is_empty() {
             None
         } else {
-            Some(driver_library::find(options.fake_driver.as_deref(), &options.octavo)?)
+            Some(driver_libraries::find(options.fake_driver.as_deref(), &options.octavo)?)
         };
         let binaries = Box::pin(binaries::find(!real_nodes.is_empty(), progress)).await?;
         let real = Box::pin(real::plan(layout, options, &binaries, real_nodes)).await?;
@@ -261,8 +261,8 @@ impl Lab {
             std::os::unix::fs::PermissionsExt::from_mode(0o700),
         )
         .context("close etcd's folder to others")?;
-        if options.ends_with_us {
-            keeper::start(layout, &options.octavo)?;
+        if options.stops_with_parent {
+            parent_watch::start(layout, &options.octavo)?;
         }
         pki::create(&layout.pki(), real.as_ref())?;
         let settings = Settings {
@@ -291,19 +291,19 @@ impl Lab {
         manifests::apply(&client).await?;
         if has_scheduler {
             let more = options.scheduler_config.as_ref();
-            octavo_scheduler::equip(&client, layout, &lab.settings, more).await?;
+            octavo_scheduler::write_files(&client, layout, &lab.settings, more).await?;
         }
         if let Some(libraries) = libraries {
             progress.step(&format!("making {} nodes", lab.settings.all_nodes().count()));
             let settings = &lab.settings;
             let real = settings.real.as_ref().map_or(&[][..], |real| &real.nodes);
-            for group in [(&settings.nodes[..], Kind::Simulated), (real, Kind::Real)] {
+            for group in [(&settings.nodes[..], NodeKind::Simulated), (real, NodeKind::Real)] {
                 let made = nodes::create(
                     &client, layout, settings, group, &machines, &libraries, progress,
                 );
                 Box::pin(made).await?;
             }
-            lab.equip_real_nodes(&libraries).await?;
+            lab.write_real_node_files(&libraries).await?;
         }
         lab.start_node_programs(progress).await?;
         Box::pin(lab.wait(&client, options)).await?;
@@ -316,8 +316,8 @@ impl Lab {
         let names = |nodes: &[Node]| -> Vec<(String, String)> {
             nodes.iter().map(|node| (node.name.clone(), node.machine.clone())).collect()
         };
-        if let Some(asked) = &options.dynamic_mig
-            && self.settings.all_nodes().any(|node| asked.of(&node.name) != node.dynamic_mig)
+        if let Some(requested) = &options.dynamic_mig
+            && self.settings.all_nodes().any(|node| requested.of(&node.name) != node.dynamic_mig)
         {
             bail!(
                 "a lab with another --dynamic-mig is up in {}: run `octavo lab down` first, or \
@@ -326,8 +326,8 @@ impl Lab {
                 octavo_api::names::LABEL_DYNAMIC_MIG
             );
         }
-        if let Some(asked) = &options.owners
-            && self.settings.all_nodes().any(|node| asked.of(node) != node.owner)
+        if let Some(requested) = &options.owners
+            && self.settings.all_nodes().any(|node| requested.of(node) != node.owner)
         {
             bail!(
                 "a lab with another --owner is up in {}: run `octavo lab down` first, or change it \
@@ -336,17 +336,17 @@ impl Lab {
                 octavo_api::names::LABEL_OWNER
             );
         }
-        if let Some(asked) = options.scheduler
-            && asked != self.settings.components.contains(&Component::OctavoScheduler)
+        if let Some(requested) = options.scheduler
+            && requested != self.settings.components.contains(&Component::OctavoScheduler)
         {
             bail!(
                 "a lab with{} Octavo's scheduler is up in {}: run `octavo lab down` first",
-                if asked { "out" } else { "" },
+                if requested { "out" } else { "" },
                 self.layout.root().display()
             );
         }
-        if let Some(asked) = &options.nodes
-            && names(&asked.nodes()) != names(&self.settings.nodes)
+        if let Some(requested) = &options.nodes
+            && names(&requested.nodes()) != names(&self.settings.nodes)
         {
             bail!(
                 "a lab with other nodes is up in {}: run `octavo lab down` first, or leave \
@@ -354,8 +354,8 @@ impl Lab {
                 self.layout.root().display()
             );
         }
-        if let Some(asked) = &options.real_nodes
-            && names(&asked.nodes()) != names(self.real_nodes())
+        if let Some(requested) = &options.real_nodes
+            && names(&requested.nodes()) != names(self.real_nodes())
         {
             bail!(
                 "a lab with other real nodes is up in {}: run `octavo lab down` first, or leave                  --real-node out to keep it",
@@ -420,7 +420,7 @@ impl Lab {
         let wanted = Wanted {
             nodes: names(simulated).into_iter().chain(names(self.real_nodes())).collect(),
             slices: runs(Component::Agents) || (!agentless && !self.real_nodes().is_empty()),
-            patience: options.patience,
+            timeout: options.ready_timeout,
         };
         ready::wait(client, &wanted, &options.progress, || {
             self.settings
@@ -435,7 +435,7 @@ impl Lab {
 
 /// Takes back what an `up` that failed has started and made, but for the logs.
 async fn clean_up(layout: &Layout, lock: Lock) -> anyhow::Result<()> {
-    stop::all(layout).await?;
+    stop::stop_processes(layout).await?;
     layout.remove(true).context("remove what there is of the lab")?;
     lock.remove()
 }

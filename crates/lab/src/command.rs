@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::output::{self, print};
 use crate::process::Process;
 use crate::progress::Progress;
-use crate::{gpu, keeper, kubelet, logs, nodes, real_node, status, stop, tour};
+use crate::{gpu, kubelet, logs, nodes, parent_watch, real_node, status, stop, tour};
 
 /// Runs one `octavo lab` command to its end.
 ///
@@ -39,10 +39,10 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
         LabCommand::Logs(args) => Box::pin(logs::show(&layout, &args)).await,
         LabCommand::Tour(args) => Box::pin(run_tour(&open(&layout)?, &args)).await,
         LabCommand::Kubelets => Box::pin(run_kubelets(&layout)).await,
-        LabCommand::Keep(args) => {
-            let owner = Process::parse(&args.owner);
-            let owner = owner.with_context(|| format!("{:?} names no process", args.owner))?;
-            keeper::run(&layout, owner).await
+        LabCommand::ParentWatch(args) => {
+            let parent = Process::parse(&args.parent);
+            let parent = parent.with_context(|| format!("{:?} names no process", args.parent))?;
+            parent_watch::run(&layout, parent).await
         }
         LabCommand::RealNode(args) => Box::pin(real_node::init::run(&layout, &args.name)).await,
     }
@@ -63,7 +63,7 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
         owners: args.owner,
         scheduler: scheduler.or(whole.scheduler),
         fake_driver: args.fake_driver,
-        patience: Duration::from_secs(args.timeout),
+        ready_timeout: Duration::from_secs(args.timeout),
         progress: Progress::to_stderr(),
         ..whole
     };

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 /// File name of the management library as cargo builds it.
-const MANAGEMENT: &str = "liboctavo_fake_driver.so";
+const MANAGEMENT_FILE: &str = "liboctavo_fake_driver.so";
 /// File name of the CUDA library as cargo builds it.
-const CUDA: &str = "liboctavo_fake_cuda.so";
+const CUDA_FILE: &str = "liboctavo_fake_cuda.so";
 
 /// The libraries of a simulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,14 +26,14 @@ pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<Driver
             std::path::absolute(path).context("make the library's path absolute")?
         }
         Some(path) => bail!("there is no simulated driver library at {}", path.display()),
-        None => near(octavo, MANAGEMENT)?,
+        None => find_near(octavo, MANAGEMENT_FILE)?,
     };
-    let cuda = near(&management, CUDA).or_else(|_| near(octavo, CUDA))?;
+    let cuda = find_near(&management, CUDA_FILE).or_else(|_| find_near(octavo, CUDA_FILE))?;
     Ok(DriverLibraries { management, cuda })
 }
 
 /// A library beside a file, or in `deps` there.
-fn near(file: &Path, name: &str) -> anyhow::Result<PathBuf> {
+fn find_near(file: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new("/"));
     // Tests lie in `deps` themselves, the binary that they test one above.
     for candidate in [folder.join(name), folder.join("deps").join(name)] {
@@ -43,7 +43,7 @@ fn near(file: &Path, name: &str) -> anyhow::Result<PathBuf> {
     }
     bail!(
         "no {name} beside {}: the simulated nodes need it; run `cargo build` in Octavo's \
-         repository, or name the folder's {MANAGEMENT} with --fake-driver or OCTAVO_FAKE_DRIVER",
+         repository, or name the folder's {MANAGEMENT_FILE} with --fake-driver or OCTAVO_FAKE_DRIVER",
         file.display()
     )
 }
@@ -59,15 +59,15 @@ mod tests {
         let message = find(None, &octavo).unwrap_err().to_string();
         assert!(message.contains("cargo build"), "{message}");
         std::fs::create_dir(folder.path().join("deps")).unwrap();
-        let below = folder.path().join("deps").join(MANAGEMENT);
+        let below = folder.path().join("deps").join(MANAGEMENT_FILE);
         std::fs::write(&below, "").unwrap();
         let message = find(None, &octavo).unwrap_err().to_string();
-        assert!(message.contains(CUDA), "{message}");
-        let cuda = folder.path().join(CUDA);
+        assert!(message.contains(CUDA_FILE), "{message}");
+        let cuda = folder.path().join(CUDA_FILE);
         std::fs::write(&cuda, "").unwrap();
         let found = find(None, &octavo).unwrap();
         assert_eq!(found, DriverLibraries { management: below.clone(), cuda });
-        let beside = folder.path().join(MANAGEMENT);
+        let beside = folder.path().join(MANAGEMENT_FILE);
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find(None, &octavo).unwrap().management, beside);
         assert_eq!(find(Some(&below), &octavo).unwrap().management, below);

@@ -13,7 +13,7 @@ use crate::layout::Layout;
 mod mig;
 
 /// Folder of the driver library within a node's folder; the machine and its state lie there.
-const DRIVER_FOLDER: &str = "driver/usr/lib64";
+const DRIVER_DIR: &str = "driver/usr/lib64";
 
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub(crate) enum GpuAction {
@@ -128,18 +128,18 @@ pub(crate) fn act(
     let done = edit(&folder, &machine, |state| apply(&machine, state, index, action))
         .with_context(|| format!("change GPU {index} of {node}"))?;
     Ok(match done {
-        Done::Told(text) => text,
-        Done::Changed(what) => format!("GPU {index} of {node} {what}\n"),
+        ActionResult::Report(text) => text,
+        ActionResult::Changed(what) => format!("GPU {index} of {node} {what}\n"),
     })
 }
 
 /// What came of an action.
 #[derive(Debug, PartialEq, Eq)]
-enum Done {
+enum ActionResult {
     /// The GPU changed: a predicate.
     Changed(String),
     /// Nothing did; this was asked for.
-    Told(String),
+    Report(String),
 }
 
 /// The folder of a node of the lab.
@@ -152,7 +152,7 @@ pub(crate) fn node_folder(layout: &Layout, lab: &Lab, node: &str) -> anyhow::Res
 
 /// The machine description of the node in `folder`.
 pub(crate) fn machine_file(folder: &Path) -> PathBuf {
-    folder.join(DRIVER_FOLDER).join("machine.yaml")
+    folder.join(DRIVER_DIR).join("machine.yaml")
 }
 
 /// Changes the state of the node in `folder`, one writer at a time.
@@ -161,7 +161,7 @@ fn edit<T>(
     machine: &Machine,
     change: impl FnOnce(&mut State) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    octavo_machine::change(&folder.join(DRIVER_FOLDER), machine, change)
+    octavo_machine::change(&folder.join(DRIVER_DIR), machine, change)
 }
 
 /// Does to the GPUs of the node in `folder` what a reboot does.
@@ -178,7 +178,7 @@ fn apply(
     state: &mut State,
     index: u32,
     action: &GpuAction,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<ActionResult> {
     let done = match action {
         GpuAction::Fail(fault) => {
             fail(state, index, fault);
@@ -202,7 +202,7 @@ fn apply(
         }
         GpuAction::Mig(args) => return mig::apply(machine, state, index, args),
     };
-    Ok(Done::Changed(done.to_owned()))
+    Ok(ActionResult::Changed(done.to_owned()))
 }
 
 /// Everything of a GPU becomes as it was at first, but its MIG mode and instances, which are no
@@ -248,7 +248,7 @@ fn fail(state: &mut State, index: u32, fault: &Fail) {
     gpu.lost |= fault.lost;
     gpu.recovery_action = match fault.recovery_action {
         Some(advice) => advice.into(),
-        None => fault.xid.iter().copied().map(usual_advice).fold(gpu.recovery_action, graver),
+        None => fault.xid.iter().copied().map(usual_advice).fold(gpu.recovery_action, more_severe),
     };
     state.events.extend(fault.xid.iter().map(|&xid| event(EventKind::Xid, xid)));
 }
@@ -266,15 +266,15 @@ fn usual_advice(xid: u64) -> RecoveryAction {
 }
 
 /// The one of two advices that asks for more.
-fn graver(one: RecoveryAction, other: RecoveryAction) -> RecoveryAction {
-    let weight = |action| match action {
+fn more_severe(left: RecoveryAction, right: RecoveryAction) -> RecoveryAction {
+    let severity = |action| match action {
         RecoveryAction::None => 0,
         RecoveryAction::DrainP2p => 1,
         RecoveryAction::GpuReset => 2,
         RecoveryAction::DrainAndReset => 3,
         RecoveryAction::NodeReboot => 4,
     };
-    if weight(other) > weight(one) { other } else { one }
+    if severity(right) > severity(left) { right } else { left }
 }
 
 fn set(state: &mut State, index: u32, values: &Set) {

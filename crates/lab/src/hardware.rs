@@ -20,7 +20,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use octavo_machine::Machine;
 
-use crate::driver_library::DriverLibraries;
+use crate::driver_libraries::DriverLibraries;
 use tree::Tree;
 
 pub(crate) mod catalogue;
@@ -34,10 +34,10 @@ mod tree;
 const TRAYS_PER_RACK: u32 = 18;
 
 /// Parts that all nodes of a machine share.
-const SHARED: [&str; 2] = ["dev", "sys"];
+const SHARED_DIRS: [&str; 2] = ["dev", "sys"];
 
 /// Numbers of capabilities in the folder that nodes of a machine share.
-const CAPABILITIES: &str = "nvidia-caps";
+const MIG_TABLE_DIR: &str = "nvidia-caps";
 
 /// Builds what all nodes of a machine share in `shared_dir`.
 pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
@@ -45,7 +45,7 @@ pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Resu
     device_nodes::write(&tree, machine)?;
     if machine.model.mig.is_some() {
         let table = proc_files::mig_minors(machine);
-        tree.file(Path::new(CAPABILITIES).join("mig-minors"), &table)?;
+        tree.file(Path::new(MIG_TABLE_DIR).join("mig-minors"), &table)?;
     }
     sys_files::write(&tree, machine)
 }
@@ -67,21 +67,21 @@ pub(crate) fn build(
     let mut machine = machine.clone();
     machine.instantiate(node_name);
     let description = machine.to_yaml()?;
-    let description_path = node_dir.join(driver_root::LIBRARIES).join("machine.yaml");
+    let description_path = node_dir.join(driver_root::LIBRARY_DIR).join("machine.yaml");
     // Written last: where it is, a build was finished.
     if std::fs::read_to_string(&description_path).ok().as_ref() != Some(&description) {
-        remove(node_dir)?;
+        remove_hardware(node_dir)?;
     }
     let tree = Tree::new(node_dir);
     driver_root::write(&tree, &machine, libraries)?;
     proc_files::write(&tree, &machine, boot_id)?;
-    for part in SHARED {
+    for part in SHARED_DIRS {
         tree.link(part, shared_dir.join(part))?;
     }
     if machine.model.mig.is_some() {
-        tree.link(proc_files::MIG_TABLE, shared_dir.join(CAPABILITIES))?;
+        tree.link(proc_files::MIG_TABLE, shared_dir.join(MIG_TABLE_DIR))?;
     }
-    tree.replace(&Path::new(driver_root::LIBRARIES).join("machine.yaml"), &description)
+    tree.replace(&Path::new(driver_root::LIBRARY_DIR).join("machine.yaml"), &description)
 }
 
 /// Gives the machine its place among others of its kind: 18 trays, in order of their index, are
@@ -98,7 +98,7 @@ pub(crate) fn place_in_fabric(machine: &mut Machine, tray_index: u32) {
     derived.trim_start_matches("GPU-").clone_into(&mut fabric.cluster_uuid);
 }
 
-fn remove(node_dir: &Path) -> anyhow::Result<()> {
+fn remove_hardware(node_dir: &Path) -> anyhow::Result<()> {
     for part in ["driver", "dev", "proc", "sys"] {
         let path = node_dir.join(part);
         match std::fs::remove_dir_all(&path) {

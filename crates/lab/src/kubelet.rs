@@ -24,24 +24,24 @@ use tokio_util::task::TaskTracker;
 use self::node::{Node, PodAddresses};
 use self::settings::Settings;
 
-mod allocated;
-mod calls;
+mod allocated_resources;
 mod cdi;
+mod claim_info;
 mod claims;
 mod containers;
-mod dispatch;
 #[cfg(test)]
 mod fake_api;
 #[cfg(test)]
 mod fake_plugin;
 mod health;
 mod heartbeat;
-mod ledger;
 mod node;
 mod node_object;
 mod plan;
+mod plugin_calls;
 mod plugins;
-mod pod;
+mod pod_dispatch;
+mod pod_worker;
 mod prepare;
 mod registrar;
 mod registration;
@@ -52,9 +52,9 @@ mod status;
 /// Longest that one call to the API server may take.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest that tasks may take to end.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How many nodes register at once; more would only queue in the API server.
-const REGISTERING: usize = 32;
+const MAX_CONCURRENT_REGISTRATIONS: usize = 32;
 
 /// Why a call to the API server failed.
 #[derive(Debug, thiserror::Error)]
@@ -97,12 +97,12 @@ pub(crate) async fn run(
         Duration::from_secs(settings.health_retry_seconds.into()),
     )?;
     let mut registrar = tasks.spawn(registrar.run(shutdown.clone()));
-    tasks.spawn(dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
-    let slots = Arc::new(Semaphore::new(REGISTERING));
+    tasks.spawn(pod_dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
+    let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REGISTRATIONS));
     for node in nodes.into_values() {
-        let (settings, slots) = (Arc::clone(&settings), Arc::clone(&slots));
+        let (settings, permits) = (Arc::clone(&settings), Arc::clone(&permits));
         tasks.spawn(async move {
-            let heartbeat = heartbeat::run(&node, &settings, &slots);
+            let heartbeat = heartbeat::run(&node, &settings, &permits);
             node.shutdown.run_until_cancelled(heartbeat).await;
         });
     }
@@ -113,9 +113,9 @@ pub(crate) async fn run(
     };
     shutdown.cancel();
     tasks.close();
-    tokio::time::timeout(END_TIMEOUT, tasks.wait())
-        .await
-        .with_context(|| format!("tasks of simulated kubelets did not end in {END_TIMEOUT:?}"))?;
+    tokio::time::timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.with_context(|| {
+        format!("tasks of simulated kubelets did not end in {SHUTDOWN_TIMEOUT:?}")
+    })?;
     result
 }
 
@@ -158,12 +158,12 @@ fn within<T>(
 /// Pause after `attempt` failures: 0.2 s, doubling up to 10 s, within a fifth of it either way.
 fn backoff(attempt: u32, who: &str) -> Duration {
     let pause = Duration::from_millis(200 << attempt.min(6)).min(Duration::from_secs(10));
-    pause.mul_f64(0.8 + 0.4 * spread(who))
+    pause.mul_f64(0.8 + 0.4 * unit_hash(who))
 }
 
 /// A number in [0, 1) that differs from name to name and is the same at every call: jitter that
 /// needs no randomness.
-fn spread(name: &str) -> f64 {
+fn unit_hash(name: &str) -> f64 {
     let hash = name
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

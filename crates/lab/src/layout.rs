@@ -9,10 +9,10 @@ use crate::component::Component;
 use crate::real_node::RealProgram;
 
 /// Longest path that a Unix socket address holds, in bytes (`sockaddr_un`, less the final zero).
-const LONGEST_SOCKET: usize = 107;
+const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// The socket with the longest name below a node's folder.
-const DEEPEST_SOCKET: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
+const DEEPEST_SOCKET_PATH: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
 
 /// Everything that may lie in a state folder. `down` removes these and nothing else.
 const PARTS: [&str; 14] = [
@@ -33,7 +33,7 @@ const PARTS: [&str; 14] = [
 ];
 
 /// The lock file's name; it is a part too, but goes last.
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 
 /// A state folder, known by its absolute path; it need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,13 +163,13 @@ impl Layout {
     }
 
     /// Pid file of the keeper, where the lab has one.
-    pub(crate) fn keeper_pid(&self) -> PathBuf {
-        self.pids().join("keeper")
+    pub(crate) fn parent_watch_pid(&self) -> PathBuf {
+        self.pids().join("parent-watch")
     }
 
     /// Log of the keeper.
-    pub(crate) fn keeper_log(&self) -> PathBuf {
-        self.logs().join("keeper.log")
+    pub(crate) fn parent_watch_log(&self) -> PathBuf {
+        self.logs().join("parent-watch.log")
     }
 
     pub(crate) fn logs(&self) -> PathBuf {
@@ -204,7 +204,7 @@ impl Layout {
     }
 
     pub(crate) fn lock(&self) -> PathBuf {
-        self.root.join(LOCK)
+        self.root.join(LOCK_FILE)
     }
 
     /// Refuses a folder whose sockets would have paths longer than the kernel allows.
@@ -213,15 +213,15 @@ impl Layout {
         nodes: impl Iterator<Item = &'a str>,
     ) -> anyhow::Result<()> {
         let Some(longest) = nodes.max_by_key(|name| name.len()) else { return Ok(()) };
-        let socket = self.node(longest).join(DEEPEST_SOCKET);
+        let socket = self.node(longest).join(DEEPEST_SOCKET_PATH);
         let length = socket.as_os_str().len();
-        if length > LONGEST_SOCKET {
+        if length > MAX_SOCKET_PATH_BYTES {
             bail!(
                 "the state folder's path is too long: the socket {} has {length} bytes and the \
-                 kernel allows {LONGEST_SOCKET}; name a folder that is {} bytes shorter with \
+                 kernel allows {MAX_SOCKET_PATH_BYTES}; name a folder that is {} bytes shorter with \
                  --state-dir or OCTAVO_LAB_DIR",
                 socket.display(),
-                length - LONGEST_SOCKET
+                length - MAX_SOCKET_PATH_BYTES
             );
         }
         Ok(())
@@ -229,7 +229,7 @@ impl Layout {
 
     /// Refuses a folder that holds anything which is not the lab's, so that `down` can never
     /// remove what it did not make and the lab never mixes with other files.
-    pub(crate) fn check_ours(&self) -> anyhow::Result<()> {
+    pub(crate) fn check_owned(&self) -> anyhow::Result<()> {
         let entries = match std::fs::read_dir(&self.root) {
             Ok(entries) => entries,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -276,7 +276,7 @@ impl Layout {
 }
 
 fn is_part(name: &OsStr) -> bool {
-    name == LOCK || PARTS.iter().any(|part| name == *part)
+    name == LOCK_FILE || PARTS.iter().any(|part| name == *part)
 }
 
 #[cfg(test)]

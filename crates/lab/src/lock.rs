@@ -38,7 +38,7 @@ impl Lock {
                 Err(e) => return Err(e).with_context(|| format!("lock {}", path.display())),
             }
             // The owner before us may have removed the file that we have just locked.
-            if is_same(&file, &path) {
+            if is_same_file(&file, &path) {
                 return Ok(Self { file, layout: layout.clone() });
             }
         }
@@ -59,9 +59,9 @@ impl Lock {
     }
 }
 
-fn is_same(file: &File, path: &std::path::Path) -> bool {
+fn is_same_file(file: &File, path: &std::path::Path) -> bool {
     match (file.metadata(), std::fs::metadata(path)) {
-        (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
+        (Ok(ours), Ok(on_disk)) => ours.ino() == on_disk.ino() && ours.dev() == on_disk.dev(),
         _ => false,
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_taker_is_told_and_after_removal_the_folder_is_gone() {
+    fn second_lock_is_refused_and_removal_deletes_the_folder() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(&folder.path().join("lab")).unwrap();
         let first = Lock::take(&layout).unwrap();

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::output::print;
 
 /// How often a followed log is looked at.
-const POLL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Prints the log, and with `--follow` what is added to it.
 pub(crate) async fn show(layout: &Layout, args: &LogsArgs) -> anyhow::Result<()> {
@@ -28,7 +28,7 @@ pub(crate) async fn show(layout: &Layout, args: &LogsArgs) -> anyhow::Result<()>
         return Ok(());
     }
     loop {
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         // A log that became shorter was begun anew.
         let position = file.stream_position().context("follow the log")?;
         if file.metadata().is_ok_and(|meta| meta.len() < position) {

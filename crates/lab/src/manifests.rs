@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rendered_chart_has_what_agents_and_scheduler_need_and_no_workloads() {
+    fn rendered_chart_has_accounts_and_roles_but_no_workloads() {
         let objects = objects().unwrap();
         let has = |kind: &str, name: &str| {
             objects.iter().any(|object| {

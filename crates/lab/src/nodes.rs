@@ -17,7 +17,7 @@ use octavo_machine::Machine;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::driver_library::DriverLibraries;
+use crate::driver_libraries::DriverLibraries;
 use crate::dynamic_mig::NodeDynamicMig;
 use crate::gpu;
 use crate::hardware;
@@ -30,7 +30,7 @@ use crate::progress::Progress;
 use crate::settings::{Node, Settings};
 
 /// How many nodes are made at once.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_NODES: usize = 32;
 
 /// How long an agent's token is good for, in seconds: 30 days. A kubelet would replace it every
 /// hour; in the lab nobody does, so a lab that is older has agents that are turned away.
@@ -54,14 +54,14 @@ pub(crate) fn load_machines<'a>(nodes: impl Iterator<Item = &'a Node>) -> anyhow
 
 /// What runs a node's agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     /// The process of all agents, which takes a config file from the node's folder.
     Simulated,
     /// The node itself, which has its files elsewhere.
     Real,
 }
 
-impl Kind {
+impl NodeKind {
     /// Value of the label by which pods choose nodes of a kind.
     fn label(self) -> &'static str {
         match self {
@@ -76,21 +76,21 @@ pub(crate) async fn create(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
-    (nodes, kind): (&[Node], Kind),
+    (nodes, kind): (&[Node], NodeKind),
     machines: &Machines,
     libraries: &DriverLibraries,
     progress: &Progress,
 ) -> anyhow::Result<()> {
     let builds = Arc::new(Builds::default());
     let _ended = EndBuilds(Arc::clone(&builds));
-    let maker = Maker { client, layout, settings, kind, libraries, builds };
-    maker.make_shared(nodes, machines).await?;
+    let builder = NodeBuilder { client, layout, settings, kind, libraries, builds };
+    builder.build_shared_hardware(nodes, machines).await?;
     let total = nodes.len();
     let made = stream::iter(nodes.iter().filter_map(|node| {
         let machine = machines.get(&node.machine)?.clone();
-        Some(Box::pin(maker.make(node, machine)))
+        Some(Box::pin(builder.make(node, machine)))
     }))
-    .buffer_unordered(AT_ONCE);
+    .buffer_unordered(MAX_CONCURRENT_NODES);
     made.try_fold(0_usize, |done, ()| async move {
         progress.figure(&format!("making nodes {}/{total}", done + 1));
         Ok(done + 1)
@@ -135,11 +135,11 @@ pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
     Ok(boot_id)
 }
 
-struct Maker<'a> {
+struct NodeBuilder<'a> {
     client: &'a kube::Client,
     layout: &'a Layout,
     settings: &'a Settings,
-    kind: Kind,
+    kind: NodeKind,
     libraries: &'a DriverLibraries,
     builds: Arc<Builds>,
 }
@@ -148,7 +148,7 @@ struct Maker<'a> {
 /// does not reach them.
 #[derive(Debug, Default)]
 struct Builds {
-    over: AtomicBool,
+    ended: AtomicBool,
     running: RwLock<()>,
 }
 
@@ -156,7 +156,7 @@ impl Builds {
     /// Runs a build, unless none is wanted any more.
     fn run(&self, build: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let _running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-        if self.over.load(Ordering::SeqCst) {
+        if self.ended.load(Ordering::SeqCst) {
             bail!("the lab is not to be any more");
         }
         build()
@@ -169,14 +169,18 @@ struct EndBuilds(Arc<Builds>);
 
 impl Drop for EndBuilds {
     fn drop(&mut self) {
-        self.0.over.store(true, Ordering::SeqCst);
+        self.0.ended.store(true, Ordering::SeqCst);
         drop(self.0.running.write());
     }
 }
 
-impl Maker<'_> {
+impl NodeBuilder<'_> {
     /// Builds what the nodes of each machine share.
-    async fn make_shared(&self, nodes: &[Node], machines: &Machines) -> anyhow::Result<()> {
+    async fn build_shared_hardware(
+        &self,
+        nodes: &[Node],
+        machines: &Machines,
+    ) -> anyhow::Result<()> {
         // Nodes of one machine have one stem, and no other machine has it.
         let stems: BTreeMap<&str, String> =
             nodes.iter().map(|node| (node.machine.as_str(), stem(node))).collect();
@@ -263,7 +267,7 @@ impl Maker<'_> {
         let kubeconfig = folder.join("kubeconfig");
         let credential = Credential::TokenFile(&token_file);
         kubeconfig::write(&kubeconfig, self.layout, self.settings.apiserver(), &credential)?;
-        if self.kind == Kind::Real {
+        if self.kind == NodeKind::Real {
             return Ok(());
         }
         let config = AgentConfig::new(node, folder, kubeconfig);
@@ -280,11 +284,11 @@ fn stem(node: &Node) -> String {
     nodeset::stem(&node.machine).unwrap_or_else(|| "node".to_owned())
 }
 
-fn object(node: &Node, kind: Kind) -> serde_json::Value {
+fn object(node: &Node, kind: NodeKind) -> serde_json::Value {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        other => other,
+        arch => arch,
     };
     // A path is no label value; what is made of it for names is.
     let machine = stem(node);
@@ -354,7 +358,8 @@ mod tests {
             dynamic_mig: NodeDynamicMig::default(),
             owner: Owner::Octavo,
         };
-        let object: NodeObject = serde_json::from_value(object(&node, Kind::Simulated)).unwrap();
+        let object: NodeObject =
+            serde_json::from_value(object(&node, NodeKind::Simulated)).unwrap();
         let labels = object.metadata.labels.unwrap();
         assert_eq!(labels["node.kubernetes.io/instance-type"], "my-box");
         assert_eq!(labels["kubernetes.io/hostname"], "my-box-3");
@@ -396,7 +401,7 @@ mod tests {
                 builds.run(|| {
                     began.send(())?;
                     // The end of all builds has begun, and must wait for this one.
-                    while !builds.over.load(Ordering::SeqCst) {
+                    while !builds.ended.load(Ordering::SeqCst) {
                         std::thread::yield_now();
                     }
                     Ok(written.send(())?)

@@ -22,8 +22,8 @@ pub enum NodeSetError {
     /// A part has no machine before the `=`.
     #[error("`{0}` names no machine: write MACHINE=COUNT, as dgx-h100=2")]
     NoMachine(String),
-    /// A count is no number from 1 to [`NodeSet::MOST`].
-    #[error("`{0}` is no count of nodes: write a number from 1 to {most}", most = NodeSet::MOST)]
+    /// A count is no number from 1 to [`NodeSet::MAX_NODES`].
+    #[error("`{0}` is no count of nodes: write a number from 1 to {most}", most = NodeSet::MAX_NODES)]
     Count(String),
     /// Two parts would give their nodes the same names.
     #[error("the machine `{0}` is named twice: give it one count")]
@@ -35,7 +35,7 @@ pub enum NodeSetError {
 
 impl NodeSet {
     /// Most nodes of one machine.
-    pub const MOST: u32 = 5_000;
+    pub const MAX_NODES: u32 = 5_000;
 
     /// No nodes at all.
     pub fn none() -> Self {
@@ -81,7 +81,7 @@ impl FromStr for NodeSet {
             if machine.is_empty() {
                 return Err(NodeSetError::NoMachine(part.to_owned()));
             }
-            let count = count.parse().ok().filter(|count| (1..=Self::MOST).contains(count));
+            let count = count.parse().ok().filter(|count| (1..=Self::MAX_NODES).contains(count));
             let count = count.ok_or_else(|| NodeSetError::Count(part.to_owned()))?;
             let stem = stem(machine).ok_or_else(|| NodeSetError::Nameless(machine.to_owned()))?;
             if stems.insert(stem, ()).is_some() {
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_of_nodes_is_refused_with_the_part_that_is_wrong() {
+    fn invalid_node_set_is_refused_with_the_wrong_part() {
         let error = |text: &str| text.parse::<NodeSet>().unwrap_err();
         assert_eq!(error("a=1,=2"), NodeSetError::NoMachine("=2".into()));
         assert_eq!(error("a=0"), NodeSetError::Count("a=0".into()));

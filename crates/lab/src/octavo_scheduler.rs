@@ -20,18 +20,18 @@ const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
 /// Whether this `octavo` has a scheduler.
 pub fn has_scheduler(octavo: &Path) -> bool {
-    let asked = Command::new(octavo)
+    let status = Command::new(octavo)
         .args(["scheduler", "--help"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    asked.is_ok_and(|status| status.success())
+    status.is_ok_and(|status| status.success())
 }
 
-/// Whether the scheduler is to run, from what was asked for and what the program has.
-pub(crate) fn is_wanted(asked: Option<bool>, octavo: &Path) -> anyhow::Result<bool> {
-    match asked {
+/// Whether the scheduler is to run, from what was requested for and what the program has.
+pub(crate) fn should_run(requested: Option<bool>, octavo: &Path) -> anyhow::Result<bool> {
+    match requested {
         Some(false) => Ok(false),
         Some(true) if !has_scheduler(octavo) => bail!(
             "{} has no scheduler, and --scheduler asks for one: build it anew, or leave the flag out",
@@ -44,7 +44,7 @@ pub(crate) fn is_wanted(asked: Option<bool>, octavo: &Path) -> anyhow::Result<bo
 
 /// Gives the scheduler what it needs to start: a kubeconfig with a token of the chart's service
 /// account, which has the chart's rights and no others, and its config file.
-pub(crate) async fn equip(
+pub(crate) async fn write_files(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
@@ -95,15 +95,15 @@ mod tests {
     #[test]
     fn a_program_without_a_scheduler_has_none_started_unless_it_is_asked_for() {
         let none = Path::new("/bin/false");
-        assert!(!is_wanted(None, none).unwrap());
-        assert!(!is_wanted(Some(false), Path::new("/bin/true")).unwrap());
-        assert!(is_wanted(None, Path::new("/bin/true")).unwrap());
-        let error = is_wanted(Some(true), none).unwrap_err().to_string();
+        assert!(!should_run(None, none).unwrap());
+        assert!(!should_run(Some(false), Path::new("/bin/true")).unwrap());
+        assert!(should_run(None, Path::new("/bin/true")).unwrap());
+        let error = should_run(Some(true), none).unwrap_err().to_string();
         assert!(error.contains("/bin/false has no scheduler"), "{error}");
     }
 
     #[test]
-    fn what_is_given_goes_before_the_lab_s_own_config() {
+    fn given_config_overrides_the_default() {
         let config = config(Some(&json!({"schedulerName": "other", "a": 1})));
         assert_eq!(config["schedulerName"], "other");
         assert_eq!(config["a"], 1);

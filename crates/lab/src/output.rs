@@ -17,7 +17,7 @@ use crate::layout::Layout;
 use crate::status::{NodeStatus, Status};
 
 /// Above this many nodes a table has a line for each machine instead of one for each node.
-const NODE_LINES: usize = 24;
+const MAX_NODE_LINES: usize = 24;
 
 /// Writes to standard output; that nobody reads any more is no error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
@@ -108,7 +108,7 @@ fn status_table(status: &Status) -> String {
     }
     let mut text = format!("{}\n", trimmed(&components));
     if !status.nodes.is_empty() {
-        let nodes = if status.nodes.len() > NODE_LINES {
+        let nodes = if status.nodes.len() > MAX_NODE_LINES {
             machine_table(&status.nodes)
         } else {
             node_table(&status.nodes)
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_next_means_this_lab_and_this_program() {
+    fn printed_exports_select_this_lab_and_binary() {
         let folder = tempfile::tempdir().unwrap();
         let octavo = folder.path().join("octavo");
         std::fs::write(&octavo, "").unwrap();

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_owner_is_refused_with_the_part_that_is_wrong() {
+    fn invalid_owner_is_refused_with_the_wrong_part() {
         for wrong in ["", "me", "t4=me", "t4", "=octavo", "t4=octavo,t4=kube"] {
             assert!(wrong.parse::<Owners>().is_err(), "{wrong:?}");
         }

@@ -15,41 +15,41 @@ use crate::process::{self, CommandLine, Process};
 use crate::stop;
 
 /// How often the keeper looks: a look costs microseconds, and nobody waits for it.
-const PERIOD: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often it tries to take the lab down.
-const TRIES: u32 = 120;
+/// How often it attempts_left to take the lab down.
+const MAX_DOWN_ATTEMPTS: u32 = 120;
 
 /// Starts the keeper of the lab in `layout`, which ends when this process has.
 pub(crate) fn start(layout: &Layout, octavo: &Path) -> anyhow::Result<()> {
     let pid = i32::try_from(std::process::id()).context("a process id fits 31 bits")?;
-    let owner = Process::of(pid).context("/proc does not show this process")?;
-    let args = ["lab", "keep", "--state-dir"].map(str::to_owned);
-    let more = [layout.root().display().to_string(), owner.text()];
+    let parent = Process::of(pid).context("/proc does not show this process")?;
+    let args = ["lab", "parent-watch", "--state-dir"].map(str::to_owned);
+    let more = [layout.root().display().to_string(), parent.to_text()];
     let command = CommandLine {
         program: octavo.to_owned(),
         args: args.into_iter().chain(more).collect(),
         env: BTreeMap::new(),
     };
-    process::spawn(&command, layout.root(), &layout.keeper_log(), &layout.keeper_pid())
-        .context("start the lab's keeper")?;
+    process::spawn(&command, layout.root(), &layout.parent_watch_log(), &layout.parent_watch_pid())
+        .context("start the lab's parent watch")?;
     Ok(())
 }
 
-/// Waits until `owner` has ended, then ends the lab.
-pub(crate) async fn run(layout: &Layout, owner: Process) -> anyhow::Result<()> {
-    while owner.is_alive() {
-        tokio::time::sleep(PERIOD).await;
+/// Waits until `parent` has ended, then ends the lab.
+pub(crate) async fn run(layout: &Layout, parent: Process) -> anyhow::Result<()> {
+    while parent.is_alive() {
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
-    let mut tries = TRIES;
+    let mut attempts_left = MAX_DOWN_ATTEMPTS;
     loop {
         let ended = stop::down(layout, false).await.map(drop);
-        tries -= 1;
-        // Another command may be at work on it, one of the owner's that is about to end, say.
-        if ended.is_ok() || tries == 0 {
+        attempts_left -= 1;
+        // Another command may be at work on it, one of the parent's that is about to end, say.
+        if ended.is_ok() || attempts_left == 0 {
             return ended;
         }
-        tokio::time::sleep(PERIOD).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -69,29 +69,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lab_goes_when_its_owner_is_killed_and_not_before() {
+    async fn lab_ends_when_its_parent_is_killed() {
         let folder = tempfile::tempdir().unwrap();
-        let layouts = ["owner", "lab"].map(|name| Layout::new(&folder.path().join(name)).unwrap());
+        let layouts = ["parent", "lab"].map(|name| Layout::new(&folder.path().join(name)).unwrap());
         for part in layouts.iter().flat_map(|layout| [layout.pids(), layout.logs()]) {
             std::fs::create_dir_all(part).unwrap();
         }
-        let [owners, layout] = layouts;
-        let owner = sleeper(&owners, Component::Etcd);
+        let [parents, layout] = layouts;
+        let parent = sleeper(&parents, Component::Etcd);
         let etcd = sleeper(&layout, Component::Etcd);
-        let mut kept = Box::pin(run(&layout, owner));
-        assert!(futures::poll!(kept.as_mut()).is_pending() && etcd.is_alive());
-        process::stop(&[owner], Duration::ZERO).await;
-        tokio::time::timeout(Duration::from_secs(20), kept).await.unwrap().unwrap();
+        let mut watch = Box::pin(run(&layout, parent));
+        assert!(futures::poll!(watch.as_mut()).is_pending() && etcd.is_alive());
+        process::stop(&[parent], Duration::ZERO).await;
+        tokio::time::timeout(Duration::from_secs(20), watch).await.unwrap().unwrap();
         assert!(!etcd.is_alive() && !layout.root().exists());
     }
 
     #[tokio::test]
-    async fn an_owner_that_has_ended_before_the_keeper_looks_is_not_waited_for() {
+    async fn parent_that_has_already_ended_ends_the_lab() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(&folder.path().join("lab")).unwrap();
         // This test's own number with another start time.
         let gone = Process::parse(&format!("{} 1", std::process::id())).unwrap();
-        let kept = tokio::time::timeout(Duration::from_secs(20), run(&layout, gone)).await;
-        kept.unwrap().unwrap();
+        let watch = tokio::time::timeout(Duration::from_secs(20), run(&layout, gone)).await;
+        watch.unwrap().unwrap();
     }
 }

@@ -16,17 +16,17 @@ use tokio::time::Instant;
 
 /// Names, in the environment of every process of a lab, the state folder that it belongs to:
 /// what is found by it is stopped even where no pid file names it.
-pub(crate) const MARK: &str = "OCTAVO_LAB_OF";
+pub(crate) const STATE_DIR_VARIABLE: &str = "OCTAVO_LAB_OF";
 
 /// Would lead clients of the lab, which is on loopback, through a proxy.
-const PROXIES: [&str; 6] =
+const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
 /// How often a wait looks at the processes.
-const POLL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long a process that was killed may take to end: on a busy machine its memory is given back by and by.
-const KILLED: Duration = Duration::from_mins(1);
+const KILL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A program and its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,19 +58,19 @@ impl Process {
         Self::parse(&std::fs::read_to_string(path).ok()?)
     }
 
-    /// The process that [`Process::text`] names.
+    /// The process that [`Process::to_text`] names.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (pid, start) = text.trim().split_once(' ')?;
         Some(Self { pid: pid.parse().ok()?, start: start.parse().ok()? })
     }
 
     /// Number and start time, as pid files have them.
-    pub(crate) fn text(self) -> String {
+    pub(crate) fn to_text(self) -> String {
         format!("{} {}", self.pid, self.start)
     }
 
     fn write(self, path: &Path) -> io::Result<()> {
-        std::fs::write(path, self.text() + "\n")
+        std::fs::write(path, self.to_text() + "\n")
     }
 
     /// Whether this process, and not another with its number, runs.
@@ -96,7 +96,7 @@ impl Process {
     }
 
     /// Resident memory in bytes.
-    pub(crate) fn resident(self) -> Option<u64> {
+    pub(crate) fn resident_bytes(self) -> Option<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
@@ -120,14 +120,14 @@ pub(crate) fn spawn(
         .with_context(|| format!("open the log {}", log.display()))?;
     let errors = log_file.try_clone().context("share a log between two streams")?;
     let mut program = std::process::Command::new(&command.program);
-    for proxy in PROXIES {
+    for proxy in PROXY_VARIABLES {
         program.env_remove(proxy);
     }
     let child = program
         .args(&command.args)
         .env_remove("KUBECONFIG")
         .envs(&command.env)
-        .env(MARK, state)
+        .env(STATE_DIR_VARIABLE, state)
         .stdin(Stdio::null())
         .stdout(log_file)
         .stderr(errors)
@@ -155,17 +155,17 @@ pub(crate) async fn stop(processes: &[Process], grace: Duration) {
     for process in processes {
         process.signal(Signal::TERM);
     }
-    if !gone(processes, grace).await {
+    if !wait_until_gone(processes, grace).await {
         for process in processes {
             process.signal(Signal::KILL);
         }
-        gone(processes, KILLED).await;
+        wait_until_gone(processes, KILL_TIMEOUT).await;
     }
 }
 
 /// Waits until none of the processes lives; whether that came about in time.
-pub(crate) async fn gone(processes: &[Process], patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
+pub(crate) async fn wait_until_gone(processes: &[Process], timeout: Duration) -> bool {
+    let deadline = Instant::now() + timeout;
     loop {
         if !processes.iter().any(|process| process.is_alive()) {
             return true;
@@ -173,22 +173,23 @@ pub(crate) async fn gone(processes: &[Process], patience: Duration) -> bool {
         if Instant::now() >= deadline {
             return false;
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
 /// Every process of this user that was started for the lab in `state`, whether a pid file
 /// knows it or not.
-pub(crate) fn strays(state: &Path) -> Vec<Process> {
+pub(crate) fn processes_of_lab(state: &Path) -> Vec<Process> {
     let is_own = |process: &Process| u32::try_from(process.pid) == Ok(std::process::id());
-    let of_lab = marked().into_iter().filter(|(of, process)| of == state && !is_own(process));
+    let of_lab =
+        processes_of_all_labs().into_iter().filter(|(of, process)| of == state && !is_own(process));
     let mut found: Vec<Process> = of_lab.map(|(_, process)| process).collect();
     found.sort_unstable();
     found
 }
 
 /// Every process of this user that was started for a lab, with the lab's state folder.
-pub(crate) fn marked() -> Vec<(PathBuf, Process)> {
+pub(crate) fn processes_of_all_labs() -> Vec<(PathBuf, Process)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
@@ -196,9 +197,9 @@ pub(crate) fn marked() -> Vec<(PathBuf, Process)> {
         .filter_map(|pid| {
             // Unreadable where the process is another user's or has ended.
             let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-            let state = environ
-                .split(|byte| *byte == 0)
-                .find_map(|line| line.strip_prefix(MARK.as_bytes())?.strip_prefix(b"="))?;
+            let state = environ.split(|byte| *byte == 0).find_map(|line| {
+                line.strip_prefix(STATE_DIR_VARIABLE.as_bytes())?.strip_prefix(b"=")
+            })?;
             Some((PathBuf::from(OsStr::from_bytes(state)), Process::of(pid)?))
         })
         .collect()

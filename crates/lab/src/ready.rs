@@ -47,7 +47,7 @@ pub(crate) struct Wanted {
     /// Whether their slices must be there.
     pub(crate) slices: bool,
     /// How long, at most.
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
 }
 
 /// Waits. `check` is asked twice a second whether waiting still makes sense.
@@ -57,7 +57,7 @@ pub(crate) async fn wait(
     progress: &Progress,
     check: impl Fn() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + wanted.patience;
+    let deadline = Instant::now() + wanted.timeout;
     let total = wanted.nodes.len();
     let mut nodes = watcher(
         Api::<Node>::all(client.clone()),
@@ -76,17 +76,17 @@ pub(crate) async fn wait(
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     let mut ticks = 0_u32;
     loop {
-        let covered = pools.whole(&wanted.nodes);
+        let covered = pools.count_complete(&wanted.nodes);
         let have_slices = !wanted.slices || covered == total;
         if account && ready.len() == total && have_slices {
             return Ok(());
         }
         tokio::select! {
             Some(event) = nodes.next() => if let Ok(event) = event {
-                see_node(event, &wanted.nodes, &mut ready);
+                apply_node_event(event, &wanted.nodes, &mut ready);
             },
             Some(event) = slices.next() => if let Ok(event) = event {
-                pools.see(event);
+                pools.apply(event);
             },
             _ = tick.tick() => {
                 ticks += 1;
@@ -94,13 +94,13 @@ pub(crate) async fn wait(
                 account = account || matches!(accounts.get_opt("default").await, Ok(Some(_)));
                 if ticks.is_multiple_of(5) {
                     check()?;
-                    progress.figure(&standing(ready.len(), covered, total, wanted.slices));
+                    progress.figure(&readiness_text(ready.len(), covered, total, wanted.slices));
                 }
                 if Instant::now() >= deadline {
                     bail!(
                         "the lab was not ready after {} s: {}{}",
-                        wanted.patience.as_secs(),
-                        standing(ready.len(), covered, total, wanted.slices),
+                        wanted.timeout.as_secs(),
+                        readiness_text(ready.len(), covered, total, wanted.slices),
                         if account { "" } else { ", no default service account" },
                     );
                 }
@@ -127,12 +127,12 @@ fn slice_api(client: &kube::Client) -> Api<Slice> {
     Api::all_with(client.clone(), &ApiResource::erase::<ResourceSlice>(&()))
 }
 
-fn standing(ready: usize, covered: usize, total: usize, slices: bool) -> String {
+fn readiness_text(ready: usize, covered: usize, total: usize, slices: bool) -> String {
     let nodes = format!("nodes {ready}/{total}");
     if slices { format!("{nodes}, slices {covered}/{total}") } else { nodes }
 }
 
-fn see_node(event: Event<Node>, wanted: &BTreeSet<String>, ready: &mut BTreeSet<String>) {
+fn apply_node_event(event: Event<Node>, wanted: &BTreeSet<String>, ready: &mut BTreeSet<String>) {
     match event {
         Event::Init => ready.clear(),
         Event::InitDone => {}
@@ -162,7 +162,7 @@ struct Pools {
 }
 
 impl Pools {
-    fn see(&mut self, event: Event<Slice>) {
+    fn apply(&mut self, event: Event<Slice>) {
         match event {
             Event::Init => self.slices.clear(),
             Event::InitDone => {}
@@ -180,7 +180,7 @@ impl Pools {
     }
 
     /// How many of the nodes have a pool whose newest generation is there in full.
-    fn whole(&self, nodes: &BTreeSet<String>) -> usize {
+    fn count_complete(&self, nodes: &BTreeSet<String>) -> usize {
         let mut newest: BTreeMap<(&str, &str), (i64, i64, i64)> = BTreeMap::new();
         for spec in self.slices.values() {
             let Some(node) = spec.node_name.as_deref().filter(|node| nodes.contains(*node)) else {
@@ -195,8 +195,8 @@ impl Pools {
                 *entry = (entry.0, entry.1 + 1, pool.resource_slice_count);
             }
         }
-        let whole = newest.iter().filter(|(_, (_, seen, count))| seen >= count);
-        whole.map(|((node, _), _)| *node).collect::<BTreeSet<_>>().len()
+        let complete = newest.iter().filter(|(_, (_, seen, count))| seen >= count);
+        complete.map(|((node, _), _)| *node).collect::<BTreeSet<_>>().len()
     }
 }
 
@@ -219,18 +219,18 @@ mod tests {
     fn a_pool_counts_once_its_newest_generation_is_there_in_full() {
         let nodes: BTreeSet<String> = ["a".to_owned(), "b".to_owned()].into();
         let mut pools = Pools::default();
-        pools.see(Event::Apply(slice("a-1", "a", 1, 2)));
-        assert_eq!(pools.whole(&nodes), 0);
-        pools.see(Event::Apply(slice("a-2", "a", 1, 2)));
-        pools.see(Event::Apply(slice("c-1", "c", 1, 1)));
-        assert_eq!(pools.whole(&nodes), 1);
-        pools.see(Event::Apply(slice("a-3", "a", 2, 2)));
-        assert_eq!(pools.whole(&nodes), 0);
-        pools.see(Event::Apply(slice("a-1", "a", 2, 2)));
-        pools.see(Event::Apply(slice("b-1", "b", 7, 1)));
-        assert_eq!(pools.whole(&nodes), 2);
-        pools.see(Event::Delete(slice("b-1", "b", 7, 1)));
-        assert_eq!(pools.whole(&nodes), 1);
+        pools.apply(Event::Apply(slice("a-1", "a", 1, 2)));
+        assert_eq!(pools.count_complete(&nodes), 0);
+        pools.apply(Event::Apply(slice("a-2", "a", 1, 2)));
+        pools.apply(Event::Apply(slice("c-1", "c", 1, 1)));
+        assert_eq!(pools.count_complete(&nodes), 1);
+        pools.apply(Event::Apply(slice("a-3", "a", 2, 2)));
+        assert_eq!(pools.count_complete(&nodes), 0);
+        pools.apply(Event::Apply(slice("a-1", "a", 2, 2)));
+        pools.apply(Event::Apply(slice("b-1", "b", 7, 1)));
+        assert_eq!(pools.count_complete(&nodes), 2);
+        pools.apply(Event::Delete(slice("b-1", "b", 7, 1)));
+        assert_eq!(pools.count_complete(&nodes), 1);
     }
 
     #[test]
@@ -244,11 +244,11 @@ mod tests {
         };
         let wanted = ["a".to_owned()].into();
         let mut ready = BTreeSet::new();
-        see_node(Event::InitApply(node("True")), &wanted, &mut ready);
+        apply_node_event(Event::InitApply(node("True")), &wanted, &mut ready);
         assert_eq!(ready.len(), 1);
-        see_node(Event::Apply(node("False")), &wanted, &mut ready);
+        apply_node_event(Event::Apply(node("False")), &wanted, &mut ready);
         assert_eq!(ready.len(), 0);
-        see_node(Event::Apply(node("True")), &BTreeSet::new(), &mut ready);
+        apply_node_event(Event::Apply(node("True")), &BTreeSet::new(), &mut ready);
         assert_eq!(ready.len(), 0);
     }
 }

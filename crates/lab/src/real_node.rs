@@ -37,12 +37,12 @@ use crate::settings::{Node, RealNodes, Settings};
 
 pub(crate) mod cgroups;
 pub(crate) mod config;
-pub(crate) mod holder;
+pub(crate) mod host_network;
 pub(crate) mod images;
 pub(crate) mod init;
-mod inside;
+pub(crate) mod launch;
 mod mounts;
-pub(crate) mod network;
+mod node_network;
 pub(crate) mod requirements;
 pub(crate) mod set;
 mod tool;
@@ -74,7 +74,7 @@ impl RealProgram {
 
 /// One of a lab's real nodes and all that is known of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct NodeContext<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) settings: &'a Settings,
     pub(crate) real: &'a RealNodes,
@@ -83,7 +83,7 @@ pub(crate) struct Place<'a> {
     pub(crate) number: u8,
 }
 
-impl Place<'_> {
+impl NodeContext<'_> {
     /// Its address on the bridge.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.real.address(self.number)
@@ -96,12 +96,12 @@ impl Place<'_> {
 }
 
 /// The real nodes of a lab.
-pub(crate) fn places<'a>(
+pub(crate) fn node_contexts<'a>(
     layout: &'a Layout,
     settings: &'a Settings,
-) -> impl Iterator<Item = Place<'a>> {
+) -> impl Iterator<Item = NodeContext<'a>> {
     settings.real.iter().flat_map(move |real| {
-        (0_u8..).zip(&real.nodes).map(move |(number, node)| Place {
+        (0_u8..).zip(&real.nodes).map(move |(number, node)| NodeContext {
             layout,
             settings,
             real,
@@ -113,13 +113,13 @@ pub(crate) fn places<'a>(
 
 /// Takes away what is outside of the namespaces of nodes that have ended: bridge, cables, cgroups.
 pub(crate) async fn remove(layout: &Layout) -> anyhow::Result<()> {
-    network::remove(layout)?;
+    host_network::remove(layout)?;
     cgroups::remove(layout).await
 }
 
 /// Whether there is anything of a lab's real nodes outside of its state folder.
 pub(crate) fn has_leftovers(layout: &Layout) -> bool {
-    network::has_leftovers(layout) || cgroups::has_leftovers(layout)
+    host_network::has_leftovers(layout) || cgroups::has_leftovers(layout)
 }
 
 /// Names what is a lab's own on this machine: eight digits that follow from its state folder.

@@ -17,13 +17,13 @@ use crate::process::{self, Process};
 use crate::settings::Settings;
 
 /// How long etcd or the API server may take until it serves.
-const PATIENCE: Duration = Duration::from_secs(90);
+const SERVE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// How often a wait looks.
-const POLL: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How many lines of a component's log a message shows.
-const TAIL: usize = 8;
+const LOG_TAIL_LINES: usize = 8;
 
 /// Starts a component, unless it runs; etcd and the API server are waited for.
 pub(crate) async fn component(
@@ -42,10 +42,13 @@ pub(crate) async fn component(
     match component {
         Component::Etcd => {
             let address = (Ipv4Addr::LOCALHOST, settings.ports.etcd_client);
-            serving(component, layout, async || TcpStream::connect(address).await.is_ok()).await
+            wait_until_serving(component, layout, async || {
+                TcpStream::connect(address).await.is_ok()
+            })
+            .await
         }
         Component::KubeApiserver => {
-            serving(component, layout, readiness_probe(layout).await?).await
+            wait_until_serving(component, layout, readiness_probe(layout).await?).await
         }
         _ => Ok(()),
     }
@@ -61,7 +64,7 @@ pub(crate) fn check_alive(component: Component, layout: &Layout) -> anyhow::Resu
         "{} has ended; the end of its log {}:\n{}",
         component.name(),
         log.display(),
-        tail(&std::fs::read_to_string(&log).unwrap_or_default(), TAIL)
+        tail(&std::fs::read_to_string(&log).unwrap_or_default(), LOG_TAIL_LINES)
     )
 }
 
@@ -72,23 +75,23 @@ pub(crate) fn tail(text: &str, count: usize) -> String {
     lines.iter().skip(from).map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-async fn serving(
+async fn wait_until_serving(
     component: Component,
     layout: &Layout,
     is_up: impl AsyncFn() -> bool,
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + SERVE_TIMEOUT;
     while !is_up().await {
         check_alive(component, layout)?;
         if Instant::now() >= deadline {
             bail!(
                 "{} did not serve after {} s: see {}",
                 component.name(),
-                PATIENCE.as_secs(),
+                SERVE_TIMEOUT.as_secs(),
                 layout.log(component).display()
             );
         }
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(())
 }

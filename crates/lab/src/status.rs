@@ -16,11 +16,11 @@ use crate::kubeconfig;
 use crate::layout::Layout;
 use crate::process::Process;
 use crate::ready;
-use crate::real_node::{RealProgram, holder, places};
+use crate::real_node::{RealProgram, launch, node_contexts};
 use crate::settings::{Node, Settings};
 
 /// How long the API server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of a lab.
 #[derive(Debug, Serialize)]
@@ -75,19 +75,20 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
             problem: None,
         });
     };
-    let real = places(layout, &settings).flat_map(|place| real_programs(layout, &place.node.name));
+    let real = node_contexts(layout, &settings)
+        .flat_map(|context| real_programs(layout, &context.node.name));
     let components: Vec<ComponentStatus> = settings
         .components
         .iter()
-        .map(|&component| look_at(component, layout))
+        .map(|&component| status_of(component, layout))
         .chain(real)
         .collect();
-    let seen = match tokio::time::timeout(PATIENCE, Box::pin(ask(layout))).await {
-        Ok(Ok(seen)) => Some(seen),
+    let view = match tokio::time::timeout(RESPONSE_TIMEOUT, Box::pin(read_cluster(layout))).await {
+        Ok(Ok(view)) => Some(view),
         _ => None,
     };
-    let nodes = nodes(layout, settings.all_nodes(), seen.as_ref());
-    let problem = problem(&settings, &components, &nodes, seen.is_some());
+    let nodes = nodes(layout, settings.all_nodes(), view.as_ref());
+    let problem = problem(&settings, &components, &nodes, view.is_some());
     Ok(Status {
         state: if problem.is_none() { "up" } else { "degraded" },
         state_dir: layout.root().to_owned(),
@@ -103,34 +104,34 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
 /// The processes of a real node. Those of one that has ended have, too.
 fn real_programs(layout: &Layout, node: &str) -> impl Iterator<Item = ComponentStatus> {
     RealProgram::ALL.into_iter().map(move |program| {
-        let process = holder::program(layout, node, program);
+        let process = launch::program(layout, node, program);
         let log = layout.real_log(node, program.name());
-        told(format!("{node}/{}", program.name()), process, log)
+        component_status(format!("{node}/{}", program.name()), process, log)
     })
 }
 
-fn look_at(component: Component, layout: &Layout) -> ComponentStatus {
+fn status_of(component: Component, layout: &Layout) -> ComponentStatus {
     let process = Process::read(&layout.pid_file(component)).filter(|process| process.is_alive());
-    told(component.name().to_owned(), process, layout.log(component))
+    component_status(component.name().to_owned(), process, layout.log(component))
 }
 
-fn told(name: String, process: Option<Process>, log: PathBuf) -> ComponentStatus {
+fn component_status(name: String, process: Option<Process>, log: PathBuf) -> ComponentStatus {
     ComponentStatus {
         name,
         pid: process.map(|process| process.pid),
         state: if process.is_some() { "running" } else { "ended" },
-        resident_bytes: process.and_then(Process::resident),
+        resident_bytes: process.and_then(Process::resident_bytes),
         log,
     }
 }
 
 /// What the API server knows.
-struct Seen {
+struct ClusterView {
     ready: BTreeMap<String, bool>,
     slices: BTreeMap<String, usize>,
 }
 
-async fn ask(layout: &Layout) -> anyhow::Result<Seen> {
+async fn read_cluster(layout: &Layout) -> anyhow::Result<ClusterView> {
     let client = kubeconfig::client(&layout.kubeconfig()).await?;
     let api: Api<NodeObject> = Api::all(client.clone());
     let listed = api.list(&ListParams::default()).await.context("list the nodes")?;
@@ -145,13 +146,13 @@ async fn ask(layout: &Layout) -> anyhow::Result<Seen> {
             *slices.entry(node).or_default() += 1;
         }
     }
-    Ok(Seen { ready, slices })
+    Ok(ClusterView { ready, slices })
 }
 
 fn nodes<'a>(
     layout: &Layout,
     nodes: impl Iterator<Item = &'a Node>,
-    seen: Option<&Seen>,
+    view: Option<&ClusterView>,
 ) -> Vec<NodeStatus> {
     // Machines of one name have as many GPUs as one another.
     let mut gpus: BTreeMap<&str, Option<usize>> = BTreeMap::new();
@@ -163,8 +164,8 @@ fn nodes<'a>(
                 let path = gpu::machine_file(&layout.node(&node.name));
                 Some(Machine::read(&path).ok()?.gpus.len())
             }),
-            ready: seen.map(|seen| seen.ready.get(&node.name).copied().unwrap_or(false)),
-            slices: seen.map(|seen| seen.slices.get(&node.name).copied().unwrap_or(0)),
+            ready: view.map(|view| view.ready.get(&node.name).copied().unwrap_or(false)),
+            slices: view.map(|view| view.slices.get(&node.name).copied().unwrap_or(0)),
         })
         .collect()
 }
@@ -173,7 +174,7 @@ fn problem(
     settings: &Settings,
     components: &[ComponentStatus],
     nodes: &[NodeStatus],
-    answers: bool,
+    is_answering: bool,
 ) -> Option<String> {
     let ended: Vec<&str> = components
         .iter()
@@ -191,7 +192,7 @@ fn problem(
             ended.join(", ")
         ));
     }
-    if !answers {
+    if !is_answering {
         return Some("the API server does not answer: see `octavo lab logs kube-apiserver`".into());
     }
     let runs = |component| settings.components.contains(&component);

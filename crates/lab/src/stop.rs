@@ -11,11 +11,11 @@ use crate::process::{self, Process};
 use crate::real_node;
 
 /// How long agents, kubelets and Octavo's scheduler may take to end when asked to.
-const GRACE: Duration = Duration::from_secs(3);
+const NODE_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// How long the control plane may take after that. An API server waits a minute for its
 /// requests, but what it would save is about to be removed.
-const CONTROL_PLANE_GRACE: Duration = Duration::from_millis(300);
+const CONTROL_PLANE_GRACE_PERIOD: Duration = Duration::from_millis(300);
 
 /// Stops every process of the lab and removes its files, with `keep_logs` all but the logs.
 /// Says how many processes there were; none where there was no lab at all.
@@ -23,7 +23,7 @@ const CONTROL_PLANE_GRACE: Duration = Duration::from_millis(300);
 /// Works on whatever a crash has left: processes without pid files, pid files without
 /// processes, half a state folder.
 pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Option<usize>> {
-    let nothing = !layout.has_lab() && process::strays(layout.root()).is_empty();
+    let nothing = !layout.has_lab() && process::processes_of_lab(layout.root()).is_empty();
     if nothing && !real_node::has_leftovers(layout) {
         // An `up` that ended while it was building Kubernetes has left no more than its lock.
         if layout.lock().exists() {
@@ -32,7 +32,7 @@ pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Opt
         return Ok(None);
     }
     let lock = Lock::take(layout)?;
-    let stopped = all(layout).await?;
+    let stopped = stop_processes(layout).await?;
     layout.remove(keep_logs).context("remove the lab's files")?;
     lock.remove()?;
     Ok(Some(stopped))
@@ -40,26 +40,26 @@ pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Opt
 
 /// Stops every process of the lab, the control plane last, and says how many there were. What real
 /// nodes have made outside of their namespaces goes with them.
-pub(crate) async fn all(layout: &Layout) -> anyhow::Result<usize> {
-    let known = |component: Component| {
+pub(crate) async fn stop_processes(layout: &Layout) -> anyhow::Result<usize> {
+    let running = |component: Component| {
         Process::read(&layout.pid_file(component)).filter(|process| process.is_alive())
     };
     let on_nodes = [Component::Agents, Component::Kubelets, Component::OctavoScheduler]
         .into_iter()
-        .filter_map(known);
+        .filter_map(running);
     let on_nodes: Vec<Process> = on_nodes.collect();
-    let mut all: Vec<Process> = Component::ALL.into_iter().filter_map(known).collect();
-    all.extend(process::strays(layout.root()));
+    let mut all: Vec<Process> = Component::ALL.into_iter().filter_map(running).collect();
+    all.extend(process::processes_of_lab(layout.root()));
     all.sort_unstable();
     all.dedup();
     let count = all.len();
     // Real nodes end at once, with all that runs in them: nothing of them is kept.
-    let real: Vec<Process> = real_node::holder::all(layout);
+    let real: Vec<Process> = real_node::launch::all_processes(layout);
     process::stop(&real, Duration::ZERO).await;
-    process::stop(&on_nodes, GRACE).await;
-    process::stop(&all, CONTROL_PLANE_GRACE).await;
+    process::stop(&on_nodes, NODE_GRACE_PERIOD).await;
+    process::stop(&all, CONTROL_PLANE_GRACE_PERIOD).await;
     // What a component started in its last moments.
-    let late = process::strays(layout.root());
+    let late = process::processes_of_lab(layout.root());
     process::stop(&late, Duration::ZERO).await;
     all.extend(late);
     if let Some(process) = all.iter().find(|process| process.is_alive()) {
@@ -94,7 +94,7 @@ mod tests {
         let process = process::spawn(&command, layout.root(), &log, &pid_file).unwrap();
         // The kernel shows the new program's environment a moment after it has started.
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        while !process::strays(layout.root()).contains(&process) {
+        while !process::processes_of_lab(layout.root()).contains(&process) {
             assert!(std::time::Instant::now() < deadline, "no mark on {process:?}");
             std::thread::yield_now();
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn down_ends_processes_with_and_without_a_pid_file_and_removes_the_folder() {
+    async fn down_stops_processes_with_and_without_a_pid_file() {
         let folder = tempfile::tempdir().unwrap();
         let layout = layout(&folder);
         let etcd = start(&layout, Component::Etcd);

@@ -23,7 +23,7 @@ use container::Container;
 use opt_in::OptIn;
 
 /// How long a pod may take to run; on a real cluster image pulls are most of it.
-const PATIENCE: Duration = Duration::from_mins(3);
+const POD_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Namespace of the examples.
 const NAMESPACE: &str = "octavo-tour";
@@ -32,12 +32,12 @@ const NAMESPACE: &str = "octavo-tour";
 struct Stop {
     file: &'static str,
     title: &'static str,
-    shows: Shows,
+    expected: Expected,
 }
 
 /// What a stop has to show.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shows {
+enum Expected {
     /// Every pod runs and each container sees exactly this many GPUs.
     GpusPerContainer(usize),
     /// As above with one GPU, of the model that the pod's selector asks for.
@@ -58,57 +58,57 @@ const STOPS: [Stop; 11] = [
     Stop {
         file: "extended-resource.yaml",
         title: "a pod with limits nvidia.com/gpu: 1",
-        shows: Shows::GpusPerContainer(1),
+        expected: Expected::GpusPerContainer(1),
     },
     Stop {
         file: "claim-template.yaml",
         title: "a ResourceClaimTemplate for gpu.nvidia.com",
-        shows: Shows::GpusPerContainer(1),
+        expected: Expected::GpusPerContainer(1),
     },
     Stop {
         file: "shared-in-pod.yaml",
         title: "two containers of a pod share one claim",
-        shows: Shows::OneSharedGpu,
+        expected: Expected::OneSharedGpu,
     },
     Stop {
         file: "shared-claim.yaml",
         title: "two pods share one ResourceClaim",
-        shows: Shows::OneSharedGpu,
+        expected: Expected::OneSharedGpu,
     },
     Stop {
         file: "selectors.yaml",
         title: "CEL selectors on product and memory",
-        shows: Shows::Selected,
+        expected: Expected::Selected,
     },
     Stop {
         file: "shares.yaml",
         title: "shares of memory and time, two in one container",
-        shows: Shows::Shares,
+        expected: Expected::Shares,
     },
     Stop {
         file: "shared-share.yaml",
         title: "two pods with one share",
-        shows: Shows::SharesOfOneGpu(1),
+        expected: Expected::SharesOfOneGpu(1),
     },
     Stop {
         file: "eight-shares.yaml",
         title: "eight containers with an eighth of one GPU each",
-        shows: Shows::SharesOfOneGpu(8),
+        expected: Expected::SharesOfOneGpu(8),
     },
     Stop {
         file: "ninth-share.yaml",
         title: "a ninth eighth must wait, and why",
-        shows: Shows::Waits("compute"),
+        expected: Expected::Waits("compute"),
     },
     Stop {
         file: "mig.yaml",
         title: "four MIG devices of one GPU, made for the pod",
-        shows: Shows::MigOfOneGpu(4),
+        expected: Expected::MigOfOneGpu(4),
     },
     Stop {
         file: "waits.yaml",
         title: "a pod that must wait, and why",
-        shows: Shows::Waits("9 GPUs"),
+        expected: Expected::Waits("9 GPUs"),
     },
 ];
 
@@ -133,32 +133,32 @@ pub(crate) async fn tour(
     );
     let before = leftovers::find(client, state_dir, NAMESPACE).await?;
     objects::apply_file(client, &examples.join("namespace.yaml")).await?;
-    let mut given = Given::default();
+    let mut assigned = GpuAssignments::default();
     let mut opted_in = None;
     for (number, stop) in STOPS.iter().enumerate() {
         let started = Instant::now();
         say(&format!("{}. {}  ({})", number + 1, stop.title, stop.file));
-        if matches!(stop.shows, Shows::MigOfOneGpu(_)) {
-            opted_in = OptIn::somewhere(client, PATIENCE, &mut say).await?;
+        if matches!(stop.expected, Expected::MigOfOneGpu(_)) {
+            opted_in = OptIn::on_any_node(client, POD_TIMEOUT, &mut say).await?;
         }
         let applied = objects::apply_file(client, &examples.join(stop.file)).await?;
         let pods = objects::pods_of(&applied);
         ensure!(!pods.is_empty(), "{} holds no pod", stop.file);
-        if let Shows::Waits(why) = stop.shows {
+        if let Expected::Waits(why) = stop.expected {
             show_waiting(client, state_dir, octavo, &pods, why, &mut say).await?;
         } else {
             let seen = show_running(client, state_dir, &pods, &mut say).await?;
             // All pods of the tour run side by side, so no two of its claims have the same GPU,
             // but for shares.
-            given.add(stop, checks::check(state_dir, stop, &seen)?)?;
+            assigned.add(stop, checks::check(state_dir, stop, &seen)?)?;
         }
         say(&format!("   took {} ms", started.elapsed().as_millis()));
     }
     say("Deleting everything, then looking for what was left behind.");
-    objects::delete_namespace(client, NAMESPACE, PATIENCE).await?;
+    objects::delete_namespace(client, NAMESPACE, POD_TIMEOUT).await?;
     leftovers::check(client, state_dir, &before).await?;
     if let Some(opted_in) = opted_in {
-        opted_in.undo(client, PATIENCE).await?;
+        opted_in.undo(client, POD_TIMEOUT).await?;
     }
     say("Nothing is left: no CDI file, no checkpoint, no share, no MIG device, no allocation.");
     Ok(())
@@ -166,17 +166,17 @@ pub(crate) async fn tour(
 
 /// The GPUs of running pods, as `node device`, and the manifest that got each.
 #[derive(Default)]
-struct Given {
+struct GpuAssignments {
     gpus: BTreeMap<String, &'static Stop>,
 }
 
-impl Given {
+impl GpuAssignments {
     fn add(&mut self, stop: &'static Stop, gpus: BTreeSet<String>) -> anyhow::Result<()> {
         for gpu in gpus {
             if let Some(other) = self.gpus.insert(gpu.clone(), stop)
                 && !(other.is_of_shares() && stop.is_of_shares())
             {
-                bail!("{gpu} was given twice, to claims of {} and of {}", other.file, stop.file);
+                bail!("{gpu} was assigned twice, to claims of {} and of {}", other.file, stop.file);
             }
         }
         Ok(())
@@ -186,12 +186,12 @@ impl Given {
 impl Stop {
     /// Whether it may have a GPU together with others.
     fn is_of_shares(&self) -> bool {
-        matches!(self.shows, Shows::Shares | Shows::SharesOfOneGpu(_))
+        matches!(self.expected, Expected::Shares | Expected::SharesOfOneGpu(_))
     }
 }
 
 /// A container of a running pod.
-struct Seen {
+struct SeenContainer {
     pod: String,
     node: String,
     container: Container,
@@ -203,18 +203,18 @@ async fn show_running(
     state_dir: &Path,
     names: &[String],
     say: &mut impl FnMut(&str),
-) -> anyhow::Result<Vec<Seen>> {
+) -> anyhow::Result<Vec<SeenContainer>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let mut seen = Vec::new();
     for name in names {
-        let pod = objects::wait_for_phase(&pods, name, "Running", PATIENCE).await?;
+        let pod = objects::wait_for_phase(&pods, name, "Running", POD_TIMEOUT).await?;
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
         for container in Container::all_of(state_dir, &node, &pod)? {
             let parts = container.parts();
             let of = if parts.is_empty() { String::new() } else { format!(" ({parts})") };
             let gpus = container.gpus().join(", ");
             say(&format!("   {name}/{} on {node} sees {gpus}{of}", container.name()));
-            seen.push(Seen { pod: name.clone(), node: node.clone(), container });
+            seen.push(SeenContainer { pod: name.clone(), node: node.clone(), container });
         }
     }
     Ok(seen)
@@ -230,7 +230,7 @@ async fn show_waiting(
 ) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     for name in names {
-        objects::wait_until_unschedulable(&pods, name, PATIENCE).await?;
+        objects::wait_until_unschedulable(&pods, name, POD_TIMEOUT).await?;
         let output = tokio::process::Command::new(octavo)
             .args(["explain", "pod", name, "--namespace", NAMESPACE, "--kubeconfig"])
             .arg(state_dir.join("kubeconfig"))
@@ -263,13 +263,13 @@ mod tests {
     fn a_gpu_that_two_claims_have_is_noticed() {
         let stop = |file| STOPS.iter().find(|stop| stop.file == file).unwrap();
         let gpus = |gpus: &[&str]| gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
-        let mut given = Given::default();
-        given.add(stop("selectors.yaml"), gpus(&["a /dev/nvidia0", "a /dev/nvidia1"])).unwrap();
-        given.add(stop("shares.yaml"), gpus(&["b /dev/nvidia0"])).unwrap();
-        given.add(stop("shared-share.yaml"), gpus(&["b /dev/nvidia0"])).unwrap();
-        let error = given.add(stop("shares.yaml"), gpus(&["a /dev/nvidia1"])).unwrap_err();
+        let mut assigned = GpuAssignments::default();
+        assigned.add(stop("selectors.yaml"), gpus(&["a /dev/nvidia0", "a /dev/nvidia1"])).unwrap();
+        assigned.add(stop("shares.yaml"), gpus(&["b /dev/nvidia0"])).unwrap();
+        assigned.add(stop("shared-share.yaml"), gpus(&["b /dev/nvidia0"])).unwrap();
+        let error = assigned.add(stop("shares.yaml"), gpus(&["a /dev/nvidia1"])).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("selectors.yaml") && error.contains("shares.yaml"), "{error}");
-        assert!(given.add(stop("claim-template.yaml"), gpus(&["b /dev/nvidia0"])).is_err());
+        assert!(assigned.add(stop("claim-template.yaml"), gpus(&["b /dev/nvidia0"])).is_err());
     }
 }

@@ -10,29 +10,29 @@ use octavo_sim::run::SimError;
 use octavo_view::ViewError;
 
 /// Exit code for a command line that makes no sense; clap uses the same.
-const USAGE: u8 = 2;
+const EXIT_USAGE: u8 = 2;
 
 /// Tells the error on standard error and gives the exit code for it. A reader of standard output
 /// that went away is no failure: `octavo top | head` ends quietly. A socket or a file that breaks so
 /// is one.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if is_unread(error) {
+    if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
     // Nobody is left to tell that standard error is closed.
     let _ = io::stderr().lock().write_all(text(error, lab_is_up()).as_bytes());
-    if is_usage(error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+    if is_usage(error) { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 
 /// The lines for an error. A cause that the line above already says is left out.
 fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
-    let mut said = error.to_string();
-    let mut text = format!("error: {said}\n");
+    let mut last = error.to_string();
+    let mut text = format!("error: {last}\n");
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
-        if !said.contains(&cause) {
+        if !last.contains(&cause) {
             let _ = writeln!(text, "  caused by: {cause}");
-            said = cause;
+            last = cause;
         }
     }
     let view = view_error(error);
@@ -62,7 +62,7 @@ fn sim_error(error: &anyhow::Error) -> Option<&SimError> {
 /// Whether it is that nobody reads standard output any more. Only those who write there can tell:
 /// from the operating system a socket that the other side closed is the same error. Programs that
 /// are not asked here see to it where they write.
-fn is_unread(error: &anyhow::Error) -> bool {
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let of_view = view_error(error).and_then(|error| match error {
         ViewError::Output(error) => Some(error),
         _ => None,

@@ -30,7 +30,7 @@ enum LogFormat {
 
 /// What a program logs when nothing else is asked for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Habit {
+pub(crate) enum LogProfile {
     /// It talks to a person: only what went wrong.
     Command,
     /// It runs for long: what it does.
@@ -38,9 +38,9 @@ pub(crate) enum Habit {
 }
 
 /// Starts logging for the whole process.
-pub(crate) fn start(args: LogArgs, habit: Habit) {
+pub(crate) fn start(args: LogArgs, profile: LogProfile) {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(directives(habit, args.verbose)));
+        .unwrap_or_else(|_| EnvFilter::new(directives(profile, args.verbose)));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let started = match args.log_format {
         LogFormat::Text => logs.with_ansi(io::stderr().is_terminal()).try_init(),
@@ -51,17 +51,17 @@ pub(crate) fn start(args: LogArgs, habit: Habit) {
 }
 
 /// Our own crates speak first; libraries only when much is asked for.
-fn directives(habit: Habit, verbose: u8) -> String {
-    let (libraries, ours) = match (habit, verbose) {
-        (Habit::Command, 0) => ("warn", "warn"),
-        (Habit::Command, 1) | (Habit::Daemon, 0) => ("warn", "info"),
-        (Habit::Command, 2) | (Habit::Daemon, 1) => ("info", "debug"),
+fn directives(profile: LogProfile, verbose: u8) -> String {
+    let (libraries, ours) = match (profile, verbose) {
+        (LogProfile::Command, 0) => ("warn", "warn"),
+        (LogProfile::Command, 1) | (LogProfile::Daemon, 0) => ("warn", "info"),
+        (LogProfile::Command, 2) | (LogProfile::Daemon, 1) => ("info", "debug"),
         _ => ("debug", "trace"),
     };
     let mut text = libraries.to_owned();
-    for room in ["", "_agent", "_gpu", "_kube_io", "_lab", "_view"] {
+    for suffix in ["", "_agent", "_gpu", "_kube_io", "_lab", "_view"] {
         text.push_str(",octavo");
-        text.push_str(room);
+        text.push_str(suffix);
         text.push('=');
         text.push_str(ours);
     }
@@ -72,17 +72,17 @@ fn directives(habit: Habit, verbose: u8) -> String {
 mod tests {
     use tracing_subscriber::EnvFilter;
 
-    use super::{Habit, directives};
+    use super::{LogProfile, directives};
 
     #[test]
     fn directives_can_be_read_and_grow_with_verbosity() {
-        for habit in [Habit::Command, Habit::Daemon] {
+        for profile in [LogProfile::Command, LogProfile::Daemon] {
             for verbose in 0..5 {
-                EnvFilter::try_new(directives(habit, verbose)).unwrap();
+                EnvFilter::try_new(directives(profile, verbose)).unwrap();
             }
         }
-        assert!(directives(Habit::Command, 0).contains("octavo_view=warn"));
-        assert!(directives(Habit::Daemon, 0).contains("octavo_agent=info"));
-        assert!(directives(Habit::Daemon, 9).contains("octavo_agent=trace"));
+        assert!(directives(LogProfile::Command, 0).contains("octavo_view=warn"));
+        assert!(directives(LogProfile::Daemon, 0).contains("octavo_agent=info"));
+        assert!(directives(LogProfile::Daemon, 9).contains("octavo_agent=trace"));
     }
 }

@@ -33,7 +33,7 @@ struct Question<'a, Q> {
 }
 
 #[derive(Deserialize)]
-struct Answered {
+struct AnswerId {
     id: String,
 }
 
@@ -70,7 +70,7 @@ impl Oracle {
         if self.answers.read_line(&mut line)? == 0 {
             bail!("the oracle has ended; its last words are above. Question {id}");
         }
-        let answered: Answered = serde_json::from_str(&line)
+        let answered: AnswerId = serde_json::from_str(&line)
             .with_context(|| format!("question {id}: the answer has no id: {line}"))?;
         ensure!(answered.id == id, "question {id} was answered as question {}", answered.id);
         serde_json::from_str(&line).with_context(|| format!("question {id}: the answer is {line}"))

@@ -16,7 +16,7 @@ pub fn chosen(variable: &str) -> anyhow::Result<Option<Range<u64>>> {
 }
 
 /// Does it with the seeds in as many parts as there are cores.
-pub fn side_by_side<T: Send>(
+pub fn in_parallel<T: Send>(
     seeds: Range<u64>,
     work: impl Fn(&mut dyn Iterator<Item = u64>) -> T + Sync,
 ) -> Vec<T> {

@@ -13,7 +13,7 @@ use super::source::Project;
 use crate::progress::Progress;
 
 /// How many lines of a failed build's log a message shows.
-const TAIL: usize = 15;
+const LOG_TAIL_LINES: usize = 15;
 
 /// What a project builds, a binary or a folder of them, built if the cache has none of this version.
 pub(super) async fn project(
@@ -79,13 +79,13 @@ async fn build(
     let total = build.count_packages().await?;
     progress.step(&format!(
         "building {title} ({total} packages): {} the first time, once",
-        project.takes
+        project.duration_hint
     ));
-    remove_partials(project, folder);
+    remove_partial_results(project, folder);
     let partial = folder.join(format!("{}.{}", project.result, std::process::id()));
     let outcome = build.compile(&partial, total).await;
     if outcome.is_err() {
-        remove_partials(project, folder);
+        remove_partial_results(project, folder);
     }
     outcome?;
     std::fs::rename(&partial, result).with_context(|| format!("put {title} into the cache"))?;
@@ -149,12 +149,12 @@ impl Build<'_> {
         command
     }
 
-    /// Runs a command to its end, its standard error going to the log and to `each`, and
+    /// Runs a command to its end, its standard error going to the log and to `on_line`, and
     /// returns its standard output.
     async fn run(
         &mut self,
         mut command: Command,
-        mut each: impl FnMut(&str),
+        mut on_line: impl FnMut(&str),
     ) -> anyhow::Result<String> {
         let mut child = match command.spawn() {
             Ok(child) => child,
@@ -162,7 +162,7 @@ impl Build<'_> {
                 "{} must be built once and Go is not on PATH: install Go 1.26 or later \
                  (https://go.dev/dl){}",
                 self.project.title,
-                self.project.instead
+                self.project.alternative
             ),
             Err(e) => return Err(e).context("start go"),
         };
@@ -176,18 +176,18 @@ impl Build<'_> {
         };
         let stderr = child.stderr.take();
         let log = &mut self.log;
-        let telling = async {
+        let logging = async {
             let Some(stderr) = stderr else { return Ok(()) };
             let mut lines = BufReader::new(stderr).lines();
             while let Some(line) = lines.next_line().await? {
                 log.write_all(line.as_bytes()).await?;
                 log.write_all(b"\n").await?;
-                each(&line);
+                on_line(&line);
             }
             log.flush().await
         };
-        let (text, told) = tokio::join!(reading, telling);
-        told.context("read what go says")?;
+        let (text, logged) = tokio::join!(reading, logging);
+        logged.context("read what go says")?;
         let status = child.wait().await.context("wait for go")?;
         if !status.success() {
             bail!(
@@ -204,7 +204,7 @@ impl Build<'_> {
 
 /// Takes away what builds that failed or were killed have left, 130 MB each. The caller holds the
 /// lock.
-fn remove_partials(project: &Project, folder: &Path) {
+fn remove_partial_results(project: &Project, folder: &Path) {
     let prefix = format!("{}.", project.result);
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
@@ -221,6 +221,6 @@ fn remove_partials(project: &Project, folder: &Path) {
 fn tail(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    let from = lines.len().saturating_sub(TAIL);
+    let from = lines.len().saturating_sub(LOG_TAIL_LINES);
     lines.iter().skip(from).map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }

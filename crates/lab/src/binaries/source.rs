@@ -11,10 +11,10 @@ pub(super) struct Project {
     pub(super) result: &'static str,
     /// What people call it.
     pub(super) title: String,
-    /// How long a build takes.
-    pub(super) takes: &'static str,
+    /// How long a build duration_hint.
+    pub(super) duration_hint: &'static str,
     /// What else there is to do where Go is missing.
-    pub(super) instead: &'static str,
+    pub(super) alternative: &'static str,
     /// Its files, embedded: the lab needs no checkout.
     pub(super) files: &'static [(&'static str, &'static str)],
     /// What is built, as `go build` names it.
@@ -54,10 +54,10 @@ pub(super) fn control_plane() -> anyhow::Result<Project> {
         name: "control-plane",
         result: "control-plane",
         title: format!("Kubernetes {}", kubernetes_version()?),
-        takes: "4 to 8 minutes",
-        instead: ", or set KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, \
+        duration_hint: "4 to 8 minutes",
+        alternative: ", or set KUBEBUILDER_ASSETS to a folder that holds etcd, kube-apiserver, \
                   kube-controller-manager, kube-scheduler and kubectl",
-        files: &FILES,
+        files: &CONTROL_PLANE_FILES,
         packages: ".",
         link_flags: link_flags()?,
     })
@@ -65,13 +65,13 @@ pub(super) fn control_plane() -> anyhow::Result<Project> {
 
 /// containerd, its shim and ctr, for real nodes.
 pub(super) fn containerd() -> anyhow::Result<Project> {
-    let version = required(&CONTAINERD_FILES, "github.com/containerd/containerd/v2 ")?;
+    let version = required_version(&CONTAINERD_FILES, "github.com/containerd/containerd/v2 ")?;
     Ok(Project {
         name: "containerd",
         result: "bin",
         title: format!("containerd {version}"),
-        takes: "1 to 2 minutes",
-        instead: "",
+        duration_hint: "1 to 2 minutes",
+        alternative: "",
         files: &CONTAINERD_FILES,
         packages: TOOLS,
         link_flags: format!(
@@ -85,7 +85,7 @@ const CONTAINERD_FILES: [(&str, &str); 2] = [
     ("go.sum", include_str!("../../../../lab/containerd/go.sum")),
 ];
 
-const FILES: [(&str, &str); 9] = [
+const CONTROL_PLANE_FILES: [(&str, &str); 9] = [
     ("main.go", include_str!("../../../../lab/control-plane/main.go")),
     ("dra_oracle.go", include_str!("../../../../lab/control-plane/dra_oracle.go")),
     ("dra_oracle_admit.go", include_str!("../../../../lab/control-plane/dra_oracle_admit.go")),
@@ -102,11 +102,14 @@ const FILES: [(&str, &str); 9] = [
 
 /// Version of Kubernetes that the Go program pins: `v1.36.3`.
 pub(super) fn kubernetes_version() -> anyhow::Result<&'static str> {
-    required(&FILES, "k8s.io/kubernetes ")
+    required_version(&CONTROL_PLANE_FILES, "k8s.io/kubernetes ")
 }
 
 /// The version that the go.mod among `files` requires of a module, named with a space at its end.
-fn required(files: &[(&str, &'static str)], module: &'static str) -> anyhow::Result<&'static str> {
+fn required_version(
+    files: &[(&str, &'static str)],
+    module: &'static str,
+) -> anyhow::Result<&'static str> {
     let go_mod = files.iter().find(|(name, _)| *name == "go.mod").map(|(_, text)| *text);
     go_mod
         .and_then(|text| text.lines().find_map(|line| line.trim().strip_prefix(module)))
@@ -147,13 +150,13 @@ mod tests {
     fn every_file_of_the_program_is_embedded() {
         for project in [control_plane().unwrap(), containerd().unwrap()] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(project.name);
-            let there: BTreeSet<String> = std::fs::read_dir(folder)
+            let on_disk: BTreeSet<String> = std::fs::read_dir(folder)
                 .unwrap()
                 .map(|entry| entry.unwrap().file_name().into_string().unwrap())
                 .collect();
             let embedded: BTreeSet<String> =
                 project.files.iter().map(|(name, _)| (*name).to_owned()).collect();
-            assert_eq!(there, embedded);
+            assert_eq!(on_disk, embedded);
             assert_eq!(project.digest().unwrap().len(), 32);
         }
     }

@@ -12,27 +12,29 @@ use serde_json::json;
 
 use super::{Lab, UpOptions};
 use crate::binaries::{self, Binaries};
-use crate::driver_library::DriverLibraries;
+use crate::driver_libraries::DriverLibraries;
 use crate::layout::Layout;
 use crate::nodeset;
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::real_node::set::RealNodeSet;
-use crate::real_node::{self, RealProgram, holder, images, network, places, requirements};
+use crate::real_node::{
+    self, RealProgram, host_network, images, launch, node_contexts, requirements,
+};
 use crate::settings::{Node, RealNodes};
 
 /// The real nodes that are asked for, on a machine that can have them, beside these simulated ones.
-pub(super) fn asked(options: &UpOptions, simulated: &[Node]) -> anyhow::Result<Vec<Node>> {
+pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Result<Vec<Node>> {
     let nodes = options.real_nodes.as_ref().map(RealNodeSet::nodes).unwrap_or_default();
     if nodes.is_empty() {
         return Ok(nodes);
     }
     requirements::check()?;
     let names: Vec<&str> = simulated.iter().map(|node| node.name.as_str()).collect();
-    if let Some(twice) = nodes.iter().find(|node| names.contains(&&*node.name)) {
+    if let Some(duplicate) = nodes.iter().find(|node| names.contains(&&*node.name)) {
         bail!(
             "a simulated node has the name of the real node {}: call its machine otherwise",
-            twice.name
+            duplicate.name
         );
     }
     // What nodes of one machine share lies under the stem of its name.
@@ -61,7 +63,7 @@ pub(super) async fn plan(
     let kubelet = binaries.tools.get("kubelet").context("there is no kubelet")?;
     let programs = [options.octavo.as_path(), &containerd, &kubelet.program];
     requirements::check_visible(layout, programs.into_iter())?;
-    Ok(Some(RealNodes { containerd, network: network::choose(layout)?, nodes }))
+    Ok(Some(RealNodes { containerd, network: host_network::choose(layout)?, nodes }))
 }
 
 impl Lab {
@@ -72,12 +74,12 @@ impl Lab {
 
     /// The running process of a program of a real node.
     pub fn real_process(&self, node: &str, program: RealProgram) -> Option<Process> {
-        holder::program(&self.layout, node, program)
+        launch::program(&self.layout, node, program)
     }
 
     /// The root folder of a real node, as this process sees it; none where the node does not run.
     pub fn real_root(&self, node: &str) -> Option<PathBuf> {
-        let init = holder::init(&self.layout, node)?;
+        let init = launch::init(&self.layout, node)?;
         Some(Path::new("/proc").join(init.pid.to_string()).join("root"))
     }
 
@@ -91,25 +93,29 @@ impl Lab {
 
     /// Ends a real node as a power cut would, and waits for its end. [`Lab::up`] starts it again.
     pub async fn kill_real_node(&self, node: &str) {
-        holder::stop(&self.layout, node).await;
+        launch::stop(&self.layout, node).await;
     }
 
     /// Kills a real node and starts it again; its programs start by and by.
     pub(crate) async fn reboot_real_node(&self, node: &str) -> anyhow::Result<()> {
         self.kill_real_node(node).await;
-        match places(&self.layout, &self.settings).find(|place| place.node.name == node) {
-            Some(place) => holder::start(&place).await,
+        match node_contexts(&self.layout, &self.settings).find(|context| context.node.name == node)
+        {
+            Some(context) => launch::start(&context).await,
             None => bail!("the lab has no real node {node}"),
         }
     }
 
     pub(super) fn ensure_bridge(&self) -> anyhow::Result<()> {
         let real = self.settings.real.as_ref();
-        real.map_or(Ok(()), |real| network::ensure_bridge(&self.layout, real))
+        real.map_or(Ok(()), |real| host_network::ensure_bridge(&self.layout, real))
     }
 
     /// Writes what the real nodes need besides hardware.
-    pub(super) async fn equip_real_nodes(&self, libraries: &DriverLibraries) -> anyhow::Result<()> {
+    pub(super) async fn write_real_node_files(
+        &self,
+        libraries: &DriverLibraries,
+    ) -> anyhow::Result<()> {
         if self.real_nodes().is_empty() {
             return Ok(());
         }
@@ -119,7 +125,8 @@ impl Lab {
             .await
             .context("pack the images of the real nodes")?
             .context("pack the images of the real nodes")?;
-        places(&self.layout, &self.settings).try_for_each(|place| real_node::config::write(&place))
+        node_contexts(&self.layout, &self.settings)
+            .try_for_each(|context| real_node::config::write(&context))
     }
 
     /// Says of real nodes that do not run what nobody has noticed yet, so that a wait for them does
@@ -142,22 +149,22 @@ impl Lab {
     }
 
     pub(super) async fn start_real_nodes(&self, progress: &Progress) -> anyhow::Result<()> {
-        let places: Vec<_> = places(&self.layout, &self.settings).collect();
-        if places.is_empty() {
+        let contexts: Vec<_> = node_contexts(&self.layout, &self.settings).collect();
+        if contexts.is_empty() {
             return Ok(());
         }
         progress.step("starting real nodes");
-        try_join_all(places.iter().map(|place| holder::start(place))).await.map(drop)
+        try_join_all(contexts.iter().map(|context| launch::start(context))).await.map(drop)
     }
 
     /// Names of real nodes that do not run.
     pub(super) fn dead_real_nodes(&self) -> impl Iterator<Item = &str> {
         let names = self.real_nodes().iter().map(|node| node.name.as_str());
-        names.filter(|name| holder::check_alive(&self.layout, name).is_err())
+        names.filter(|name| launch::check_alive(&self.layout, name).is_err())
     }
 
     pub(super) fn check_real_nodes(&self) -> anyhow::Result<()> {
         let mut nodes = self.real_nodes().iter();
-        nodes.try_for_each(|node| holder::check_alive(&self.layout, &node.name))
+        nodes.try_for_each(|node| launch::check_alive(&self.layout, &node.name))
     }
 }

@@ -10,7 +10,7 @@ use octavo_machine::{
 };
 use serde::Serialize;
 
-use super::Done;
+use super::ActionResult;
 use crate::args::OutputForm;
 
 #[derive(Clone, Debug, PartialEq, Args)]
@@ -32,7 +32,7 @@ enum MigAction {
         /// Name of the profile, and the first memory slice unless the driver may choose:
         /// 1g.10gb@6
         #[arg(value_name = "PROFILE[@START]")]
-        place: Place,
+        placement: Placement,
         /// Make the GPU instance without the compute instance in it, as a crash leaves it
         #[arg(long)]
         bare: bool,
@@ -68,7 +68,7 @@ enum Switch {
 
 /// A profile, and where on the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct Placement {
     profile: String,
     start: Option<u32>,
 }
@@ -105,7 +105,7 @@ pub(super) fn apply(
     state: &mut State,
     index: u32,
     args: &MigArgs,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<ActionResult> {
     let model = machine.model.mig.as_ref();
     let model = model.with_context(|| format!("a {} has no MIG mode", machine.model.name))?;
     let table = MigTable::find(&model.table).context("the machine names no known MIG profiles")?;
@@ -125,10 +125,10 @@ pub(super) fn apply(
                 }
             }
         }
-        MigAction::Create { place, bare } => {
-            let profile = named(&table, &place.profile)?;
-            let made = gpu.mig.create(model, &table, profile.id, place.start);
-            let id = made.with_context(|| format!("make a {}", place.profile))?;
+        MigAction::Create { placement, bare } => {
+            let profile = profile_named(&table, &placement.profile)?;
+            let made = gpu.mig.create(model, &table, profile.id, placement.start);
+            let id = made.with_context(|| format!("make a {}", placement.profile))?;
             if !bare {
                 // The last one fills it.
                 let whole = profile.compute_profiles().pop().map_or(0, |whole| whole.number);
@@ -158,13 +158,13 @@ pub(super) fn apply(
         }
         MigAction::List { output } => {
             let listing = list(machine, model, &table, state, index);
-            return Ok(Done::Told(print(&listing, *output)?));
+            return Ok(ActionResult::Report(print(&listing, *output)?));
         }
     };
-    Ok(Done::Changed(done))
+    Ok(ActionResult::Changed(done))
 }
 
-fn named<'a>(table: &'a MigTable, name: &str) -> anyhow::Result<&'a MigProfile> {
+fn profile_named<'a>(table: &'a MigTable, name: &str) -> anyhow::Result<&'a MigProfile> {
     table.profile_named(name).with_context(|| {
         let names: Vec<&str> = table.profiles.iter().map(|profile| profile.name).collect();
         format!("the GPU has no profile {name}: name one of {}", names.join(", "))
@@ -237,7 +237,7 @@ fn table_of(listing: &Listing) -> String {
     text
 }
 
-impl FromStr for Place {
+impl FromStr for Placement {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

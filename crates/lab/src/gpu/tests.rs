@@ -74,13 +74,13 @@ fn a_fault_without_a_kind_and_nonsense_are_refused() {
 fn the_state_on_disk_is_changed_in_place() {
     let machine = catalogue::load("l4").unwrap();
     let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir_all(folder.path().join(DRIVER_FOLDER)).unwrap();
+    std::fs::create_dir_all(folder.path().join(DRIVER_DIR)).unwrap();
     for index in 0..2 {
         let lose = |state: &mut State| apply(&machine, state, index, &GpuAction::Lost);
         let done = edit(folder.path(), &machine, lose).unwrap();
-        assert_eq!(done, Done::Changed("is lost".to_owned()));
+        assert_eq!(done, ActionResult::Changed("is lost".to_owned()));
     }
-    let state = State::read(&folder.path().join(DRIVER_FOLDER).join("state.json")).unwrap();
+    let state = State::read(&folder.path().join(DRIVER_DIR).join("state.json")).unwrap();
     assert_eq!(state.gpus.len(), 2);
 }
 
@@ -90,7 +90,7 @@ fn a_rebooted_node_has_neither_instances_nor_their_capabilities() {
     let folder = tempfile::tempdir().unwrap();
     let capabilities = folder.path().join("proc/driver/nvidia/capabilities");
     std::fs::create_dir_all(&capabilities).unwrap();
-    std::fs::create_dir_all(folder.path().join(DRIVER_FOLDER)).unwrap();
+    std::fs::create_dir_all(folder.path().join(DRIVER_DIR)).unwrap();
     std::fs::write(machine_file(folder.path()), machine.to_yaml().unwrap()).unwrap();
     let act = |line: &str| {
         let action = parse(line).unwrap();
@@ -102,7 +102,7 @@ fn a_rebooted_node_has_neither_instances_nor_their_capabilities() {
     assert!(capabilities.join("gpu0/mig/gi13/ci0/access").exists());
     reboot(folder.path()).unwrap();
     assert!(!capabilities.join("gpu0/mig/gi13").exists());
-    let state = State::read(&folder.path().join(DRIVER_FOLDER).join("state.json")).unwrap();
+    let state = State::read(&folder.path().join(DRIVER_DIR).join("state.json")).unwrap();
     let gpu = &state.gpus[&0];
     assert!(gpu.mig.instances.is_empty());
     assert_eq!(gpu.mig.enabled, Some(true), "the board remembers the mode");

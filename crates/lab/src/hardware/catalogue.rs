@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_s_file_is_read_and_its_faults_are_told() {
+    fn user_file_is_read_and_its_faults_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mine.yaml");
         let text = load("l4").unwrap().to_yaml().unwrap();

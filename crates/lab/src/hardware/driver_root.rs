@@ -8,10 +8,10 @@ use anyhow::Context as _;
 use octavo_machine::Machine;
 
 use super::tree::Tree;
-use crate::driver_library::DriverLibraries;
+use crate::driver_libraries::DriverLibraries;
 
 /// Where the libraries lie, and the machine's description and state beside them.
-pub(super) const LIBRARIES: &str = "driver/usr/lib64";
+pub(super) const LIBRARY_DIR: &str = "driver/usr/lib64";
 
 /// Libraries of the driver besides those of management and CUDA, by stem and the version of their
 /// interface, by which programs open them.
@@ -49,24 +49,24 @@ pub(super) fn write(
     sources: &DriverLibraries,
 ) -> anyhow::Result<()> {
     let version = &machine.driver.version;
-    let libraries = Path::new(LIBRARIES);
+    let libraries = Path::new(LIBRARY_DIR);
     tree.folder(libraries)?;
     let name = format!("libnvidia-ml.so.{version}");
-    copy(&sources.management, &tree.path(&libraries.join(&name)))?;
+    copy_library(&sources.management, &tree.path(&libraries.join(&name)))?;
     tree.link(libraries.join("libnvidia-ml.so.1"), &name)?;
     tree.link(libraries.join("libnvidia-ml.so"), "libnvidia-ml.so.1")?;
     let name = format!("libcuda.so.{version}");
-    share(&sources.cuda, &tree.path(&libraries.join(&name)))?;
+    link_or_copy_library(&sources.cuda, &tree.path(&libraries.join(&name)))?;
     tree.link(libraries.join("libcuda.so.1"), &name)?;
     for (stem, interface) in OTHER_LIBRARIES {
         let name = format!("{stem}.so.{version}");
-        tree.file(libraries.join(&name), &stand_in(&name))?;
+        tree.file(libraries.join(&name), &placeholder(&name))?;
         tree.link(libraries.join(format!("{stem}.so.{interface}")), &name)?;
     }
     tree.link(libraries.join("libcuda.so"), "libcuda.so.1")?;
     for stem in PRIVATE_LIBRARIES {
         let name = format!("{stem}.so.{version}");
-        tree.file(libraries.join(&name), &stand_in(&name))?;
+        tree.file(libraries.join(&name), &placeholder(&name))?;
     }
     let fabric = if super::device_nodes::has_channels(machine) { FABRIC_PROGRAMS } else { &[] };
     for program in PROGRAMS.iter().chain(fabric) {
@@ -78,7 +78,7 @@ pub(super) fn write(
     }
     let firmware = Path::new("driver/lib/firmware/nvidia").join(version);
     for name in FIRMWARE {
-        tree.file(firmware.join(name), &stand_in(name))?;
+        tree.file(firmware.join(name), &placeholder(name))?;
     }
     Ok(())
 }
@@ -86,7 +86,7 @@ pub(super) fn write(
 /// Copies the library, never by hard link: the dynamic linker takes two names of one file for one
 /// library, and then all nodes would answer from the first one's machine. On file systems that
 /// can, the copy shares its blocks with the original.
-fn copy(library: &Path, to: &Path) -> anyhow::Result<()> {
+fn copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     let context = || format!("copy {} to {}", library.display(), to.display());
     let stamp = |path: &Path| -> std::io::Result<(u64, SystemTime)> {
         let file = fs::metadata(path)?;
@@ -106,11 +106,11 @@ fn copy(library: &Path, to: &Path) -> anyhow::Result<()> {
 
 /// Gives a file of the same content: a second name where both lie on one file system, since no process
 /// ever opens the CUDA libraries of two nodes; a copy elsewhere.
-fn share(library: &Path, to: &Path) -> anyhow::Result<()> {
+fn link_or_copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     let next = to.with_extension("next");
     let _ = fs::remove_file(&next);
     if fs::hard_link(library, &next).is_err() {
-        return copy(library, to);
+        return copy_library(library, to);
     }
     // Renaming one name of a file to another does nothing, not even remove the first.
     let renamed = fs::rename(&next, to);
@@ -118,6 +118,6 @@ fn share(library: &Path, to: &Path) -> anyhow::Result<()> {
     renamed.with_context(|| format!("name {} {}", library.display(), to.display()))
 }
 
-fn stand_in(name: &str) -> String {
+fn placeholder(name: &str) -> String {
     format!("stand-in of a simulated node for {name}\n")
 }

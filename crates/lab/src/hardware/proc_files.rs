@@ -38,42 +38,45 @@ const PARAMETERS: &[(&str, &str)] = &[
 ];
 
 /// Numbers of the capabilities to configure and to monitor MIG, the first there are.
-const MIG: [(&str, u32); 2] = [("config", 1), ("monitor", 2)];
+const MIG_MINORS: [(&str, u32); 2] = [("config", 1), ("monitor", 2)];
 
 /// Number of the capability to manage channels: the first after those of all MIG instances that
 /// 32 GPUs could have.
-const CHANNELS: u32 = 4323;
+const IMEX_MGMT_MINOR: u32 = 4323;
 
 /// Mode of the nodes of these capabilities: for root alone.
-const READ_BY_ROOT: u32 = 0o400;
+const ROOT_ONLY_MODE: u32 = 0o400;
 
 /// Where the table of MIG capabilities is, in the node's folder.
 pub(super) const MIG_TABLE: &str = "proc/driver/nvidia-caps";
 
 pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow::Result<()> {
     tree.file("proc/sys/kernel/random/boot_id", &format!("{boot_id}\n"))?;
-    tree.file("proc/devices", &devices())?;
+    tree.file("proc/devices", &proc_devices())?;
     let driver = Path::new("proc/driver/nvidia");
     tree.file(driver.join("version"), &version(machine))?;
     tree.file(driver.join("params"), &parameters())?;
     for gpu in &machine.gpus {
-        tree.file(driver.join("gpus").join(&gpu.pci).join("information"), &gpu_of(machine, gpu))?;
+        tree.file(
+            driver.join("gpus").join(&gpu.pci).join("information"),
+            &gpu_information(machine, gpu),
+        )?;
     }
     let capabilities = driver.join("capabilities");
     if machine.model.mig.is_some() {
-        for (name, minor) in MIG {
-            let text = capability_text(minor, READ_BY_ROOT);
+        for (name, minor) in MIG_MINORS {
+            let text = capability_text(minor, ROOT_ONLY_MODE);
             tree.file(capabilities.join("mig").join(name), &text)?;
         }
     }
     if has_channels(machine) {
-        let text = capability_text(CHANNELS, READ_BY_ROOT);
+        let text = capability_text(IMEX_MGMT_MINOR, ROOT_ONLY_MODE);
         tree.file(capabilities.join("fabric-imex-mgmt"), &text)?;
     }
     Ok(())
 }
 
-fn devices() -> String {
+fn proc_devices() -> String {
     let mut text = "Character devices:\n  1 mem\n  5 /dev/tty\n 10 misc\n".to_owned();
     for (major, name) in MAJORS {
         let _ = writeln!(text, "{major:3} {name}");
@@ -100,7 +103,7 @@ fn parameters() -> String {
     })
 }
 
-fn gpu_of(machine: &Machine, gpu: &Gpu) -> String {
+fn gpu_information(machine: &Machine, gpu: &Gpu) -> String {
     format!(
         "Model: \t\t {}\nIRQ:   \t\t {}\nGPU UUID: \t {}\nVideo BIOS: \t 00.00.00.00.00\n\
          Bus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\n\
@@ -117,15 +120,16 @@ fn gpu_of(machine: &Machine, gpu: &Gpu) -> String {
 
 /// Numbers of the nodes under `/dev/nvidia-caps`: of all instances that there could be.
 pub(super) fn capability_minors(machine: &Machine) -> Vec<u32> {
-    let fixed = MIG.iter().filter(|_| machine.model.mig.is_some()).map(|(_, minor)| *minor);
+    let fixed = MIG_MINORS.iter().filter(|_| machine.model.mig.is_some()).map(|(_, minor)| *minor);
     fixed.chain(mig_capabilities(machine).iter().map(MigCapability::minor)).collect()
 }
 
 /// The table of MIG capabilities, the same for all nodes of a machine.
 pub(super) fn mig_minors(machine: &Machine) -> String {
-    let fixed = MIG.iter().map(|(name, minor)| format!("{name} {minor}\n"));
+    let fixed = MIG_MINORS.iter().map(|(name, minor)| format!("{name} {minor}\n"));
     let of_instances = mig_capabilities(machine);
-    let of_instances =
-        of_instances.iter().map(|right| format!("{} {}\n", right.name(), right.minor()));
+    let of_instances = of_instances
+        .iter()
+        .map(|capability| format!("{} {}\n", capability.name(), capability.minor()));
     fixed.chain(of_instances).collect()
 }

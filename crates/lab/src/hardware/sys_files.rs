@@ -9,11 +9,11 @@ use super::device_nodes::drm_names;
 use super::tree::Tree;
 
 pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
-    let (device, vendor) = halves(&machine.model.pci_device_id)?;
-    let subsystem = machine.model.pci_subsystem_id.as_deref().map(halves).transpose()?;
+    let (device, vendor) = split_packed_id(&machine.model.pci_device_id)?;
+    let subsystem = machine.model.pci_subsystem_id.as_deref().map(split_packed_id).transpose()?;
     for gpu in &machine.gpus {
-        let place = place(gpu)?;
-        let folder = Path::new("sys/devices").join(&place);
+        let path = device_path(gpu)?;
+        let folder = Path::new("sys/devices").join(&path);
         let numa_node = gpu.numa_node.map_or_else(|| "-1".to_owned(), |node| node.to_string());
         tree.file(folder.join("numa_node"), &format!("{numa_node}\n"))?;
         tree.file(folder.join("vendor"), &format!("0x{vendor:04x}\n"))?;
@@ -29,7 +29,7 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
         tree.folder(folder.join("drm").join(render))?;
         tree.link(
             Path::new("sys/bus/pci/devices").join(&gpu.pci),
-            Path::new("../../../devices").join(&place),
+            Path::new("../../../devices").join(&path),
         )?;
     }
     Ok(())
@@ -37,26 +37,26 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
 
 /// The way from the root complex to the GPU: a root port, then a switch where the bus numbers
 /// leave room for one. GPUs below one root come to lie below the same switch.
-fn place(gpu: &Gpu) -> anyhow::Result<PathBuf> {
+fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
     let malformed = || format!("{} below {} is no PCI place", gpu.pci, gpu.pcie_root);
     let (domain, root_bus) =
         gpu.pcie_root.trim_start_matches("pci").split_once(':').with_context(malformed)?;
     let bus = gpu.pci.split(':').nth(1).with_context(malformed)?;
-    let number = |text: &str| u32::from_str_radix(text, 16).with_context(malformed);
-    let (root, own) = (number(root_bus)?, number(bus)?);
-    let mut place = PathBuf::from(&gpu.pcie_root);
-    place.push(format!("{domain}:{root:02x}:01.0"));
-    if own > root + 2 {
-        place.push(format!("{domain}:{:02x}:00.0", root + 1));
+    let parse_hex = |text: &str| u32::from_str_radix(text, 16).with_context(malformed);
+    let (root, bus) = (parse_hex(root_bus)?, parse_hex(bus)?);
+    let mut path = PathBuf::from(&gpu.pcie_root);
+    path.push(format!("{domain}:{root:02x}:01.0"));
+    if bus > root + 2 {
+        path.push(format!("{domain}:{:02x}:00.0", root + 1));
         // A downstream port for each GPU; what numbers it is free, the low bits of its bus do.
-        place.push(format!("{domain}:{:02x}:{:02x}.0", root + 2, own % 32));
+        path.push(format!("{domain}:{:02x}:{:02x}.0", root + 2, bus % 32));
     }
-    place.push(&gpu.pci);
-    Ok(place)
+    path.push(&gpu.pci);
+    Ok(path)
 }
 
 /// Device and vendor of an id packed as NVML does.
-fn halves(packed: &str) -> anyhow::Result<(u32, u32)> {
+fn split_packed_id(packed: &str) -> anyhow::Result<(u32, u32)> {
     let id = u32::from_str_radix(packed.trim_start_matches("0x"), 16)
         .with_context(|| format!("{packed} is no packed PCI id"))?;
     Ok((id >> 16, id & 0xffff))

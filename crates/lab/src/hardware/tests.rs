@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use octavo_machine::{GpuState, Machine, State};
 
-use crate::driver_library::DriverLibraries;
+use crate::driver_libraries::DriverLibraries;
 
 use super::{build, build_shared, catalogue, place_in_fabric};
 
@@ -172,7 +172,7 @@ fn building_again_changes_nothing_and_keeps_the_state() {
 }
 
 #[test]
-fn another_machine_or_a_build_cut_short_begins_anew() {
+fn changed_machine_or_partial_build_is_rebuilt() {
     let (node, fresh) = (Node::new(), Node::new());
     node.build(&catalogue::load("dgx-h100").unwrap());
     node.build(&catalogue::load("t4").unwrap());

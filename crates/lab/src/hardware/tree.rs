@@ -55,13 +55,13 @@ impl<'a> Tree<'a> {
         let (path, target) = (self.path(path.as_ref()), target.as_ref());
         let made = in_folder(&path, || match symlink(target, &path) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                if fs::read_link(&path).is_ok_and(|there| there == target) {
+                if fs::read_link(&path).is_ok_and(|existing| existing == target) {
                     return Ok(());
                 }
                 fs::remove_file(&path)?;
                 symlink(target, &path)
             }
-            other => other,
+            result => result,
         });
         made.with_context(|| format!("link {}", path.display()))
     }
@@ -85,6 +85,6 @@ fn in_folder(path: &Path, act: impl Fn() -> io::Result<()>) -> io::Result<()> {
             fs::create_dir_all(path.parent().unwrap_or(path))?;
             act()
         }
-        other => other,
+        result => result,
     }
 }

@@ -6,21 +6,21 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceHealth, ResourceStatus};
 use kube::ResourceExt;
 
+use super::claim_info::ClaimInfoCache;
 use super::claims::claim_name;
 use super::health::Reports;
-use super::ledger::Ledger;
 
 /// Health of the devices of all containers of `pod` that name claims, by container.
 pub(super) fn of_pod(
     pod: &Pod,
-    ledger: &Ledger,
+    cache: &ClaimInfoCache,
     reports: &Reports,
     now: Instant,
 ) -> BTreeMap<String, Vec<ResourceStatus>> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     containers
         .map(|container| {
-            (container.name.clone(), of_container(pod, container, ledger, reports, now))
+            (container.name.clone(), of_container(pod, container, cache, reports, now))
         })
         .filter(|(_, statuses)| !statuses.is_empty())
         .collect()
@@ -31,7 +31,7 @@ pub(super) fn of_pod(
 fn of_container(
     pod: &Pod,
     container: &Container,
-    ledger: &Ledger,
+    cache: &ClaimInfoCache,
     reports: &Reports,
     now: Instant,
 ) -> Vec<ResourceStatus> {
@@ -41,10 +41,10 @@ fn of_container(
     for claim in wanted {
         let request = claim.request.as_deref().filter(|request| !request.is_empty());
         let Ok(Some(object)) = claim_name(pod, &claim.name) else { continue };
-        let Some(entry) = ledger.get(&namespace, &object) else { continue };
+        let Some(info) = cache.get(&namespace, &object) else { continue };
         let mut seen = BTreeSet::new();
         let mut resources = Vec::new();
-        for (driver, device) in entry.devices(request) {
+        for (driver, device) in info.devices(request) {
             let resource_id = device
                 .cdi_ids
                 .first()

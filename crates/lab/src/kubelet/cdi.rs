@@ -116,7 +116,7 @@ pub(super) struct Catalogue {
 /// Why a container cannot be created; the text is the one that runtimes give.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("CDI device injection failed: unresolvable CDI devices {}{}", names.join(", "), hint(problems))]
-pub(super) struct Unresolvable {
+pub(super) struct UnresolvableDevices {
     /// The names that no spec defines.
     pub(super) names: Vec<String>,
     /// What was wrong with the specs that were found.
@@ -198,7 +198,7 @@ impl Catalogue {
     }
 
     /// The merged edits of `names`, in their order; a name given twice counts once.
-    pub(super) fn resolve(&self, names: &[String]) -> Result<Edits, Unresolvable> {
+    pub(super) fn resolve(&self, names: &[String]) -> Result<Edits, UnresolvableDevices> {
         let mut missing = Vec::new();
         let mut merged = Edits::default();
         let (mut seen, mut specs) = (BTreeSet::new(), BTreeSet::new());
@@ -218,7 +218,7 @@ impl Catalogue {
         if missing.is_empty() {
             Ok(merged)
         } else {
-            Err(Unresolvable { names: missing, problems: self.problems.clone() })
+            Err(UnresolvableDevices { names: missing, problems: self.problems.clone() })
         }
     }
 }

@@ -13,14 +13,14 @@ use super::claims::{ContainerRequest, UsableClaim};
 /// The claims that plugins of a node may hold, by `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Ledger {
-    claims: BTreeMap<String, Entry>,
+pub(super) struct ClaimInfoCache {
+    claims: BTreeMap<String, ClaimInfo>,
 }
 
 /// One claim of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Entry {
+pub(super) struct ClaimInfo {
     /// Namespace.
     pub(super) namespace: String,
     /// Name.
@@ -86,7 +86,7 @@ pub(super) struct NameTaken {
     uid: String,
 }
 
-impl Entry {
+impl ClaimInfo {
     /// Devices of the claim that serve `request`, with their drivers; no request: all.
     pub(super) fn devices(&self, request: Option<&str>) -> impl Iterator<Item = (&str, &Device)> {
         // A request with alternatives is named `request/alternative`; devices bear the first part.
@@ -103,7 +103,7 @@ impl Entry {
     }
 }
 
-impl Ledger {
+impl ClaimInfoCache {
     /// Reads the ledger; a missing file is an empty one.
     pub(super) fn load(path: &Path) -> std::io::Result<Self> {
         match std::fs::read(path) {
@@ -120,73 +120,79 @@ impl Ledger {
         std::fs::rename(&next, path)
     }
 
-    /// The entry of a claim.
-    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&Entry> {
-        self.claims.get(&key(namespace, name))
+    /// The info of a claim.
+    pub(super) fn get(&self, namespace: &str, name: &str) -> Option<&ClaimInfo> {
+        self.claims.get(&claim_key(namespace, name))
     }
 
     /// Adds `pod` to the users of `claim`. Tells whether the claim has yet to be prepared.
     pub(super) fn reserve(&mut self, pod: &str, claim: &UsableClaim) -> Result<bool, NameTaken> {
-        let entry =
-            self.claims.entry(key(&claim.namespace, &claim.name)).or_insert_with(|| Entry {
-                namespace: claim.namespace.clone(),
-                name: claim.name.clone(),
-                uid: claim.uid.clone(),
-                pods: BTreeSet::new(),
-                drivers: claim.drivers.iter().map(|driver| (driver.clone(), Vec::new())).collect(),
-                prepared: false,
+        let info =
+            self.claims.entry(claim_key(&claim.namespace, &claim.name)).or_insert_with(|| {
+                ClaimInfo {
+                    namespace: claim.namespace.clone(),
+                    name: claim.name.clone(),
+                    uid: claim.uid.clone(),
+                    pods: BTreeSet::new(),
+                    drivers: claim
+                        .drivers
+                        .iter()
+                        .map(|driver| (driver.clone(), Vec::new()))
+                        .collect(),
+                    prepared: false,
+                }
             });
-        if entry.uid != claim.uid {
-            return Err(NameTaken { name: entry.name.clone(), uid: entry.uid.clone() });
+        if info.uid != claim.uid {
+            return Err(NameTaken { name: info.name.clone(), uid: info.uid.clone() });
         }
-        entry.pods.insert(pod.to_owned());
-        Ok(!entry.prepared)
+        info.pods.insert(pod.to_owned());
+        Ok(!info.prepared)
     }
 
     /// Records what `driver` prepared for the claim with `uid`.
     pub(super) fn record(&mut self, uid: &str, driver: &str, devices: Vec<Device>) {
-        if let Some(entry) = self.claims.values_mut().find(|entry| entry.uid == uid) {
-            entry.drivers.insert(driver.to_owned(), devices);
+        if let Some(info) = self.claims.values_mut().find(|info| info.uid == uid) {
+            info.drivers.insert(driver.to_owned(), devices);
         }
     }
 
     /// Marks claims as prepared by all their drivers.
     pub(super) fn set_prepared(&mut self, uids: &BTreeSet<String>) {
-        for entry in self.claims.values_mut().filter(|entry| uids.contains(&entry.uid)) {
-            entry.prepared = true;
+        for info in self.claims.values_mut().filter(|info| uids.contains(&info.uid)) {
+            info.prepared = true;
         }
     }
 
     /// Keys of the claims that `pod` uses, in order.
-    pub(super) fn keys_of(&self, pod: &str) -> BTreeSet<String> {
-        let uses = self.claims.iter().filter(|(_, entry)| entry.pods.contains(pod));
+    pub(super) fn claim_keys_of(&self, pod: &str) -> BTreeSet<String> {
+        let uses = self.claims.iter().filter(|(_, info)| info.pods.contains(pod));
         uses.map(|(key, _)| key.clone()).collect()
     }
 
     /// Takes `pod` off the claims that others use, too, and returns those of which it is the last
-    /// user: they stay in the ledger until [`Ledger::forget`], for unprepare may fail.
-    pub(super) fn release(&mut self, pod: &str) -> Vec<Entry> {
+    /// user: they stay in the ledger until [`ClaimInfoCache::remove`], for unprepare may fail.
+    pub(super) fn release(&mut self, pod: &str) -> Vec<ClaimInfo> {
         let mut last = Vec::new();
-        for entry in self.claims.values_mut().filter(|entry| entry.pods.contains(pod)) {
-            if entry.pods.len() > 1 {
-                entry.pods.remove(pod);
+        for info in self.claims.values_mut().filter(|info| info.pods.contains(pod)) {
+            if info.pods.len() > 1 {
+                info.pods.remove(pod);
             } else {
                 // Whatever comes next must prepare again.
-                entry.prepared = false;
-                last.push(entry.clone());
+                info.prepared = false;
+                last.push(info.clone());
             }
         }
         last
     }
 
     /// Removes the claim with `uid`: all its drivers have unprepared it.
-    pub(super) fn forget(&mut self, uid: &str) {
-        self.claims.retain(|_, entry| entry.uid != uid);
+    pub(super) fn remove(&mut self, uid: &str) {
+        self.claims.retain(|_, info| info.uid != uid);
     }
 
     /// Pods that hold claims and are not among `living`.
     pub(super) fn orphans(&self, living: &BTreeSet<String>) -> BTreeSet<String> {
-        let pods = self.claims.values().flat_map(|entry| entry.pods.iter().cloned());
+        let pods = self.claims.values().flat_map(|info| info.pods.iter().cloned());
         pods.filter(|pod| !living.contains(pod)).collect()
     }
 
@@ -207,10 +213,10 @@ impl Ledger {
         };
         let entries = names.into_iter().filter_map(|name| self.get(namespace, name));
         entries
-            .map(|entry| ClaimResources {
-                name: entry.name.clone(),
-                namespace: entry.namespace.clone(),
-                devices: entry.devices(None).map(resource).collect(),
+            .map(|info| ClaimResources {
+                name: info.name.clone(),
+                namespace: info.namespace.clone(),
+                devices: info.devices(None).map(resource).collect(),
             })
             .collect()
     }
@@ -221,7 +227,7 @@ impl Ledger {
         requests
             .iter()
             .filter_map(|wanted| Some((self.get(namespace, &wanted.claim)?, &wanted.request)))
-            .flat_map(|(entry, request)| entry.devices(request.as_deref()))
+            .flat_map(|(info, request)| info.devices(request.as_deref()))
             .flat_map(|(_, device)| device.cdi_ids.iter().cloned())
             .filter(|id| seen.insert(id.clone()))
             .collect()
@@ -229,7 +235,7 @@ impl Ledger {
 }
 
 /// How the ledger and the locks name a claim.
-pub(super) fn key(namespace: &str, name: &str) -> String {
+pub(super) fn claim_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 

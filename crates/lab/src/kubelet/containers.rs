@@ -7,14 +7,14 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 
 use super::cdi::{Catalogue, Edits, Mount};
+use super::claim_info::ClaimResources;
 use super::claims::requests_of;
-use super::ledger::ClaimResources;
 use super::node::Node;
 
 /// What a container would get, as `<container>.json` in its pod's folder tells it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Created<'a> {
+struct ContainerRecord<'a> {
     namespace: String,
     pod: String,
     container: &'a str,
@@ -26,9 +26,9 @@ struct Created<'a> {
     edits: Edits,
 }
 
-/// A container that could not be created, and why.
+/// A container that could not be record, and why.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct CreateFailure {
     /// Name of the container.
     pub(super) container: String,
     /// Why it waits, in the kubelet's word.
@@ -38,14 +38,14 @@ pub(super) struct Failed {
 }
 
 /// Creates all containers of `pod`, each with the devices of the requests that it names only.
-pub(super) fn create(node: &Node, pod: &Pod) -> Result<(), Failed> {
+pub(super) fn create(node: &Node, pod: &Pod) -> Result<(), CreateFailure> {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
     let folder = node.pod_folder(&pod.uid().unwrap_or_default());
     let containers =
         init.iter().chain(spec.map(|spec| spec.containers.as_slice()).unwrap_or_default());
     for container in containers {
-        create_one(node, pod, container, &folder).map_err(|(reason, message)| Failed {
+        create_one(node, pod, container, &folder).map_err(|(reason, message)| CreateFailure {
             container: container.name.clone(),
             reason,
             message,
@@ -74,8 +74,8 @@ fn create_one(
     let namespace = pod.namespace().unwrap_or_default();
     let requests = requests_of(pod, container);
     let (cdi_devices, dynamic_resources) = {
-        let ledger = node.ledger();
-        (ledger.cdi_ids(&namespace, &requests), ledger.resources(&namespace, &requests))
+        let cache = node.claim_infos();
+        (cache.cdi_ids(&namespace, &requests), cache.resources(&namespace, &requests))
     };
     let edits = if cdi_devices.is_empty() {
         Edits::default()
@@ -85,8 +85,12 @@ fn create_one(
         catalogue.resolve(&cdi_devices).map_err(|e| refused(e.to_string()))?
     };
     // The runtime creates such a container; it is its first process that cannot be started.
-    edits.mounts.iter().try_for_each(mount).map_err(|message| ("RunContainerError", message))?;
-    let created = Created {
+    edits
+        .mounts
+        .iter()
+        .try_for_each(check_mount)
+        .map_err(|message| ("RunContainerError", message))?;
+    let record = ContainerRecord {
         namespace,
         pod: pod.name_any(),
         container: &container.name,
@@ -95,12 +99,12 @@ fn create_one(
         dynamic_resources,
         edits,
     };
-    write(folder, &container.name, &created)
+    write(folder, &container.name, &record)
         .map_err(|e| refused(format!("write the container's file: {e}")))
 }
 
 /// Whether a mount can be made; the text is runc's.
-fn mount(mount: &Mount) -> Result<(), String> {
+fn check_mount(mount: &Mount) -> Result<(), String> {
     let is_bind = mount.kind.as_deref().is_none_or(|kind| kind.is_empty() || kind == "bind");
     match std::fs::metadata(&mount.host_path) {
         Err(error) if is_bind && error.kind() == std::io::ErrorKind::NotFound => Err(format!(
@@ -115,10 +119,10 @@ fn mount(mount: &Mount) -> Result<(), String> {
     }
 }
 
-fn write(folder: &Path, name: &str, created: &Created<'_>) -> std::io::Result<()> {
+fn write(folder: &Path, name: &str, record: &ContainerRecord<'_>) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
     // Readers see the whole file or none.
     let next = folder.join(format!(".{name}.next"));
-    std::fs::write(&next, serde_json::to_vec_pretty(created)?)?;
+    std::fs::write(&next, serde_json::to_vec_pretty(record)?)?;
     std::fs::rename(&next, folder.join(format!("{name}.json")))
 }

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tonic::codegen::Service;
 
-use super::pod::Latest;
+use super::pod_worker::PodReceiver;
 
 /// How long a test waits for anything; the machines that run tests are slow and busy.
-pub(super) const DEADLINE: Duration = Duration::from_mins(1);
+pub(super) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The server and its objects.
 #[derive(Clone, Default)]
@@ -53,7 +53,7 @@ impl FakeApi {
     }
 
     /// Answers the next `count` patches with a conflict.
-    pub(super) fn conflict(&self, count: usize) {
+    pub(super) fn fail_with_conflicts(&self, count: usize) {
         self.state.lock().unwrap().conflicts = count;
     }
 
@@ -76,7 +76,7 @@ impl FakeApi {
     }
 
     /// Follows the pod at `path`, as the dispatcher of the watch would.
-    pub(super) fn follow(&self, path: &str) -> Latest {
+    pub(super) fn follow(&self, path: &str) -> PodReceiver {
         let mut state = self.state.lock().unwrap();
         let sender = watch::Sender::new(state.pod(path));
         let latest = sender.subscribe();
@@ -85,7 +85,7 @@ impl FakeApi {
     }
 
     /// Waits until the object at `path` is as `wanted`; none: it is not there.
-    pub(super) async fn until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
+    pub(super) async fn wait_until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
             loop {
@@ -95,19 +95,19 @@ impl FakeApi {
                 version.changed().await.unwrap();
             }
         };
-        let met = tokio::time::timeout(DEADLINE, all).await.is_ok();
+        let met = tokio::time::timeout(TEST_TIMEOUT, all).await.is_ok();
         assert!(met, "waited in vain: {:#?}", self.state.lock().unwrap().objects.get(path));
     }
 
     /// Waits until `count` objects were created by POST.
-    pub(super) async fn until_created(&self, count: usize) {
+    pub(super) async fn wait_until_created(&self, count: usize) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
             while self.created().len() < count {
                 version.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(DEADLINE, all).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, all).await.unwrap();
     }
 
     /// Everything that was created by POST.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::{Service, http};
 use tonic::{Request, Response, Status};
 
-use super::fake_api::DEADLINE;
+use super::fake_api::TEST_TIMEOUT;
 use super::health::Health;
 
 /// A plugin that runs until it is dropped.
@@ -42,11 +42,11 @@ struct Shared {
 }
 
 #[derive(Clone)]
-struct Served(Arc<Shared>);
+struct Services(Arc<Shared>);
 
 /// Notes the `:authority` of every request.
 #[derive(Clone)]
-struct Recording<S> {
+struct AuthorityRecorder<S> {
     inner: S,
     shared: Arc<Shared>,
 }
@@ -74,23 +74,23 @@ impl FakePlugin {
             epoch: watch::Sender::new(0),
             streams: AtomicUsize::new(0),
         });
-        let (served, stop) = (Served(Arc::clone(&shared)), CancellationToken::new());
-        let recorded = Recording {
-            inner: registration::registration_server::RegistrationServer::new(served.clone()),
+        let (services, stop) = (Services(Arc::clone(&shared)), CancellationToken::new());
+        let recorded = AuthorityRecorder {
+            inner: registration::registration_server::RegistrationServer::new(services.clone()),
             shared: Arc::clone(&shared),
         };
-        let prepared = Recording {
-            inner: dra::dra_plugin_server::DraPluginServer::new(served.clone()),
+        let prepared = AuthorityRecorder {
+            inner: dra::dra_plugin_server::DraPluginServer::new(services.clone()),
             shared: Arc::clone(&shared),
         };
         let server = tonic::transport::Server::builder()
             .add_service(recorded)
             .add_service(prepared)
             .add_service(v1::dra_resource_health_server::DraResourceHealthServer::new(
-                served.clone(),
+                services.clone(),
             ))
             .add_service(v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(
-                served,
+                services,
             ));
         let listener = UnixListener::bind(&socket).unwrap();
         let stopped = stop.clone().cancelled_owned();
@@ -111,11 +111,11 @@ impl FakePlugin {
         self.socket.clone()
     }
 
-    /// What the kubelet told about the registration, once it has.
-    pub(super) async fn notified(&self) -> (bool, String) {
+    /// What the kubelet received about the registration, once it has.
+    pub(super) async fn wait_for_notification(&self) -> (bool, String) {
         let mut notified = self.shared.notified.subscribe();
-        let told = notified.wait_for(Option::is_some);
-        tokio::time::timeout(DEADLINE, told).await.unwrap().unwrap().clone().unwrap()
+        let received = notified.wait_for(Option::is_some);
+        tokio::time::timeout(TEST_TIMEOUT, received).await.unwrap().unwrap().clone().unwrap()
     }
 
     /// Every `:authority` that came, in order.
@@ -129,19 +129,19 @@ impl FakePlugin {
     }
 
     /// Waits until `count` claim calls came.
-    pub(super) async fn until_called(&self, count: usize) {
+    pub(super) async fn wait_until_called(&self, count: usize) {
         let mut calls = self.shared.calls.subscribe();
         let came = calls.wait_for(|calls| calls.len() >= count);
-        drop(tokio::time::timeout(DEADLINE, came).await.unwrap().unwrap());
+        drop(tokio::time::timeout(TEST_TIMEOUT, came).await.unwrap().unwrap());
     }
 
-    /// Lets every prepare fail with `error` until told otherwise.
+    /// Lets every prepare fail with `error` until received otherwise.
     pub(super) fn fail(&self, error: Option<&str>) {
         *self.shared.failure.lock().unwrap() = error.map(ToOwned::to_owned);
     }
 
     /// Reports device `gpu-0` of pool `n`.
-    pub(super) fn say(&self, health: Health) {
+    pub(super) fn report_health(&self, health: Health) {
         self.shared.health.send_replace(health);
     }
 
@@ -165,7 +165,7 @@ impl Drop for FakePlugin {
     }
 }
 
-impl<S, B> Service<http::Request<B>> for Recording<S>
+impl<S, B> Service<http::Request<B>> for AuthorityRecorder<S>
 where
     S: Service<http::Request<B>>,
 {
@@ -184,12 +184,12 @@ where
     }
 }
 
-impl<S: tonic::server::NamedService> tonic::server::NamedService for Recording<S> {
+impl<S: tonic::server::NamedService> tonic::server::NamedService for AuthorityRecorder<S> {
     const NAME: &'static str = S::NAME;
 }
 
 #[tonic::async_trait]
-impl registration::registration_server::Registration for Served {
+impl registration::registration_server::Registration for Services {
     async fn get_info(
         &self,
         _: Request<registration::InfoRequest>,
@@ -213,7 +213,7 @@ impl registration::registration_server::Registration for Served {
 }
 
 #[tonic::async_trait]
-impl dra::dra_plugin_server::DraPlugin for Served {
+impl dra::dra_plugin_server::DraPlugin for Services {
     async fn node_prepare_resources(
         &self,
         request: Request<dra::NodePrepareResourcesRequest>,
@@ -266,7 +266,7 @@ fn health(shared: &Arc<Shared>) -> impl Stream<Item = Health> + Send + use<> {
 }
 
 #[tonic::async_trait]
-impl v1::dra_resource_health_server::DraResourceHealth for Served {
+impl v1::dra_resource_health_server::DraResourceHealth for Services {
     type NodeWatchResourcesStream =
         Pin<Box<dyn Stream<Item = Result<v1::NodeWatchResourcesResponse, Status>> + Send>>;
 
@@ -291,7 +291,7 @@ impl v1::dra_resource_health_server::DraResourceHealth for Served {
 }
 
 #[tonic::async_trait]
-impl v1alpha1::dra_resource_health_server::DraResourceHealth for Served {
+impl v1alpha1::dra_resource_health_server::DraResourceHealth for Services {
     type NodeWatchResourcesStream =
         Pin<Box<dyn Stream<Item = Result<v1alpha1::NodeWatchResourcesResponse, Status>> + Send>>;
 

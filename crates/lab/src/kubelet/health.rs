@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use octavo_kubelet_api::health::{v1, v1alpha1};
 use tokio::sync::watch;
 
-use super::plugins::{HealthVersion, Instance};
+use super::plugins::{HealthVersion, PluginInstance};
 
 /// How long a report counts where the plugin names no time, as in the kubelet.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest message that the API takes, in bytes.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 1024;
 
 /// Health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,15 +101,19 @@ impl Reports {
 
 /// Holds the health stream of `plugin` open until the plugin is gone; opens it again, `retry` after
 /// it ended or was refused.
-pub(super) async fn follow(plugin: &Instance, reports: &SharedReports, retry: Duration) {
-    let driver = plugin.introduction.driver.as_str();
+pub(super) async fn follow_health(
+    plugin: &PluginInstance,
+    reports: &SharedReports,
+    retry: Duration,
+) {
+    let driver = plugin.description.driver.as_str();
     loop {
-        match plugin.gone.run_until_cancelled(stream(plugin, reports)).await {
+        match plugin.deregistered.run_until_cancelled(stream(plugin, reports)).await {
             None => return,
             Some(Ok(())) => tracing::debug!(driver, "health stream ended"),
             Some(Err(status)) => tracing::debug!(driver, %status, "health stream failed"),
         }
-        if plugin.gone.run_until_cancelled(tokio::time::sleep(retry)).await.is_none() {
+        if plugin.deregistered.run_until_cancelled(tokio::time::sleep(retry)).await.is_none() {
             return;
         }
     }
@@ -117,30 +121,30 @@ pub(super) async fn follow(plugin: &Instance, reports: &SharedReports, retry: Du
 
 /// Empties what is known of a driver when it goes. As in the kubelet all instances of a driver share
 /// that, and only the end of a stream that was opened empties it.
-struct Clearing<'a> {
+struct ClearOnDrop<'a> {
     driver: &'a str,
     reports: &'a SharedReports,
 }
 
-impl Drop for Clearing<'_> {
+impl Drop for ClearOnDrop<'_> {
     fn drop(&mut self) {
         self.reports.send_if_modified(|reports| reports.clear(self.driver));
     }
 }
 
-async fn stream(plugin: &Instance, reports: &SharedReports) -> Result<(), tonic::Status> {
-    let driver = plugin.introduction.driver.as_str();
+async fn stream(plugin: &PluginInstance, reports: &SharedReports) -> Result<(), tonic::Status> {
+    let driver = plugin.description.driver.as_str();
     let take = |batch: Vec<Report>| {
         reports.send_if_modified(|reports| reports.update(driver, batch, Instant::now()));
     };
-    match plugin.introduction.health {
+    match plugin.description.health {
         HealthVersion::V1 => {
             let mut client = v1::dra_resource_health_client::DraResourceHealthClient::new(
                 plugin.channel.clone(),
             );
             let request = v1::NodeWatchResourcesRequest {};
             let mut stream = client.node_watch_resources(request).await?.into_inner();
-            let _clearing = Clearing { driver, reports };
+            let _clear_on_drop = ClearOnDrop { driver, reports };
             while let Some(message) = stream.message().await? {
                 take(message.devices.into_iter().map(from_v1).collect());
             }
@@ -151,7 +155,7 @@ async fn stream(plugin: &Instance, reports: &SharedReports) -> Result<(), tonic:
             );
             let request = v1alpha1::NodeWatchResourcesRequest {};
             let mut stream = client.node_watch_resources(request).await?.into_inner();
-            let _clearing = Clearing { driver, reports };
+            let _clear_on_drop = ClearOnDrop { driver, reports };
             while let Some(message) = stream.message().await? {
                 take(message.devices.into_iter().map(from_v1alpha1).collect());
             }
@@ -196,8 +200,8 @@ fn report(
     mut message: String,
     seconds: i64,
 ) -> Report {
-    if message.len() > LONGEST_MESSAGE {
-        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE - 3));
+    if message.len() > MAX_MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE_BYTES - 3));
         message.push_str("...");
     }
     let timeout = match u64::try_from(seconds) {

@@ -15,14 +15,14 @@ use super::node::Node;
 use super::settings::Settings;
 use super::{ApiError, backoff, node_object, within};
 
-/// Node registration goes first; `slots` bounds how many nodes register at once. Ends with the
+/// Node registration goes first; `permits` bounds how many nodes register at once. Ends with the
 /// node's shutdown.
-pub(super) async fn run(node: &Node, settings: &Settings, slots: &Semaphore) {
+pub(super) async fn run(node: &Node, settings: &Settings, permits: &Semaphore) {
     let (since, mut attempt) = (Timestamp::now(), 0);
     let uid = loop {
-        let slot = slots.acquire().await;
+        let permit = permits.acquire().await;
         let registered = register(node, since, settings).await;
-        drop(slot);
+        drop(permit);
         match registered {
             Ok(uid) => break uid,
             Err(error) => {
@@ -118,5 +118,5 @@ fn lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Lease {
 
 /// Spreads the nodes' renewals over the interval, each at its own place.
 fn first_pause(interval: Duration, name: &str) -> Duration {
-    interval.mul_f64(super::spread(name))
+    interval.mul_f64(super::unit_hash(name))
 }

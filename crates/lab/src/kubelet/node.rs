@@ -13,8 +13,8 @@ use octavo_machine::Machine;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
+use super::claim_info::ClaimInfoCache;
 use super::health::{Reports, SharedReports};
-use super::ledger::Ledger;
 use super::plugins::Plugins;
 
 /// A simulated node.
@@ -37,7 +37,7 @@ pub(super) struct Node {
     pub(super) pod_addresses: Arc<PodAddresses>,
     /// Ends all that the node does.
     pub(super) shutdown: CancellationToken,
-    ledger: Mutex<Ledger>,
+    claim_infos: Mutex<ClaimInfoCache>,
     locks: ClaimLocks,
     recorder: Recorder,
 }
@@ -76,12 +76,12 @@ impl Node {
         }
         let description = folder.join("driver/usr/lib64/machine.yaml");
         let machine = description.exists().then(|| Machine::read(&description)).transpose()?;
-        let ledger_path = ledger_path(&folder);
-        let ledger = Ledger::load(&ledger_path).with_context(|| {
+        let claim_infos_path = claim_infos_path(&folder);
+        let claim_infos = ClaimInfoCache::load(&claim_infos_path).with_context(|| {
             format!(
                 "cannot read the prepared claims of node {name} from {}; if no pod runs there, \
                  remove the file",
-                ledger_path.display()
+                claim_infos_path.display()
             )
         })?;
         let reporter = Reporter { controller: "kubelet".to_owned(), instance: Some(name.clone()) };
@@ -92,7 +92,7 @@ impl Node {
             reports: SharedReports::new(Reports::default()),
             pod_addresses,
             shutdown,
-            ledger: Mutex::new(ledger),
+            claim_infos: Mutex::new(claim_infos),
             locks: ClaimLocks::default(),
             recorder: Recorder::new(client.clone(), reporter),
             client,
@@ -117,18 +117,18 @@ impl Node {
     }
 
     /// The claims that are prepared on the node. Not to be held across an await.
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn claim_infos(&self) -> MutexGuard<'_, ClaimInfoCache> {
+        self.claim_infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the ledger and has it on disk before it returns.
-    pub(super) fn change_ledger<T>(
+    pub(super) fn update_claim_infos<T>(
         &self,
-        change: impl FnOnce(&mut Ledger) -> T,
+        change: impl FnOnce(&mut ClaimInfoCache) -> T,
     ) -> std::io::Result<T> {
-        let mut ledger = self.ledger();
-        let result = change(&mut ledger);
-        ledger.save(&ledger_path(&self.folder))?;
+        let mut cache = self.claim_infos();
+        let result = change(&mut cache);
+        cache.save(&claim_infos_path(&self.folder))?;
         Ok(result)
     }
 
@@ -165,7 +165,7 @@ impl Node {
 
 impl PodAddresses {
     /// A free address of 10.64.0.0/10.
-    pub(super) fn take(&self) -> Ipv4Addr {
+    pub(super) fn allocate(&self) -> Ipv4Addr {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // Four million addresses are never all taken on one machine.
@@ -178,12 +178,12 @@ impl PodAddresses {
     }
 
     /// Marks an address that a pod has from an earlier life of the process.
-    pub(super) fn keep(&self, address: Ipv4Addr) {
+    pub(super) fn reserve(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.insert(address);
     }
 
     /// Gives an address back.
-    pub(super) fn give_back(&self, address: Ipv4Addr) {
+    pub(super) fn release(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&address);
     }
 }
@@ -208,6 +208,6 @@ fn node_address(ordinal: usize) -> Ipv4Addr {
     Ipv4Addr::new(127, 66, high, low)
 }
 
-fn ledger_path(folder: &Path) -> PathBuf {
+fn claim_infos_path(folder: &Path) -> PathBuf {
     folder.join("kubelet/dra_state.json")
 }

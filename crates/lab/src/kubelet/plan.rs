@@ -9,9 +9,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 /// Annotation: how long the containers run: `500ms`, `5s`, `2m`, `1h`.
-pub(super) const RUN_FOR: &str = "lab.octavo.dev/run-for";
-/// Annotation: what the containers exit with after [`RUN_FOR`].
-pub(super) const EXIT_CODE: &str = "lab.octavo.dev/exit-code";
+pub(super) const RUN_FOR_ANNOTATION: &str = "lab.octavo.dev/run-for";
+/// Annotation: what the containers exit with after [`RUN_FOR_ANNOTATION`].
+pub(super) const EXIT_CODE_ANNOTATION: &str = "lab.octavo.dev/exit-code";
 
 /// What a pod's containers do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +44,16 @@ impl Plan {
     /// Reads the plan of `pod`; the error is for its owner.
     pub(super) fn of(pod: &Pod) -> Result<Self, String> {
         let annotation = |name: &str| pod.annotations().get(name);
-        let run_for = match annotation(RUN_FOR) {
+        let run_for = match annotation(RUN_FOR_ANNOTATION) {
             Some(text) => Some(duration(text).ok_or_else(|| {
-                format!("annotation {RUN_FOR}: {text:?} is not a time like 500ms, 5s, 2m or 1h")
+                format!("annotation {RUN_FOR_ANNOTATION}: {text:?} is not a time like 500ms, 5s, 2m or 1h")
             })?),
             None => None,
         };
-        let exit_code = match annotation(EXIT_CODE) {
-            Some(text) => text
-                .parse::<u8>()
-                .map_err(|_| format!("annotation {EXIT_CODE}: {text:?} is not within 0 to 255"))?,
+        let exit_code = match annotation(EXIT_CODE_ANNOTATION) {
+            Some(text) => text.parse::<u8>().map_err(|_| {
+                format!("annotation {EXIT_CODE_ANNOTATION}: {text:?} is not within 0 to 255")
+            })?,
             None => 0,
         };
         let policy = match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
@@ -77,7 +77,7 @@ impl Plan {
 
 /// Pause before the containers are started for the `restarts`th time again: 1 s, doubling up to a
 /// minute. The kubelet begins at 10 s; a test bed has less time.
-pub(super) fn restart_pause(restarts: i32) -> Duration {
+pub(super) fn restart_delay(restarts: i32) -> Duration {
     let doublings = u32::try_from(restarts).unwrap_or_default().min(6);
     Duration::from_secs(1 << doublings).min(Duration::from_mins(1))
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use octavo_kubelet_api::dra::{v1, v1beta1};
 
-use super::ledger::{Device, Entry};
-use super::plugins::{DraVersion, Instance};
-use super::registration::deadline;
+use super::claim_info::{ClaimInfo, Device};
+use super::plugins::{DraVersion, PluginInstance};
+use super::registration::within_deadline;
 
 /// Time limit for prepare and unprepare, as the kubelet's.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
@@ -44,29 +44,26 @@ pub(super) enum CallError {
     Skipped { call: &'static str, count: usize },
 }
 
-impl From<&Entry> for ClaimRef {
-    fn from(entry: &Entry) -> Self {
-        Self {
-            namespace: entry.namespace.clone(),
-            name: entry.name.clone(),
-            uid: entry.uid.clone(),
-        }
+impl From<&ClaimInfo> for ClaimRef {
+    fn from(info: &ClaimInfo) -> Self {
+        Self { namespace: info.namespace.clone(), name: info.name.clone(), uid: info.uid.clone() }
     }
 }
 
 /// Has `claims` prepared and returns the devices of each, by claim UID.
 pub(super) async fn prepare(
-    plugin: &Instance,
+    plugin: &PluginInstance,
     claims: &[ClaimRef],
 ) -> Result<BTreeMap<String, Vec<Device>>, CallError> {
     const CALL: &str = "NodePrepareResources";
-    let answers: BTreeMap<String, (Vec<Device>, String)> = match plugin.introduction.dra {
+    let answers: BTreeMap<String, (Vec<Device>, String)> = match plugin.description.dra {
         DraVersion::V1 => {
             let claims = claims.iter().map(to_v1).collect();
             let mut client = v1::dra_plugin_client::DraPluginClient::new(plugin.channel.clone());
-            let request = timed(v1::NodePrepareResourcesRequest { claims });
-            let response = deadline(CALL_TIMEOUT, client.node_prepare_resources(request)).await;
-            let response = response.map_err(|source| failed(CALL, source))?;
+            let request = with_timeout(v1::NodePrepareResourcesRequest { claims });
+            let response =
+                within_deadline(CALL_TIMEOUT, client.node_prepare_resources(request)).await;
+            let response = response.map_err(|source| call_error(CALL, source))?;
             let claims = response.claims.into_iter();
             claims
                 .map(|(uid, a)| (uid, (a.devices.into_iter().map(from_v1).collect(), a.error)))
@@ -76,45 +73,51 @@ pub(super) async fn prepare(
             let claims = claims.iter().map(to_v1beta1).collect();
             let mut client =
                 v1beta1::dra_plugin_client::DraPluginClient::new(plugin.channel.clone());
-            let request = timed(v1beta1::NodePrepareResourcesRequest { claims });
-            let response = deadline(CALL_TIMEOUT, client.node_prepare_resources(request)).await;
-            let response = response.map_err(|source| failed(CALL, source))?;
+            let request = with_timeout(v1beta1::NodePrepareResourcesRequest { claims });
+            let response =
+                within_deadline(CALL_TIMEOUT, client.node_prepare_resources(request)).await;
+            let response = response.map_err(|source| call_error(CALL, source))?;
             let claims = response.claims.into_iter();
             claims
                 .map(|(uid, a)| (uid, (a.devices.into_iter().map(from_v1beta1).collect(), a.error)))
                 .collect()
         }
     };
-    complete(CALL, claims, answers)
+    check_answers(CALL, claims, answers)
 }
 
 /// Has `claims` unprepared.
-pub(super) async fn unprepare(plugin: &Instance, claims: &[ClaimRef]) -> Result<(), CallError> {
+pub(super) async fn unprepare(
+    plugin: &PluginInstance,
+    claims: &[ClaimRef],
+) -> Result<(), CallError> {
     const CALL: &str = "NodeUnprepareResources";
-    let answers: BTreeMap<String, ((), String)> = match plugin.introduction.dra {
+    let answers: BTreeMap<String, ((), String)> = match plugin.description.dra {
         DraVersion::V1 => {
             let claims = claims.iter().map(to_v1).collect();
             let mut client = v1::dra_plugin_client::DraPluginClient::new(plugin.channel.clone());
-            let request = timed(v1::NodeUnprepareResourcesRequest { claims });
-            let response = deadline(CALL_TIMEOUT, client.node_unprepare_resources(request)).await;
-            let response = response.map_err(|source| failed(CALL, source))?;
+            let request = with_timeout(v1::NodeUnprepareResourcesRequest { claims });
+            let response =
+                within_deadline(CALL_TIMEOUT, client.node_unprepare_resources(request)).await;
+            let response = response.map_err(|source| call_error(CALL, source))?;
             response.claims.into_iter().map(|(uid, a)| (uid, ((), a.error))).collect()
         }
         DraVersion::V1Beta1 => {
             let claims = claims.iter().map(to_v1beta1).collect();
             let mut client =
                 v1beta1::dra_plugin_client::DraPluginClient::new(plugin.channel.clone());
-            let request = timed(v1beta1::NodeUnprepareResourcesRequest { claims });
-            let response = deadline(CALL_TIMEOUT, client.node_unprepare_resources(request)).await;
-            let response = response.map_err(|source| failed(CALL, source))?;
+            let request = with_timeout(v1beta1::NodeUnprepareResourcesRequest { claims });
+            let response =
+                within_deadline(CALL_TIMEOUT, client.node_unprepare_resources(request)).await;
+            let response = response.map_err(|source| call_error(CALL, source))?;
             response.claims.into_iter().map(|(uid, a)| (uid, ((), a.error))).collect()
         }
     };
-    complete(CALL, claims, answers).map(drop)
+    check_answers(CALL, claims, answers).map(drop)
 }
 
 /// Checks that every claim was answered, none refused and no other named.
-fn complete<T>(
+fn check_answers<T>(
     call: &'static str,
     claims: &[ClaimRef],
     answers: BTreeMap<String, (T, String)>,
@@ -135,13 +138,13 @@ fn complete<T>(
     }
 }
 
-fn timed<T>(message: T) -> tonic::Request<T> {
+fn with_timeout<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(CALL_TIMEOUT);
     request
 }
 
-fn failed(call: &'static str, source: tonic::Status) -> CallError {
+fn call_error(call: &'static str, source: tonic::Status) -> CallError {
     CallError::Call { call, source: Box::new(source) }
 }
 

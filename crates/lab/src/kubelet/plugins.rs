@@ -32,7 +32,7 @@ pub(super) enum HealthVersion {
 
 /// What a plugin said of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Introduction {
+pub(super) struct PluginDescription {
     /// Name of the driver.
     pub(super) driver: String,
     /// Socket of the DRA service.
@@ -45,17 +45,17 @@ pub(super) struct Introduction {
 
 /// A registered plugin.
 #[derive(Debug)]
-pub(super) struct Instance {
+pub(super) struct PluginInstance {
     /// Registration socket: the instance lives as long as it.
     pub(super) socket: PathBuf,
     /// What the plugin said of itself.
-    pub(super) introduction: Introduction,
+    pub(super) description: PluginDescription,
     /// Connection to the DRA socket; connects on demand, again if need be.
     pub(super) channel: Channel,
     /// Whether it is connected at the moment.
     connections: Connections,
     /// Cancelled when the instance is deregistered.
-    pub(super) gone: CancellationToken,
+    pub(super) deregistered: CancellationToken,
 }
 
 /// The plugins of a node. Several instances of a driver may be there at once, as during a rolling
@@ -64,7 +64,7 @@ pub(super) struct Instance {
 /// that only its lost connection tells of its end.
 #[derive(Debug)]
 pub(super) struct Plugins {
-    instances: Mutex<BTreeMap<String, Vec<Arc<Instance>>>>,
+    instances: Mutex<BTreeMap<String, Vec<Arc<PluginInstance>>>>,
     changes: watch::Sender<u64>,
 }
 
@@ -91,25 +91,25 @@ impl Plugins {
     pub(super) fn add(
         &self,
         socket: &Path,
-        introduction: Introduction,
+        description: PluginDescription,
         parent: &CancellationToken,
-    ) -> Result<Arc<Instance>, AddError> {
-        let endpoint = introduction.endpoint.display().to_string();
+    ) -> Result<Arc<PluginInstance>, AddError> {
+        let endpoint = description.endpoint.display().to_string();
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_driver = instances.entry(introduction.driver.clone()).or_default();
+        let of_driver = instances.entry(description.driver.clone()).or_default();
         // Those whose sockets went while they registered: nobody else takes them out.
-        of_driver.retain(|old| !old.gone.is_cancelled());
-        if of_driver.iter().any(|old| old.introduction.endpoint == introduction.endpoint) {
-            return Err(AddError::EndpointTaken { driver: introduction.driver, endpoint });
+        of_driver.retain(|old| !old.deregistered.is_cancelled());
+        if of_driver.iter().any(|old| old.description.endpoint == description.endpoint) {
+            return Err(AddError::EndpointTaken { driver: description.driver, endpoint });
         }
         let connections = Connections::default();
-        let channel = dra_channel(&introduction.endpoint, connections.clone());
-        let instance = Arc::new(Instance {
+        let channel = dra_channel(&description.endpoint, connections.clone());
+        let instance = Arc::new(PluginInstance {
             socket: socket.to_owned(),
-            introduction,
+            description,
             channel,
             connections,
-            gone: parent.child_token(),
+            deregistered: parent.child_token(),
         });
         of_driver.push(Arc::clone(&instance));
         drop(instances);
@@ -118,7 +118,7 @@ impl Plugins {
     }
 
     /// Takes out the plugin behind `socket`, if there is one.
-    pub(super) fn remove(&self, socket: &Path) -> Option<Arc<Instance>> {
+    pub(super) fn remove(&self, socket: &Path) -> Option<Arc<PluginInstance>> {
         let mut removed = None;
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         for of_driver in instances.values_mut() {
@@ -129,16 +129,16 @@ impl Plugins {
         instances.retain(|_, of_driver| !of_driver.is_empty());
         drop(instances);
         if let Some(instance) = &removed {
-            instance.gone.cancel();
+            instance.deregistered.cancel();
             self.changes.send_modify(|version| *version += 1);
         }
         removed
     }
 
     /// The instance to call for `driver`.
-    pub(super) fn get(&self, driver: &str) -> Result<Arc<Instance>, NotRegistered> {
+    pub(super) fn get(&self, driver: &str) -> Result<Arc<PluginInstance>, NotRegistered> {
         let instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = |instance: &&Arc<Instance>| !instance.gone.is_cancelled();
+        let here = |instance: &&Arc<PluginInstance>| !instance.deregistered.is_cancelled();
         let newest_first = || instances.get(driver).into_iter().flatten().rev().filter(here);
         let connected = newest_first().find(|instance| instance.connections.any());
         let chosen = connected.or_else(|| newest_first().next());

@@ -15,24 +15,24 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::node::Node;
-use super::pod;
+use super::pod_worker;
 
 /// How long an interrupted watch waits before it is taken up again. There is one watch for all
 /// nodes, so nothing is to be spread, and people wait for the pods.
-const AGAIN: Duration = Duration::from_secs(1);
+const WATCH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A back-off that stays the same.
-struct Steady;
+struct ConstantBackoff;
 
 /// The tasks of all pods, by the pods' UIDs.
-struct Dispatch {
+struct PodDispatch {
     nodes: BTreeMap<String, Arc<Node>>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
     pods: HashMap<String, watch::Sender<Option<Arc<Pod>>>>,
-    /// UIDs seen since the watch began anew; none between two such times.
-    seen: Option<BTreeSet<String>>,
-    started: bool,
+    /// UIDs listed since the watch began anew; none between two such times.
+    listed: Option<BTreeSet<String>>,
+    has_listed_once: bool,
 }
 
 /// Watches until `shutdown`. A watch that ends is taken up again: that is routine.
@@ -42,51 +42,51 @@ pub(super) async fn run(
     tasks: TaskTracker,
     shutdown: CancellationToken,
 ) {
-    let mut dispatch = Dispatch {
+    let mut dispatch = PodDispatch {
         nodes,
         tasks,
         shutdown: shutdown.clone(),
         pods: HashMap::new(),
-        seen: None,
-        started: false,
+        listed: None,
+        has_listed_once: false,
     };
     let config = watcher::Config::default().fields("spec.nodeName!=");
-    let stream = watch_pods(Api::<Pod>::all(client), config).backoff(Steady);
+    let stream = watch_pods(Api::<Pod>::all(client), config).backoff(ConstantBackoff);
     let mut stream = std::pin::pin!(stream);
     while let Some(next) = shutdown.run_until_cancelled(stream.try_next()).await {
         match next {
-            Ok(Some(event)) => dispatch.take(event),
+            Ok(Some(event)) => dispatch.handle(event),
             Ok(None) => return,
             Err(error) => tracing::debug!(%error, "pod watch interrupted"),
         }
     }
 }
 
-impl Iterator for Steady {
+impl Iterator for ConstantBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        Some(AGAIN)
+        Some(WATCH_RETRY_DELAY)
     }
 }
 
-impl Backoff for Steady {
+impl Backoff for ConstantBackoff {
     fn reset(&mut self) {}
 }
 
-impl Dispatch {
-    fn take(&mut self, event: Event<Pod>) {
+impl PodDispatch {
+    fn handle(&mut self, event: Event<Pod>) {
         match event {
-            Event::Init => self.seen = Some(BTreeSet::new()),
+            Event::Init => self.listed = Some(BTreeSet::new()),
             Event::InitApply(pod) => {
-                if let Some(seen) = &mut self.seen {
-                    seen.insert(pod.uid().unwrap_or_default());
+                if let Some(listed) = &mut self.listed {
+                    listed.insert(pod.uid().unwrap_or_default());
                 }
                 self.apply(pod);
             }
-            Event::InitDone => self.settle(),
+            Event::InitDone => self.finish_list(),
             Event::Apply(pod) => self.apply(pod),
-            Event::Delete(pod) => self.gone(&pod.uid().unwrap_or_default()),
+            Event::Delete(pod) => self.remove(&pod.uid().unwrap_or_default()),
         }
     }
 
@@ -104,33 +104,33 @@ impl Dispatch {
         self.pods.insert(uid, sender);
         let (node, shutdown) = (Arc::clone(node), self.shutdown.clone());
         self.tasks.spawn(async move {
-            shutdown.run_until_cancelled(pod::live(node, latest)).await;
+            shutdown.run_until_cancelled(pod_worker::run_pod(node, latest)).await;
         });
     }
 
-    fn gone(&mut self, uid: &str) {
+    fn remove(&mut self, uid: &str) {
         if let Some(sender) = self.pods.remove(uid) {
             sender.send_replace(None);
         }
     }
 
     /// After a full list: whoever is not on it is gone.
-    fn settle(&mut self) {
-        let Some(seen) = self.seen.take() else { return };
-        let vanished: Vec<String> =
-            self.pods.keys().filter(|uid| !seen.contains(*uid)).cloned().collect();
-        for uid in vanished {
-            self.gone(&uid);
+    fn finish_list(&mut self) {
+        let Some(listed) = self.listed.take() else { return };
+        let missing: Vec<String> =
+            self.pods.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        for uid in missing {
+            self.remove(&uid);
         }
-        if std::mem::replace(&mut self.started, true) {
+        if std::mem::replace(&mut self.has_listed_once, true) {
             return;
         }
         // Pods that went while no process of this lab was there to see it.
         for node in self.nodes.values() {
-            for uid in node.ledger().orphans(&seen) {
+            for uid in node.claim_infos().orphans(&listed) {
                 let (node, shutdown) = (Arc::clone(node), self.shutdown.clone());
                 self.tasks.spawn(async move {
-                    shutdown.run_until_cancelled(pod::release_orphan(node, uid)).await;
+                    shutdown.run_until_cancelled(pod_worker::release_orphan(node, uid)).await;
                 });
             }
         }

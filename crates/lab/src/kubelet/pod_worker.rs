@@ -23,17 +23,17 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::node::Node;
-use super::plan::{AfterExit, Plan, restart_pause};
+use super::plan::{AfterExit, Plan, restart_delay};
 use super::status::{Phase, State, View, status_of};
-use super::{ApiError, allocated, backoff, claims, containers, prepare, within};
+use super::{ApiError, allocated_resources, backoff, claims, containers, prepare, within};
 
 /// The newest version of a pod; none when it is no more.
-pub(super) type Latest = watch::Receiver<Option<Arc<Pod>>>;
+pub(super) type PodReceiver = watch::Receiver<Option<Arc<Pod>>>;
 
 /// The task of a pod.
-struct Life {
+struct PodWorker {
     node: Arc<Node>,
-    latest: Latest,
+    latest: PodReceiver,
     uid: String,
     address: Option<Ipv4Addr>,
     view: View,
@@ -42,7 +42,7 @@ struct Life {
 
 /// How a wait ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Woken {
+enum WaitResult {
     /// The pod is to be deleted, or gone.
     Ending,
     /// The time is over, or something changed that the wait was for.
@@ -51,29 +51,29 @@ enum Woken {
 
 /// Leads the pod behind `latest` through its life on `node`; ends when the pod is no more. May be
 /// dropped at any time: the next life of the process goes on from the ledger and the status.
-pub(super) async fn live(node: Arc<Node>, latest: Latest) {
+pub(super) async fn run_pod(node: Arc<Node>, latest: PodReceiver) {
     let Some(pod) = latest.borrow().clone() else { return };
-    let mut life = Life::new(node, latest, &pod);
-    if !terminal(&pod) && !ending(&life.latest) {
-        life.run().await;
-    } else if terminal(&pod) {
-        life.adopt_end(&pod);
+    let mut worker = PodWorker::new(node, latest, &pod);
+    if !is_terminal(&pod) && !is_ending(&worker.latest) {
+        worker.run_containers().await;
+    } else if is_terminal(&pod) {
+        worker.adopt_final_status(&pod);
     }
-    life.unprepare().await;
-    containers::remove(&life.node, &life.uid);
-    life.end().await;
-    if let Some(address) = life.address {
-        life.node.pod_addresses.give_back(address);
+    worker.unprepare().await;
+    containers::remove(&worker.node, &worker.uid);
+    worker.terminate().await;
+    if let Some(address) = worker.address {
+        worker.node.pod_addresses.release(address);
     }
 }
 
-impl Life {
+impl PodWorker {
     /// Takes the pod in, with what an earlier life of the process said about it.
-    fn new(node: Arc<Node>, latest: Latest, pod: &Pod) -> Self {
+    fn new(node: Arc<Node>, latest: PodReceiver, pod: &Pod) -> Self {
         let status = pod.status.clone().unwrap_or_default();
         let address = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
         if let Some(address) = address {
-            node.pod_addresses.keep(address);
+            node.pod_addresses.reserve(address);
         }
         let first = status.container_statuses.iter().flatten().next();
         let view = View {
@@ -92,11 +92,11 @@ impl Life {
     }
 
     /// Starts the pod's containers and keeps them until they are done or the pod is to end.
-    async fn run(&mut self) {
+    async fn run_containers(&mut self) {
         let Some(pod) = self.pod() else { return };
         let plan = match Plan::of(&pod) {
             Ok(plan) => plan,
-            Err(message) => return self.refuse(message).await,
+            Err(message) => return self.report_invalid(message).await,
         };
         let mut started = running_since(&pod);
         let Some(()) = self.start(started.is_some()).await else { return };
@@ -106,7 +106,7 @@ impl Life {
             self.view.state = State::Running { started: since };
             self.report().await;
             if self.watch_until(plan.run_for.map(|time| remaining(since, time))).await
-                == Woken::Ending
+                == WaitResult::Ending
             {
                 return;
             }
@@ -123,7 +123,7 @@ impl Life {
                     self.view.last = Some(ended);
                     self.view.state = waiting("CrashLoopBackOff", "restarting".to_owned());
                     self.report().await;
-                    if self.sleep(restart_pause(self.view.restarts)).await == Woken::Ending {
+                    if self.sleep(restart_delay(self.view.restarts)).await == WaitResult::Ending {
                         return;
                     }
                     self.view.restarts += 1;
@@ -138,7 +138,7 @@ impl Life {
     async fn start(&mut self, runs: bool) -> Option<()> {
         let mut attempt = 0;
         loop {
-            let pod = self.pod().filter(|_| !ending(&self.latest))?;
+            let pod = self.pod().filter(|_| !is_ending(&self.latest))?;
             let mut plugins = self.node.plugins.changes();
             let failure = match prepare::prepare(&self.node, &pod).await {
                 Ok(()) => match containers::create(&self.node, &pod) {
@@ -169,25 +169,25 @@ impl Life {
             attempt += 1;
             // A driver that registers is worth an attempt at once.
             tokio::select! {
-                woken = self.sleep(pause) => if woken == Woken::Ending { return None },
+                result = self.sleep(pause) => if result == WaitResult::Ending { return None },
                 Ok(()) = plugins.changed() => {}
             }
         }
     }
 
     /// Shows an annotation's error for as long as the pod is there.
-    async fn refuse(&mut self, message: String) {
+    async fn report_invalid(&mut self, message: String) {
         let containers = self.pod().and_then(|pod| pod.spec.clone()).map(|spec| spec.containers);
         let names = containers.into_iter().flatten().map(|container| container.name);
         self.view.exceptions = names
             .map(|name| (name, waiting("CreateContainerConfigError", message.clone())))
             .collect();
         self.report().await;
-        self.ended().await;
+        self.wait_until_ending().await;
     }
 
     /// Waits for the pod's end or for `time` and shows the health of its devices meanwhile.
-    async fn watch_until(&mut self, time: Option<Duration>) -> Woken {
+    async fn watch_until(&mut self, time: Option<Duration>) -> WaitResult {
         let due = time.map(|time| tokio::time::Instant::now() + time);
         let has_claims =
             self.pod().is_some_and(|pod| claims::claims_of(&pod).is_ok_and(|c| !c.is_empty()));
@@ -195,8 +195,8 @@ impl Life {
         loop {
             tokio::select! {
                 biased;
-                () = ended(&mut self.latest) => return Woken::Ending,
-                () = sleep_until(due) => return Woken::Due,
+                () = wait_until_ending(&mut self.latest) => return WaitResult::Ending,
+                () = sleep_until(due) => return WaitResult::Due,
                 Ok(()) = reports.changed(), if has_claims => {
                     reports.mark_unchanged();
                     self.report().await;
@@ -216,13 +216,13 @@ impl Life {
                 let note = format!("Failed to unprepare dynamic resources: {error}");
                 self.node.event(&pod, EventType::Warning, "FailedKillPod", &note).await;
             }
-            pause_or_plugin(&self.node, backoff(attempt, &self.uid)).await;
+            pause_or_plugin_change(&self.node, backoff(attempt, &self.uid)).await;
             attempt += 1;
         }
     }
 
     /// Writes the final status, waits for the deletion if it is not there yet, and deletes.
-    async fn end(&mut self) {
+    async fn terminate(&mut self) {
         if !self.view.phase.is_terminal() && self.pod().is_some() {
             let started = match self.view.state {
                 State::Running { started } => Some(started),
@@ -235,7 +235,7 @@ impl Life {
             self.view.exceptions.clear();
         }
         self.report().await;
-        self.ended().await;
+        self.wait_until_ending().await;
         let mut attempt = 0;
         while let Some(pod) = self.pod() {
             match self.delete(&pod).await {
@@ -243,7 +243,7 @@ impl Life {
                 Err(error) => tracing::warn!(pod = pod.name_any(), %error, "pod not deleted"),
             }
             // Finalizers may keep the object; whoever set them takes them off.
-            let gone = until(&mut self.latest, |pod| pod.is_none());
+            let gone = wait_until(&mut self.latest, |pod| pod.is_none());
             let pause = backoff(attempt, &self.uid).max(Duration::from_secs(2));
             if tokio::time::timeout(pause, gone).await.is_ok() {
                 return;
@@ -274,14 +274,14 @@ impl Life {
         loop {
             let Some(pod) = self.pod() else { return };
             {
-                let (ledger, reports) = (self.node.ledger(), self.node.reports.borrow());
+                let (cache, reports) = (self.node.claim_infos(), self.node.reports.borrow());
                 if !self.view.phase.is_terminal() {
                     self.view.resources =
-                        allocated::of_pod(&pod, &ledger, &reports, Instant::now());
+                        allocated_resources::of_pod(&pod, &cache, &reports, Instant::now());
                 }
             }
             let status = status_of(&pod, &self.view, Timestamp::now());
-            if self.sent.as_ref().is_some_and(|sent| same(sent, &status)) {
+            if self.sent.as_ref().is_some_and(|sent| is_same_status(sent, &status)) {
                 return;
             }
             // The UID makes sure that no later pod of the same name is meant.
@@ -306,7 +306,7 @@ impl Life {
     }
 
     /// Takes over the end that an earlier life of the process wrote.
-    fn adopt_end(&mut self, pod: &Pod) {
+    fn adopt_final_status(&mut self, pod: &Pod) {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         self.view.phase = if phase == Some("Succeeded") { Phase::Succeeded } else { Phase::Failed };
         // It stands already: nothing is written but the deletion.
@@ -314,7 +314,7 @@ impl Life {
     }
 
     fn assign_address(&mut self) {
-        let address = *self.address.get_or_insert_with(|| self.node.pod_addresses.take());
+        let address = *self.address.get_or_insert_with(|| self.node.pod_addresses.allocate());
         self.view.pod_ip = Some(address.to_string());
     }
 
@@ -326,15 +326,15 @@ impl Life {
         Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default())
     }
 
-    async fn sleep(&mut self, pause: Duration) -> Woken {
-        match tokio::time::timeout(pause, ended(&mut self.latest)).await {
-            Ok(()) => Woken::Ending,
-            Err(_) => Woken::Due,
+    async fn sleep(&mut self, pause: Duration) -> WaitResult {
+        match tokio::time::timeout(pause, wait_until_ending(&mut self.latest)).await {
+            Ok(()) => WaitResult::Ending,
+            Err(_) => WaitResult::Due,
         }
     }
 
-    async fn ended(&mut self) {
-        ended(&mut self.latest).await;
+    async fn wait_until_ending(&mut self) {
+        wait_until_ending(&mut self.latest).await;
     }
 }
 
@@ -343,13 +343,13 @@ pub(super) async fn release_orphan(node: Arc<Node>, uid: String) {
     let mut attempt = 0;
     while let Err(error) = prepare::unprepare(&node, &uid).await {
         tracing::warn!(node = node.name, pod = uid, %error, "claims of a vanished pod remain");
-        pause_or_plugin(&node, backoff(attempt, &uid)).await;
+        pause_or_plugin_change(&node, backoff(attempt, &uid)).await;
         attempt += 1;
     }
     containers::remove(&node, &uid);
 }
 
-async fn pause_or_plugin(node: &Node, pause: Duration) {
+async fn pause_or_plugin_change(node: &Node, pause: Duration) {
     let mut plugins = node.plugins.changes();
     tokio::select! {
         () = tokio::time::sleep(pause) => {}
@@ -357,27 +357,27 @@ async fn pause_or_plugin(node: &Node, pause: Duration) {
     }
 }
 
-async fn ended(latest: &mut Latest) {
-    until(latest, is_ending).await;
+async fn wait_until_ending(latest: &mut PodReceiver) {
+    wait_until(latest, is_ending_pod).await;
 }
 
 /// Waits until the pod is as `wanted`. That nobody follows it any more is no news of the pod: the
 /// process ends, and the pod goes on.
-async fn until(latest: &mut Latest, wanted: impl Fn(Option<&Pod>) -> bool) {
+async fn wait_until(latest: &mut PodReceiver, wanted: impl Fn(Option<&Pod>) -> bool) {
     if latest.wait_for(|pod| wanted(pod.as_deref())).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-fn ending(latest: &Latest) -> bool {
-    is_ending(latest.borrow().as_deref())
+fn is_ending(latest: &PodReceiver) -> bool {
+    is_ending_pod(latest.borrow().as_deref())
 }
 
-fn is_ending(pod: Option<&Pod>) -> bool {
+fn is_ending_pod(pod: Option<&Pod>) -> bool {
     pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
 }
 
-fn terminal(pod: &Pod) -> bool {
+fn is_terminal(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
@@ -412,7 +412,7 @@ fn waiting(reason: &'static str, message: String) -> State {
 }
 
 /// Whether two statuses differ in nothing but the dates of their conditions.
-fn same(left: &PodStatus, right: &PodStatus) -> bool {
+fn is_same_status(left: &PodStatus, right: &PodStatus) -> bool {
     let undated = |status: &PodStatus| {
         let mut status = status.clone();
         for condition in status.conditions.iter_mut().flatten() {

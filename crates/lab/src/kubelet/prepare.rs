@@ -12,11 +12,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::{Api, ResourceExt as _};
 
-use super::calls::{self, CallError, ClaimRef};
+use super::claim_info::{NameTaken, claim_key};
 use super::claims::{self, ClaimProblem, UsableClaim};
-use super::ledger::{NameTaken, key};
 use super::node::Node;
-use super::plugins::{Instance, NotRegistered};
+use super::plugin_calls::{self, CallError, ClaimRef};
+use super::plugins::{NotRegistered, PluginInstance};
 use super::{ApiError, within};
 
 /// Why claims could not be prepared or unprepared.
@@ -39,7 +39,7 @@ pub(super) enum PrepareError {
     Call(#[from] CallError),
     /// The ledger could not be written.
     #[error("checkpoint ResourceClaim state: {0}")]
-    Ledger(#[from] std::io::Error),
+    Checkpoint(#[from] std::io::Error),
 }
 
 /// Has all claims of `pod` prepared; nothing is called for those that are.
@@ -57,22 +57,22 @@ pub(super) async fn prepare(node: &Node, pod: &Pod) -> Result<(), PrepareError> 
         let object = within(api.get(&claim.name)).await;
         let object = object.map_err(|error| PrepareError::Fetch(claim.name.clone(), error))?;
         let claim = claims::check(pod, claim, &object)?;
-        if !usable.iter().any(|known| known.uid == claim.uid) {
+        if !usable.iter().any(|listed| listed.uid == claim.uid) {
             usable.push(claim);
         }
     }
-    let mut plugins: BTreeMap<String, Arc<Instance>> = BTreeMap::new();
+    let mut plugins: BTreeMap<String, Arc<PluginInstance>> = BTreeMap::new();
     for driver in usable.iter().flat_map(|claim| &claim.drivers) {
         plugins.insert(driver.clone(), node.plugins.get(driver)?);
     }
 
-    let keys = usable.iter().map(|claim| key(&claim.namespace, &claim.name)).collect();
+    let keys = usable.iter().map(|claim| claim_key(&claim.namespace, &claim.name)).collect();
     let _locked = node.lock_claims(&keys).await;
     let pod_uid = pod.uid().unwrap_or_default();
-    let needed = node.change_ledger(|ledger| {
+    let needed = node.update_claim_infos(|cache| {
         usable
             .iter()
-            .map(|claim| Ok(ledger.reserve(&pod_uid, claim)?.then_some(claim)))
+            .map(|claim| Ok(cache.reserve(&pod_uid, claim)?.then_some(claim)))
             .collect::<Result<Vec<_>, NameTaken>>()
     })??;
     let needed: Vec<&UsableClaim> = needed.into_iter().flatten().collect();
@@ -92,17 +92,17 @@ pub(super) async fn prepare(node: &Node, pod: &Pod) -> Result<(), PrepareError> 
             })
             .collect();
         if !batch.is_empty() {
-            answers.push((driver, Box::pin(calls::prepare(plugin, &batch)).await?));
+            answers.push((driver, Box::pin(plugin_calls::prepare(plugin, &batch)).await?));
         }
     }
     let uids: BTreeSet<String> = needed.iter().map(|claim| claim.uid.clone()).collect();
-    node.change_ledger(|ledger| {
+    node.update_claim_infos(|cache| {
         for (driver, claims) in answers {
             for (uid, devices) in claims {
-                ledger.record(&uid, driver, devices);
+                cache.record(&uid, driver, devices);
             }
         }
-        ledger.set_prepared(&uids);
+        cache.set_prepared(&uids);
     })?;
     Ok(())
 }
@@ -110,21 +110,21 @@ pub(super) async fn prepare(node: &Node, pod: &Pod) -> Result<(), PrepareError> 
 /// Has the claims unprepared of which the pod is the last user, and takes it off the others. Safe
 /// to repeat; does nothing for a pod without claims.
 pub(super) async fn unprepare(node: &Node, pod_uid: &str) -> Result<(), PrepareError> {
-    let keys = node.ledger().keys_of(pod_uid);
+    let keys = node.claim_infos().claim_keys_of(pod_uid);
     if keys.is_empty() {
         return Ok(());
     }
     let _locked = node.lock_claims(&keys).await;
-    let last = node.change_ledger(|ledger| ledger.release(pod_uid))?;
-    let drivers: BTreeSet<&String> = last.iter().flat_map(|entry| entry.drivers.keys()).collect();
+    let last = node.update_claim_infos(|cache| cache.release(pod_uid))?;
+    let drivers: BTreeSet<&String> = last.iter().flat_map(|info| info.drivers.keys()).collect();
     for driver in drivers {
         let batch: Vec<ClaimRef> = last
             .iter()
-            .filter(|entry| entry.drivers.contains_key(driver))
+            .filter(|info| info.drivers.contains_key(driver))
             .map(ClaimRef::from)
             .collect();
-        Box::pin(calls::unprepare(&*node.plugins.get(driver)?, &batch)).await?;
+        Box::pin(plugin_calls::unprepare(&*node.plugins.get(driver)?, &batch)).await?;
     }
-    node.change_ledger(|ledger| last.iter().for_each(|entry| ledger.forget(&entry.uid)))?;
+    node.update_claim_infos(|cache| last.iter().for_each(|info| cache.remove(&info.uid)))?;
     Ok(())
 }

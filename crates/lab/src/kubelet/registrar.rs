@@ -11,13 +11,13 @@ use tokio_util::task::TaskTracker;
 use super::backoff;
 use super::health;
 use super::node::Node;
-use super::plugins::Instance;
+use super::plugins::PluginInstance;
 use super::registration::{Registration, RegistrationError};
 use super::sockets::{SocketEvent, SocketWatch};
 
 /// First pauses between attempts, in milliseconds: a socket appears a moment before its server
 /// listens.
-const QUICK_RETRIES: [u64; 4] = [5, 10, 25, 50];
+const QUICK_RETRY_DELAYS_MS: [u64; 4] = [5, 10, 25, 50];
 
 /// The registrations of all nodes.
 pub(super) struct Registrar {
@@ -56,7 +56,7 @@ impl Registrar {
         let mut changes = self.sockets.scan()?;
         loop {
             for (number, event) in changes {
-                self.take(number, event);
+                self.handle_event(number, event);
             }
             match shutdown.run_until_cancelled(self.sockets.changes()).await {
                 Some(next) => changes = next?,
@@ -65,7 +65,7 @@ impl Registrar {
         }
     }
 
-    fn take(&mut self, number: usize, event: SocketEvent) {
+    fn handle_event(&mut self, number: usize, event: SocketEvent) {
         let Some(node) = self.nodes.get(number) else { return };
         let (SocketEvent::Appeared(socket) | SocketEvent::Gone(socket)) = &event;
         // A socket that is there anew belongs to another process than before.
@@ -73,7 +73,7 @@ impl Registrar {
             attempt.cancel();
         }
         if let Some(old) = node.plugins.remove(socket) {
-            tracing::info!(node = node.name, driver = old.introduction.driver, "plugin gone");
+            tracing::info!(node = node.name, driver = old.description.driver, "plugin gone");
         }
         let SocketEvent::Appeared(socket) = event else { return };
         let token = node.shutdown.child_token();
@@ -83,7 +83,7 @@ impl Registrar {
             let registering = register_until_done(&node, &socket, &token);
             let Some(instance) = token.run_until_cancelled(registering).await else { return };
             // Ends at once where the socket went between the last step and now.
-            health::follow(&instance, &node.reports, retry).await;
+            health::follow_health(&instance, &node.reports, retry).await;
         });
     }
 }
@@ -94,22 +94,23 @@ async fn register_until_done(
     node: &Node,
     socket: &Path,
     token: &CancellationToken,
-) -> Arc<Instance> {
+) -> Arc<PluginInstance> {
     let mut attempt = 0;
     loop {
         match register(node, socket, token).await {
             Ok(instance) => {
-                let driver = instance.introduction.driver.as_str();
+                let driver = instance.description.driver.as_str();
                 tracing::info!(node = node.name, driver, "plugin registered");
                 return instance;
             }
             Err(error) => {
-                let pause = if let Some(millis) = QUICK_RETRIES.get(attempt) {
+                let pause = if let Some(millis) = QUICK_RETRY_DELAYS_MS.get(attempt) {
                     Duration::from_millis(*millis)
                 } else {
                     let error = format!("{:#}", anyhow::Error::from(error));
                     tracing::warn!(node = node.name, error, "plugin not registered");
-                    let slow = u32::try_from(attempt - QUICK_RETRIES.len()).unwrap_or(u32::MAX);
+                    let slow =
+                        u32::try_from(attempt - QUICK_RETRY_DELAYS_MS.len()).unwrap_or(u32::MAX);
                     backoff(slow, &node.name)
                 };
                 tokio::time::sleep(pause).await;
@@ -124,13 +125,13 @@ async fn register(
     node: &Node,
     socket: &Path,
     token: &CancellationToken,
-) -> Result<Arc<Instance>, RegisterError> {
+) -> Result<Arc<PluginInstance>, RegisterError> {
     let mut registration = Registration::dial(socket).await?;
-    let introduction = match registration.info().await? {
-        Ok(introduction) => introduction,
+    let description = match registration.info().await? {
+        Ok(description) => description,
         Err(problem) => return refuse(registration, problem).await,
     };
-    let instance = match node.plugins.add(socket, introduction, token) {
+    let instance = match node.plugins.add(socket, description, token) {
         Ok(instance) => instance,
         Err(error) => {
             let problem =

@@ -1,7 +1,7 @@
 //! Registers a plugin as the kubelet does.
 //!
 //! ```text
-//! socket appears -> GetInfo (1 s) -> choose services -> take in -> NotifyRegistrationStatus (5 s)
+//! socket appears -> GetInfo (1 s) -> describe_plugin services -> take in -> NotifyRegistrationStatus (5 s)
 //! ```
 //!
 //! The kubelet sends the percent-encoded path of the registration socket as `:authority`. HTTP
@@ -18,7 +18,7 @@ use octavo_kubelet_api::registration::v1::{InfoRequest, PluginInfo, Registration
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-use super::plugins::{DraVersion, HealthVersion, Introduction};
+use super::plugins::{DraVersion, HealthVersion, PluginDescription};
 
 /// Time limit for connecting, as the kubelet's.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -81,13 +81,15 @@ impl Registration {
         Ok(Self { socket: socket.to_owned(), client: RegistrationClient::new(channel) })
     }
 
-    /// Asks the plugin for its introduction; the inner error is for the plugin to hear.
-    pub(super) async fn info(&mut self) -> Result<Result<Introduction, String>, RegistrationError> {
+    /// Asks the plugin for its description; the inner error is for the plugin to hear.
+    pub(super) async fn info(
+        &mut self,
+    ) -> Result<Result<PluginDescription, String>, RegistrationError> {
         let mut request = tonic::Request::new(InfoRequest {});
         request.set_timeout(INFO_TIMEOUT);
-        let info = deadline(INFO_TIMEOUT, self.client.get_info(request)).await;
+        let info = within_deadline(INFO_TIMEOUT, self.client.get_info(request)).await;
         let info = info.map_err(|source| self.failed("GetInfo", source))?;
-        Ok(choose(&self.socket, &info))
+        Ok(describe_plugin(&self.socket, &info))
     }
 
     /// Tells the plugin how its registration ended.
@@ -98,7 +100,7 @@ impl Registration {
         });
         request.set_timeout(NOTIFY_TIMEOUT);
         let answer =
-            deadline(NOTIFY_TIMEOUT, self.client.notify_registration_status(request)).await;
+            within_deadline(NOTIFY_TIMEOUT, self.client.notify_registration_status(request)).await;
         answer.map(drop).map_err(|source| self.failed("NotifyRegistrationStatus", source))
     }
 
@@ -108,7 +110,7 @@ impl Registration {
 }
 
 /// Runs a call within `limit`, whatever the server makes of the deadline that it was sent.
-pub(super) async fn deadline<T>(
+pub(super) async fn within_deadline<T>(
     limit: Duration,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, tonic::Status> {
@@ -119,7 +121,10 @@ pub(super) async fn deadline<T>(
 }
 
 /// Chooses the services by which a plugin is called, the newest first, or tells why it cannot be.
-pub(super) fn choose(socket: &Path, info: &PluginInfo) -> Result<Introduction, String> {
+pub(super) fn describe_plugin(
+    socket: &Path,
+    info: &PluginInfo,
+) -> Result<PluginDescription, String> {
     if info.r#type != "DRAPlugin" {
         return Err(format!(
             "RegisterPlugin error -- no handler registered for plugin type: {} at socket {}",
@@ -147,7 +152,7 @@ pub(super) fn choose(socket: &Path, info: &PluginInfo) -> Result<Introduction, S
         if offers("v1.DRAResourceHealth") { HealthVersion::V1 } else { HealthVersion::V1Alpha1 };
     let endpoint =
         if info.endpoint.is_empty() { socket.to_owned() } else { PathBuf::from(&info.endpoint) };
-    Ok(Introduction { driver: info.name.clone(), endpoint, dra, health })
+    Ok(PluginDescription { driver: info.name.clone(), endpoint, dra, health })
 }
 
 /// The `:authority` that the kubelet sends to the socket at `path`: every byte that may not stand

@@ -27,10 +27,10 @@ fn the_default_folder_is_the_state_home_and_else_below_the_home() {
 }
 
 #[test]
-fn a_state_folder_whose_sockets_do_not_fit_is_refused_with_the_excess_in_bytes() {
+fn too_long_socket_paths_are_refused_with_the_excess_in_bytes() {
     let node = "dgx-h100-0";
-    let fixed = "/nodes/".len() + node.len() + 1 + DEEPEST_SOCKET.len();
-    let fits = format!("/{}", "a".repeat(LONGEST_SOCKET - fixed - 1));
+    let fixed = "/nodes/".len() + node.len() + 1 + DEEPEST_SOCKET_PATH.len();
+    let fits = format!("/{}", "a".repeat(MAX_SOCKET_PATH_BYTES - fixed - 1));
     let layout = Layout::new(Path::new(&fits)).unwrap();
     layout.check_sockets(["x", node].into_iter()).unwrap();
 
@@ -40,7 +40,7 @@ fn a_state_folder_whose_sockets_do_not_fit_is_refused_with_the_excess_in_bytes()
 }
 
 #[test]
-fn removing_takes_the_lab_s_parts_and_leaves_the_lock_and_on_request_the_logs() {
+fn removal_keeps_the_lock_and_on_request_the_logs() {
     let folder = tempfile::tempdir().unwrap();
     let layout = Layout::new(folder.path()).unwrap();
     for part in ["pki/ca.crt", "nodes/n/agent.yaml", "logs/etcd.log", "lab.json", "lock"] {
@@ -59,7 +59,7 @@ fn removing_takes_the_lab_s_parts_and_leaves_the_lock_and_on_request_the_logs() 
 fn a_folder_with_other_files_is_refused_by_their_name() {
     let folder = tempfile::tempdir().unwrap();
     let layout = Layout::new(folder.path()).unwrap();
-    layout.check_ours().unwrap();
+    layout.check_owned().unwrap();
     std::fs::write(folder.path().join("thesis.tex"), "").unwrap();
-    assert!(layout.check_ours().unwrap_err().to_string().contains("thesis.tex"));
+    assert!(layout.check_owned().unwrap_err().to_string().contains("thesis.tex"));
 }

@@ -89,7 +89,7 @@ fn users_and_groups_stand_in_the_subject() {
 }
 
 #[test]
-fn a_real_node_s_kubelet_is_a_client_in_its_own_name_and_a_server_by_its_address() {
+fn real_kubelets_have_a_client_and_a_server_certificate() {
     let nodes = "1:t4".parse::<crate::RealNodeSet>().unwrap().nodes();
     let real = RealNodes { containerd: "/c".into(), network: 7, nodes };
     let folder = Folder::with_nodes(Some(&real));

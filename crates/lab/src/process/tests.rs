@@ -12,7 +12,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(1);
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -58,11 +58,11 @@ async fn a_started_program_logs_is_found_by_its_mark_and_stops() {
     })
     .await;
     // While a program takes another's place it shows no environment.
-    until("it is found by its mark", || strays(folder.path()) == [process]).await;
-    assert_eq!(strays(Path::new("/no/such/lab")), []);
+    until("it is found by its mark", || processes_of_lab(folder.path()) == [process]).await;
+    assert_eq!(processes_of_lab(Path::new("/no/such/lab")), []);
     stop(&[process], Duration::from_secs(10)).await;
     assert!(!process.is_alive());
-    assert_eq!(strays(folder.path()), []);
+    assert_eq!(processes_of_lab(folder.path()), []);
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_program_that_ignores_the_request_to_stop_is_killed() {
     .await;
     stop(&[process], Duration::from_millis(50)).await;
     assert!(!process.is_alive());
-    stop(&strays(folder.path()), Duration::from_millis(50)).await;
+    stop(&processes_of_lab(folder.path()), Duration::from_millis(50)).await;
 }
 
 #[test]

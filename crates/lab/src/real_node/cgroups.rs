@@ -15,8 +15,8 @@ use crate::layout::Layout;
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
 /// How often, and how long apart, it is tried to remove a cgroup whose processes are just ending.
-const ATTEMPTS: u32 = 1500;
-const PAUSE: Duration = Duration::from_millis(20);
+const MAX_REMOVE_ATTEMPTS: u32 = 1500;
+const REMOVE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,10 +101,10 @@ pub(super) async fn remove_node(layout: &Layout, node: &str) -> anyhow::Result<(
 }
 
 async fn remove_tree(folder: &Path) -> anyhow::Result<()> {
-    for attempt in 0..ATTEMPTS {
+    for attempt in 0..MAX_REMOVE_ATTEMPTS {
         match remove_once(folder) {
-            Err(e) if attempt + 1 < ATTEMPTS && e.kind() == ErrorKind::ResourceBusy => {
-                tokio::time::sleep(PAUSE).await;
+            Err(e) if attempt + 1 < MAX_REMOVE_ATTEMPTS && e.kind() == ErrorKind::ResourceBusy => {
+                tokio::time::sleep(REMOVE_RETRY_DELAY).await;
             }
             removed => {
                 return removed.with_context(|| {
@@ -166,7 +166,7 @@ fn parse(mountinfo: &str) -> Vec<Hierarchy> {
             _ => continue,
         };
         let Some(mount_point) = mount.split(' ').nth(4).map(PathBuf::from) else { continue };
-        if !found.iter().any(|known| known.mount_point == mount_point) {
+        if !found.iter().any(|listed| listed.mount_point == mount_point) {
             found.push(Hierarchy { mount_point, unified });
         }
     }

@@ -1,5 +1,5 @@
 //! The network of real nodes, seen from the machine: a bridge that the API server listens on, and a
-//! cable from it to each node. Nothing else of the machine's network is touched: no route leads on,
+//! veth from it to each node. Nothing else of the machine's network is touched: no route leads on,
 //! no address is translated outside of the nodes.
 
 use std::fs;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::{Place, lab_id, tool};
+use super::{NodeContext, lab_id, tool};
 use crate::layout::Layout;
 use crate::process::Process;
 use crate::settings::RealNodes;
@@ -21,10 +21,10 @@ use crate::settings::RealNodes;
 const NETWORKS: u16 = 512;
 
 /// Where the kernel lists the links of this namespace.
-const LINKS: &str = "/sys/class/net";
+const LINKS_DIR: &str = "/sys/class/net";
 
 /// How long a node may take until it has its namespaces.
-const PATIENCE: Duration = Duration::from_mins(1);
+const NAMESPACE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl RealNodes {
     /// The machine's address on the bridge, on which the API server listens.
@@ -73,32 +73,32 @@ pub(crate) fn ensure_bridge(layout: &Layout, real: &RealNodes) -> anyhow::Result
     made.map(drop).context("make the bridge of the real nodes")
 }
 
-/// Waits until the process has a network namespace of its own, and gives that a cable to the
+/// Waits until the process has a network namespace of its own, and gives that a veth to the
 /// bridge.
-pub(super) async fn connect(place: &Place<'_>, holder: Process) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+pub(super) async fn connect(context: &NodeContext<'_>, unshare: Process) -> anyhow::Result<()> {
+    let deadline = Instant::now() + NAMESPACE_TIMEOUT;
     let own = fs::read_link("/proc/self/ns/net").context("read this process's namespace")?;
-    while fs::read_link(format!("/proc/{}/ns/net", holder.pid)).ok().is_none_or(|ns| ns == own) {
-        if !holder.is_alive() || Instant::now() >= deadline {
+    while fs::read_link(format!("/proc/{}/ns/net", unshare.pid)).ok().is_none_or(|ns| ns == own) {
+        if !unshare.is_alive() || Instant::now() >= deadline {
             bail!(
                 "{} did not get namespaces of its own: see {}",
-                place.node.name,
-                place.layout.real_log(&place.node.name, "node").display()
+                context.node.name,
+                context.layout.real_log(&context.node.name, "node").display()
             );
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let cable = cable(place.layout, place.number);
+    let veth = veth(context.layout, context.number);
     // Of a node that was killed a moment ago.
-    delete(&cable)?;
-    let (bridge, holder) = (bridge(place.layout), holder.pid.to_string());
+    delete(&veth)?;
+    let (bridge, unshare) = (bridge(context.layout), unshare.pid.to_string());
     let made = (|| {
-        let peer = ["peer", "name", "eth0", "netns", &holder];
-        let add = [&["link", "add", "name", &cable, "type", "veth"][..], &peer].concat();
+        let peer = ["peer", "name", "eth0", "netns", &unshare];
+        let add = [&["link", "add", "name", &veth, "type", "veth"][..], &peer].concat();
         tool::run("ip", &add)?;
-        tool::run("ip", &["link", "set", "dev", &cable, "master", &bridge, "up"])
+        tool::run("ip", &["link", "set", "dev", &veth, "master", &bridge, "up"])
     })();
-    made.map(drop).with_context(|| format!("connect {} to the bridge", place.node.name))
+    made.map(drop).with_context(|| format!("connect {} to the bridge", context.node.name))
 }
 
 /// Whether a link of this lab is there.
@@ -111,13 +111,13 @@ pub(super) fn remove(layout: &Layout) -> anyhow::Result<()> {
     links(layout).iter().try_for_each(|link| delete(link))
 }
 
-/// The lab's links, the cables first.
+/// The lab's links, the veths first.
 fn links(layout: &Layout) -> Vec<String> {
-    let (bridge, cables) = (bridge(layout), format!("ov{}-", lab_id(layout)));
-    let names = fs::read_dir(LINKS).into_iter().flatten().flatten();
+    let (bridge, veths) = (bridge(layout), format!("ov{}-", lab_id(layout)));
+    let names = fs::read_dir(LINKS_DIR).into_iter().flatten().flatten();
     let mut names: Vec<String> = names
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| *name == bridge || name.starts_with(&cables))
+        .filter(|name| *name == bridge || name.starts_with(&veths))
         .collect();
     names.sort_by_key(|name| std::cmp::Reverse(name.clone()));
     names
@@ -128,11 +128,11 @@ fn bridge(layout: &Layout) -> String {
     format!("octavo-{}", lab_id(layout))
 }
 
-fn cable(layout: &Layout, number: u8) -> String {
+fn veth(layout: &Layout, number: u8) -> String {
     format!("ov{}-{number}", lab_id(layout))
 }
 
-/// Deletes a link, if it is there. The kernel deletes cables of namespaces that end, too, whenever
+/// Deletes a link, if it is there. The kernel deletes veths of namespaces that end, too, whenever
 /// it finds the time.
 fn delete(link: &str) -> anyhow::Result<()> {
     if !link_exists(link) {
@@ -145,7 +145,7 @@ fn delete(link: &str) -> anyhow::Result<()> {
 }
 
 fn link_exists(link: &str) -> bool {
-    Path::new(LINKS).join(link).exists()
+    Path::new(LINKS_DIR).join(link).exists()
 }
 
 fn host(network: u16, host: u8) -> Ipv4Addr {
@@ -187,7 +187,7 @@ mod tests {
     fn names_of_links_follow_from_the_state_folder_and_fit() {
         let layout = |path: &str| Layout::new(Path::new(path)).unwrap();
         assert_eq!(bridge(&layout("/a")).len(), 15);
-        assert!(cable(&layout("/a"), 63).len() <= 15);
+        assert!(veth(&layout("/a"), 63).len() <= 15);
         assert_ne!(bridge(&layout("/a")), bridge(&layout("/b")));
     }
 }

@@ -16,17 +16,17 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{requirements, tool};
-use crate::driver_library::DriverLibraries;
+use crate::driver_libraries::DriverLibraries;
 use crate::layout::Layout;
 
 /// Image of the process that holds a pod's namespaces.
-pub(crate) const PAUSE: &str = "octavo.dev/lab/pause:1";
+pub(crate) const PAUSE_IMAGE: &str = "octavo.dev/lab/pause:1";
 
 /// Image for tests: a shell and its commands.
 pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 
 /// Folder of programs in the image that the dynamic linker starts.
-const DYNAMIC: &str = "dynamic";
+const DYNAMIC_DIR: &str = "dynamic";
 
 /// Packs the images into the lab's archive.
 pub(crate) fn pack(
@@ -47,7 +47,7 @@ pub(crate) fn pack(
 
 /// Fills the root that containers get.
 fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<()> {
-    for folder in ["bin", DYNAMIC, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
+    for folder in ["bin", DYNAMIC_DIR, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
         let folder = root.join(folder);
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     }
@@ -63,7 +63,7 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
     };
     let (busybox, cat) = (find("busybox")?, find("cat")?);
     copy(&busybox, &root.join("bin/busybox"))?;
-    copy(&cat, &root.join(DYNAMIC).join("cat"))?;
+    copy(&cat, &root.join(DYNAMIC_DIR).join("cat"))?;
     for command in tool::run(&busybox.to_string_lossy(), &["--list"])?.lines() {
         match symlink("busybox", root.join("bin").join(command)) {
             // busybox itself.
@@ -85,15 +85,15 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
 /// here.
 fn libraries_of(file: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = tool::command("ldd").arg(file).output().context("start ldd")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() && !errors.contains("not a dynamic executable") {
-        bail!("`ldd {}` failed ({}): {}", file.display(), output.status, errors.trim());
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && !stderr.contains("not a dynamic executable") {
+        bail!("`ldd {}` failed ({}): {}", file.display(), output.status, stderr.trim());
     }
-    if let Some(line) = said.lines().find(|line| line.contains("not found")) {
+    if let Some(line) = stdout.lines().find(|line| line.contains("not found")) {
         bail!("{} needs a library that is not there: {}", file.display(), line.trim());
     }
-    Ok(parse_ldd(&said))
+    Ok(parse_ldd(&stdout))
 }
 
 fn parse_ldd(text: &str) -> BTreeSet<PathBuf> {
@@ -128,7 +128,7 @@ fn write_layout(folder: &Path, layer: &Path) -> anyhow::Result<()> {
     let layer = store.add("application/vnd.oci.image.layer.v1.tar", &layer)?;
     // It ends by SIGKILL only, as what holds a pod's namespaces should.
     let sleep = json!(["/bin/busybox", "sleep", "2147483647"]);
-    let manifests = [(PAUSE, sleep), (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]))]
+    let manifests = [(PAUSE_IMAGE, sleep), (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]))]
         .into_iter()
         .map(|(name, entry)| image(&store, name, &entry, &layer))
         .collect::<anyhow::Result<Vec<Value>>>()?;
@@ -147,12 +147,12 @@ fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Res
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        other => other,
+        arch => arch,
     };
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": { "Env": [format!("PATH=/bin:/usr/bin:/{DYNAMIC}")], "Cmd": entry },
+        "config": { "Env": [format!("PATH=/bin:/usr/bin:/{DYNAMIC_DIR}")], "Cmd": entry },
         "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
     });
     let config = store.add_json("application/vnd.oci.image.config.v1+json", &config)?;
@@ -221,7 +221,7 @@ mod tests {
         let names: Vec<&Value> = (0..2)
             .map(|i| &index["manifests"][i]["annotations"]["io.containerd.image.name"])
             .collect();
-        assert_eq!(names, [PAUSE, TOOLS_IMAGE]);
+        assert_eq!(names, [PAUSE_IMAGE, TOOLS_IMAGE]);
         for image in index["manifests"].as_array().unwrap() {
             let manifest = read(&blob(image));
             let config = read(&blob(&manifest["config"]));

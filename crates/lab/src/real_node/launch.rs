@@ -5,79 +5,84 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use super::{Place, RealProgram, cgroups, network, requirements};
+use super::{NodeContext, RealProgram, cgroups, host_network, requirements};
 use crate::layout::Layout;
 use crate::process::{self, CommandLine, Process};
 use crate::start;
 
 /// How many lines of a node's log a message shows.
-const TAIL: usize = 12;
+const LOG_TAIL_LINES: usize = 12;
 
 /// Starts a node, unless it runs. What is left of its last run is taken away first.
-pub(crate) async fn start(place: &Place<'_>) -> anyhow::Result<()> {
-    let (layout, name) = (place.layout, place.node.name.as_str());
-    if holder(layout, name).is_some() && init(layout, name).is_some() {
+pub(crate) async fn start(context: &NodeContext<'_>) -> anyhow::Result<()> {
+    let (layout, name) = (context.layout, context.node.name.as_str());
+    if unshare_process(layout, name).is_some() && init(layout, name).is_some() {
         return Ok(());
     }
     stop(layout, name).await;
     cgroups::remove_node(layout, name).await?;
     cgroups::create(layout, name)?;
-    let unshare = requirements::find("unshare").context("there is no unshare on this machine")?;
+    let unshare_path =
+        requirements::find("unshare").context("there is no unshare on this machine")?;
     let words = ["--net", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child=SIGKILL"];
     let mut args: Vec<String> = words.map(str::to_owned).to_vec();
-    args.push(place.settings.octavo.display().to_string());
+    args.push(context.settings.octavo.display().to_string());
     args.extend(["lab", "real-node", "--state-dir"].map(str::to_owned));
     args.push(layout.root().display().to_string());
     args.push(name.to_owned());
-    let command = CommandLine { program: unshare, args, env: std::collections::BTreeMap::new() };
+    let command =
+        CommandLine { program: unshare_path, args, env: std::collections::BTreeMap::new() };
     process::allow_open_files();
     let log = layout.real_log(name, "node");
-    let holder = process::spawn(&command, layout.root(), &log, &layout.real_pid(name))
+    let unshare = process::spawn(&command, layout.root(), &log, &layout.real_pid(name))
         .with_context(|| format!("start {name}"))?;
-    network::connect(place, holder).await
+    host_network::connect(context, unshare).await
 }
 
 /// Kills a node: all that runs in it ends, and its mounts with it.
 pub(crate) async fn stop(layout: &Layout, name: &str) {
-    let all: Vec<Process> = holder(layout, name).into_iter().chain(init(layout, name)).collect();
+    let all: Vec<Process> =
+        unshare_process(layout, name).into_iter().chain(init(layout, name)).collect();
     process::stop(&all, std::time::Duration::ZERO).await;
 }
 
 /// An error with the end of its log, if the node has ended.
 pub(crate) fn check_alive(layout: &Layout, name: &str) -> anyhow::Result<()> {
-    if holder(layout, name).is_some() {
+    if unshare_process(layout, name).is_some() {
         return Ok(());
     }
     let log = layout.real_log(name, "node");
     bail!(
         "{name} has ended; the end of its log {}:\n{}",
         log.display(),
-        start::tail(&fs::read_to_string(&log).unwrap_or_default(), TAIL)
+        start::tail(&fs::read_to_string(&log).unwrap_or_default(), LOG_TAIL_LINES)
     )
 }
 
 /// The process whose end is the node's.
-pub(crate) fn holder(layout: &Layout, name: &str) -> Option<Process> {
+pub(crate) fn unshare_process(layout: &Layout, name: &str) -> Option<Process> {
     Process::read(&layout.real_pid(name)).filter(|process| process.is_alive())
 }
 
 /// The processes whose ends are those of the lab's nodes, whatever the lab's settings say.
-pub(crate) fn all(layout: &Layout) -> Vec<Process> {
-    let inits = of_lab(layout).into_iter().filter(|process| inner_pid(process.pid) == Some(1));
+pub(crate) fn all_processes(layout: &Layout) -> Vec<Process> {
+    let inits = process::processes_of_lab(layout.root())
+        .into_iter()
+        .filter(|process| inner_pid(process.pid) == Some(1));
     let files = fs::read_dir(layout.pids()).into_iter().flatten().flatten();
     let is_real = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"real-");
-    let holders = files
+    let unshare_processes = files
         .filter(|file| is_real(&file.file_name()))
         .filter_map(|file| Process::read(&file.path()))
         .filter(|process| process.is_alive());
-    holders.chain(inits).collect()
+    unshare_processes.chain(inits).collect()
 }
 
 /// Process 1 of the node.
 pub(crate) fn init(layout: &Layout, name: &str) -> Option<Process> {
-    of_lab(layout)
+    process::processes_of_lab(layout.root())
         .into_iter()
-        .find(|process| inner_pid(process.pid) == Some(1) && is_for(process.pid, name))
+        .find(|process| inner_pid(process.pid) == Some(1) && has_last_argument(process.pid, name))
 }
 
 /// A program of the node, if it runs.
@@ -85,7 +90,7 @@ pub(crate) fn program(layout: &Layout, name: &str, program: RealProgram) -> Opti
     let text = fs::read_to_string(layout.real_pid_file(name, program)).ok()?;
     let inner: i32 = text.trim().parse().ok()?;
     let namespace = namespace(init(layout, name)?.pid)?;
-    of_lab(layout)
+    process::processes_of_lab(layout.root())
         .into_iter()
         .find(|process| {
             inner_pid(process.pid) == Some(inner)
@@ -94,17 +99,13 @@ pub(crate) fn program(layout: &Layout, name: &str, program: RealProgram) -> Opti
         .filter(|process| process.is_alive())
 }
 
-fn of_lab(layout: &Layout) -> Vec<Process> {
-    process::strays(layout.root())
-}
-
 /// Names the process namespace that a process is in.
 fn namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
 /// Whether the last word of a process's command line is the node's name.
-fn is_for(pid: i32, name: &str) -> bool {
+fn has_last_argument(pid: i32, name: &str) -> bool {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next())
         == Some(name.as_bytes())

@@ -16,19 +16,19 @@ use anyhow::Context as _;
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
-use super::Place;
+use super::NodeContext;
 
 /// Folders in which a node does not see what the machine has.
-pub(super) const REPLACED: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+pub(super) const REPLACED_DIRS: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
 /// Where the node's programs find their files.
-pub(super) const ETC: &str = "/run/octavo-lab/etc";
+pub(super) const ETC_DIR: &str = "/run/octavo-lab/etc";
 
 /// The node's folder of simulated hardware.
-pub(super) const HARDWARE: &str = "/run/nvidia";
+pub(super) const HARDWARE_DIR: &str = "/run/nvidia";
 
 /// Root of the driver and of its device nodes.
-pub(super) const DRIVER: &str = "/run/nvidia/driver";
+pub(super) const DRIVER_ROOT: &str = "/run/nvidia/driver";
 
 /// What the kubelet wants of the kernel, and writes where it reads something else. These settings
 /// are the whole machine's: it reads the wanted values from files of its own instead.
@@ -43,42 +43,42 @@ const KERNEL_SETTINGS: [(&str, &str); 6] = [
 
 /// Number of the device that stands in for each of the driver's: `/dev/null`. A runtime wants
 /// character devices; a number of the driver's own could be that of real hardware.
-const STAND_IN: (u32, u32) = (1, 3);
+const STAND_IN_DEVICE: (u32, u32) = (1, 3);
 
 /// Makes the node's file system. Only to be called in mount and process namespaces of the node's
 /// own.
-pub(super) fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
+pub(super) fn prepare(context: &NodeContext<'_>) -> anyhow::Result<()> {
     // Mounts of containers and volumes must reach one another, and nothing outside.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::SHARED)
         .context("share mounts within the node")?;
-    memory("/run")?;
-    let folder = place.layout.real_node(&place.node.name);
-    bind(&folder.join("lib"), "/var/lib")?;
-    bind(&folder.join("log"), "/var/log")?;
-    bind(&folder.join("etc"), ETC)?;
-    let hardware = place.layout.node(&place.node.name);
+    mount_tmpfs("/run")?;
+    let folder = context.layout.real_node(&context.node.name);
+    bind_mount(&folder.join("lib"), "/var/lib")?;
+    bind_mount(&folder.join("log"), "/var/log")?;
+    bind_mount(&folder.join("etc"), ETC_DIR)?;
+    let hardware = context.layout.node(&context.node.name);
     let devices = hardware.join("driver/dev");
     fs::create_dir_all(&devices).with_context(|| format!("make {}", devices.display()))?;
     // As a whole: the simulated driver finds what the kernel tells of it by its own place.
-    bind(&hardware, HARDWARE)?;
-    let devices = Path::new(DRIVER).join("dev");
-    memory(&devices)?;
+    bind_mount(&hardware, HARDWARE_DIR)?;
+    let devices = Path::new(DRIVER_ROOT).join("dev");
+    mount_tmpfs(&devices)?;
     copy_devices(&hardware.join("dev"), &devices)?;
-    hold_kernel_settings()
+    shadow_kernel_settings()
 }
 
-fn memory(path: impl AsRef<Path>) -> anyhow::Result<()> {
+fn mount_tmpfs(path: impl AsRef<Path>) -> anyhow::Result<()> {
     let path = path.as_ref();
     rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::NOSUID, c"mode=755")
         .with_context(|| format!("mount a file system in memory on {}", path.display()))
 }
 
-fn bind(from: &Path, to: &str) -> anyhow::Result<()> {
+fn bind_mount(from: &Path, to: &str) -> anyhow::Result<()> {
     let bound = fs::create_dir_all(to).and_then(|()| Ok(rustix::mount::mount_bind(from, to)?));
     bound.with_context(|| format!("mount {} on {to}", from.display()))
 }
 
-fn hold_kernel_settings() -> anyhow::Result<()> {
+fn shadow_kernel_settings() -> anyhow::Result<()> {
     let folder = Path::new("/run/octavo-lab/sysctl");
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     for (name, value) in KERNEL_SETTINGS {
@@ -96,7 +96,7 @@ fn hold_kernel_settings() -> anyhow::Result<()> {
 
 /// Makes a character device for each file of a folder of simulated hardware; links stay links.
 fn copy_devices(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let (major, minor) = STAND_IN;
+    let (major, minor) = STAND_IN_DEVICE;
     let number = rustix::fs::makedev(major, minor);
     let entries = fs::read_dir(from).with_context(|| format!("read {}", from.display()))?;
     for entry in entries {

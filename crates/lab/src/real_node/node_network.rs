@@ -7,37 +7,39 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::time::Instant;
 
-use super::{Place, places, tool};
+use super::{NodeContext, node_contexts, tool};
 use crate::settings::RealNodes;
 
 /// Address of the service `kubernetes`, the first of the service range, and its port.
 const SERVICE: (&str, &str) = ("10.96.0.1/32", "443");
 
 /// How long the other end may take to plug in the cable.
-const PATIENCE: Duration = Duration::from_mins(1);
+const VETH_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Sets up the network. Only to be called in a network namespace of the node's own.
-pub(super) async fn set_up(place: &Place<'_>) -> anyhow::Result<()> {
-    wait_for_cable().await?;
-    let address = format!("{}/24", place.address());
-    let gateway = place.real.gateway().to_string();
+pub(super) async fn set_up(context: &NodeContext<'_>) -> anyhow::Result<()> {
+    wait_for_veth().await?;
+    let address = format!("{}/24", context.address());
+    let gateway = context.real.gateway().to_string();
     tool::run("ip", &["link", "set", "dev", "lo", "up"])?;
     tool::run("ip", &["address", "add", &address, "dev", "eth0"])?;
     tool::run("ip", &["link", "set", "dev", "eth0", "up"])?;
     tool::run("ip", &["route", "add", "default", "via", &gateway])?;
-    for other in places(place.layout, place.settings).filter(|other| other.number != place.number) {
-        let (pods, via) = (RealNodes::pods(other.number), other.address().to_string());
+    for peer in
+        node_contexts(context.layout, context.settings).filter(|peer| peer.number != context.number)
+    {
+        let (pods, via) = (RealNodes::pods(peer.number), peer.address().to_string());
         tool::run("ip", &["route", "add", &pods, "via", &via])?;
     }
     // This namespace's own settings, not the machine's.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node forward packets")?;
-    translate_service(place)
+    translate_service(context)
 }
 
 /// Leads what pods (PREROUTING) and the node itself (OUTPUT) send to the service to the API server.
-fn translate_service(place: &Place<'_>) -> anyhow::Result<()> {
+fn translate_service(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let (service, port) = SERVICE;
-    let apiserver = place.settings.apiserver().to_string();
+    let apiserver = context.settings.apiserver().to_string();
     for chain in ["PREROUTING", "OUTPUT"] {
         let select = ["-A", chain, "-d", service, "-p", "tcp", "--dport", port];
         let lead = ["-j", "DNAT", "--to-destination", &apiserver];
@@ -47,8 +49,8 @@ fn translate_service(place: &Place<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn wait_for_cable() -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+async fn wait_for_veth() -> anyhow::Result<()> {
+    let deadline = Instant::now() + VETH_TIMEOUT;
     loop {
         // Not `/sys/class/net`, which shows the namespace that it was mounted in.
         let links = fs::read_to_string("/proc/self/net/dev").context("list the node's links")?;

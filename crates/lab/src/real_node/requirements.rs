@@ -72,7 +72,7 @@ pub(crate) fn check_visible<'a>(
 ) -> anyhow::Result<()> {
     for path in programs.chain([layout.root()]) {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if let Some(hidden) = mounts::REPLACED.iter().find(|folder| real.starts_with(folder)) {
+        if let Some(hidden) = mounts::REPLACED_DIRS.iter().find(|folder| real.starts_with(folder)) {
             bail!(
                 "{} is below {hidden}, where a real node has its own files and would not see it: \
                  use another folder for the lab (--state-dir), the cache (OCTAVO_CACHE_DIR) or the \

@@ -21,10 +21,10 @@ pub struct RealNodeSet {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RealNodeSetError {
-    /// A count is no number, or there are more than [`RealNodeSet::MOST`].
+    /// A count is no number, or there are more than [`RealNodeSet::MAX_NODES`].
     #[error(
         "`{0}` is no count of real nodes: write COUNT or COUNT:MACHINE, as 2:dgx-h100, {most} nodes at most",
-        most = RealNodeSet::MOST
+        most = RealNodeSet::MAX_NODES
     )]
     Count(String),
     /// No machine after the colon, or one that gives no name.
@@ -34,7 +34,7 @@ pub enum RealNodeSetError {
 
 impl RealNodeSet {
     /// Most real nodes of a lab.
-    pub const MOST: u8 = 64;
+    pub const MAX_NODES: u8 = 64;
 
     /// The nodes: `real-0`, `real-1`, ...
     pub fn nodes(&self) -> Vec<Node> {
@@ -60,7 +60,7 @@ impl FromStr for RealNodeSet {
 
     fn from_str(text: &str) -> Result<Self, RealNodeSetError> {
         let mut groups = Vec::new();
-        let mut left = Self::MOST;
+        let mut left = Self::MAX_NODES;
         for part in text.split(',').map(str::trim) {
             let (count, machine) = part.split_once(':').unwrap_or((part, DEFAULT_MACHINE));
             let count: u8 = count.parse().map_err(|_| RealNodeSetError::Count(part.to_owned()))?;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_of_real_nodes_is_refused_with_the_part_that_is_wrong() {
+    fn invalid_real_node_set_is_refused_with_the_wrong_part() {
         let error = |text: &str| text.parse::<RealNodeSet>().unwrap_err();
         assert_eq!(error("many"), RealNodeSetError::Count("many".into()));
         assert_eq!(error("60,5:t4"), RealNodeSetError::Count("5:t4".into()));

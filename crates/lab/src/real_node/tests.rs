@@ -50,10 +50,10 @@ fn the_api_server_leaves_loopback_only_for_real_nodes() {
 fn places_have_addresses_and_cgroups_of_their_own() {
     let layout = Layout::new(Path::new("/s")).unwrap();
     let settings = settings(Some(two_nodes()));
-    let places: Vec<_> = places(&layout, &settings).collect();
-    assert_eq!(places[1].address(), Ipv4Addr::new(198, 18, 3, 11));
-    assert_ne!(places[0].cgroup(), places[1].cgroup());
-    assert!(places[1].cgroup().ends_with("/real-1"), "{}", places[1].cgroup());
+    let contexts: Vec<_> = node_contexts(&layout, &settings).collect();
+    assert_eq!(contexts[1].address(), Ipv4Addr::new(198, 18, 3, 11));
+    assert_ne!(contexts[0].cgroup(), contexts[1].cgroup());
+    assert!(contexts[1].cgroup().ends_with("/real-1"), "{}", contexts[1].cgroup());
 }
 
 #[test]

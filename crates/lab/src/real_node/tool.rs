@@ -21,8 +21,8 @@ pub(super) fn run(program: &str, args: &[&str]) -> anyhow::Result<String> {
         .output()
         .with_context(|| format!("start {program}, which must be on {PATH}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("`{program} {}` failed ({}): {}", args.join(" "), output.status, said.trim());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("`{program} {}` failed ({}): {}", args.join(" "), output.status, stderr.trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -6,21 +6,21 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use octavo_machine::{Machine, Model};
 
-use super::{Seen, Shows, Stop};
+use super::{Expected, SeenContainer, Stop};
 use crate::gpu;
 
 /// Checks a stop whose pods run; returns the GPUs of its claims as `node device`.
 pub(super) fn check(
     state_dir: &Path,
     stop: &Stop,
-    seen: &[Seen],
+    seen: &[SeenContainer],
 ) -> anyhow::Result<BTreeSet<String>> {
     let mut gpus = BTreeSet::new();
     for seen in seen {
         let found = seen.container.gpus();
         let (pod, name) = (&seen.pod, seen.container.name());
-        let wanted = match stop.shows {
-            Shows::GpusPerContainer(count) => count,
+        let wanted = match stop.expected {
+            Expected::GpusPerContainer(count) => count,
             _ => 1,
         };
         ensure!(
@@ -33,7 +33,7 @@ pub(super) fn check(
             "{pod}/{name} lacks NVIDIA_VISIBLE_DEVICES=void: a legacy runtime hook would add GPUs",
         );
         gpus.extend(found.iter().map(|gpu| format!("{} {gpu}", seen.node)));
-        if stop.shows == Shows::Selected {
+        if stop.expected == Expected::Selected {
             check_selected(state_dir, stop, seen)?;
         }
     }
@@ -41,29 +41,29 @@ pub(super) fn check(
         ensure!(gpus.len() == 1, "{}: containers do not share one GPU: {gpus:?}", stop.file);
         Ok(())
     };
-    match stop.shows {
-        Shows::OneSharedGpu => {
+    match stop.expected {
+        Expected::OneSharedGpu => {
             ensure!(seen.len() > 1, "{}: only {} container was seen", stop.file, seen.len());
             is_one()?;
         }
-        Shows::Shares => drop(check_shares(seen)?),
-        Shows::SharesOfOneGpu(count) => {
+        Expected::Shares => drop(check_shares(seen)?),
+        Expected::SharesOfOneGpu(count) => {
             is_one()?;
             let shares = check_shares(seen)?;
             ensure!(shares == count, "{}: {shares} shares, not {count}", stop.file);
         }
-        Shows::MigOfOneGpu(count) => {
+        Expected::MigOfOneGpu(count) => {
             is_one()?;
             check_mig(stop, seen, count)?;
         }
-        Shows::GpusPerContainer(_) | Shows::Selected | Shows::Waits(_) => {}
+        Expected::GpusPerContainer(_) | Expected::Selected | Expected::Waits(_) => {}
     }
     Ok(gpus)
 }
 
 /// Whether a GPU is of the model that its pod asks for.
-fn check_selected(state_dir: &Path, stop: &Stop, seen: &Seen) -> anyhow::Result<()> {
-    let Seen { pod, node, .. } = seen;
+fn check_selected(state_dir: &Path, stop: &Stop, seen: &SeenContainer) -> anyhow::Result<()> {
+    let SeenContainer { pod, node, .. } = seen;
     let path = gpu::machine_file(&state_dir.join("nodes").join(node));
     let model = Machine::read(&path).with_context(|| format!("read what {node} is"))?.model;
     let selected = is_selected(pod, &model)
@@ -83,7 +83,7 @@ fn is_selected(pod: &str, model: &Model) -> Option<bool> {
 
 /// Whether every container has shares whose limits lie beside it, and whether they fit their GPU;
 /// returns how many shares there are.
-fn check_shares(seen: &[Seen]) -> anyhow::Result<usize> {
+fn check_shares(seen: &[SeenContainer]) -> anyhow::Result<usize> {
     let mut shares = BTreeMap::new();
     for seen in seen {
         let limits = seen.container.limits()?;
@@ -102,7 +102,7 @@ fn check_shares(seen: &[Seen]) -> anyhow::Result<usize> {
 }
 
 /// Whether the containers have that many MIG devices together.
-fn check_mig(stop: &Stop, seen: &[Seen], count: usize) -> anyhow::Result<()> {
+fn check_mig(stop: &Stop, seen: &[SeenContainer], count: usize) -> anyhow::Result<()> {
     // Each has two capability nodes, which nobody shares.
     let mut nodes = BTreeSet::new();
     for seen in seen {

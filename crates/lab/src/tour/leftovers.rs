@@ -10,7 +10,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
 /// How long the last unprepare may take after the last pod is gone.
-const PATIENCE: Duration = Duration::from_secs(30);
+const UNPREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until no claim, checkpoint, CDI spec or container record is left on any node that was not
 /// there `before`: a person's own pods may run beside the tour's.
@@ -21,12 +21,12 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     let started = Instant::now();
     loop {
-        let mut left = all(client, state_dir).await?;
+        let mut left = list_all(client, state_dir).await?;
         left.retain(|thing| !before.contains(thing));
         if left.is_empty() {
             return Ok(());
         }
-        if started.elapsed() > PATIENCE {
+        if started.elapsed() > UNPREPARE_TIMEOUT {
             bail!("left behind after everything was deleted:\n  {}", left.join("\n  "));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -41,12 +41,12 @@ pub(super) async fn find(
     namespace: &str,
 ) -> anyhow::Result<BTreeSet<String>> {
     let ours = format!("claim {namespace}/");
-    let there = all(client, state_dir).await?;
-    Ok(there.into_iter().filter(|thing| !thing.starts_with(&ours)).collect())
+    let existing = list_all(client, state_dir).await?;
+    Ok(existing.into_iter().filter(|thing| !thing.starts_with(&ours)).collect())
 }
 
 /// Every claim, and every file that a claim or a pod has on a node.
-async fn all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
+async fn list_all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
     let claims: Api<ResourceClaim> = Api::all(client.clone());
     let claims = claims.list(&ListParams::default()).await.context("list claims")?;
     let mut left: Vec<String> = claims

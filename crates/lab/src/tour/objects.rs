@@ -33,9 +33,9 @@ pub(super) async fn wait_for_phase(
     pods: &Api<Pod>,
     name: &str,
     phase: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Pod> {
-    wait(pods, name, patience, phase, |pod| {
+    wait(pods, name, timeout, phase, |pod| {
         pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
     })
     .await
@@ -45,9 +45,9 @@ pub(super) async fn wait_for_phase(
 pub(super) async fn wait_until_unschedulable(
     pods: &Api<Pod>,
     name: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<Pod> {
-    wait(pods, name, patience, "Unschedulable", |pod| {
+    wait(pods, name, timeout, "Unschedulable", |pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
         conditions.unwrap_or_default().iter().any(|condition| {
             condition.type_ == "PodScheduled"
@@ -60,11 +60,11 @@ pub(super) async fn wait_until_unschedulable(
 async fn wait(
     pods: &Api<Pod>,
     name: &str,
-    patience: Duration,
+    timeout: Duration,
     wanted: &str,
     is_there: impl Fn(&Pod) -> bool,
 ) -> anyhow::Result<Pod> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let pod = pods.get(name).await.with_context(|| format!("read pod {name}"))?;
         if is_there(&pod) {
@@ -72,7 +72,7 @@ async fn wait(
         }
         if Instant::now() > deadline {
             let status = serde_json::to_string_pretty(&pod.status).unwrap_or_default();
-            bail!("pod {name} is not {wanted} after {} s: {status}", patience.as_secs());
+            bail!("pod {name} is not {wanted} after {} s: {status}", timeout.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -82,14 +82,14 @@ async fn wait(
 pub(super) async fn delete_namespace(
     client: &Client,
     name: &str,
-    patience: Duration,
+    timeout: Duration,
 ) -> anyhow::Result<()> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces
         .delete(name, &DeleteParams::default())
         .await
         .with_context(|| format!("delete namespace {name}"))?;
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     while namespaces
         .get_opt(name)
         .await
@@ -97,7 +97,7 @@ pub(super) async fn delete_namespace(
         .is_some()
     {
         if Instant::now() > deadline {
-            bail!("namespace {name} is still there after {} s", patience.as_secs());
+            bail!("namespace {name} is still there after {} s", timeout.as_secs());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

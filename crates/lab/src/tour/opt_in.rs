@@ -22,9 +22,9 @@ pub(super) struct OptIn {
 impl OptIn {
     /// Opts the GPUs of a node in that has nothing else to do with MIG; nothing is done where the
     /// profiles that the tour wants are there already.
-    pub(super) async fn somewhere(
+    pub(super) async fn on_any_node(
         client: &Client,
-        patience: Duration,
+        timeout: Duration,
         say: &mut impl FnMut(&str),
     ) -> anyhow::Result<Option<Self>> {
         if has_profiles(client).await? {
@@ -47,10 +47,10 @@ impl OptIn {
         say(&format!("   kubectl label node {node} {LABEL_DYNAMIC_MIG}=all"));
         let opted_in = Self { node };
         opted_in.label(client, Some("all")).await?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while !has_profiles(client).await? {
             if Instant::now() > deadline {
-                bail!("{} publishes no MIG placement after {patience:?}", opted_in.node);
+                bail!("{} publishes no MIG placement after {timeout:?}", opted_in.node);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -58,12 +58,12 @@ impl OptIn {
     }
 
     /// Takes the label away and waits until whole GPUs alone are published again.
-    pub(super) async fn undo(self, client: &Client, patience: Duration) -> anyhow::Result<()> {
+    pub(super) async fn undo(self, client: &Client, timeout: Duration) -> anyhow::Result<()> {
         self.label(client, None).await?;
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while has_profiles(client).await? {
             if Instant::now() > deadline {
-                bail!("{} still publishes MIG placements after {patience:?}", self.node);
+                bail!("{} still publishes MIG placements after {timeout:?}", self.node);
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 /// The command line of these words; the first is the program, of which only the name is told. Words
 /// are quoted as POSIX shells want it. What is no UTF-8 is shown by stand-ins.
-pub(super) fn typed(words: impl IntoIterator<Item = OsString>) -> String {
+pub(super) fn shell_line(words: impl IntoIterator<Item = OsString>) -> String {
     let mut line = "octavo".to_owned();
     for word in words.into_iter().skip(1) {
         line.push(' ');
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     fn line(words: &[&str]) -> String {
-        typed(words.iter().map(OsString::from))
+        shell_line(words.iter().map(OsString::from))
     }
 
     #[test]

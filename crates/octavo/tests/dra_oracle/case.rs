@@ -38,7 +38,7 @@ pub(crate) enum Verdict {
 }
 
 /// Allocations by node, one for each claim that was to be allocated.
-pub(crate) type Given = BTreeMap<String, Vec<api::AllocationResult>>;
+pub(crate) type AllocationsByNode = BTreeMap<String, Vec<api::AllocationResult>>;
 
 /// Every request of a claim, alternatives apart.
 pub(crate) enum AnyRequest<'a> {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::resource::v1 as api;
 
-use crate::case::{Case, Given, Verdict};
+use crate::case::{AllocationsByNode, Case, Verdict};
 use crate::oracle::{Allocator, Answer};
 use crate::ours;
 
@@ -13,7 +13,7 @@ pub(crate) struct Comparison {
     pub(crate) differences: Vec<String>,
     /// Where both can serve the pod, but not with the very same allocations: both take the first
     /// that they find in one order. One entry each.
-    pub(crate) other_devices: Vec<String>,
+    pub(crate) different_devices: Vec<String>,
     /// What is wrong with ours' allocations by the rules of Kubernetes' code, one line each.
     pub(crate) complaints: Vec<String>,
     /// Upstream's verdicts.
@@ -25,13 +25,13 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Everything that must not be.
     pub(crate) fn all(&self) -> Vec<String> {
-        let all = [&self.differences, &self.other_devices, &self.complaints];
+        let all = [&self.differences, &self.different_devices, &self.complaints];
         all.into_iter().flatten().cloned().collect()
     }
 
     /// Whether both decide the same, right or wrong.
     pub(crate) fn agrees(&self) -> bool {
-        self.differences.is_empty() && self.other_devices.is_empty()
+        self.differences.is_empty() && self.different_devices.is_empty()
     }
 
     /// Whether nothing is to be said.
@@ -46,15 +46,16 @@ pub(crate) fn compare(
     oracle: &mut Allocator,
     seed: u64,
     case: &Case,
-    decided: &[ours::OnNode],
+    decided: &[ours::NodeOutcome],
 ) -> Comparison {
     let feasible = decided.iter().filter(|node| node.verdict == Verdict::Feasible);
-    let given: Given = feasible.map(|node| (node.node.clone(), node.allocations.clone())).collect();
+    let given: AllocationsByNode =
+        feasible.map(|node| (node.node.clone(), node.allocations.clone())).collect();
     let answer = oracle.decide(seed, case, &given);
     differences(&answer, decided)
 }
 
-fn differences(answer: &Answer, decided: &[ours::OnNode]) -> Comparison {
+fn differences(answer: &Answer, decided: &[ours::NodeOutcome]) -> Comparison {
     let mut found = Comparison::default();
     assert_eq!(answer.nodes.len(), decided.len());
     for (theirs, ours) in answer.nodes.iter().zip(decided) {
@@ -93,7 +94,7 @@ fn differences(answer: &Answer, decided: &[ours::OnNode]) -> Comparison {
             } else {
                 let json = |of| serde_json::to_string(of).unwrap();
                 let (theirs, ours) = (json(&theirs), json(&ours));
-                found.other_devices.push(format!("{node}: {theirs}\n  ours {ours}"));
+                found.different_devices.push(format!("{node}: {theirs}\n  ours {ours}"));
             }
         }
     }

@@ -60,7 +60,7 @@ pub(crate) const DIVERGENCES: [Divergence; 4] = [
 
 /// Whether a case that differs does so only by a fault of Kubernetes that is in the list: the
 /// first. Cases for the others come from no seed.
-pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
+pub(crate) fn is_known_divergence(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
     if !traits(case).contains(&Trait::DistinctAttribute) {
         return false;
     }
@@ -69,10 +69,10 @@ pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
     // Who forgets values only ever admits more: the way of the search parts from the right one where
     // a value is given twice, where something else fails behind that, or where a request for all
     // devices has a value twice, which is an error.
-    let outcome = |there: &ours::OnNode| (there.verdict, there.allocations.clone());
+    let key = |outcome: &ours::NodeOutcome| (outcome.verdict, outcome.allocations.clone());
     let mut differing =
-        right.iter().zip(&faulty).filter(|(right, faulty)| outcome(right) != outcome(faulty));
-    let is_by_fault = |right: &ours::OnNode, faulty: &ours::OnNode| {
+        right.iter().zip(&faulty).filter(|(right, faulty)| key(right) != key(faulty));
+    let is_by_fault = |right: &ours::NodeOutcome, faulty: &ours::NodeOutcome| {
         let is_error_of_all =
             right.verdict == Verdict::Error && right.message.contains(" they do not differ in ");
         faulty.verdict == Verdict::Error || repeats(case, faulty) || is_error_of_all
@@ -88,8 +88,8 @@ pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
 }
 
 /// Whether devices that were given for a claim have a value twice that must be distinct.
-fn repeats(case: &Case, there: &ours::OnNode) -> bool {
-    case.open_claims().zip(&there.allocations).any(|(claim, given)| {
+fn repeats(case: &Case, outcome: &ours::NodeOutcome) -> bool {
+    case.open_claims().zip(&outcome.allocations).any(|(claim, given)| {
         let results = given.devices.iter().flat_map(|devices| devices.results.iter().flatten());
         let constraints = claim.spec.devices.iter().flat_map(|devices| &devices.constraints);
         constraints.flatten().any(|constraint| {
@@ -97,9 +97,9 @@ fn repeats(case: &Case, there: &ours::OnNode) -> bool {
             let mut seen = Vec::new();
             let covered = results.clone().filter(|result| covers(constraint, &result.request));
             covered.filter_map(|result| value(case, result, attribute)).any(|value| {
-                let is_known = seen.contains(&value);
+                let is_repeated = seen.contains(&value);
                 seen.push(value);
-                is_known
+                is_repeated
             })
         })
     })
@@ -118,13 +118,14 @@ fn value<'a>(
     result: &api::DeviceRequestAllocationResult,
     attribute: &str,
 ) -> Option<&'a api::DeviceAttribute> {
-    let is_it = |(slice, device): &(&api::ResourceSlice, &api::Device)| {
+    let is_device = |(slice, device): &(&api::ResourceSlice, &api::Device)| {
         let spec = &slice.spec;
         spec.driver == result.driver
             && spec.pool.name == result.pool
             && device.name == result.device
     };
-    let newest = case.devices().filter(is_it).max_by_key(|(slice, _)| slice.spec.pool.generation);
+    let newest =
+        case.devices().filter(is_device).max_by_key(|(slice, _)| slice.spec.pool.generation);
     let attributes = newest?.1.attributes.as_ref()?;
     attributes.get(attribute).or_else(|| {
         let (domain, name) = attribute.split_once('/')?;
@@ -132,17 +133,17 @@ fn value<'a>(
     })
 }
 
-/// Three devices of two colours; three of different colours are asked for.
+/// Three devices of two colours; three of different colours are request for.
 fn red_blue_red() -> Case {
     let device =
         |name: &str, color: &str| json!({"name": name, "attributes": {"color": {"string": color}}});
     let devices = [device("a", "red"), device("b", "blue"), device("c", "red")];
     let slice = slice(&json!({"devices": devices}));
-    let asked = json!({
+    let request = json!({
         "requests": [{"name": "req-0", "exactly": {"deviceClassName": "all", "count": 3}}],
         "constraints": [{"distinctAttribute": "gpu.example.com/color"}],
     });
-    case(&[slice], &asked)
+    case(&[slice], &request)
 }
 
 /// Two drivers have a pool named after the node, each with one counter and one device that needs
@@ -173,10 +174,10 @@ fn pools_of_one_name() -> Case {
             ]
         })
         .collect();
-    let asked = json!({
+    let request = json!({
         "requests": [{"name": "req-0", "exactly": {"deviceClassName": "all", "count": 2}}],
     });
-    case(&slices, &asked)
+    case(&slices, &request)
 }
 
 /// Two classes serve a resource; a pod asks for the older by its implicit name.
@@ -216,8 +217,8 @@ fn huge_amounts() -> Case {
         let capacity = json!({"requests": {"memory": "10000000000000000001"}});
         json!({"name": name, "exactly": {"deviceClassName": "all", "capacity": capacity}})
     };
-    let asked = json!({"requests": [request("req-0"), request("req-1")]});
-    case(&[slice(&json!({"devices": [device]}))], &asked)
+    let request = json!({"requests": [request("req-0"), request("req-1")]});
+    case(&[slice(&json!({"devices": [device]}))], &request)
 }
 
 /// The one slice of a node.
@@ -234,14 +235,14 @@ fn slice(content: &serde_json::Value) -> serde_json::Value {
     slice
 }
 
-fn case(slices: &[serde_json::Value], asked: &serde_json::Value) -> Case {
+fn case(slices: &[serde_json::Value], request: &serde_json::Value) -> Case {
     let case = json!({
         "nodes": [{"metadata": {"name": "node-a"}}],
         "deviceClasses": [{"metadata": {"name": "all"}, "spec": {}}],
         "slices": slices,
         "claims": [{
             "metadata": {"namespace": "default", "name": "claim"},
-            "spec": {"devices": asked},
+            "spec": {"devices": request},
         }],
     });
     serde_json::from_value(case).unwrap()

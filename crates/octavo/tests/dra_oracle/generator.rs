@@ -17,13 +17,13 @@ use octavo_oracle::Rng;
 
 use crate::SEEDS_OF_ADMISSION;
 use crate::case::Case;
-pub(crate) use claims::NO_SELECTOR;
+pub(crate) use claims::INVALID_SELECTOR;
 
 /// Drivers of the clusters: in the order of their names, as allocators take them.
 const DRIVERS: [&str; 2] = ["gpu.example.com", "net.example.com"];
 
 /// In one of so many cases a slice does not say where it is: no API server of today takes that.
-const NOWHERE: u64 = 40;
+const UNPLACED_SLICE_PERIOD: u64 = 40;
 
 /// Which features a case draws on. Not all that are on end up in it.
 struct Plan {
@@ -98,8 +98,8 @@ pub(crate) fn generate(seed: u64) -> Case {
     let nodes = nodes(&mut rng);
     let mut device_classes = classes(&mut rng, &plan);
     let mut slices = pools::slices(&mut rng, &plan, &nodes);
-    if seed >= SEEDS_OF_ADMISSION.end && seed.is_multiple_of(NOWHERE) {
-        pools::lose_place(&mut slices);
+    if seed >= SEEDS_OF_ADMISSION.end && seed.is_multiple_of(UNPLACED_SLICE_PERIOD) {
+        pools::remove_node_scope(&mut slices);
     }
     let other_claims = allocated::others(&mut rng, &plan, &slices);
     let claims = claims::claims(&mut rng, &plan, &slices, &nodes);

@@ -4,13 +4,13 @@
 use k8s_openapi::api::resource::v1 as api;
 
 use crate::case::{Case, Verdict};
-use crate::ours::OnNode;
+use crate::ours::NodeOutcome;
 
 /// A fault with its name.
 pub(crate) type Fault<T> = (&'static str, fn(&mut T));
 
 /// Faults in what the allocator looks at.
-pub(crate) const BLIND: [Fault<Case>; 26] = [
+pub(crate) const INPUT_FAULTS: [Fault<Case>; 26] = [
     ("ignores class selectors", |case| {
         case.device_classes.iter_mut().for_each(|class| class.spec.selectors = None);
     }),
@@ -114,47 +114,47 @@ pub(crate) const BLIND: [Fault<Case>; 26] = [
 ];
 
 /// Faults in what the allocator gives, where it can be served at all. They are for one result.
-pub(crate) const WRONG: [Fault<OnNode>; 8] = [
-    ("forgets a device", |there| {
-        each_results(there, |results| {
+pub(crate) const OUTPUT_FAULTS: [Fault<NodeOutcome>; 8] = [
+    ("forgets a device", |outcome| {
+        each_results(outcome, |results| {
             results.pop();
         });
     }),
-    ("gives a device that there is not", |there| {
-        each_results(there, |results| {
+    ("gives a device that there is not", |outcome| {
+        each_results(outcome, |results| {
             results.iter_mut().take(1).for_each(|result| result.device.push('x'));
         });
     }),
-    ("gives a device twice", |there| {
-        each_results(there, |results| {
+    ("gives a device twice", |outcome| {
+        each_results(outcome, |results| {
             let first = results.first().cloned();
             results.extend(first);
         });
     }),
-    ("names another request", |there| {
-        each_results(there, |results| {
+    ("names another request", |outcome| {
+        each_results(outcome, |results| {
             results.iter_mut().take(1).for_each(|result| "req-9".clone_into(&mut result.request));
         });
     }),
-    ("forgets the nodes", |there| {
-        there.allocations.iter_mut().for_each(|allocation| allocation.node_selector = None);
+    ("forgets the nodes", |outcome| {
+        outcome.allocations.iter_mut().for_each(|allocation| allocation.node_selector = None);
     }),
-    ("forgets what is consumed", |there| {
-        each_results(there, |results| {
+    ("forgets what is consumed", |outcome| {
+        each_results(outcome, |results| {
             for result in results {
                 result.consumed_capacity = None;
             }
         });
     }),
-    ("forgets identities of shares", |there| {
-        each_results(there, |results| {
+    ("forgets identities of shares", |outcome| {
+        each_results(outcome, |results| {
             for result in results {
                 result.share_id = None;
             }
         });
     }),
-    ("forgets binding conditions", |there| {
-        each_results(there, |results| {
+    ("forgets binding conditions", |outcome| {
+        each_results(outcome, |results| {
             for result in results {
                 result.binding_conditions = None;
             }
@@ -163,9 +163,9 @@ pub(crate) const WRONG: [Fault<OnNode>; 8] = [
 ];
 
 /// Plants a fault in what was given on the nodes that can serve the pod.
-pub(crate) fn answer_wrongly(decided: &mut [OnNode], fault: fn(&mut OnNode)) {
-    for there in decided.iter_mut().filter(|there| there.verdict == Verdict::Feasible) {
-        fault(there);
+pub(crate) fn corrupt(decided: &mut [NodeOutcome], fault: fn(&mut NodeOutcome)) {
+    for outcome in decided.iter_mut().filter(|outcome| outcome.verdict == Verdict::Feasible) {
+        fault(outcome);
     }
 }
 
@@ -236,7 +236,7 @@ fn each_result(case: &mut Case, change: impl FnMut(&mut api::DeviceRequestAlloca
 }
 
 /// Results that were given just now.
-fn each_results(there: &mut OnNode, change: impl FnMut(&mut ResultsOf)) {
-    let devices = there.allocations.iter_mut().filter_map(|a| a.devices.as_mut());
+fn each_results(outcome: &mut NodeOutcome, change: impl FnMut(&mut ResultsOf)) {
+    let devices = outcome.allocations.iter_mut().filter_map(|a| a.devices.as_mut());
     devices.filter_map(|devices| devices.results.as_mut()).for_each(change);
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1 as api;
 use octavo_oracle::Oracle;
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Case, Given, Verdict};
+use crate::case::{AllocationsByNode, Case, Verdict};
 
 /// A `control-plane dra-oracle`.
 pub(crate) struct Allocator(Oracle);
@@ -16,7 +16,7 @@ pub(crate) struct Allocator(Oracle);
 struct Question<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     admit: bool,
-    given: &'a Given,
+    given: &'a AllocationsByNode,
     #[serde(flatten)]
     case: &'a Case,
 }
@@ -37,7 +37,7 @@ struct Select<'a> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Answer {
-    pub(crate) nodes: Vec<OnNode>,
+    pub(crate) nodes: Vec<NodeAnswer>,
     /// For each device "true", "false" or "error: ...".
     pub(crate) selected: Vec<String>,
     pub(crate) compile_error: Option<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Answer {
 /// Its answer for one node.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct OnNode {
+pub(crate) struct NodeAnswer {
     pub(crate) node: String,
     pub(crate) verdict: Verdict,
     #[serde(default)]
@@ -70,13 +70,13 @@ impl Allocator {
     }
 
     /// What Kubernetes makes of a case, and of our allocations for it.
-    pub(crate) fn decide(&mut self, seed: u64, case: &Case, given: &Given) -> Answer {
+    pub(crate) fn decide(&mut self, seed: u64, case: &Case, given: &AllocationsByNode) -> Answer {
         self.ask(&seed.to_string(), &Question { admit: false, given, case })
     }
 
     /// What an API server has against a case.
     pub(crate) fn refusals(&mut self, seed: u64, case: &Case) -> Vec<String> {
-        let question = Question { admit: true, given: &Given::new(), case };
+        let question = Question { admit: true, given: &AllocationsByNode::new(), case };
         self.ask(&seed.to_string(), &question).refusals
     }
 

@@ -17,7 +17,7 @@ use crate::case::{Case, Verdict, allocation};
 
 /// What comes of the pod's claims on one node.
 #[derive(Debug, PartialEq)]
-pub(crate) struct OnNode {
+pub(crate) struct NodeOutcome {
     pub(crate) node: String,
     pub(crate) verdict: Verdict,
     /// Why, where it is not feasible.
@@ -31,7 +31,7 @@ pub(crate) struct OnNode {
 }
 
 /// Decides a case for all its nodes.
-pub(crate) fn decide(case: &Case, features: Features) -> Vec<OnNode> {
+pub(crate) fn decide(case: &Case, features: Features) -> Vec<NodeOutcome> {
     let read_slices: Vec<Slice> =
         case.slices.iter().map(|slice| slices::from_api(slice).unwrap()).collect();
     let mut classes = Classes::default();
@@ -46,8 +46,8 @@ pub(crate) fn decide(case: &Case, features: Features) -> Vec<OnNode> {
         case.other_claims.iter().map(|claim| claim_from_api(claim).unwrap()).collect();
     let allocator = Allocator::new(&classes, &read_slices, others.iter().chain(&claims), features);
     let (slices, claims) = (&read_slices[..], &claims[..]);
-    let scene = Scene { case, slices, claims, classes: &classes, allocator };
-    case.nodes.iter().map(|node| scene.on_node(node)).collect()
+    let context = CaseContext { case, slices, claims, classes: &classes, allocator };
+    case.nodes.iter().map(|node| context.on_node(node)).collect()
 }
 
 /// Whether every object of a case has a meaning: what is left of one may have none.
@@ -59,7 +59,7 @@ pub(crate) fn is_readable(case: &Case) -> bool {
         && case.pod.as_ref().is_none_or(|pod| pod.spec.is_some())
 }
 
-struct Scene<'a> {
+struct CaseContext<'a> {
     case: &'a Case,
     slices: &'a [Slice],
     claims: &'a [Claim],
@@ -67,10 +67,10 @@ struct Scene<'a> {
     allocator: Allocator<'a>,
 }
 
-impl Scene<'_> {
-    fn on_node(&self, api_node: &core::Node) -> OnNode {
+impl CaseContext<'_> {
+    fn on_node(&self, api_node: &core::Node) -> NodeOutcome {
         let node = node_from_api(api_node);
-        let mut there = OnNode {
+        let mut outcome = NodeOutcome {
             node: node.name.clone(),
             verdict: Verdict::Infeasible,
             message: String::new(),
@@ -87,21 +87,21 @@ impl Scene<'_> {
             let reachable =
                 given.nodes.as_ref().is_none_or(|nodes| nodes.matches(&node) == Ok(true));
             if !reachable {
-                "allocated elsewhere".clone_into(&mut there.message);
-                return there;
+                "allocated elsewhere".clone_into(&mut outcome.message);
+                return outcome;
             }
         }
         let special = match self.special(api_node) {
             Ok(special) => special,
             Err(message) => {
-                there.message = message;
-                return there;
+                outcome.message = message;
+                return outcome;
             }
         };
         if let Some(special) = &special {
-            there.extended_requests = special.requests.iter().map(request_to_api).collect();
+            outcome.extended_requests = special.requests.iter().map(request_to_api).collect();
             let mappings = special.mappings.iter();
-            there.extended_mappings = mappings
+            outcome.extended_mappings = mappings
                 .map(|m| (m.container.clone(), m.resource.clone(), m.request.clone()))
                 .collect();
         }
@@ -114,19 +114,19 @@ impl Scene<'_> {
         };
         match self.allocator.allocate(&node, &open, &mut share_ids) {
             Ok(allocations) => {
-                there.verdict = Verdict::Feasible;
-                there.allocations = self.to_api(&node, &allocations, &there.extended_requests);
+                outcome.verdict = Verdict::Feasible;
+                outcome.allocations = self.to_api(&node, &allocations, &outcome.extended_requests);
             }
             Err(refusal) => {
-                there.verdict = match &refusal {
+                outcome.verdict = match &refusal {
                     Refusal::Steps { .. } => Verdict::Timeout,
                     refusal if refusal.is_of_node() => Verdict::Infeasible,
                     _ => Verdict::Error,
                 };
-                there.message = refusal.to_string();
+                outcome.message = refusal.to_string();
             }
         }
-        there
+        outcome
     }
 
     /// The claim for what the pod asks for as extended resources, or why it does not fit.

@@ -8,7 +8,7 @@ use crate::ours::is_readable;
 /// The smallest case to be had by leaving things out that still `shows` what is to be seen.
 pub(crate) fn shrink(case: &Case, mut shows: impl FnMut(&Case) -> bool) -> Case {
     let mut best = serde_json::to_value(case).unwrap();
-    let mut try_it = |candidate: &Value| {
+    let mut still_shows = |candidate: &Value| {
         serde_json::from_value::<Case>(candidate.clone())
             .is_ok_and(|case| is_readable(&case) && shows(&case))
     };
@@ -19,7 +19,7 @@ pub(crate) fn shrink(case: &Case, mut shows: impl FnMut(&Case) -> bool) -> Case 
         // Back to front: places of what is before stay as they are.
         for path in paths.iter().rev() {
             let Some(candidate) = without(&best, path) else { continue };
-            if let Some(shown) = candidate.into_iter().find(|candidate| try_it(candidate)) {
+            if let Some(shown) = candidate.into_iter().find(|candidate| still_shows(candidate)) {
                 best = shown;
                 smaller = true;
             }
@@ -50,7 +50,7 @@ fn removable(value: &Value, at: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The value without what is there: as it is and, for a slice, also with its pool told so.
+/// The value without what is there: as it is and, for a slice, also with its pool adjusted so.
 fn without(value: &Value, path: &str) -> Option<Vec<Value>> {
     let (parent, last) = path.rsplit_once('/')?;
     let mut smaller = value.clone();
@@ -68,13 +68,13 @@ fn without(value: &Value, path: &str) -> Option<Vec<Value>> {
     if parent != "/slices" {
         return Some(vec![smaller]);
     }
-    let mut told = smaller.clone();
-    for slice in told.pointer_mut("/slices")?.as_array_mut()? {
+    let mut adjusted = smaller.clone();
+    for slice in adjusted.pointer_mut("/slices")?.as_array_mut()? {
         let same = |member: &str| slice.pointer(member) == removed.pointer(member);
         if same("/spec/driver") && same("/spec/pool/name") && same("/spec/pool/generation") {
             let count = slice.pointer_mut("/spec/pool/resourceSliceCount")?;
             *count = (count.as_i64()? - 1).into();
         }
     }
-    Some(vec![told, smaller])
+    Some(vec![adjusted, smaller])
 }

@@ -10,10 +10,10 @@
     reason = "a test that cannot go on has failed"
 )]
 
-mod bed;
 mod chart;
 mod claims;
 mod hardware;
+mod memory_enforcement;
 mod mig;
 mod outages;
 mod real_node;
@@ -21,5 +21,5 @@ mod rolling;
 mod scheduler;
 mod scheduler_faults;
 mod shares;
+mod testbed;
 mod tour;
-mod wall;

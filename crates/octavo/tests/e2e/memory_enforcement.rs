@@ -9,22 +9,23 @@ use kube::api::{DeleteParams, ListParams};
 use octavo_lab::TOOLS_IMAGE;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, OCTAVO, eventually};
-use crate::real_node::{log_of, place, shell_pod};
-use crate::shares::share;
+use crate::real_node::{lock_real_nodes, log_of, shell_pod};
+use crate::shares::share_claim;
+use crate::testbed::{OCTAVO, Testbed, eventually};
 
 /// Memory of a share in MiB: an eighth of an H100, so that eight fill it.
-const EIGHTH: u64 = 10_000;
+const EIGHTH_MIB: u64 = 10_000;
 
 /// Memory of a context in bytes, about.
-const CONTEXT: u64 = 128 << 20;
+const MAX_CONTEXT_BYTES: u64 = 128 << 20;
 
 /// Where a container of these tests has the program under test.
-const PROBE: &str = "/octavo/octavo";
+const OCTAVO_IN_CONTAINER: &str = "/octavo/octavo";
 
 /// A pod whose container's main process is `octavo probe`, with a claim.
 fn probe_pod(name: &str, args: &[&str]) -> Value {
-    let command: Vec<&str> = [PROBE, "probe"].into_iter().chain(args.iter().copied()).collect();
+    let command: Vec<&str> =
+        [OCTAVO_IN_CONTAINER, "probe"].into_iter().chain(args.iter().copied()).collect();
     with_program(json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -53,29 +54,29 @@ fn with_program(mut pod: Value) -> Value {
     pod
 }
 
-async fn create(bed: &Bed, name: &str, memory_mib: u64, pod: Value) {
+async fn create(testbed: &Testbed, name: &str, memory_mib: u64, pod: Value) {
     let amounts = json!({"memory": format!("{memory_mib}Mi")});
-    bed.create::<ResourceClaim>(share(name, &amounts)).await;
-    bed.create::<Pod>(pod).await;
+    testbed.create::<ResourceClaim>(share_claim(name, &amounts)).await;
+    testbed.create::<Pod>(pod).await;
 }
 
 /// What the probe of a pod wrote, once it has written all.
-async fn report(bed: &Bed, pod: &str) -> Value {
+async fn wait_for_report(testbed: &Testbed, pod: &str) -> Value {
     eventually(&format!("the probe in {pod} has told all"), || async {
-        let output = bed.octavo(&["lab", "kubectl", "logs", pod]);
+        let output = testbed.octavo(&["lab", "kubectl", "logs", pod]);
         serde_json::from_slice(&output.stdout).ok()
     })
     .await
 }
 
-async fn remove(bed: &Bed, name: &str) {
-    bed.delete_pod(name).await;
-    bed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+async fn remove(testbed: &Testbed, name: &str) {
+    testbed.delete_pod(name).await;
+    testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
 }
 
 /// Reasons of the events of an object.
-async fn reasons(bed: &Bed, name: &str) -> Vec<String> {
-    let events: Api<Event> = Api::default_namespaced(bed.pods().into_client());
+async fn event_reasons(testbed: &Testbed, name: &str) -> Vec<String> {
+    let events: Api<Event> = Api::default_namespaced(testbed.pods().into_client());
     let events = events.list(&ListParams::default()).await.unwrap();
     let of_object = events
         .items
@@ -85,9 +86,9 @@ async fn reasons(bed: &Bed, name: &str) -> Vec<String> {
 }
 
 /// Waits until a claim's device says this of what holds it: the agent writes it while containers start already.
-async fn enforced(bed: &Bed, claim: &str, status: &str, reason: &str) {
+async fn wait_for_enforced(testbed: &Testbed, claim: &str, status: &str, reason: &str) {
     eventually(&format!("{claim} says Enforced={status}, {reason}"), || async {
-        let devices = bed.claims().get(claim).await.ok()?.status?.devices?;
+        let devices = testbed.claims().get(claim).await.ok()?.status?.devices?;
         let mut conditions =
             devices.into_iter().flat_map(|device| device.conditions.unwrap_or_default());
         let found = conditions.find(|condition| condition.type_ == "Enforced")?;
@@ -97,24 +98,24 @@ async fn enforced(bed: &Bed, claim: &str, status: &str, reason: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_stopped() {
-    let Some(_place) = place().await else { return };
-    let bed = Bed::up_real("1:dgx-h100").await;
-    let names: Vec<String> = (0..8).map(|index| format!("wall-{index}")).collect();
+async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
+    let Some(_guard) = lock_real_nodes().await else { return };
+    let testbed = Testbed::up_real("1:dgx-h100").await;
+    let names: Vec<String> = (0..8).map(|index| format!("share-{index}")).collect();
     // All hold what they got, so that the last ones meet their own walls and not their neighbours.
     let args = ["--no-timing", "--hold", "10000", "--output", "json"];
     for name in &names {
-        create(&bed, name, EIGHTH, probe_pod(name, &args)).await;
-        bed.bound(name).await;
+        create(&testbed, name, EIGHTH_MIB, probe_pod(name, &args)).await;
+        testbed.wait_until_bound(name).await;
     }
     let mut gpus = Vec::new();
     for name in &names {
-        bed.running(name).await;
-        let report = report(&bed, name).await;
+        testbed.wait_until_running(name).await;
+        let report = wait_for_report(&testbed, name).await;
         let seen = report["seen"]["gpus"].as_array().unwrap();
         assert_eq!(seen.len(), 1, "{report:#}");
-        assert_eq!(seen[0]["totalBytes"], EIGHTH << 20, "the share is the GPU: {report:#}");
-        assert_eq!(seen[0]["management"]["totalBytes"], EIGHTH << 20, "NVML, too: {report:#}");
+        assert_eq!(seen[0]["totalBytes"], EIGHTH_MIB << 20, "the share is the GPU: {report:#}");
+        assert_eq!(seen[0]["management"]["totalBytes"], EIGHTH_MIB << 20, "NVML, too: {report:#}");
         gpus.push(seen[0]["uuid"].as_str().unwrap().to_owned());
         let findings = report["gpus"][0]["findings"].as_array().unwrap();
         assert!(findings.len() >= 12, "every way was tried: {report:#}");
@@ -122,63 +123,63 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
             assert_eq!(finding["verdict"], "holds", "{name}: {finding:#}");
             // The agent has found meanwhile that the context is larger than was thought.
             let lost = finding["lostBytes"].as_u64().unwrap_or(0);
-            assert!(lost < CONTEXT, "{name}: {finding:#}");
+            assert!(lost < MAX_CONTEXT_BYTES, "{name}: {finding:#}");
         }
         let granted = findings.iter().filter_map(|finding| finding["grantedBytes"].as_u64());
         let least = granted.min().unwrap();
         assert!(
-            least > (EIGHTH << 20) / 10 * 9,
-            "the share is its owner's: {least} of {EIGHTH} MiB"
+            least > (EIGHTH_MIB << 20) / 10 * 9,
+            "the share is its owner's: {least} of {EIGHTH_MIB} MiB"
         );
-        enforced(&bed, name, "True", "Guard").await;
+        wait_for_enforced(&testbed, name, "True", "Guard").await;
     }
     gpus.dedup();
     assert_eq!(gpus.len(), 1, "eight containers, one GPU: {gpus:?}");
     for name in &names {
-        remove(&bed, name).await;
+        remove(&testbed, name).await;
     }
 
     // A neighbour lives beside one that goes round its wall, and only that one is ended.
-    create(&bed, "neighbour", EIGHTH, probe_pod("neighbour", &args)).await;
-    report(&bed, "neighbour").await;
+    create(&testbed, "neighbour", EIGHTH_MIB, probe_pod("neighbour", &args)).await;
+    wait_for_report(&testbed, "neighbour").await;
     let args = ["--no-timing", "--path", "alloc", "--go-round", "1000"];
-    create(&bed, "rogue", EIGHTH, probe_pod("rogue", &args)).await;
+    create(&testbed, "rogue", EIGHTH_MIB, probe_pod("rogue", &args)).await;
     let code = eventually("who goes round the wall is ended", || async {
-        let status = bed.pods().get("rogue").await.ok()?.status?;
+        let status = testbed.pods().get("rogue").await.ok()?.status?;
         let state = status.container_statuses?.first()?.state.clone()?;
         state.terminated.map(|end| end.exit_code)
     })
     .await;
     assert_eq!(code, 137, "by SIGKILL");
-    let told = String::from_utf8_lossy(&bed.octavo(&["lab", "kubectl", "logs", "rogue"]).stdout)
+    let log = String::from_utf8_lossy(&testbed.octavo(&["lab", "kubectl", "logs", "rogue"]).stdout)
         .into_owned();
     // Whether it came to say that it had gone round depends on who was faster.
-    assert!(!told.contains("nobody has stopped it"), "{told}");
+    assert!(!log.contains("nobody has stopped it"), "{log}");
     eventually("the pod's events say why", || async {
-        reasons(&bed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
+        event_reasons(&testbed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
     })
     .await;
-    let neighbour = bed.running("neighbour").await;
+    let neighbour = testbed.wait_until_running("neighbour").await;
     let statuses = neighbour.status.unwrap().container_statuses.unwrap();
     assert!(
         statuses[0].state.as_ref().unwrap().running.is_some() && statuses[0].restart_count == 0
     );
-    assert!(!reasons(&bed, "neighbour").await.contains(&"MemoryOverflow".to_owned()));
-    remove(&bed, "rogue").await;
+    assert!(!event_reasons(&testbed, "neighbour").await.contains(&"MemoryOverflow".to_owned()));
+    remove(&testbed, "rogue").await;
 
     // One that spoils its ledger is fenced; its neighbour is not.
     let spoil = format!(
         "dd if=/dev/zero of=$(echo /run/octavo/shares/*/state) bs=64 count=1 conv=notrunc; sleep 2; \
-         {PROBE} probe --no-timing --path alloc; echo code $?"
+         {OCTAVO_IN_CONTAINER} probe --no-timing --path alloc; echo code $?"
     );
     let spoiler = with_program(shell_pod("spoiler", "real-0", &spoil, &["spoiler"]));
-    let amounts = json!({"memory": format!("{EIGHTH}Mi")});
-    bed.create::<ResourceClaim>(share("spoiler", &amounts)).await;
-    let log = log_of(&bed, spoiler).await;
+    let amounts = json!({"memory": format!("{EIGHTH_MIB}Mi")});
+    testbed.create::<ResourceClaim>(share_claim("spoiler", &amounts)).await;
+    let log = log_of(&testbed, spoiler).await;
     assert!(log.contains("code 1") && !log.contains("holds"), "nothing is granted: {log}");
-    enforced(&bed, "spoiler", "False", "StateTampered").await;
-    enforced(&bed, "neighbour", "True", "Guard").await;
+    wait_for_enforced(&testbed, "spoiler", "False", "StateTampered").await;
+    wait_for_enforced(&testbed, "neighbour", "True", "Guard").await;
     for name in ["spoiler", "neighbour"] {
-        remove(&bed, name).await;
+        remove(&testbed, name).await;
     }
 }

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 pub(crate) const OCTAVO: &str = env!("CARGO_BIN_EXE_octavo");
 
 /// How long anything may take; the machines that run tests are slow and busy, and who waits in vain has failed.
-const PATIENCE: Duration = Duration::from_mins(4);
+const WAIT_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// A lab that ends with the test.
-pub(crate) struct Bed {
+pub(crate) struct Testbed {
     pub(crate) lab: Lab,
     pub(crate) client: Client,
     state: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct Bed {
     _folder: tempfile::TempDir,
 }
 
-impl Bed {
+impl Testbed {
     /// A lab with these nodes, ready.
     pub(crate) async fn up(nodes: &str) -> Self {
         Self::up_with(|state| UpOptions {
@@ -39,7 +39,7 @@ impl Bed {
     }
 
     /// A lab with these nodes, of which these GPUs are opted in to dynamic MIG, ready.
-    pub(crate) async fn up_cut(nodes: &str, dynamic_mig: DynamicMig) -> Self {
+    pub(crate) async fn up_with_mig(nodes: &str, dynamic_mig: DynamicMig) -> Self {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
             dynamic_mig: Some(dynamic_mig),
@@ -50,11 +50,11 @@ impl Bed {
 
     /// A lab with these nodes, all of them Octavo's scheduler's, which runs; ready.
     pub(crate) async fn up_octavo(nodes: &str) -> Self {
-        Self::up_octavo_cut(nodes, DynamicMig::None).await
+        Self::up_octavo_with_mig(nodes, DynamicMig::None).await
     }
 
     /// The same with these GPUs opted in to dynamic MIG.
-    pub(crate) async fn up_octavo_cut(nodes: &str, dynamic_mig: DynamicMig) -> Self {
+    pub(crate) async fn up_octavo_with_mig(nodes: &str, dynamic_mig: DynamicMig) -> Self {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
             dynamic_mig: Some(dynamic_mig),
@@ -81,7 +81,7 @@ impl Bed {
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();
         let state = folder.path().join("lab");
         // A test that is killed ends nothing.
-        let options = UpOptions { ends_with_us: true, ..options(&state) };
+        let options = UpOptions { stops_with_parent: true, ..options(&state) };
         let lab = Box::pin(Lab::up(options)).await.unwrap();
         let client = lab.client().await.unwrap();
         Self { lab, client, state, _folder: folder }
@@ -148,7 +148,7 @@ impl Bed {
     ///
     /// Whoever wants shares packed waits for each before the next is made: of an allocation that is being written
     /// kube-scheduler may count the capacity twice, and does not try again for minutes whom it refused for that.
-    pub(crate) async fn bound(&self, name: &str) {
+    pub(crate) async fn wait_until_bound(&self, name: &str) {
         let pods = self.pods();
         eventually(&format!("pod {name} is bound"), || async {
             pods.get(name).await.ok()?.spec?.node_name.map(drop)
@@ -157,7 +157,7 @@ impl Bed {
     }
 
     /// Waits until the pod runs.
-    pub(crate) async fn running(&self, name: &str) -> Pod {
+    pub(crate) async fn wait_until_running(&self, name: &str) -> Pod {
         let pods = self.pods();
         eventually(&format!("pod {name} runs"), || async {
             let pod = pods.get(name).await.ok()?;
@@ -168,7 +168,7 @@ impl Bed {
     }
 
     /// Waits until the scheduler says that it cannot place the pod, and returns its words.
-    pub(crate) async fn unschedulable(&self, name: &str) -> String {
+    pub(crate) async fn wait_until_unschedulable(&self, name: &str) -> String {
         let pods = self.pods();
         eventually(&format!("pod {name} cannot be scheduled"), || async {
             let conditions = pods.get(name).await.ok()?.status?.conditions?;
@@ -285,7 +285,7 @@ impl Container {
                 })
             })
             .collect();
-        shares.sort_by(|one, other| one.inside.cmp(&other.inside));
+        shares.sort_by(|left, right| left.inside.cmp(&right.inside));
         shares
     }
 
@@ -303,7 +303,7 @@ impl ShareFolder {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Testbed {
     fn drop(&mut self) {
         let failed = std::thread::panicking();
         let ended = Command::new(OCTAVO)
@@ -313,14 +313,14 @@ impl Drop for Bed {
             .args(failed.then_some("--keep-logs"))
             .output();
         if failed {
-            let tells = |name: &str| {
+            let is_relevant = |name: &str| {
                 ["agents.", "kubelets.", "octavo-scheduler.", "real-"]
                     .iter()
                     .any(|start| name.starts_with(start))
             };
             for log in files(&self.state.join("logs")) {
                 let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                if tells(&name) {
+                if is_relevant(&name) {
                     println!("{name}:\n{}", std::fs::read_to_string(log).unwrap_or_default());
                 }
             }
@@ -365,12 +365,12 @@ pub(crate) async fn eventually<T, F>(what: &str, mut ask: impl FnMut() -> F) -> 
 where
     F: Future<Output = Option<T>>,
 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_TIMEOUT;
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "not within {} s: {what}", PATIENCE.as_secs());
+        assert!(Instant::now() < deadline, "not within {} s: {what}", WAIT_TIMEOUT.as_secs());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::super::claim_info::Device;
 use super::super::claims::UsableClaim;
 use super::super::health::{Health, Report};
-use super::super::ledger::Device;
 use super::*;
 
 #[test]
-fn a_container_shows_the_health_of_the_devices_of_the_requests_that_it_names() {
+fn container_shows_health_of_the_devices_it_requests() {
     let pod: Pod = serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
         "spec": {
@@ -21,7 +21,7 @@ fn a_container_shows_the_health_of_the_devices_of_the_requests_that_it_names() {
         },
     }))
     .unwrap();
-    let mut ledger = Ledger::default();
+    let mut ledger = ClaimInfoCache::default();
     let claim = UsableClaim {
         namespace: "ns".to_owned(),
         name: "c".to_owned(),

@@ -61,7 +61,7 @@ fn a_device_of_two_specs_is_a_conflict_and_resolves_to_neither() {
 }
 
 #[test]
-fn a_spec_with_unknown_fields_or_too_low_a_version_is_unusable_as_a_whole() {
+fn spec_with_unknown_fields_or_a_low_version_is_unusable() {
     let unknown = NODE.replace("kind:", "colour: red\nkind:");
     let old = NODE.replace("0.7.0", "0.6.0");
     for (text, word) in [(unknown, "colour"), (old, "additionalGids needs cdiVersion 0.7.0")] {

@@ -2,9 +2,9 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 
-use super::super::fake_api::DEADLINE;
+use super::super::fake_api::TEST_TIMEOUT;
 use super::super::fake_plugin::FakePlugin;
-use super::super::plugins::{DraVersion, Introduction, Plugins};
+use super::super::plugins::{DraVersion, PluginDescription, Plugins};
 use super::*;
 
 fn report_of(device: &str, health: Health) -> Report {
@@ -12,7 +12,7 @@ fn report_of(device: &str, health: Health) -> Report {
 }
 
 #[test]
-fn reports_that_change_nothing_are_no_news() {
+fn unchanged_reports_are_not_changes() {
     let (mut reports, now) = (Reports::default(), Instant::now());
     assert!(reports.update("d", vec![report_of("gpu-0", Health::Healthy)], now));
     assert!(!reports.update("d", vec![report_of("gpu-0", Health::Healthy)], now));
@@ -38,38 +38,38 @@ fn a_report_counts_for_its_time_only() {
 #[test]
 fn long_messages_are_cut_where_a_character_ends() {
     let long = report((String::new(), String::new()), Health::Healthy, "é".repeat(600), 5);
-    assert!(long.message.len() <= LONGEST_MESSAGE && long.message.ends_with("..."));
+    assert!(long.message.len() <= MAX_MESSAGE_BYTES && long.message.ends_with("..."));
     assert_eq!(long.timeout, Duration::from_secs(5));
 }
 
-async fn until(reports: &SharedReports, health: Health) {
+async fn wait_for_health(reports: &SharedReports, health: Health) {
     let mut changes = reports.subscribe();
     let is = |reports: &Reports| reports.get("d", "n", "gpu-0", Instant::now()).0 == health;
-    tokio::time::timeout(DEADLINE, changes.wait_for(is)).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, changes.wait_for(is)).await.unwrap().unwrap();
 }
 
 async fn stream_comes_back(health: HealthVersion) {
     let folder = tempfile::tempdir().unwrap();
     let plugin = FakePlugin::start(folder.path(), "d");
-    let introduction = Introduction {
+    let description = PluginDescription {
         driver: "d".to_owned(),
         endpoint: plugin.registration_socket(),
         dra: DraVersion::V1,
         health,
     };
     let (plugins, parent) = (Plugins::new(), CancellationToken::new());
-    let instance = plugins.add(Path::new("/r"), introduction, &parent).unwrap();
+    let instance = plugins.add(Path::new("/r"), description, &parent).unwrap();
     let reports = SharedReports::new(Reports::default());
-    let followed = follow(&instance, &reports, Duration::from_millis(10));
-    let story = async {
-        plugin.say(Health::Healthy);
-        until(&reports, Health::Healthy).await;
+    let followed = follow_health(&instance, &reports, Duration::from_millis(10));
+    let scenario = async {
+        plugin.report_health(Health::Healthy);
+        wait_for_health(&reports, Health::Healthy).await;
         plugin.end_streams();
-        plugin.say(Health::Unhealthy);
-        until(&reports, Health::Unhealthy).await;
+        plugin.report_health(Health::Unhealthy);
+        wait_for_health(&reports, Health::Unhealthy).await;
         plugins.remove(Path::new("/r"));
     };
-    tokio::join!(followed, story);
+    tokio::join!(followed, scenario);
     assert_eq!(reports.borrow().get("d", "n", "gpu-0", Instant::now()).0, Health::Unknown);
     assert!(plugin.streams_opened() >= 2);
 }
@@ -85,17 +85,17 @@ async fn a_plugin_without_version_1_is_followed_by_version_1alpha1() {
 }
 
 #[tokio::test]
-async fn a_dead_instance_that_is_tried_in_vain_does_not_spoil_what_the_living_one_told() {
+async fn failed_stream_to_a_dead_instance_keeps_known_health() {
     let folder = tempfile::tempdir().unwrap();
     let (plugins, parent) = (Plugins::new(), CancellationToken::new());
-    let introduction = |endpoint| Introduction {
+    let description = |endpoint| PluginDescription {
         driver: "d".to_owned(),
         endpoint,
         dra: DraVersion::V1,
         health: HealthVersion::V1,
     };
-    let nobody = folder.path().join("dead.sock");
-    let dead = plugins.add(Path::new("/dead"), introduction(nobody), &parent).unwrap();
+    let dead_socket = folder.path().join("dead.sock");
+    let dead = plugins.add(Path::new("/dead"), description(dead_socket), &parent).unwrap();
     let reports = SharedReports::new(Reports::default());
     let now = Instant::now();
     reports.send_modify(|known| {

@@ -19,7 +19,9 @@ fn a_pod_without_annotations_runs_until_it_is_deleted() {
 #[test]
 fn annotations_say_how_long_and_how_it_ends() {
     for (text, millis) in [("500ms", 500), ("5s", 5_000), ("2m", 120_000), ("1h", 3_600_000)] {
-        let plan = Plan::of(&pod("Never", &json!({RUN_FOR: text, EXIT_CODE: "3"}))).unwrap();
+        let plan =
+            Plan::of(&pod("Never", &json!({RUN_FOR_ANNOTATION: text, EXIT_CODE_ANNOTATION: "3"})))
+                .unwrap();
         assert_eq!(plan.run_for, Some(Duration::from_millis(millis)));
         assert_eq!(plan.exit_code, 3);
     }
@@ -27,7 +29,11 @@ fn annotations_say_how_long_and_how_it_ends() {
 
 #[test]
 fn annotations_that_cannot_be_read_are_refused_with_their_name() {
-    for bad in [json!({RUN_FOR: "5"}), json!({RUN_FOR: "s"}), json!({EXIT_CODE: "256"})] {
+    for bad in [
+        json!({RUN_FOR_ANNOTATION: "5"}),
+        json!({RUN_FOR_ANNOTATION: "s"}),
+        json!({EXIT_CODE_ANNOTATION: "256"}),
+    ] {
         let error = Plan::of(&pod("Never", &bad)).unwrap_err();
         assert!(error.starts_with("annotation lab.octavo.dev/"), "{error}");
     }
@@ -36,7 +42,7 @@ fn annotations_that_cannot_be_read_are_refused_with_their_name() {
 #[test]
 fn the_restart_policy_decides_what_comes_after() {
     let after = |policy: &str, code: &str| {
-        Plan::of(&pod(policy, &json!({EXIT_CODE: code}))).unwrap().after_exit()
+        Plan::of(&pod(policy, &json!({EXIT_CODE_ANNOTATION: code}))).unwrap().after_exit()
     };
     assert_eq!(after("Never", "0"), AfterExit::Finish { succeeded: true });
     assert_eq!(after("Never", "1"), AfterExit::Finish { succeeded: false });
@@ -47,6 +53,6 @@ fn the_restart_policy_decides_what_comes_after() {
 
 #[test]
 fn pauses_between_restarts_grow_to_a_minute() {
-    let seconds: Vec<_> = (0..8).map(|n| restart_pause(n).as_secs()).collect();
+    let seconds: Vec<_> = (0..8).map(|n| restart_delay(n).as_secs()).collect();
     assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::super::fake_api::{DEADLINE, FakeApi};
+use super::super::fake_api::{FakeApi, TEST_TIMEOUT};
 use super::super::fake_plugin::FakePlugin;
 use super::super::node::PodAddresses;
 use super::super::registrar::Registrar;
@@ -15,15 +15,15 @@ const SPEC: &str = r#"{"cdiVersion": "0.7.0", "kind": "k8s.gpu.nvidia.com/claim"
     {"name": "claim-uid-gpu-0", "containerEdits": {"env": ["GPU=0"]}}]}"#;
 
 /// A node with a registered plugin, and an API server that knows one claim of two pods.
-struct Stage {
+struct Fixture {
     folder: tempfile::TempDir,
     api: FakeApi,
     plugin: FakePlugin,
     node: Arc<Node>,
 }
 
-impl Stage {
-    async fn set() -> Self {
+impl Fixture {
+    async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let api = FakeApi::default();
         let consumers = ["one", "two"]
@@ -43,7 +43,7 @@ impl Stage {
         let node = open(folder.path(), &api);
         std::fs::write(node.cdi().join("claim.json"), SPEC).unwrap();
         let plugin = FakePlugin::start(&node.plugins_registry(), "gpu.nvidia.com");
-        registered(&node).await;
+        register_plugins(&node).await;
         Self { folder, api, plugin, node }
     }
 
@@ -72,7 +72,7 @@ impl Stage {
         let (node, latest) = (Arc::clone(&self.node), self.api.follow(&path));
         tokio::spawn(async move {
             let shutdown = node.shutdown.clone();
-            shutdown.run_until_cancelled(live(node, latest)).await;
+            shutdown.run_until_cancelled(run_pod(node, latest)).await;
         });
         path
     }
@@ -82,22 +82,24 @@ impl Stage {
         self.api.merge(path, &deleted);
     }
 
-    async fn phase(&self, path: &str, phase: &str) {
-        self.api.until(path, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == phase)).await;
+    async fn wait_for_phase(&self, path: &str, phase: &str) {
+        self.api
+            .wait_until(path, |pod| pod.is_some_and(|pod| pod["status"]["phase"] == phase))
+            .await;
     }
 
-    async fn gone(&self, path: &str) {
-        self.api.until(path, |pod| pod.is_none()).await;
+    async fn wait_until_gone(&self, path: &str) {
+        self.api.wait_until(path, |pod| pod.is_none()).await;
     }
 
     /// Waits until the instance with this socket is the one that is called.
-    async fn until_called_is(&self, socket: &Path) {
+    async fn wait_until_called_instance_is(&self, socket: &Path) {
         let is_called = async {
             while self.node.plugins.get("gpu.nvidia.com").unwrap().socket != socket {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(DEADLINE, is_called).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, is_called).await.unwrap();
     }
 
     fn container(&self, pod: &str, name: &str) -> Value {
@@ -118,82 +120,82 @@ fn open(folder: &Path, api: &FakeApi) -> Arc<Node> {
 }
 
 /// Registers the plugins of `node` through their sockets, as at run time.
-async fn registered(node: &Arc<Node>) {
+async fn register_plugins(node: &Arc<Node>) {
     let mut changes = node.plugins.changes();
     let tasks = TaskTracker::new();
     let retry = Duration::from_millis(10);
     let registrar = Registrar::new(vec![Arc::clone(node)], tasks.clone(), retry).unwrap();
     tasks.spawn(registrar.run(node.shutdown.clone()));
-    let known = async {
+    let registered = async {
         while node.plugins.get("gpu.nvidia.com").is_err() {
             changes.changed().await.unwrap();
         }
     };
-    tokio::time::timeout(DEADLINE, known).await.unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, registered).await.unwrap();
 }
 
 #[tokio::test]
-async fn two_pods_that_share_a_claim_have_it_prepared_once_and_unprepared_after_the_last() {
-    let stage = Stage::set().await;
+async fn shared_claim_is_prepared_once_and_unprepared_after_the_last_pod() {
+    let fixture = Fixture::new().await;
     let (one, two) =
-        (stage.pod("one", "Always", &json!({})), stage.pod("two", "Always", &json!({})));
-    stage.phase(&one, "Running").await;
-    stage.phase(&two, "Running").await;
-    assert_eq!(stage.plugin.calls(), ["prepare claim-uid"]);
-    assert_eq!(stage.container("one", "main")["env"], json!(["GPU=0"]));
-    assert_eq!(stage.container("one", "side")["cdiDevices"], json!([]));
+        (fixture.pod("one", "Always", &json!({})), fixture.pod("two", "Always", &json!({})));
+    fixture.wait_for_phase(&one, "Running").await;
+    fixture.wait_for_phase(&two, "Running").await;
+    assert_eq!(fixture.plugin.calls(), ["prepare claim-uid"]);
+    assert_eq!(fixture.container("one", "main")["env"], json!(["GPU=0"]));
+    assert_eq!(fixture.container("one", "side")["cdiDevices"], json!([]));
 
-    stage.delete(&one);
-    stage.gone(&one).await;
-    assert_eq!(stage.plugin.calls(), ["prepare claim-uid"]);
-    stage.delete(&two);
-    stage.gone(&two).await;
-    assert_eq!(stage.plugin.calls(), ["prepare claim-uid", "unprepare claim-uid"]);
-    assert!(!stage.node.pod_folder("two-uid").exists());
+    fixture.delete(&one);
+    fixture.wait_until_gone(&one).await;
+    assert_eq!(fixture.plugin.calls(), ["prepare claim-uid"]);
+    fixture.delete(&two);
+    fixture.wait_until_gone(&two).await;
+    assert_eq!(fixture.plugin.calls(), ["prepare claim-uid", "unprepare claim-uid"]);
+    assert!(!fixture.node.pod_folder("two-uid").exists());
 }
 
 #[tokio::test]
 async fn a_status_that_met_a_conflict_is_written_again() {
-    let stage = Stage::set().await;
-    stage.api.conflict(2);
-    let pod = stage.pod("one", "Always", &json!({}));
-    stage.phase(&pod, "Running").await;
+    let fixture = Fixture::new().await;
+    fixture.api.fail_with_conflicts(2);
+    let pod = fixture.pod("one", "Always", &json!({}));
+    fixture.wait_for_phase(&pod, "Running").await;
 }
 
 #[tokio::test]
-async fn a_failing_prepare_is_told_by_event_and_status_and_tried_again() {
-    let stage = Stage::set().await;
-    stage.plugin.fail(Some("the GPU is lost"));
-    let pod = stage.pod("one", "Always", &json!({}));
+async fn failing_prepare_is_reported_and_retried() {
+    let fixture = Fixture::new().await;
+    fixture.plugin.fail(Some("the GPU is lost"));
+    let pod = fixture.pod("one", "Always", &json!({}));
     let reason = "/status/containerStatuses/0/state/waiting/reason";
-    stage
+    fixture
         .api
-        .until(&pod, |pod| {
+        .wait_until(&pod, |pod| {
             pod.and_then(|pod| pod.pointer(reason)) == Some(&json!("ContainerCreating"))
         })
         .await;
-    stage.api.until_created(1).await;
-    let event = stage.api.created()[0].clone();
+    fixture.api.wait_until_created(1).await;
+    let event = fixture.api.created()[0].clone();
     assert_eq!(event["reason"], "FailedPrepareDynamicResources");
     assert_eq!(
         event["note"],
         "Failed to prepare dynamic resources: NodePrepareResources failed for ResourceClaim \
          shared: the GPU is lost"
     );
-    stage.plugin.fail(None);
-    stage.phase(&pod, "Running").await;
+    fixture.plugin.fail(None);
+    fixture.wait_for_phase(&pod, "Running").await;
 }
 
 #[tokio::test]
-async fn a_device_that_no_cdi_spec_defines_keeps_its_container_from_being_created() {
-    let stage = Stage::set().await;
-    let spec = stage.node.cdi().join("claim.json");
+async fn undefined_cdi_device_keeps_the_container_from_being_created() {
+    let fixture = Fixture::new().await;
+    let spec = fixture.node.cdi().join("claim.json");
     std::fs::remove_file(&spec).unwrap();
-    let pod = stage.pod("one", "Always", &json!({}));
+    let pod = fixture.pod("one", "Always", &json!({}));
     let waiting = "/status/containerStatuses/0/state/waiting";
-    stage
+    fixture
         .api
-        .until(&pod, |pod| {
+        .wait_until(&pod, |pod| {
             let waiting = pod.and_then(|pod| pod.pointer(waiting)).cloned().unwrap_or_default();
             let message = waiting["message"].as_str().unwrap_or_default();
             waiting["reason"] == "CreateContainerError"
@@ -201,32 +203,32 @@ async fn a_device_that_no_cdi_spec_defines_keeps_its_container_from_being_create
         })
         .await;
     std::fs::write(&spec, SPEC).unwrap();
-    stage.phase(&pod, "Running").await;
+    fixture.wait_for_phase(&pod, "Running").await;
 }
 
 #[tokio::test]
 async fn a_pod_that_is_done_has_its_claims_unprepared_before_it_says_so() {
-    let stage = Stage::set().await;
+    let fixture = Fixture::new().await;
     for (name, code, phase) in [("one", "0", "Succeeded"), ("two", "3", "Failed")] {
         let plan = json!({"lab.octavo.dev/run-for": "1ms", "lab.octavo.dev/exit-code": code});
-        let pod = stage.pod(name, "Never", &plan);
-        stage.phase(&pod, phase).await;
-        assert_eq!(stage.plugin.calls().last().unwrap(), "unprepare claim-uid");
-        stage.delete(&pod);
-        stage.gone(&pod).await;
+        let pod = fixture.pod(name, "Never", &plan);
+        fixture.wait_for_phase(&pod, phase).await;
+        assert_eq!(fixture.plugin.calls().last().unwrap(), "unprepare claim-uid");
+        fixture.delete(&pod);
+        fixture.wait_until_gone(&pod).await;
     }
 }
 
 #[tokio::test]
 async fn health_of_a_pods_devices_shows_in_its_status() {
-    let stage = Stage::set().await;
-    let pod = stage.pod("one", "Always", &json!({}));
-    stage.phase(&pod, "Running").await;
-    stage.plugin.say(super::super::health::Health::Unhealthy);
+    let fixture = Fixture::new().await;
+    let pod = fixture.pod("one", "Always", &json!({}));
+    fixture.wait_for_phase(&pod, "Running").await;
+    fixture.plugin.report_health(super::super::health::Health::Unhealthy);
     let health = "/status/containerStatuses/0/allocatedResourcesStatus/0";
-    stage
+    fixture
         .api
-        .until(&pod, |pod| {
+        .wait_until(&pod, |pod| {
             let status = pod.and_then(|pod| pod.pointer(health)).cloned().unwrap_or_default();
             status["name"] == "claim:gpus/gpu" && status["resources"][0]["health"] == "Unhealthy"
         })
@@ -234,58 +236,58 @@ async fn health_of_a_pods_devices_shows_in_its_status() {
 }
 
 #[tokio::test]
-async fn after_a_restart_living_pods_are_prepared_anew_and_vanished_ones_released() {
-    let stage = Stage::set().await;
-    let one = stage.pod("one", "Always", &json!({}));
-    stage.phase(&one, "Running").await;
-    stage.node.shutdown.cancel();
+async fn restart_prepares_living_pods_again_and_releases_vanished_ones() {
+    let fixture = Fixture::new().await;
+    let one = fixture.pod("one", "Always", &json!({}));
+    fixture.wait_for_phase(&one, "Running").await;
+    fixture.node.shutdown.cancel();
 
-    let later = open(stage.folder.path(), &stage.api);
-    assert_eq!(later.ledger().keys_of("one-uid").len(), 1);
-    registered(&later).await;
-    let again = live(Arc::clone(&later), stage.api.follow(&one));
+    let restarted = open(fixture.folder.path(), &fixture.api);
+    assert_eq!(restarted.claim_infos().claim_keys_of("one-uid").len(), 1);
+    register_plugins(&restarted).await;
+    let again = run_pod(Arc::clone(&restarted), fixture.api.follow(&one));
     let again = tokio::spawn(again);
     let prepared = ["prepare claim-uid", "prepare claim-uid"];
-    stage.plugin.until_called(2).await;
-    assert_eq!(stage.plugin.calls(), prepared);
+    fixture.plugin.wait_until_called(2).await;
+    assert_eq!(fixture.plugin.calls(), prepared);
     again.abort();
 
-    stage.api.remove(&one);
-    let orphans = later.ledger().orphans(&std::collections::BTreeSet::new());
+    fixture.api.remove(&one);
+    let orphans = restarted.claim_infos().orphans(&std::collections::BTreeSet::new());
     for uid in orphans {
-        release_orphan(Arc::clone(&later), uid).await;
+        release_orphan(Arc::clone(&restarted), uid).await;
     }
-    assert_eq!(stage.plugin.calls().last().unwrap(), "unprepare claim-uid");
-    assert!(later.ledger().keys_of("one-uid").is_empty());
+    assert_eq!(fixture.plugin.calls().last().unwrap(), "unprepare claim-uid");
+    assert!(restarted.claim_infos().claim_keys_of("one-uid").is_empty());
 }
 
 #[tokio::test]
-async fn the_last_instance_of_a_driver_is_called_until_it_dies_and_then_the_one_before() {
-    let stage = Stage::set().await;
-    let registry = stage.node.plugins_registry();
+async fn newest_plugin_instance_is_called_until_it_dies() {
+    let fixture = Fixture::new().await;
+    let registry = fixture.node.plugins_registry();
     let newer = FakePlugin::start_instance(&registry, "gpu.nvidia.com", "newer");
-    assert_eq!(newer.notified().await, (true, String::new()));
+    assert_eq!(newer.wait_for_notification().await, (true, String::new()));
     // The kubelet, too, calls an instance only once there is a connection to it.
-    stage.until_called_is(&newer.registration_socket()).await;
-    let one = stage.pod("one", "Always", &json!({}));
-    stage.phase(&one, "Running").await;
+    fixture.wait_until_called_instance_is(&newer.registration_socket()).await;
+    let one = fixture.pod("one", "Always", &json!({}));
+    fixture.wait_for_phase(&one, "Running").await;
     assert_eq!(newer.calls(), ["prepare claim-uid"]);
-    assert_eq!(stage.plugin.calls(), [""; 0]);
+    assert_eq!(fixture.plugin.calls(), [""; 0]);
 
     // Its socket's file stays, as a killed process leaves it.
     let socket = newer.registration_socket();
     newer.kill();
-    stage.until_called_is(&stage.plugin.registration_socket()).await;
+    fixture.wait_until_called_instance_is(&fixture.plugin.registration_socket()).await;
     assert!(socket.exists());
-    stage.delete(&one);
-    stage.gone(&one).await;
-    assert_eq!(stage.plugin.calls(), ["unprepare claim-uid"]);
+    fixture.delete(&one);
+    fixture.wait_until_gone(&one).await;
+    assert_eq!(fixture.plugin.calls(), ["unprepare claim-uid"]);
 }
 
 #[tokio::test]
-async fn a_mount_whose_folder_is_missing_on_the_host_keeps_its_container_from_starting() {
-    let stage = Stage::set().await;
-    let share = stage.folder.path().join("shares/share-1");
+async fn missing_mount_source_keeps_the_container_from_starting() {
+    let fixture = Fixture::new().await;
+    let share = fixture.folder.path().join("shares/share-1");
     let spec = json!({
         "cdiVersion": "0.7.0", "kind": "k8s.gpu.nvidia.com/claim", "devices": [{
             "name": "claim-uid-gpu-0", "containerEdits": {"mounts": [
@@ -294,12 +296,12 @@ async fn a_mount_whose_folder_is_missing_on_the_host_keeps_its_container_from_st
             ]},
         }],
     });
-    std::fs::write(stage.node.cdi().join("claim.json"), spec.to_string()).unwrap();
-    let pod = stage.pod("one", "Always", &json!({}));
+    std::fs::write(fixture.node.cdi().join("claim.json"), spec.to_string()).unwrap();
+    let pod = fixture.pod("one", "Always", &json!({}));
     let waiting = "/status/containerStatuses/0/state/waiting";
-    stage
+    fixture
         .api
-        .until(&pod, |pod| {
+        .wait_until(&pod, |pod| {
             let waiting = pod.and_then(|pod| pod.pointer(waiting)).cloned().unwrap_or_default();
             let message = waiting["message"].as_str().unwrap_or_default();
             waiting["reason"] == "RunContainerError"
@@ -308,23 +310,23 @@ async fn a_mount_whose_folder_is_missing_on_the_host_keeps_its_container_from_st
         })
         .await;
     std::fs::create_dir_all(&share).unwrap();
-    stage.phase(&pod, "Running").await;
-    let container = stage.container("one", "main");
+    fixture.wait_for_phase(&pod, "Running").await;
+    let container = fixture.container("one", "main");
     assert_eq!(container["mounts"][0]["hostPath"], json!(share));
     assert_eq!(container["mounts"][0]["containerPath"], "/run/octavo/shares/share-1");
 }
 
 #[tokio::test]
-async fn a_container_s_devices_are_told_with_the_shares_that_they_are() {
-    let stage = Stage::set().await;
-    let pod = stage.pod("one", "Always", &json!({}));
-    stage.phase(&pod, "Running").await;
+async fn container_record_lists_devices_with_share_ids() {
+    let fixture = Fixture::new().await;
+    let pod = fixture.pod("one", "Always", &json!({}));
+    fixture.wait_for_phase(&pod, "Running").await;
     assert_eq!(
-        stage.container("one", "main")["dynamicResources"],
+        fixture.container("one", "main")["dynamicResources"],
         json!([{"claimName": "shared", "claimNamespace": "ns", "claimResources": [{
             "driverName": "gpu.nvidia.com", "poolName": "n", "deviceName": "gpu-0",
             "shareId": "share-1", "cdiDevices": ["k8s.gpu.nvidia.com/claim=claim-uid-gpu-0"],
         }]}])
     );
-    assert_eq!(stage.container("one", "side")["dynamicResources"], json!([]));
+    assert_eq!(fixture.container("one", "side")["dynamicResources"], json!([]));
 }

@@ -26,8 +26,8 @@ fn the_authority_is_the_percent_encoded_path_and_keeps_the_at_sign() {
 fn the_newest_common_service_is_chosen() {
     let socket = Path::new("/r/a@reg.sock");
     let chosen = |versions: &[&str]| {
-        let introduction = choose(socket, &info("DRAPlugin", versions)).unwrap();
-        (introduction.dra, introduction.health)
+        let description = describe_plugin(socket, &info("DRAPlugin", versions)).unwrap();
+        (description.dra, description.health)
     };
     assert_eq!(
         chosen(&["v1beta1.DRAPlugin", "v1.DRAPlugin", "v1.DRAResourceHealth"]),
@@ -39,9 +39,9 @@ fn the_newest_common_service_is_chosen() {
 #[test]
 fn other_plugin_types_and_unknown_services_are_refused_in_words() {
     let socket = Path::new("/r/a@reg.sock");
-    let device_plugin = choose(socket, &info("DevicePlugin", &["v1beta1"])).unwrap_err();
+    let device_plugin = describe_plugin(socket, &info("DevicePlugin", &["v1beta1"])).unwrap_err();
     assert!(device_plugin.contains("no handler registered for plugin type: DevicePlugin"));
-    let old = choose(socket, &info("DRAPlugin", &["1.0.0"])).unwrap_err();
+    let old = describe_plugin(socket, &info("DRAPlugin", &["1.0.0"])).unwrap_err();
     assert!(old.contains("none of services supported by the plugin"), "{old}");
 }
 
@@ -51,21 +51,21 @@ async fn a_plugin_sees_the_kubelets_authorities_on_its_sockets() {
     let plugin = FakePlugin::start(folder.path(), "gpu.nvidia.com");
     let socket = plugin.registration_socket();
     let mut registration = Registration::dial(&socket).await.unwrap();
-    let introduction = registration.info().await.unwrap().unwrap();
+    let description = registration.info().await.unwrap().unwrap();
     registration.notify(None).await.unwrap();
-    assert_eq!(plugin.notified().await, (true, String::new()));
+    assert_eq!(plugin.wait_for_notification().await, (true, String::new()));
     let expected = authority_of(&socket);
     assert!(expected.starts_with("%2F") && expected.ends_with("gpu.nvidia.com@reg.sock"));
     assert_eq!(plugin.authorities(), [expected.clone(), expected]);
 
     let plugins = super::super::plugins::Plugins::new();
-    let instance = plugins.add(&socket, introduction, &CancellationToken::new()).unwrap();
-    let claim = super::super::calls::ClaimRef {
+    let instance = plugins.add(&socket, description, &CancellationToken::new()).unwrap();
+    let claim = super::super::plugin_calls::ClaimRef {
         namespace: "ns".to_owned(),
         name: "c".to_owned(),
         uid: "u".to_owned(),
     };
-    let prepared = super::super::calls::prepare(&instance, &[claim]).await.unwrap();
+    let prepared = super::super::plugin_calls::prepare(&instance, &[claim]).await.unwrap();
     assert_eq!(prepared["u"][0].cdi_ids, ["k8s.gpu.nvidia.com/claim=u-gpu-0"]);
     assert_eq!(plugin.authorities().last().map(String::as_str), Some("localhost"));
 }

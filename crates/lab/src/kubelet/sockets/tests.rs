@@ -1,14 +1,14 @@
 use std::os::unix::net::UnixListener;
 
-use super::super::fake_api::DEADLINE;
+use super::super::fake_api::TEST_TIMEOUT;
 use super::*;
 
 async fn next(watch: &mut SocketWatch) -> Changes {
-    tokio::time::timeout(DEADLINE, watch.changes()).await.unwrap().unwrap()
+    tokio::time::timeout(TEST_TIMEOUT, watch.changes()).await.unwrap().unwrap()
 }
 
 #[tokio::test]
-async fn sockets_are_told_whether_they_were_there_before_or_come_later() {
+async fn sockets_are_reported_whether_old_or_new() {
     let folder = tempfile::tempdir().unwrap();
     let (first, second) = (folder.path().join("a"), folder.path().join("b"));
     std::fs::create_dir(&first).unwrap();
@@ -29,7 +29,7 @@ async fn sockets_are_told_whether_they_were_there_before_or_come_later() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_bound_again_is_gone_and_there_anew() {
+async fn rebound_socket_is_reported_as_removed_and_added() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("driver@reg.sock");
     let _old = UnixListener::bind(&path).unwrap();

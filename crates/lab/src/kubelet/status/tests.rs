@@ -105,7 +105,7 @@ fn a_container_that_cannot_be_created_is_named_with_its_error() {
 }
 
 #[test]
-fn a_finished_pod_tells_its_exit_code_and_is_not_ready() {
+fn finished_pod_shows_its_exit_code_and_is_not_ready() {
     let ended = |exit_code| State::Terminated { exit_code, started: Some(at(1)), finished: at(6) };
     for (phase, exit_code, reason, why) in [
         (Phase::Succeeded, 0, "Completed", "PodCompleted"),

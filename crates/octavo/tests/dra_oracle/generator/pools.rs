@@ -41,7 +41,7 @@ pub(super) fn slices(rng: &mut Rng, plan: &Plan, nodes: &[core::Node]) -> Vec<ap
 }
 
 /// Takes from a slice with devices what it says of its place: a later version may say it otherwise.
-pub(super) fn lose_place(slices: &mut [api::ResourceSlice]) {
+pub(super) fn remove_node_scope(slices: &mut [api::ResourceSlice]) {
     let lost = slices.iter_mut().map(|slice| &mut slice.spec).find(|spec| spec.devices.is_some());
     if let Some(spec) = lost {
         spec.node_name = None;
@@ -81,7 +81,7 @@ fn pool(
         contents.push(Content::Devices(made));
     }
     if plan.invalid && rng.chance(60) {
-        spoil(rng, &mut contents);
+        invalidate(rng, &mut contents);
     }
     let generation = rng.between(2, 4) as i64;
     let total = contents.len() as i64;
@@ -126,7 +126,7 @@ enum Content {
 }
 
 /// Breaks what a pool must keep.
-fn spoil(rng: &mut Rng, contents: &mut Vec<Content>) {
+fn invalidate(rng: &mut Rng, contents: &mut Vec<Content>) {
     let copied = contents.iter().rev().find_map(|content| match content {
         Content::Devices(devices) => devices.first().cloned(),
         Content::Counters(_) => None,

@@ -7,18 +7,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use octavo_lab::{Component, Process};
 
-use crate::bed::{Bed, OCTAVO, eventually};
+use crate::testbed::{OCTAVO, Testbed, eventually};
 
 /// A second scheduler, which ends with the test.
-pub(super) struct Second(Child);
+pub(super) struct SecondScheduler(Child);
 
 /// A process that is stopped; it goes on when this is dropped, also where a test fails.
-pub(super) struct Stopped(Process);
+pub(super) struct StoppedProcess(Process);
 
-impl Second {
+impl SecondScheduler {
     /// Starts it beside the lab's own, with the same config and rights.
-    pub(super) fn start(bed: &Bed, identity: &str, listen: &str) -> Self {
-        let layout = bed.lab.layout();
+    pub(super) fn start(testbed: &Testbed, identity: &str, listen: &str) -> Self {
+        let layout = testbed.lab.layout();
         let log = std::fs::File::create(
             layout
                 .log(Component::OctavoScheduler)
@@ -27,7 +27,7 @@ impl Second {
         let child = Command::new(OCTAVO)
             .arg("scheduler")
             // So it goes with the lab, also where this test is killed.
-            .env("OCTAVO_LAB_OF", bed.lab.state_dir())
+            .env("OCTAVO_LAB_OF", testbed.lab.state_dir())
             .arg("--kubeconfig")
             .arg(layout.client_kubeconfig("octavo-scheduler"))
             .arg("--config")
@@ -41,7 +41,7 @@ impl Second {
     }
 }
 
-impl Second {
+impl SecondScheduler {
     /// Asks it to end, so that it gives the lease back and nobody waits for that to run out.
     pub(super) async fn end(mut self) {
         signal("-TERM", &self.0.id().to_string());
@@ -53,23 +53,23 @@ impl Second {
     }
 }
 
-impl Drop for Second {
+impl Drop for SecondScheduler {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Stopped {
+impl StoppedProcess {
     /// Stops a process of the lab.
-    pub(super) fn of(bed: &Bed, component: Component) -> Self {
-        let process = bed.lab.process(component).expect("it runs");
+    pub(super) fn of(testbed: &Testbed, component: Component) -> Self {
+        let process = testbed.lab.process(component).expect("it runs");
         signal("-STOP", &process.pid.to_string());
         Self(process)
     }
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcess {
     fn drop(&mut self) {
         signal("-CONT", &self.0.pid.to_string());
     }
@@ -81,8 +81,12 @@ fn signal(signal: &str, pid: &str) {
 }
 
 /// Waits until somebody holds the scheduler's lease of whom this is true, and returns the name.
-pub(super) async fn holder(bed: &Bed, what: &str, is_it: impl Fn(&str) -> bool) -> String {
-    let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "octavo-system");
+pub(super) async fn wait_for_holder(
+    testbed: &Testbed,
+    what: &str,
+    is_it: impl Fn(&str) -> bool,
+) -> String {
+    let leases: Api<Lease> = Api::namespaced(testbed.client.clone(), "octavo-system");
     eventually(what, || async {
         let holder = leases.get("octavo-scheduler").await.ok()?.spec?.holder_identity?;
         is_it(&holder).then_some(holder)
@@ -91,8 +95,8 @@ pub(super) async fn holder(bed: &Bed, what: &str, is_it: impl Fn(&str) -> bool) 
 }
 
 /// Waits until nobody has renewed the scheduler's lease for as long as its holder promised.
-pub(super) async fn lease_is_over(bed: &Bed) {
-    let leases: Api<Lease> = Api::namespaced(bed.client.clone(), "octavo-system");
+pub(super) async fn wait_for_lease_expiry(testbed: &Testbed) {
+    let leases: Api<Lease> = Api::namespaced(testbed.client.clone(), "octavo-system");
     eventually("the lease is over", || async {
         let spec = leases.get("octavo-scheduler").await.ok()?.spec?;
         let seconds = i64::from(spec.lease_duration_seconds?);
