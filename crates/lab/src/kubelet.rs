@@ -24,30 +24,15 @@ use tokio_util::task::TaskTracker;
 use self::node::{Node, PodAddresses};
 use self::settings::Settings;
 
-mod allocated_resources;
-mod cdi;
-mod claim_info;
 mod claims;
-mod containers;
 #[cfg(test)]
 mod fake_api;
 #[cfg(test)]
 mod fake_plugin;
-mod health;
-mod heartbeat;
 mod node;
-mod node_object;
-mod plan;
-mod plugin_calls;
 mod plugins;
-mod pod_dispatch;
-mod pod_worker;
-mod prepare;
-mod registrar;
-mod registration;
+mod pods;
 mod settings;
-mod sockets;
-mod status;
 
 /// Longest that one call to the API server may take.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
@@ -75,7 +60,7 @@ pub(crate) async fn run(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(Settings::read(&state_dir.join("kubelets.yaml"))?);
-    let client = crate::kubeconfig::client(kubeconfig).await?;
+    let client = crate::cluster::kubeconfig::client(kubeconfig).await?;
     let folders = node_folders(&state_dir.join("nodes"))?;
     let (addresses, tasks) = (Arc::new(PodAddresses::default()), TaskTracker::new());
     let mut nodes = BTreeMap::new();
@@ -91,18 +76,18 @@ pub(crate) async fn run(
     }
     tracing::info!(nodes = nodes.len(), "simulated kubelets start");
 
-    let registrar = registrar::Registrar::new(
+    let registrar = plugins::registrar::Registrar::new(
         nodes.values().cloned().collect(),
         tasks.clone(),
         Duration::from_secs(settings.health_retry_seconds.into()),
     )?;
     let mut registrar = tasks.spawn(registrar.run(shutdown.clone()));
-    tasks.spawn(pod_dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
+    tasks.spawn(pods::dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
     let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REGISTRATIONS));
     for node in nodes.into_values() {
         let (settings, permits) = (Arc::clone(&settings), Arc::clone(&permits));
         tasks.spawn(async move {
-            let heartbeat = heartbeat::run(&node, &settings, &permits);
+            let heartbeat = node::heartbeat::run(&node, &settings, &permits);
             node.shutdown.run_until_cancelled(heartbeat).await;
         });
     }

@@ -32,8 +32,8 @@ use std::net::Ipv4Addr;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::layout::Layout;
-use crate::settings::{Node, RealNodes, Settings};
+use crate::cluster::layout::Layout;
+use crate::cluster::settings::{Node, RealNodes, Settings};
 
 pub(crate) mod cgroups;
 pub(crate) mod config;

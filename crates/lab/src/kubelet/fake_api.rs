@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tonic::codegen::Service;
 
-use super::pod_worker::PodReceiver;
+use crate::kubelet::pods::worker::PodReceiver;
 
 /// How long a test waits for anything; the machines that run tests are slow and busy.
-pub(super) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The server and its objects.
 #[derive(Clone, Default)]
-pub(super) struct FakeApi {
+pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
 }
 
@@ -48,22 +48,22 @@ impl Default for State {
 
 impl FakeApi {
     /// A client of this server.
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
     /// Answers the next `count` patches with a conflict.
-    pub(super) fn fail_with_conflicts(&self, count: usize) {
+    pub(crate) fn fail_with_conflicts(&self, count: usize) {
         self.state.lock().unwrap().conflicts = count;
     }
 
     /// Puts an object at `path`.
-    pub(super) fn put(&self, path: &str, object: Value) {
+    pub(crate) fn put(&self, path: &str, object: Value) {
         self.state.lock().unwrap().set(path, Some(object));
     }
 
     /// Merges `patch` into the object at `path`.
-    pub(super) fn merge(&self, path: &str, patch: &Value) {
+    pub(crate) fn merge(&self, path: &str, patch: &Value) {
         let mut state = self.state.lock().unwrap();
         let mut object = state.objects[path].clone();
         merge(&mut object, patch);
@@ -71,12 +71,12 @@ impl FakeApi {
     }
 
     /// Takes the object at `path` away, whatever its deletion would need.
-    pub(super) fn remove(&self, path: &str) {
+    pub(crate) fn remove(&self, path: &str) {
         self.state.lock().unwrap().set(path, None);
     }
 
     /// Follows the pod at `path`, as the dispatcher of the watch would.
-    pub(super) fn follow(&self, path: &str) -> PodReceiver {
+    pub(crate) fn follow(&self, path: &str) -> PodReceiver {
         let mut state = self.state.lock().unwrap();
         let sender = watch::Sender::new(state.pod(path));
         let latest = sender.subscribe();
@@ -85,7 +85,7 @@ impl FakeApi {
     }
 
     /// Waits until the object at `path` is as `wanted`; none: it is not there.
-    pub(super) async fn wait_until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
+    pub(crate) async fn wait_until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
             loop {
@@ -100,7 +100,7 @@ impl FakeApi {
     }
 
     /// Waits until `count` objects were created by POST.
-    pub(super) async fn wait_until_created(&self, count: usize) {
+    pub(crate) async fn wait_until_created(&self, count: usize) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
             while self.created().len() < count {
@@ -111,7 +111,7 @@ impl FakeApi {
     }
 
     /// Everything that was created by POST.
-    pub(super) fn created(&self) -> Vec<Value> {
+    pub(crate) fn created(&self) -> Vec<Value> {
         self.state.lock().unwrap().created.clone()
     }
 

@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::{Service, http};
 use tonic::{Request, Response, Status};
 
-use super::fake_api::TEST_TIMEOUT;
-use super::health::Health;
+use crate::kubelet::fake_api::TEST_TIMEOUT;
+use crate::kubelet::plugins::health::Health;
 
 /// A plugin that runs until it is dropped.
-pub(super) struct FakePlugin {
+pub(crate) struct FakePlugin {
     socket: PathBuf,
     shared: Arc<Shared>,
     stop: CancellationToken,
@@ -53,12 +53,12 @@ struct AuthorityRecorder<S> {
 
 impl FakePlugin {
     /// Starts a plugin of `driver` with its socket in `folder`.
-    pub(super) fn start(folder: &Path, driver: &str) -> Self {
+    pub(crate) fn start(folder: &Path, driver: &str) -> Self {
         Self::start_at(folder.join(format!("{driver}@reg.sock")), driver)
     }
 
     /// Starts one more instance of `driver`, named `instance`.
-    pub(super) fn start_instance(folder: &Path, driver: &str, instance: &str) -> Self {
+    pub(crate) fn start_instance(folder: &Path, driver: &str, instance: &str) -> Self {
         Self::start_at(folder.join(format!("{driver}-{instance}@reg.sock")), driver)
     }
 
@@ -101,57 +101,57 @@ impl FakePlugin {
     }
 
     /// Ends as a killed process does: connections break off, the socket's file stays.
-    pub(super) fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.is_killed = true;
         self.end_streams();
     }
 
     /// The socket, which serves everything.
-    pub(super) fn registration_socket(&self) -> PathBuf {
+    pub(crate) fn registration_socket(&self) -> PathBuf {
         self.socket.clone()
     }
 
     /// What the kubelet received about the registration, once it has.
-    pub(super) async fn wait_for_notification(&self) -> (bool, String) {
+    pub(crate) async fn wait_for_notification(&self) -> (bool, String) {
         let mut notified = self.shared.notified.subscribe();
         let received = notified.wait_for(Option::is_some);
         tokio::time::timeout(TEST_TIMEOUT, received).await.unwrap().unwrap().clone().unwrap()
     }
 
     /// Every `:authority` that came, in order.
-    pub(super) fn authorities(&self) -> Vec<String> {
+    pub(crate) fn authorities(&self) -> Vec<String> {
         self.shared.authorities.lock().unwrap().clone()
     }
 
     /// Every claim call that came, in order, as `prepare UID` and `unprepare UID`.
-    pub(super) fn calls(&self) -> Vec<String> {
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.shared.calls.borrow().clone()
     }
 
     /// Waits until `count` claim calls came.
-    pub(super) async fn wait_until_called(&self, count: usize) {
+    pub(crate) async fn wait_until_called(&self, count: usize) {
         let mut calls = self.shared.calls.subscribe();
         let came = calls.wait_for(|calls| calls.len() >= count);
         drop(tokio::time::timeout(TEST_TIMEOUT, came).await.unwrap().unwrap());
     }
 
     /// Lets every prepare fail with `error` until received otherwise.
-    pub(super) fn fail(&self, error: Option<&str>) {
+    pub(crate) fn fail(&self, error: Option<&str>) {
         *self.shared.failure.lock().unwrap() = error.map(ToOwned::to_owned);
     }
 
     /// Reports device `gpu-0` of pool `n`.
-    pub(super) fn report_health(&self, health: Health) {
+    pub(crate) fn report_health(&self, health: Health) {
         self.shared.health.send_replace(health);
     }
 
     /// Ends the health streams that are open.
-    pub(super) fn end_streams(&self) {
+    pub(crate) fn end_streams(&self) {
         self.shared.epoch.send_modify(|epoch| *epoch += 1);
     }
 
     /// How many health streams were opened.
-    pub(super) fn streams_opened(&self) -> usize {
+    pub(crate) fn streams_opened(&self) -> usize {
         self.shared.streams.load(Ordering::SeqCst)
     }
 }

@@ -1,5 +1,8 @@
 //! A simulated node: its folders, its plugins, its claims; what all tasks of the node share.
 
+pub(crate) mod heartbeat;
+mod object;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -13,30 +16,30 @@ use octavo_machine::Machine;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-use super::claim_info::ClaimInfoCache;
-use super::health::{Reports, SharedReports};
-use super::plugins::Plugins;
+use crate::kubelet::claims::claim_info::ClaimInfoCache;
+use crate::kubelet::plugins::Plugins;
+use crate::kubelet::plugins::health::{Reports, SharedReports};
 
 /// A simulated node.
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Name of the node.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Folder of the node: `kubelet/`, `cdi/`, `driver/`.
     folder: PathBuf,
     /// Address that the node reports.
-    pub(super) address: Ipv4Addr,
+    pub(crate) address: Ipv4Addr,
     /// What the node is made of, where its folder says.
-    pub(super) machine: Option<Machine>,
+    pub(crate) machine: Option<Machine>,
     /// Connection to the API server.
-    pub(super) client: Client,
+    pub(crate) client: Client,
     /// Registered plugins.
-    pub(super) plugins: Plugins,
+    pub(crate) plugins: Plugins,
     /// What the plugins say of their devices.
-    pub(super) reports: SharedReports,
+    pub(crate) reports: SharedReports,
     /// Addresses of pods, one range for all nodes.
-    pub(super) pod_addresses: Arc<PodAddresses>,
+    pub(crate) pod_addresses: Arc<PodAddresses>,
     /// Ends all that the node does.
-    pub(super) shutdown: CancellationToken,
+    pub(crate) shutdown: CancellationToken,
     claim_infos: Mutex<ClaimInfoCache>,
     locks: ClaimLocks,
     recorder: Recorder,
@@ -44,7 +47,7 @@ pub(super) struct Node {
 
 /// Addresses that pods are given. They are no network's: no packet ever bears them.
 #[derive(Debug, Default)]
-pub(super) struct PodAddresses {
+pub(crate) struct PodAddresses {
     taken: Mutex<(u32, BTreeSet<Ipv4Addr>)>,
 }
 
@@ -57,7 +60,7 @@ struct ClaimLocks {
 impl Node {
     /// Opens the node in `folder`, the `ordinal`th of its lab. Makes the folders that a kubelet
     /// makes and reads what an earlier life of the process left.
-    pub(super) fn open(
+    pub(crate) fn open(
         folder: PathBuf,
         ordinal: usize,
         client: Client,
@@ -102,27 +105,27 @@ impl Node {
     }
 
     /// Where plugins put their registration sockets.
-    pub(super) fn plugins_registry(&self) -> PathBuf {
+    pub(crate) fn plugins_registry(&self) -> PathBuf {
         self.folder.join("kubelet/plugins_registry")
     }
 
     /// Where CDI specs lie.
-    pub(super) fn cdi(&self) -> PathBuf {
+    pub(crate) fn cdi(&self) -> PathBuf {
         self.folder.join("cdi")
     }
 
     /// Where it is written what the containers of pod `uid` would get.
-    pub(super) fn pod_folder(&self, uid: &str) -> PathBuf {
+    pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
         self.folder.join("kubelet/pods").join(uid)
     }
 
     /// The claims that are prepared on the node. Not to be held across an await.
-    pub(super) fn claim_infos(&self) -> MutexGuard<'_, ClaimInfoCache> {
+    pub(crate) fn claim_infos(&self) -> MutexGuard<'_, ClaimInfoCache> {
         self.claim_infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the ledger and has it on disk before it returns.
-    pub(super) fn update_claim_infos<T>(
+    pub(crate) fn update_claim_infos<T>(
         &self,
         change: impl FnOnce(&mut ClaimInfoCache) -> T,
     ) -> std::io::Result<T> {
@@ -134,7 +137,7 @@ impl Node {
 
     /// Locks claims against being prepared and unprepared by other pods at the same time. The
     /// order of the set keeps two pods from waiting for one another.
-    pub(super) async fn lock_claims(&self, keys: &BTreeSet<String>) -> Vec<OwnedMutexGuard<()>> {
+    pub(crate) async fn lock_claims(&self, keys: &BTreeSet<String>) -> Vec<OwnedMutexGuard<()>> {
         let mut guards = Vec::with_capacity(keys.len());
         for key in keys {
             guards.push(self.locks.get(key).lock_owned().await);
@@ -143,7 +146,7 @@ impl Node {
     }
 
     /// Writes an event about `pod`. That it cannot be written harms nobody but its reader.
-    pub(super) async fn event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
+    pub(crate) async fn event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
         // The API takes notes of up to 1 kB.
         let note = note.get(..note.floor_char_boundary(1000)).unwrap_or_default();
         let event = Event {
@@ -155,7 +158,7 @@ impl Node {
         };
         let reference = pod.object_ref(&());
         let publish = self.recorder.publish(&event, &reference);
-        match tokio::time::timeout(super::API_TIMEOUT, publish).await {
+        match tokio::time::timeout(crate::kubelet::API_TIMEOUT, publish).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(node = self.name, reason, %error, "event not written"),
             Err(_) => tracing::warn!(node = self.name, reason, "event not written in time"),
@@ -165,7 +168,7 @@ impl Node {
 
 impl PodAddresses {
     /// A free address of 10.64.0.0/10.
-    pub(super) fn allocate(&self) -> Ipv4Addr {
+    pub(crate) fn allocate(&self) -> Ipv4Addr {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // Four million addresses are never all taken on one machine.
@@ -178,12 +181,12 @@ impl PodAddresses {
     }
 
     /// Marks an address that a pod has from an earlier life of the process.
-    pub(super) fn reserve(&self, address: Ipv4Addr) {
+    pub(crate) fn reserve(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.insert(address);
     }
 
     /// Gives an address back.
-    pub(super) fn release(&self, address: Ipv4Addr) {
+    pub(crate) fn release(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&address);
     }
 }

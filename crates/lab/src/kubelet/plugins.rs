@@ -1,6 +1,11 @@
 //! The DRA plugins that are registered on a node.
 
+pub(crate) mod calls;
 mod dialer;
+pub(crate) mod health;
+pub(crate) mod registrar;
+pub(crate) mod registration;
+mod sockets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +19,7 @@ use dialer::{Connections, Dialer};
 
 /// Version of the DRA service that a plugin is called by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DraVersion {
+pub(crate) enum DraVersion {
     /// `v1.DRAPlugin`.
     V1,
     /// `v1beta1.DRAPlugin`.
@@ -23,7 +28,7 @@ pub(super) enum DraVersion {
 
 /// Version of the health service that a plugin is asked by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HealthVersion {
+pub(crate) enum HealthVersion {
     /// `v1.DRAResourceHealth`, where the plugin names it.
     V1,
     /// `v1alpha1.DRAResourceHealth`, asked of every plugin that does not.
@@ -32,30 +37,30 @@ pub(super) enum HealthVersion {
 
 /// What a plugin said of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PluginDescription {
+pub(crate) struct PluginDescription {
     /// Name of the driver.
-    pub(super) driver: String,
+    pub(crate) driver: String,
     /// Socket of the DRA service.
-    pub(super) endpoint: PathBuf,
+    pub(crate) endpoint: PathBuf,
     /// DRA service to use.
-    pub(super) dra: DraVersion,
+    pub(crate) dra: DraVersion,
     /// Health service to use.
-    pub(super) health: HealthVersion,
+    pub(crate) health: HealthVersion,
 }
 
 /// A registered plugin.
 #[derive(Debug)]
-pub(super) struct PluginInstance {
+pub(crate) struct PluginInstance {
     /// Registration socket: the instance lives as long as it.
-    pub(super) socket: PathBuf,
+    pub(crate) socket: PathBuf,
     /// What the plugin said of itself.
-    pub(super) description: PluginDescription,
+    pub(crate) description: PluginDescription,
     /// Connection to the DRA socket; connects on demand, again if need be.
-    pub(super) channel: Channel,
+    pub(crate) channel: Channel,
     /// Whether it is connected at the moment.
     connections: Connections,
     /// Cancelled when the instance is deregistered.
-    pub(super) deregistered: CancellationToken,
+    pub(crate) deregistered: CancellationToken,
 }
 
 /// The plugins of a node. Several instances of a driver may be there at once, as during a rolling
@@ -63,7 +68,7 @@ pub(super) struct PluginInstance {
 /// the last one where there is none to any. A killed instance leaves its registration socket, so
 /// that only its lost connection tells of its end.
 #[derive(Debug)]
-pub(super) struct Plugins {
+pub(crate) struct Plugins {
     instances: Mutex<BTreeMap<String, Vec<Arc<PluginInstance>>>>,
     changes: watch::Sender<u64>,
 }
@@ -71,11 +76,11 @@ pub(super) struct Plugins {
 /// No plugin serves the driver.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("DRA driver {0} is not registered")]
-pub(super) struct NotRegistered(pub(super) String);
+pub(crate) struct NotRegistered(pub(crate) String);
 
 /// Why a plugin could not be taken in.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AddError {
+pub(crate) enum AddError {
     /// Another instance has the endpoint.
     #[error("endpoint {endpoint} already registered for DRA driver plugin {driver}")]
     EndpointTaken { driver: String, endpoint: String },
@@ -83,12 +88,12 @@ pub(super) enum AddError {
 
 impl Plugins {
     /// No plugins.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { instances: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
     /// Takes in the plugin behind registration socket `socket`. `parent` ends with the socket.
-    pub(super) fn add(
+    pub(crate) fn add(
         &self,
         socket: &Path,
         description: PluginDescription,
@@ -118,7 +123,7 @@ impl Plugins {
     }
 
     /// Takes out the plugin behind `socket`, if there is one.
-    pub(super) fn remove(&self, socket: &Path) -> Option<Arc<PluginInstance>> {
+    pub(crate) fn remove(&self, socket: &Path) -> Option<Arc<PluginInstance>> {
         let mut removed = None;
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         for of_driver in instances.values_mut() {
@@ -136,7 +141,7 @@ impl Plugins {
     }
 
     /// The instance to call for `driver`.
-    pub(super) fn get(&self, driver: &str) -> Result<Arc<PluginInstance>, NotRegistered> {
+    pub(crate) fn get(&self, driver: &str) -> Result<Arc<PluginInstance>, NotRegistered> {
         let instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         let here = |instance: &&Arc<PluginInstance>| !instance.deregistered.is_cancelled();
         let newest_first = || instances.get(driver).into_iter().flatten().rev().filter(here);
@@ -146,7 +151,7 @@ impl Plugins {
     }
 
     /// Tells of every registration and deregistration.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }

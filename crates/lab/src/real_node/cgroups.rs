@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use super::lab_id;
-use crate::layout::Layout;
+use crate::cluster::layout::Layout;
 
 /// Controllers that a node's pods are limited by.
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::images::PAUSE_IMAGE;
 use super::mounts::{DRIVER_ROOT, ETC_DIR, HARDWARE_DIR};
 use super::{NodeContext, RealProgram, requirements};
-use crate::kubeconfig::{self, Credential};
-use crate::layout::Layout;
-use crate::pki;
-use crate::settings::RealNodes;
+use crate::cluster::kubeconfig::{self, Credential};
+use crate::cluster::layout::Layout;
+use crate::cluster::pki;
+use crate::cluster::settings::RealNodes;
 
 /// containerd's socket.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";

@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::{NodeContext, lab_id, tool};
-use crate::layout::Layout;
-use crate::process::Process;
-use crate::settings::RealNodes;
+use crate::cluster::layout::Layout;
+use crate::cluster::process::Process;
+use crate::cluster::settings::RealNodes;
 
 /// Networks of 256 addresses in 198.18.0.0/15, which is set aside for tests of networks (RFC 2544),
 /// so that hardly any machine has an address there.

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{requirements, tool};
-use crate::driver_libraries::DriverLibraries;
-use crate::layout::Layout;
+use crate::cluster::layout::Layout;
+use crate::nodes::driver_libraries::DriverLibraries;
 
 /// Image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE_IMAGE: &str = "octavo.dev/lab/pause:1";

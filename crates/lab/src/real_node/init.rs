@@ -15,10 +15,11 @@ use tokio::time::Instant;
 
 use super::config::CONTAINERD_SOCKET;
 use super::{NodeContext, RealProgram, config, mounts, node_contexts, node_network, tool};
-use crate::layout::Layout;
-use crate::process::STATE_DIR_VARIABLE;
-use crate::settings::Settings;
-use crate::{nodes, start};
+use crate::cluster::layout::Layout;
+use crate::cluster::process::STATE_DIR_VARIABLE;
+use crate::cluster::settings::Settings;
+use crate::cluster::start;
+use crate::nodes::provision;
 
 /// A program that ends sooner than this after its start did not work at all.
 const MIN_UPTIME: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ pub(crate) async fn run(layout: &Layout, name: &str) -> anyhow::Result<()> {
     mounts::prepare(&context)?;
     node_network::set_up(&context).await?;
     // The node's `/run` is empty: for its programs it has booted.
-    nodes::reboot(&layout.node(name))?;
+    provision::reboot(&layout.node(name))?;
     let mut node = RunningNode { context, children: Vec::new() };
     node.start(RealProgram::Containerd, 0)?;
     let mut exits = reap();

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 
 use super::{NodeContext, RealProgram, cgroups, host_network, requirements};
-use crate::layout::Layout;
-use crate::process::{self, CommandLine, Process};
-use crate::start;
+use crate::cluster::layout::Layout;
+use crate::cluster::process::{self, CommandLine, Process};
+use crate::cluster::start;
 
 /// How many lines of a node's log a message shows.
 const LOG_TAIL_LINES: usize = 12;

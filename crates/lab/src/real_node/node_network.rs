@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use tokio::time::Instant;
 
 use super::{NodeContext, node_contexts, tool};
-use crate::settings::RealNodes;
+use crate::cluster::settings::RealNodes;
 
 /// Address of the service `kubernetes`, the first of the service range, and its port.
 const SERVICE: (&str, &str) = ("10.96.0.1/32", "443");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 
 use super::{mounts, tool};
-use crate::layout::Layout;
+use crate::cluster::layout::Layout;
 
 /// Commands, and the Debian packages that bring them.
 const COMMANDS: [(&str, &str); 7] = [

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::dynamic_mig::NodeDynamicMig;
-use crate::nodeset::stem;
-use crate::owner::Owner;
-use crate::settings::Node;
+use crate::cluster::settings::Node;
+use crate::nodes::dynamic_mig::NodeDynamicMig;
+use crate::nodes::nodeset::stem;
+use crate::nodes::owner::Owner;
 
 /// The machine whose GPUs a real node simulates where none is named.
 const DEFAULT_MACHINE: &str = "dgx-h100";

@@ -36,7 +36,7 @@ fn two_nodes() -> RealNodes {
 fn the_api_server_leaves_loopback_only_for_real_nodes() {
     let layout = Layout::new(Path::new("/s")).unwrap();
     let flags = |settings: &Settings| {
-        crate::component::command(crate::Component::KubeApiserver, &layout, settings).args
+        crate::cluster::component::command(crate::Component::KubeApiserver, &layout, settings).args
     };
     let without = flags(&settings(None));
     assert!(without.contains(&"--bind-address=127.0.0.1".to_owned()));

@@ -16,32 +16,32 @@ use tonic::codegen::http::Uri;
 
 /// How many connections to a plugin stand.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Connections(Arc<AtomicUsize>);
+pub(crate) struct Connections(Arc<AtomicUsize>);
 
 /// Makes the connections of one plugin.
 #[derive(Clone, Debug)]
-pub(super) struct Dialer {
+pub(crate) struct Dialer {
     path: PathBuf,
     connections: Connections,
 }
 
 /// A connection that counts as long as it stands.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
     connections: Connections,
 }
 
 impl Connections {
     /// Whether any stands.
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }
 }
 
 impl Dialer {
     /// Connects to the socket at `path`.
-    pub(super) fn new(path: PathBuf, connections: Connections) -> Self {
+    pub(crate) fn new(path: PathBuf, connections: Connections) -> Self {
         Self { path, connections }
     }
 }
