@@ -1,24 +1,24 @@
 //! A cluster on one machine: a real Kubernetes control plane and simulated GPU nodes.
 //!
 //! `octavo lab up` starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler on
-//! loopback, makes a folder of simulated hardware and a Node object for every node, and starts
-//! three more processes: Octavo's scheduler, the simulated kubelets of all nodes, and the real
-//! agents of all nodes, which speak to a simulated driver. `octavo lab down` leaves nothing behind, whatever has
-//! crashed in between.
+//! loopback. It creates a folder of simulated hardware and a Node object for every node. Then it
+//! starts three more processes: Octavo's scheduler, the simulated kubelets of all nodes, and the
+//! real agents of all nodes, which use a simulated driver. `octavo lab down` leaves nothing behind,
+//! even after a crash.
 //!
 //! ```text
-//!  up ──> cluster ──> binaries    the control plane's programs, built once into a cache
-//!            │  ├───> pki, kubeconfig, ports, settings
-//!            │  ├───> start ────> component (command lines) ──> process (pid files)
-//!            │  ├───> manifests   the chart's objects
-//!            │  ├───> nodes ────> hardware (folders of simulated hardware)
-//!            │  ├───> real_node   namespaces with a kubelet, containerd and an agent
-//!            │  ├───> ready       waits for nodes and slices
-//!            │  └───> keeper      where the lab is to end with who brought it up
+//!  up ──> cluster::lab ──> binaries      the control plane's programs, built once into a cache
+//!              │  ├───> pki, kubeconfig, ports, settings
+//!              │  ├───> start ────> component (command lines) ──> process (pid files)
+//!              │  ├───> manifests     the chart's objects
+//!              │  ├───> provision ──> hardware (folders of simulated hardware)
+//!              │  ├───> real_node     namespaces with a kubelet, containerd and an agent
+//!              │  ├───> ready         waits for nodes and slices
+//!              │  └───> parent_watch  ends the lab with the process that started it
 //!  down ──> stop ───> process
 //! ```
 //!
-//! Tests and benchmarks hold a [`Lab`]. The lab never links the programs that it starts.
+//! Tests and benchmarks use a [`Lab`]. The lab never links the programs that it starts.
 
 #![forbid(unsafe_code)]
 

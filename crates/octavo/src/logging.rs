@@ -1,11 +1,11 @@
-//! Logs: on standard error, for people or for machines.
+//! Logs on standard error, for people or for machines.
 
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// How much is logged, and in which form.
+/// Verbosity and format of the logs.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Logs")]
 pub(crate) struct LogArgs {
@@ -18,7 +18,7 @@ pub(crate) struct LogArgs {
     log_format: LogFormat,
 }
 
-/// Form of the logs.
+/// Format of the logs.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum LogFormat {
     /// For people
@@ -28,12 +28,12 @@ enum LogFormat {
     Json,
 }
 
-/// What a program logs when nothing else is asked for.
+/// Default verbosity of a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogProfile {
-    /// It talks to a person: only what went wrong.
+    /// An interactive command: only warnings and errors.
     Command,
-    /// It runs for long: what it does.
+    /// A long-running program: also its actions.
     Daemon,
 }
 
@@ -46,11 +46,11 @@ pub(crate) fn start(args: LogArgs, profile: LogProfile) {
         LogFormat::Text => logs.with_ansi(io::stderr().is_terminal()).try_init(),
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     };
-    // It fails only if logging was started before, which is what is wanted.
+    // Fails only if logging has already been started, which is fine.
     drop(started);
 }
 
-/// Our own crates speak first; libraries only when much is asked for.
+/// Octavo's crates become verbose first; libraries only at high verbosity.
 fn directives(profile: LogProfile, verbose: u8) -> String {
     let (libraries, ours) = match (profile, verbose) {
         (LogProfile::Command, 0) => ("warn", "warn"),

@@ -1,7 +1,7 @@
-//! `octavo snapshot`: what a live scheduler's decisions are made of, as a file for `octavo sim`.
+//! `octavo snapshot`: writes the inputs of a live scheduler's decisions to a file for `octavo sim`.
 //!
-//! It lies here because it joins two rooms that do not know one another: the view asks the scheduler, the
-//! simulator makes records.
+//! It is part of this crate because it joins two independent crates: the view queries the
+//! scheduler, and the simulator makes records.
 
 use std::path::PathBuf;
 
@@ -38,16 +38,16 @@ pub(crate) struct SnapshotArgs {
     connect: ConnectArgs,
 }
 
-/// A gang or a pod as it is named on the command line.
+/// A gang or a pod as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SubjectName {
     namespace: Option<String>,
     name: String,
 }
 
-/// Runs `octavo snapshot`: gives the text for standard output, empty where a file was written.
+/// Runs `octavo snapshot`. Returns the text for standard output, empty if a file was written.
 pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
-    // Before a large cluster is read, and not after: does the name say a form?
+    // Check the file name's format before reading a large cluster.
     args.output.as_deref().map(Form::of).transpose()?;
     let connection = args.connect.connect().await?;
     let request = async {
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
                 let name = ObjectName::new(namespace, &name.name);
                 Ok(Response::Decision(Box::new(scheduler.decision(subject, &name).await?)))
             }
-            // As it came: what this program does not know of it is not lost.
+            // Passed through unchanged, so that unknown fields are kept.
             None => Ok(Response::Cluster(scheduler.snapshot().await?)),
         }
     };
@@ -73,13 +73,13 @@ pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
     }
 }
 
-/// What the scheduler answered.
+/// The scheduler's response.
 enum Response {
     Cluster(Value),
     Decision(Box<Decision>),
 }
 
-/// Writes the file, or gives the text where none is named.
+/// Writes the file, or returns the text if no file is named.
 fn write_or_text(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<String> {
     match &args.output {
         Some(path) => {

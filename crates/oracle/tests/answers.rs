@@ -1,4 +1,4 @@
-//! Oracles that are not Kubernetes: what is asked, and what is made of their answers.
+//! Tests with simple oracles: questions, and the handling of answers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use octavo_oracle::{Oracle, Rng};
 use serde_json::{Value, json};
 
-/// Says what it is told.
+/// Returns each question as its answer.
 fn echo() -> Oracle {
     Oracle::start(Path::new("cat"), "-").unwrap()
 }

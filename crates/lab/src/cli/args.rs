@@ -92,7 +92,7 @@ pub(crate) struct UpArgs {
 }
 
 impl UpArgs {
-    /// Whether Octavo's scheduler is to run; none where nothing is said.
+    /// The scheduler choice of the command line; `None` if neither flag is given.
     pub(crate) fn octavo_scheduler(&self) -> Option<bool> {
         match (self.scheduler, self.no_scheduler) {
             (true, _) => Some(true),
@@ -128,7 +128,7 @@ pub(crate) struct StatusArgs {
     pub(crate) output: OutputForm,
 }
 
-/// Form of what a command prints.
+/// Output format of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputForm {
     Table,
@@ -185,7 +185,7 @@ pub(crate) struct LogsArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogSource {
     Component(Component),
-    /// A real node and one of its parts.
+    /// A real node and one of its programs.
     Real(String, String),
 }
 

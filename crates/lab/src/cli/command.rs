@@ -1,4 +1,4 @@
-//! What each subcommand of `octavo lab` does.
+//! Implementation of each `octavo lab` subcommand.
 
 use std::os::unix::process::CommandExt as _;
 use std::time::Duration;
@@ -22,8 +22,7 @@ use crate::{kubelet, real_node};
 
 /// Runs one `octavo lab` command to its end.
 ///
-/// An error is for the person who typed it. `kubectl` replaces this process, so that its exit
-/// status is kubectl's own.
+/// Errors are for the user. `kubectl` replaces this process, so the exit status is kubectl's own.
 pub async fn run(args: LabArgs) -> anyhow::Result<()> {
     let layout = Layout::choose(args.state_dir.as_deref())?;
     match args.command {
@@ -84,7 +83,7 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
     print(&output::welcome(&lab, state, began.elapsed()))
 }
 
-/// Takes back what an interrupted `up` has done; a lab that was up before stays up.
+/// Removes everything that an interrupted `up` started. A lab that was up before stays up.
 async fn interrupted(layout: &Layout, was_up: bool) -> anyhow::Result<()> {
     if was_up {
         bail!("interrupted; the lab that was up stays up");
@@ -137,7 +136,7 @@ async fn node(layout: &Layout, lab: &Lab, args: &NodeArgs) -> anyhow::Result<()>
     }
 }
 
-/// Runs the simulated kubelets until they are told to end.
+/// Runs the simulated kubelets until SIGTERM or Ctrl-C.
 async fn run_kubelets(layout: &Layout) -> anyhow::Result<()> {
     let shutdown = CancellationToken::new();
     let kubeconfig = layout.client_kubeconfig("kubelets");
@@ -153,7 +152,7 @@ async fn run_kubelets(layout: &Layout) -> anyhow::Result<()> {
     let (outcome, ()) = tokio::join!(
         async {
             let outcome = kubelets.await;
-            // Ends the wait for signals, too.
+            // Also ends the wait for signals.
             shutdown.cancel();
             outcome
         },
@@ -177,7 +176,7 @@ async fn run_tour(lab: &Lab, args: &TourArgs) -> anyhow::Result<()> {
     printed
 }
 
-/// The lab in this folder, or what to do about there being none.
+/// The lab in this folder, or an error that says how to start one.
 fn open(layout: &Layout) -> anyhow::Result<Lab> {
     Lab::open(layout.root())?.with_context(|| {
         format!("no lab is up in {}: start one with `octavo lab up`", layout.root().display())

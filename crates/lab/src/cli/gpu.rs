@@ -1,4 +1,4 @@
-//! `octavo lab gpu`: what happens to simulated GPUs.
+//! `octavo lab gpu`: changes the state of simulated GPUs.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -12,7 +12,8 @@ use crate::cluster::layout::Layout;
 
 mod mig;
 
-/// Folder of the driver library within a node's folder; the machine and its state lie there.
+/// Folder of the driver library within a node's folder. The machine description and its state are
+/// there, too.
 const DRIVER_DIR: &str = "driver/usr/lib64";
 
 #[derive(Clone, Debug, PartialEq, Subcommand)]
@@ -86,21 +87,21 @@ pub(crate) struct Set {
     call: Vec<CallCode>,
 }
 
-/// Memory errors to count.
+/// Memory errors to add to the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct EccErrors {
     corrected: bool,
     count: u64,
 }
 
-/// What an NVML call is to answer.
+/// A return code for an NVML call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CallCode {
     function: String,
     code: u32,
 }
 
-/// What the driver advises, in short words.
+/// The driver's recovery advice, in short words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Advice {
     None,
@@ -110,7 +111,7 @@ enum Advice {
     DrainAndReset,
 }
 
-/// Does it, and says what was done.
+/// Applies an action to a GPU and returns a message for the user.
 pub(crate) fn act(
     layout: &Layout,
     lab: &Lab,
@@ -133,12 +134,12 @@ pub(crate) fn act(
     })
 }
 
-/// What came of an action.
+/// Result of an action.
 #[derive(Debug, PartialEq, Eq)]
 enum ActionResult {
-    /// The GPU changed: a predicate.
+    /// The GPU changed; the text is a predicate.
     Changed(String),
-    /// Nothing did; this was asked for.
+    /// Nothing changed; the text is the requested report.
     Report(String),
 }
 
@@ -164,7 +165,7 @@ fn edit<T>(
     octavo_machine::change(&folder.join(DRIVER_DIR), machine, change)
 }
 
-/// Does to the GPUs of the node in `folder` what a reboot does.
+/// Applies a reboot to the GPUs of the node in `folder`.
 pub(crate) fn reboot(folder: &Path) -> anyhow::Result<()> {
     let machine = Machine::read(&machine_file(folder)).context("read the node's machine")?;
     edit(folder, &machine, |state| {
@@ -205,8 +206,7 @@ fn apply(
     Ok(ActionResult::Changed(done.to_owned()))
 }
 
-/// Everything of a GPU becomes as it was at first, but its MIG mode and instances, which are no
-/// fault.
+/// Resets all state of a GPU except its MIG mode and instances, which are not faults.
 fn heal(state: &mut State, index: u32) {
     let Some(gpu) = state.gpus.remove(&index) else { return };
     let mut mig = gpu.mig;
@@ -253,8 +253,8 @@ fn fail(state: &mut State, index: u32, fault: &Fail) {
     state.events.extend(fault.xid.iter().map(|&xid| event(EventKind::Xid, xid)));
 }
 
-/// What drivers advise after an XID, in the catalogue's words: nothing after an application's
-/// fault, a reboot once the GPU has left the bus, else a reset.
+/// The driver's usual advice after an XID, according to NVIDIA's XID catalogue. None after an
+/// application fault, a reboot after the GPU has left the bus, otherwise a reset.
 fn usual_advice(xid: u64) -> RecoveryAction {
     match xid {
         8 | 11 | 13 | 14 | 25 | 31 | 32 | 37..=45 | 60 | 63 | 66..=72 | 92..=94 | 106..=108 => {
@@ -265,7 +265,7 @@ fn usual_advice(xid: u64) -> RecoveryAction {
     }
 }
 
-/// The one of two advices that asks for more.
+/// Of two actions the one that demands more.
 fn more_severe(left: RecoveryAction, right: RecoveryAction) -> RecoveryAction {
     let severity = |action| match action {
         RecoveryAction::None => 0,

@@ -1,4 +1,4 @@
-//! `octavo lab logs`: what one of the lab's processes has written.
+//! `octavo lab logs`: prints the log of one process.
 
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::cli::args::{LogSource, LogsArgs};
 use crate::cli::output::print;
 use crate::cluster::layout::Layout;
 
-/// How often a followed log is looked at.
+/// Interval between two reads of a followed log.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Prints the log, and with `--follow` what is added to it.
+/// Prints the log; with `--follow` also later additions.
 pub(crate) async fn show(layout: &Layout, args: &LogsArgs) -> anyhow::Result<()> {
     let path = match &args.process {
         LogSource::Component(component) => layout.log(*component),
@@ -29,7 +29,7 @@ pub(crate) async fn show(layout: &Layout, args: &LogsArgs) -> anyhow::Result<()>
     }
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
-        // A log that became shorter was begun anew.
+        // A log that became shorter was truncated.
         let position = file.stream_position().context("follow the log")?;
         if file.metadata().is_ok_and(|meta| meta.len() < position) {
             file.seek(SeekFrom::Start(0)).context("follow the log")?;

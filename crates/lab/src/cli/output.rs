@@ -1,4 +1,4 @@
-//! What the lab's commands print.
+//! Output of the lab's commands.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,10 +16,10 @@ use crate::cli::status::{NodeStatus, Status};
 use crate::cluster::Lab;
 use crate::cluster::layout::Layout;
 
-/// Above this many nodes a table has a line for each machine instead of one for each node.
+/// With more nodes, tables have one line per machine instead of one per node.
 const MAX_NODE_LINES: usize = 24;
 
-/// Writes to standard output; that nobody reads any more is no error.
+/// Writes to standard output; a closed pipe is not an error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -30,7 +30,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// What `up` says at its end: what there is, and what to type next.
+/// The final output of `up`: a summary and the next commands.
 pub(crate) fn welcome(lab: &Lab, state: &str, took: Duration) -> String {
     let settings = lab.settings();
     let mut machines: BTreeMap<&str, usize> = BTreeMap::new();
@@ -57,8 +57,7 @@ pub(crate) fn welcome(lab: &Lab, state: &str, took: Duration) -> String {
     text
 }
 
-/// What has to be in a shell's environment so that the lines which follow mean this lab and this
-/// program.
+/// Shell lines that make the following commands refer to this lab and this binary.
 fn exports(layout: &Layout, octavo: &Path, env: impl Fn(&str) -> Option<OsString>) -> String {
     let mut text = format!("  export KUBECONFIG={}\n", layout.kubeconfig().display());
     let chosen = Layout::choose_from(None, |name| env(name).filter(|value| !value.is_empty()));
@@ -76,7 +75,7 @@ fn exports(layout: &Layout, octavo: &Path, env: impl Fn(&str) -> Option<OsString
     text
 }
 
-/// The state of the lab in the form asked for.
+/// The lab's status in the requested format.
 pub(crate) fn status(status: &Status, form: OutputForm) -> anyhow::Result<String> {
     match form {
         OutputForm::Table => Ok(status_table(status)),

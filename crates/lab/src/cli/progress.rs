@@ -1,5 +1,4 @@
-//! Telling a person how far a long command is: a moving line on a terminal, plain lines at
-//! sensible intervals elsewhere.
+//! Progress of long commands: a moving line on a terminal, plain lines at intervals elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::{Mutex, PoisonError};
@@ -7,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// How long plain output is silent between two figures of one step.
+/// Shortest interval between two plain lines of one step.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where progress goes.
+/// Destination of progress messages.
 #[derive(Debug)]
 pub struct Progress {
     form: Form,
@@ -30,12 +29,12 @@ struct Plain {
 }
 
 impl Progress {
-    /// Tells nothing: for tests and benchmarks.
+    /// Discards progress, for tests and benchmarks.
     pub fn silent() -> Self {
         Self { form: Form::Silent }
     }
 
-    /// Tells the person at standard error.
+    /// Shows progress on standard error.
     pub fn to_stderr() -> Self {
         if !std::io::stderr().is_terminal() {
             return Self { form: Form::Plain(Mutex::default()) };
@@ -48,7 +47,7 @@ impl Progress {
         Self { form: Form::Bar(bar) }
     }
 
-    /// A step has begun.
+    /// Starts a step.
     pub(crate) fn step(&self, text: &str) {
         match &self.form {
             Form::Silent => {}
@@ -64,7 +63,7 @@ impl Progress {
         }
     }
 
-    /// How far the step is, in words: `packages 312/2210`.
+    /// Shows the progress within a step: `packages 312/2210`.
     pub(crate) fn figure(&self, text: &str) {
         match &self.form {
             Form::Silent => {}
@@ -79,7 +78,7 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(crate) fn line(&self, text: &str) {
         match &self.form {
             Form::Silent => {}
@@ -88,7 +87,7 @@ impl Progress {
         }
     }
 
-    /// Takes the moving line away.
+    /// Removes the moving line.
     pub(crate) fn finish(&self) {
         if let Form::Bar(bar) = &self.form {
             bar.finish_and_clear();
@@ -96,7 +95,7 @@ impl Progress {
     }
 }
 
-/// A closed standard error is no reason to stop.
+/// Prints a line. A closed standard error is ignored.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,4 +1,4 @@
-//! How a lab is: its processes, its nodes.
+//! Status of a lab: its processes and its nodes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,14 +19,14 @@ use crate::cluster::ready;
 use crate::cluster::settings::{Node, Settings};
 use crate::real_node::{RealProgram, launch, node_contexts};
 
-/// How long the API server may take to answer.
+/// Longest wait for the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of a lab.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
-    /// `up`: all processes run and all nodes are ready; `degraded`: not all; `down`: no lab.
+    /// `up`: all processes run and all nodes are ready; `degraded`: some do not; `down`: no lab.
     pub(crate) state: &'static str,
     pub(crate) state_dir: PathBuf,
     pub(crate) kubeconfig: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub(crate) struct Status {
     pub(crate) started: Option<String>,
     pub(crate) components: Vec<ComponentStatus>,
     pub(crate) nodes: Vec<NodeStatus>,
-    /// What is wrong and what to do, in words.
+    /// The problem and its remedy, for people.
     pub(crate) problem: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct ComponentStatus {
     pub(crate) log: PathBuf,
 }
 
-/// One node; what could not be learnt is absent.
+/// One node; unknown values are `None`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NodeStatus {
@@ -61,7 +61,7 @@ pub(crate) struct NodeStatus {
     pub(crate) slices: Option<usize>,
 }
 
-/// Looks at the lab in a state folder.
+/// Reads the status of the lab in a state folder.
 pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
     let Some(settings) = Settings::read(layout)? else {
         return Ok(Status {
@@ -101,7 +101,7 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
     })
 }
 
-/// The processes of a real node. Those of one that has ended have, too.
+/// The processes of a real node. All have ended if the node has.
 fn real_programs(layout: &Layout, node: &str) -> impl Iterator<Item = ComponentStatus> {
     RealProgram::ALL.into_iter().map(move |program| {
         let process = launch::program(layout, node, program);
@@ -125,7 +125,7 @@ fn component_status(name: String, process: Option<Process>, log: PathBuf) -> Com
     }
 }
 
-/// What the API server knows.
+/// The API server's view of the nodes.
 struct ClusterView {
     ready: BTreeMap<String, bool>,
     slices: BTreeMap<String, usize>,
@@ -154,7 +154,7 @@ fn nodes<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     view: Option<&ClusterView>,
 ) -> Vec<NodeStatus> {
-    // Machines of one name have as many GPUs as one another.
+    // Machines of one name have the same number of GPUs.
     let mut gpus: BTreeMap<&str, Option<usize>> = BTreeMap::new();
     nodes
         .map(|node| NodeStatus {

@@ -1,9 +1,8 @@
-//! `octavo lab tour`: plain manifests on the running lab, each with what it should show.
+//! `octavo lab tour`: the example manifests on the running lab, each with its expected result.
 //!
-//! The tour applies the manifests of a folder as a user would, waits for what each promises,
-//! checks it against what the simulated containers really got, then deletes everything and
-//! looks for leftovers. It is the demo and an end-to-end test at once: whatever does not hold
-//! is an error.
+//! The tour applies the manifests of a folder like a user. It waits for the expected state of each
+//! and checks what the simulated containers got. Then it deletes everything and looks for
+//! leftovers. It is both the demo and an end-to-end test: any deviation is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,35 +21,35 @@ mod opt_in;
 use container::Container;
 use opt_in::OptIn;
 
-/// How long a pod may take to run; on a real cluster image pulls are most of it.
+/// Longest wait for a pod to run; on a real cluster image pulls take most of it.
 const POD_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// Namespace of the examples.
 const NAMESPACE: &str = "octavo-tour";
 
-/// One stop: a manifest and what has to hold once it is applied.
+/// One stop of the tour: a manifest and its expected result.
 struct Stop {
     file: &'static str,
     title: &'static str,
     expected: Expected,
 }
 
-/// What a stop has to show.
+/// The expected result of a stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
-    /// Every pod runs and each container sees exactly this many GPUs.
+    /// Every pod runs, and each container sees exactly this number of GPUs.
     GpusPerContainer(usize),
-    /// As above with one GPU, of the model that the pod's selector asks for.
+    /// As above with one GPU of the model that the pod's selector requests.
     Selected,
-    /// As above with one GPU, and all containers of the manifest see the same one.
+    /// As above with one GPU, the same for all containers of the manifest.
     OneSharedGpu,
-    /// Every container has at least one share with its limits; together they fit their GPUs.
+    /// Every container has at least one share with limits, and the shares fit their GPUs.
     Shares,
-    /// As above, and the manifest's shares are this many, all of one GPU.
+    /// As above, with exactly this number of shares, all on one GPU.
     SharesOfOneGpu(usize),
-    /// Containers have this many MIG devices together, all of one GPU. A node is opted in for it.
+    /// The containers have this number of MIG devices, all on one GPU. A node is opted in for it.
     MigOfOneGpu(usize),
-    /// The pod waits, and `octavo explain pod` says why, in these words among others.
+    /// The pod waits, and `octavo explain pod` gives a reason that contains this text.
     Waits(&'static str),
 }
 
@@ -114,11 +113,11 @@ const STOPS: [Stop; 11] = [
 
 /// Runs the tour over the manifests in `examples` against the lab in `state_dir`.
 ///
-/// `octavo` is the binary that explains the waiting pod; `say` gets one line at a time.
+/// `octavo` is the binary that explains the waiting pod. `say` receives one line at a time.
 ///
 /// # Errors
 ///
-/// The first promise that does not hold, in words.
+/// The first expectation that does not hold.
 pub(crate) async fn tour(
     client: &Client,
     state_dir: &Path,
@@ -148,8 +147,7 @@ pub(crate) async fn tour(
             show_waiting(client, state_dir, octavo, &pods, why, &mut say).await?;
         } else {
             let seen = show_running(client, state_dir, &pods, &mut say).await?;
-            // All pods of the tour run side by side, so no two of its claims have the same GPU,
-            // but for shares.
+            // All pods of the tour run at the same time, so only shares may have the same GPU.
             assigned.add(stop, checks::check(state_dir, stop, &seen)?)?;
         }
         say(&format!("   took {} ms", started.elapsed().as_millis()));
@@ -164,7 +162,7 @@ pub(crate) async fn tour(
     Ok(())
 }
 
-/// The GPUs of running pods, as `node device`, and the manifest that got each.
+/// The GPUs of running pods, as `node device`, with the manifest that got each.
 #[derive(Default)]
 struct GpuAssignments {
     gpus: BTreeMap<String, &'static Stop>,
@@ -184,7 +182,7 @@ impl GpuAssignments {
 }
 
 impl Stop {
-    /// Whether it may have a GPU together with others.
+    /// Whether its claims may have a GPU in common with others.
     fn is_of_shares(&self) -> bool {
         matches!(self.expected, Expected::Shares | Expected::SharesOfOneGpu(_))
     }
@@ -197,7 +195,7 @@ struct SeenContainer {
     container: Container,
 }
 
-/// Waits until the pods run, and tells what their containers got.
+/// Waits until the pods run, and prints what their containers got.
 async fn show_running(
     client: &Client,
     state_dir: &Path,
@@ -238,7 +236,7 @@ async fn show_waiting(
             .await
             .with_context(|| format!("run {} explain", octavo.display()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        // 3 is "it waits", as the command's help says.
+        // Exit code 3 means that the pod waits.
         if output.status.code() != Some(3) {
             bail!(
                 "octavo explain pod {name} ended with {}: {}",

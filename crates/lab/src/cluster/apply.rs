@@ -9,10 +9,10 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
 
-/// Who the lab is among the owners of an object's fields.
+/// Field manager of server-side apply, as recorded in `metadata.managedFields`.
 const FIELD_MANAGER: &str = "octavo-lab";
 
-/// The objects of a YAML text of one or many documents.
+/// Parses the objects of a YAML text with one or many documents.
 pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
     let documents: Vec<serde_json::Value> =
         serde_saphyr::from_multiple(text).context("read the documents")?;
@@ -23,8 +23,8 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Vec<DynamicObject>> {
         .collect()
 }
 
-/// Applies objects in an order in which each finds what it needs: namespaces first, bindings
-/// after what they bind. An object without a namespace goes to `default`.
+/// Applies objects in dependency order: namespaces first, bindings after the roles they bind. An
+/// object without a namespace goes to `default`.
 pub(crate) async fn apply(client: &kube::Client, objects: &[DynamicObject]) -> anyhow::Result<()> {
     let mut by_rank: BTreeMap<u8, Vec<&DynamicObject>> = BTreeMap::new();
     for object in objects {
@@ -73,7 +73,7 @@ async fn apply_one(
     Ok(())
 }
 
-/// What others need comes first.
+/// Position in the order of creation: dependencies have a lower rank.
 fn rank(kind: &str) -> u8 {
     match kind {
         "Namespace" | "CustomResourceDefinition" => 0,

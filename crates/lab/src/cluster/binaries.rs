@@ -1,5 +1,4 @@
-//! The programs of the control plane: from `KUBEBUILDER_ASSETS`, else our own build. And those of
-//! real nodes, always our own build.
+//! The programs of the control plane and of real nodes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +10,7 @@ use crate::cluster::settings::Tool;
 mod build;
 mod source;
 
-/// What a lab needs of Kubernetes, by the names of its programs.
+/// The Kubernetes programs of a lab.
 const TOOLS: [&str; 5] =
     ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
 
@@ -19,15 +18,15 @@ const TOOLS: [&str; 5] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binaries {
     pub(crate) tools: BTreeMap<String, Tool>,
-    /// Version of our own build, where any program comes from it.
+    /// Version of the lab's own build; `None` if every program comes from `KUBEBUILDER_ASSETS`.
     pub(crate) version: Option<String>,
 }
 
-/// Finds every program, building ours where it is needed and not in the cache.
+/// Finds every program, and builds the missing ones that the cache lacks.
 ///
-/// What lies in the folder that `KUBEBUILDER_ASSETS` names is used as it is; programs that are
-/// not there come from our build, so that a folder with etcd and kube-apiserver alone, as other
-/// projects' tests use it, is enough. A `kubelet` is added where real nodes need it.
+/// Programs in the folder that `KUBEBUILDER_ASSETS` names are used unchanged. Programs missing
+/// there come from the lab's own build. So a folder with only etcd and kube-apiserver, as envtest
+/// projects use it, is enough. `kubelet` requests the kubelet of real nodes as well.
 pub(crate) async fn find(kubelet: bool, progress: &Progress) -> anyhow::Result<Binaries> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
     let mut tools =
@@ -46,14 +45,14 @@ pub(crate) async fn find(kubelet: bool, progress: &Progress) -> anyhow::Result<B
     Ok(Binaries { tools, version: Some(source::kubernetes_version()?.to_owned()) })
 }
 
-/// Our own program of the control plane, built if the cache has none of this version: it has
-/// subcommands beside Kubernetes' own, for which `KUBEBUILDER_ASSETS` has no programs.
+/// The lab's own control plane program, built if the cache lacks this version. It has subcommands
+/// beyond Kubernetes' own, for which `KUBEBUILDER_ASSETS` has no programs.
 pub async fn control_plane(progress: &Progress) -> anyhow::Result<PathBuf> {
     let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
     build::project(&source::control_plane()?, &cache, progress).await
 }
 
-/// The folder with containerd, its shim and ctr, built if the cache has none of this version.
+/// The folder with containerd, its shim and ctr, built if the cache lacks this version.
 pub(crate) async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
     let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
     build::project(&source::containerd()?, &cache, progress).await
@@ -74,7 +73,7 @@ fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {
     Ok(found.collect())
 }
 
-/// `$OCTAVO_CACHE_DIR`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`.
+/// The cache folder: `$OCTAVO_CACHE_DIR`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`.
 fn cache_folder(env: impl Fn(&str) -> Option<OsString>) -> anyhow::Result<PathBuf> {
     let folder = if let Some(cache) = env("OCTAVO_CACHE_DIR") {
         PathBuf::from(cache)

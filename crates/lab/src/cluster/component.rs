@@ -1,4 +1,4 @@
-//! The lab's processes and how each is started.
+//! The lab's processes and their command lines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::cluster::settings::Settings;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Component {
-    /// The database.
+    /// etcd.
     Etcd,
     /// The API server.
     KubeApiserver,
@@ -43,7 +43,7 @@ impl Component {
         Self::Agents,
     ];
 
-    /// Its name on the command line, of its log and of its pid file.
+    /// Its name on the command line, in its log's name and in its pid file's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",
@@ -57,7 +57,7 @@ impl Component {
     }
 }
 
-/// How `component` is started in the lab that `settings` describes.
+/// The command line of `component` in the lab of `settings`.
 pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings) -> CommandLine {
     let (program, mut args) = match settings.control_plane.get(component.name()) {
         Some(tool) => (tool.program.clone(), tool.args.clone()),
@@ -74,7 +74,7 @@ pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings
         }
         Component::Agents => vec!["agent".into(), "--nodes".into(), text(&layout.nodes())],
     });
-    // A flag that stands twice means what it says last.
+    // Of repeated flags the last one counts.
     args.extend(settings.more_args.get(&component).into_iter().flatten().cloned());
     CommandLine { program, args, env: BTreeMap::new() }
 }
@@ -108,7 +108,7 @@ fn etcd(layout: &Layout, settings: &Settings) -> Vec<String> {
         flag("key-file", &layout.pki_file("etcd.key")),
         flag("trusted-ca-file", &layout.pki_file("etcd-ca.crt")),
         "--client-cert-auth".into(),
-        // The lab is thrown away; a machine's crash may cost it.
+        // The lab is disposable, so it may be lost in a crash of the machine.
         "--unsafe-no-fsync".into(),
         "--quota-backend-bytes=8589934592".into(),
         "--log-level=warn".into(),
@@ -119,7 +119,7 @@ fn apiserver(layout: &Layout, settings: &Settings) -> Vec<String> {
     let pki = |name: &str| layout.pki_file(name);
     let mut flags = vec![
         format!("--bind-address={}", settings.apiserver().ip()),
-        // Else it looks for the address of a default route, which a machine need not have.
+        // Otherwise the API server looks for the address of the default route, which may not exist.
         "--advertise-address=127.0.0.1".into(),
         "--endpoint-reconciler-type=none".into(),
         format!("--secure-port={}", settings.ports.apiserver),
@@ -174,7 +174,7 @@ fn controller_manager(layout: &Layout, settings: &Settings) -> Vec<String> {
         flag("flex-volume-plugin-dir", &layout.flex_volumes()),
         "--use-service-account-credentials=true".into(),
         "--leader-elect=false".into(),
-        // 500 simulated kubelets on two busy cores are late now and then.
+        // 500 simulated kubelets on two busy cores are sometimes late.
         "--node-monitor-grace-period=2m".into(),
         "--kube-api-qps=1000".into(),
         "--kube-api-burst=2000".into(),

@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use crate::cluster::layout::Layout;
 use crate::cluster::pki::{self, CLIENTS};
 
-/// How a client shows who it is.
+/// A client's credential.
 pub(crate) enum Credential<'a> {
-    /// Certificate and key of the key folder with this stem, both inlined.
+    /// Certificate and key with this stem in the key folder, both inlined.
     Certificate(&'a str),
-    /// A token, read anew from this file now and then.
+    /// A token file, which clients read repeatedly.
     TokenFile(&'a Path),
 }
 
-/// Writes the kubeconfig of every client with a certificate; the administrator's is the one
-/// that people use.
+/// Writes the kubeconfig of every client with a certificate. The user's kubeconfig is the
+/// administrator's.
 pub(crate) fn write_all(layout: &Layout, apiserver: SocketAddrV4) -> anyhow::Result<()> {
     for client in CLIENTS {
         let path = match client.stem {
@@ -32,7 +32,7 @@ pub(crate) fn write_all(layout: &Layout, apiserver: SocketAddrV4) -> anyhow::Res
     Ok(())
 }
 
-/// Writes one kubeconfig. All of it but a token is inlined, so that the file can be copied.
+/// Writes one kubeconfig. Everything except a token is inlined, so the file can be copied.
 pub(crate) fn write(
     path: &Path,
     layout: &Layout,
@@ -68,7 +68,7 @@ pub(crate) async fn client(path: &Path) -> anyhow::Result<kube::Client> {
     kube::Client::try_from(config(path).await?).context("make a client of the API server")
 }
 
-/// What the kubeconfig at `path` says to a client.
+/// The client configuration of the kubeconfig at `path`, without a proxy.
 pub(crate) async fn config(path: &Path) -> anyhow::Result<kube::Config> {
     let kubeconfig = Kubeconfig::read_from(path)
         .with_context(|| format!("read the kubeconfig {}", path.display()))?;
@@ -76,7 +76,7 @@ pub(crate) async fn config(path: &Path) -> anyhow::Result<kube::Config> {
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .with_context(|| format!("use the kubeconfig {}", path.display()))?;
-    // The lab is on loopback, where a proxy that the environment names cannot reach it.
+    // The lab is on loopback, which a proxy from the environment cannot reach.
     config.proxy_url = None;
     Ok(config)
 }
@@ -134,7 +134,7 @@ mod tests {
         pki::create(&layout.pki(), None).unwrap();
         write_all(&layout, APISERVER).unwrap();
         let path = layout.kubeconfig();
-        // What `HTTPS_PROXY` does to a client, without a change of this process's environment.
+        // The effect of `HTTPS_PROXY` on a client, without a change of this process's environment.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(
             &path,

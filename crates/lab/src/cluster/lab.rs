@@ -1,5 +1,5 @@
-//! A lab from its start to its end: what `up` and `down` do, and what tests and benchmarks
-//! hold in their hands.
+//! A lab from start to end: the implementation of `up` and `down`, and the API of tests and
+//! benchmarks.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,44 +27,44 @@ use crate::real_node::set::RealNodeSet;
 
 mod real;
 
-/// What `up` is to do.
+/// Options of `up`.
 #[derive(Debug)]
 pub struct UpOptions {
-    /// State folder; made where it is not there.
+    /// State folder; created if missing.
     pub state_dir: PathBuf,
-    /// The nodes to have. None: the default, or those of the lab that is up already.
+    /// The simulated nodes. `None`: the default, or the nodes of a running lab.
     pub nodes: Option<NodeSet>,
-    /// The real nodes to have besides. None: none, or those of the lab that is up already.
+    /// The real nodes. `None`: none, or the real nodes of a running lab.
     pub real_nodes: Option<RealNodeSet>,
-    /// GPUs that are opted in to dynamic MIG. None: the default, or those of the lab that is up.
+    /// GPUs opted in to dynamic MIG. `None`: the default, or those of a running lab.
     pub dynamic_mig: Option<DynamicMig>,
-    /// Who owns the nodes. None: the default, or those of the lab that is up.
+    /// Owners of the nodes. `None`: the default, or those of a running lab.
     pub owners: Option<Owners>,
-    /// Whether to run Octavo's scheduler. None: if the binary has it.
+    /// Whether to run Octavo's scheduler. `None`: if the binary has one.
     pub scheduler: Option<bool>,
-    /// Keys of its config file, besides or instead of the lab's.
+    /// Keys of the scheduler's config file; they override the lab's.
     pub scheduler_config: Option<serde_json::Value>,
-    /// More arguments of processes, which go before the lab's own.
+    /// Additional process arguments, which override the lab's own.
     pub more_args: BTreeMap<Component, Vec<String>>,
-    /// The `octavo` binary that runs agents and kubelets.
+    /// The `octavo` binary for agents and kubelets.
     pub octavo: PathBuf,
-    /// The simulated driver library. None: looked for beside `octavo`.
+    /// The simulated driver library. `None`: search beside `octavo`.
     pub fake_driver: Option<PathBuf>,
-    /// Whether to run the agents; without them nobody publishes slices.
+    /// Whether to run the agents; without them no slices are published.
     pub agents: bool,
     /// Whether to run the simulated kubelets; without them no node becomes Ready.
     pub kubelets: bool,
-    /// Whether the lab ends when this process does, however that ends, as tests and benchmarks want it; else
-    /// it stays up until `down`. Changes nothing of a lab that is up already.
+    /// Whether the lab ends with this process, however the process ends. Tests and benchmarks set
+    /// it; otherwise the lab stays up until `down`. Ignored if the lab is already up.
     pub stops_with_parent: bool,
-    /// How long to wait for the nodes at most.
+    /// Longest wait for the nodes.
     pub ready_timeout: Duration,
-    /// Who is told how far it is.
+    /// Destination of progress messages.
     pub progress: Progress,
 }
 
 impl UpOptions {
-    /// A whole lab with the default nodes, told to nobody.
+    /// A whole lab with the default nodes and silent progress.
     pub fn new(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
         Self {
             state_dir: state_dir.into(),
@@ -85,8 +85,8 @@ impl UpOptions {
         }
     }
 
-    /// The control plane and Octavo's objects alone: no simulated nodes, no agents, no kubelets, and
-    /// of schedulers only Kubernetes' own.
+    /// The control plane and Octavo's objects alone: no simulated nodes, agents or kubelets.
+    /// Kubernetes' own scheduler is the only one.
     pub fn control_plane_only(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
         Self {
             nodes: Some(NodeSet::none()),
@@ -97,7 +97,7 @@ impl UpOptions {
         }
     }
 
-    /// The processes to start; those of simulated nodes only where there are such nodes.
+    /// The processes to start. Agents are included only if there are simulated nodes.
     fn components(&self, has_nodes: bool, scheduler: bool) -> Vec<Component> {
         let wanted = |component: &Component| match component {
             Component::OctavoScheduler => scheduler,
@@ -109,8 +109,8 @@ impl UpOptions {
     }
 }
 
-/// A lab that is up. Dropping it leaves the lab up; [`Lab::down`] ends it, and
-/// [`UpOptions::stops_with_parent`] the end of this process.
+/// A running lab. Dropping it leaves the lab up. [`Lab::down`] ends it, and so does the end of this
+/// process if [`UpOptions::stops_with_parent`] is set.
 #[derive(Debug)]
 pub struct Lab {
     layout: Layout,
@@ -118,9 +118,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Brings a lab up, or takes up the one that is there: what died of it is started again.
+    /// Starts a lab, or resumes a running one and restarts its dead processes.
     ///
-    /// On an error everything that was started is stopped; the logs stay.
+    /// On an error all started processes are stopped; the logs stay.
     pub async fn up(options: UpOptions) -> anyhow::Result<Self> {
         let layout = Layout::new(&options.state_dir)?;
         layout.check_owned()?;
@@ -130,7 +130,7 @@ impl Lab {
         {
             return Box::pin(Self { layout, settings }.resume(&options)).await;
         }
-        // What an `up` that was killed has left.
+        // Left over from a killed `up`.
         stop::stop_processes(&layout).await?;
         if layout.has_lab() {
             layout.remove(false).context("remove what is left of an earlier lab")?;
@@ -149,26 +149,26 @@ impl Lab {
         }
     }
 
-    /// The lab in this state folder, if one is up there.
+    /// The lab in this state folder, if one is up.
     pub fn open(state_dir: &Path) -> anyhow::Result<Option<Self>> {
         let layout = Layout::new(state_dir)?;
         let settings = Settings::read(&layout)?;
         Ok(settings.map(|settings| Self { layout, settings }))
     }
 
-    /// Ends the lab: every process stopped, every file gone.
+    /// Ends the lab: stops every process and removes every file.
     pub async fn down(self) -> anyhow::Result<()> {
         stop::down(&self.layout, false).await.map(drop)
     }
 
-    /// Ends whatever there is of a lab in this folder, also what an `up` has left that was broken off.
-    /// Whether there was anything.
+    /// Ends any lab in this folder, including the remains of an interrupted `up`. Returns whether
+    /// there was one.
     pub async fn end(state_dir: &Path) -> anyhow::Result<bool> {
         let layout = Layout::new(state_dir)?;
         Ok(stop::down(&layout, false).await?.is_some())
     }
 
-    /// Every lab of this user on this machine that has processes, and how many.
+    /// Every lab of this user on this machine with running processes, and their number.
     pub fn all_up() -> BTreeMap<PathBuf, usize> {
         let mut labs = BTreeMap::new();
         for (state_dir, _) in crate::cluster::process::processes_of_all_labs() {
@@ -177,7 +177,7 @@ impl Lab {
         labs
     }
 
-    /// Kubeconfig of the cluster's administrator.
+    /// Kubeconfig of the cluster administrator.
     pub fn kubeconfig(&self) -> PathBuf {
         self.layout.kubeconfig()
     }
@@ -187,12 +187,12 @@ impl Lab {
         self.layout.root()
     }
 
-    /// Where everything lies.
+    /// Paths of the lab's files.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// What the lab is made of.
+    /// Composition of the lab.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -207,21 +207,21 @@ impl Lab {
         Process::read(&self.layout.pid_file(component)).filter(|process| process.is_alive())
     }
 
-    /// Ends one component as an administrator would, and waits for its end.
+    /// Terminates one component gracefully and waits for its end.
     pub async fn stop(&self, component: Component) {
         if let Some(process) = self.process(component) {
             crate::cluster::process::stop(&[process], Duration::from_secs(10)).await;
         }
     }
 
-    /// Kills one component without warning, and waits for its end.
+    /// Kills one component and waits for its end.
     pub async fn kill(&self, component: Component) {
         if let Some(process) = self.process(component) {
             crate::cluster::process::stop(&[process], Duration::ZERO).await;
         }
     }
 
-    /// Starts a component that does not run; etcd and the API server are waited for.
+    /// Starts a component if it does not run; waits until etcd or the API server serves.
     pub async fn start(&self, component: Component) -> anyhow::Result<()> {
         start::component(component, &self.layout, &self.settings).await
     }
@@ -255,7 +255,7 @@ impl Lab {
             std::fs::create_dir_all(&folder)
                 .with_context(|| format!("create {}", folder.display()))?;
         }
-        // etcd wants its folder to be its own.
+        // etcd requires mode 0700 for its data folder.
         std::fs::set_permissions(
             layout.etcd(),
             std::os::unix::fs::PermissionsExt::from_mode(0o700),
@@ -385,7 +385,7 @@ impl Lab {
     }
 
     async fn start_control_plane(&self, progress: &Progress) -> anyhow::Result<()> {
-        // The API server listens on it.
+        // The API server listens on the bridge.
         self.ensure_bridge()?;
         progress.step("starting etcd and the API server");
         for component in [
@@ -433,7 +433,7 @@ impl Lab {
     }
 }
 
-/// Takes back what an `up` that failed has started and made, but for the logs.
+/// Removes the remains of a failed `up`, except the logs.
 async fn clean_up(layout: &Layout, lock: Lock) -> anyhow::Result<()> {
     stop::stop_processes(layout).await?;
     layout.remove(true).context("remove what there is of the lab")?;

@@ -1,4 +1,4 @@
-//! Where the lab keeps its files: one state folder and its parts.
+//! Paths of the lab's files: one state folder and its parts.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use anyhow::{Context as _, bail};
 use crate::cluster::component::Component;
 use crate::real_node::RealProgram;
 
-/// Longest path that a Unix socket address holds, in bytes (`sockaddr_un`, less the final zero).
+/// Longest path of a Unix socket address in bytes (`sockaddr_un` without the final zero).
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
-/// The socket with the longest name below a node's folder.
+/// The longest socket path below a node's folder.
 const DEEPEST_SOCKET_PATH: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
 
-/// Everything that may lie in a state folder. `down` removes these and nothing else.
+/// All parts of a state folder. `down` removes these and nothing else.
 const PARTS: [&str; 14] = [
     "pki",
     "etcd",
@@ -32,30 +32,30 @@ const PARTS: [&str; 14] = [
     "flex-volumes",
 ];
 
-/// The lock file's name; it is a part too, but goes last.
+/// Name of the lock file. It is a part too, but is removed last.
 const LOCK_FILE: &str = "lock";
 
-/// A state folder, known by its absolute path; it need not exist.
+/// A state folder, identified by its absolute path. It need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     root: PathBuf,
 }
 
 impl Layout {
-    /// The state folder at `root`, made absolute.
+    /// The state folder at `root`, as an absolute path.
     pub fn new(root: &Path) -> anyhow::Result<Self> {
         let root = std::path::absolute(root)
             .with_context(|| format!("make the state folder {} absolute", root.display()))?;
         Ok(Self { root })
     }
 
-    /// The folder that is named, else `$OCTAVO_LAB_DIR`, else the default for this user:
+    /// The named folder, else `$OCTAVO_LAB_DIR`, else the user's default:
     /// `$XDG_STATE_HOME/octavo/lab`, else `~/.octavo/lab`.
     pub fn choose(named: Option<&Path>) -> anyhow::Result<Self> {
         Self::choose_from(named, |name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
 
-    /// As [`Layout::choose`], with an environment.
+    /// Like [`Layout::choose`], with a given environment.
     pub(crate) fn choose_from(
         named: Option<&Path>,
         env: impl Fn(&str) -> Option<std::ffi::OsString>,
@@ -80,12 +80,12 @@ impl Layout {
         &self.root
     }
 
-    /// Kubeconfig of the cluster's administrator: what `KUBECONFIG` is to be set to.
+    /// Kubeconfig of the cluster administrator, the value for `KUBECONFIG`.
     pub fn kubeconfig(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }
 
-    /// Folder with a folder for each node.
+    /// Parent folder of the nodes' folders.
     pub fn nodes(&self) -> PathBuf {
         self.root.join("nodes")
     }
@@ -95,7 +95,7 @@ impl Layout {
         self.nodes().join(name)
     }
 
-    /// Folder with what all nodes of one machine share, by their names without the number.
+    /// Folder shared by all nodes of one machine, by the stem of their names.
     pub(crate) fn machine(&self, stem: &str) -> PathBuf {
         self.root.join("machines").join(stem)
     }
@@ -105,18 +105,17 @@ impl Layout {
         self.root.join("logs").join(format!("{}.log", component.name()))
     }
 
-    /// Folder of what real nodes have beyond what simulated ones have.
+    /// Folder of the additional files of real nodes.
     pub(crate) fn real(&self) -> PathBuf {
         self.root.join("real")
     }
 
-    /// A real node's own part of it: its kubelet's and containerd's files below `lib`, its logs of
-    /// pods below `log`.
+    /// Additional files of one real node: kubelet and containerd data in `lib`, pod logs in `log`.
     pub fn real_node(&self, name: &str) -> PathBuf {
         self.real().join(name)
     }
 
-    /// The archive of the images that real nodes get.
+    /// The archive with the images of real nodes.
     pub(crate) fn images(&self) -> PathBuf {
         self.real().join("images.tar")
     }
@@ -126,12 +125,12 @@ impl Layout {
         self.logs().join(format!("{name}.{program}.log"))
     }
 
-    /// Pid file of the process whose end is a real node's.
+    /// Pid file of a real node's `unshare` process, with which the node ends.
     pub(crate) fn real_pid(&self, name: &str) -> PathBuf {
         self.pids().join(name)
     }
 
-    /// The id of a program of a real node, as the node counts processes.
+    /// Pid of a real node's program, as counted within the node.
     pub(crate) fn real_pid_file(&self, name: &str, program: RealProgram) -> PathBuf {
         self.real_node(name).join(format!("{}.pid", program.name()))
     }
@@ -145,7 +144,7 @@ impl Layout {
         self.pki().join(name)
     }
 
-    /// Kubeconfig of one of the cluster's own clients: `scheduler`, `kubelets`.
+    /// Kubeconfig of one of the cluster's clients: `scheduler`, `kubelets`.
     pub fn client_kubeconfig(&self, client: &str) -> PathBuf {
         self.pki().join(format!("{client}.kubeconfig"))
     }
@@ -162,12 +161,12 @@ impl Layout {
         self.pids().join(component.name())
     }
 
-    /// Pid file of the keeper, where the lab has one.
+    /// Pid file of the parent watch, if the lab has one.
     pub(crate) fn parent_watch_pid(&self) -> PathBuf {
         self.pids().join("parent-watch")
     }
 
-    /// Log of the keeper.
+    /// Log of the parent watch.
     pub(crate) fn parent_watch_log(&self) -> PathBuf {
         self.logs().join("parent-watch.log")
     }
@@ -193,12 +192,12 @@ impl Layout {
         self.pki_file("octavo-scheduler.token")
     }
 
-    /// What kubectl remembers of the API; by default it would lie in the user's home for ever.
+    /// kubectl's discovery cache; the default is a permanent folder in the user's home.
     pub(crate) fn kubectl_cache(&self) -> PathBuf {
         self.root.join("kubectl-cache")
     }
 
-    /// The controller manager makes this folder; by default below `/usr`.
+    /// Folder that the controller manager creates; the default is below `/usr`.
     pub(crate) fn flex_volumes(&self) -> PathBuf {
         self.root.join("flex-volumes")
     }
@@ -207,7 +206,7 @@ impl Layout {
         self.root.join(LOCK_FILE)
     }
 
-    /// Refuses a folder whose sockets would have paths longer than the kernel allows.
+    /// Rejects a folder in which socket paths would exceed the kernel's limit.
     pub(crate) fn check_sockets<'a>(
         &self,
         nodes: impl Iterator<Item = &'a str>,
@@ -227,8 +226,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Refuses a folder that holds anything which is not the lab's, so that `down` can never
-    /// remove what it did not make and the lab never mixes with other files.
+    /// Rejects a folder with foreign files. So `down` never removes files that it did not create,
+    /// and the lab never mixes with other files.
     pub(crate) fn check_owned(&self) -> anyhow::Result<()> {
         let entries = match std::fs::read_dir(&self.root) {
             Ok(entries) => entries,
@@ -250,14 +249,14 @@ impl Layout {
         Ok(())
     }
 
-    /// Whether there is anything of a lab here, if only its logs.
+    /// Whether any part of a lab exists, even if only its logs.
     pub(crate) fn has_lab(&self) -> bool {
         self.settings().exists()
             || self.pids().exists()
             || Component::ALL.iter().any(|component| self.log(*component).exists())
     }
 
-    /// Removes the lab's files, the lock file excepted; with `keep_logs` the logs stay.
+    /// Removes the lab's files except the lock file; with `keep_logs` the logs stay, too.
     pub(crate) fn remove(&self, keep_logs: bool) -> std::io::Result<()> {
         for part in PARTS.iter().filter(|part| !(keep_logs && **part == "logs")) {
             let path = self.root.join(part);

@@ -1,4 +1,4 @@
-//! One `up` or `down` at a time in a state folder.
+//! Allows one `up` or `down` at a time in a state folder.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,7 +8,7 @@ use rustix::fs::FlockOperation;
 
 use crate::cluster::layout::Layout;
 
-/// The right to change a state folder; given back when dropped, also by a crash.
+/// The exclusive right to change a state folder. Released on drop, and by a crash.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
@@ -16,7 +16,8 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock, making the state folder where it is not there, or says who has it.
+    /// Takes the lock. Creates the state folder if it is missing; fails if another process holds
+    /// the lock.
     pub(crate) fn take(layout: &Layout) -> anyhow::Result<Self> {
         let path = layout.lock();
         loop {
@@ -24,7 +25,7 @@ impl Lock {
                 .with_context(|| format!("create the state folder {}", layout.root().display()))?;
             let file = match File::options().create(true).append(true).open(&path) {
                 Ok(file) => file,
-                // The folder went between the two calls: a `down` has just ended.
+                // A `down` removed the folder between the two calls.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(e) => return Err(e).with_context(|| format!("open {}", path.display())),
             };
@@ -37,14 +38,14 @@ impl Lock {
                 ),
                 Err(e) => return Err(e).with_context(|| format!("lock {}", path.display())),
             }
-            // The owner before us may have removed the file that we have just locked.
+            // The previous holder may have removed the file that was just locked.
             if is_same_file(&file, &path) {
                 return Ok(Self { file, layout: layout.clone() });
             }
         }
     }
 
-    /// Removes the lock file and the state folder, if that is empty.
+    /// Removes the lock file, and the state folder if it is empty.
     pub(crate) fn remove(self) -> anyhow::Result<()> {
         std::fs::remove_file(self.layout.lock()).context("remove the lock file")?;
         match std::fs::remove_dir(self.layout.root()) {

@@ -1,4 +1,4 @@
-//! Octavo's own objects in the lab: those of the rendered Helm chart.
+//! Octavo's own objects in the lab, from the rendered Helm chart.
 
 use anyhow::Context as _;
 use kube::api::DynamicObject;
@@ -22,7 +22,7 @@ pub(crate) async fn apply(client: &kube::Client) -> anyhow::Result<()> {
     apply::apply(client, &objects()?).await.context("apply the rendered chart")
 }
 
-/// The chart's objects without its workloads and what only those need: in the lab agents and scheduler
+/// The chart's objects without workloads and their dependencies. In the lab, agents and scheduler
 /// are processes, not pods.
 fn objects() -> anyhow::Result<Vec<DynamicObject>> {
     let mut objects = apply::parse(CHART).context("read the rendered chart")?;

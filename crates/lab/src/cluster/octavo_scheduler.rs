@@ -1,4 +1,4 @@
-//! Octavo's scheduler in a lab: whether the program has one, its token and its config file.
+//! Octavo's scheduler in a lab: availability, token and config file.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,10 +15,10 @@ use crate::cluster::manifests;
 use crate::cluster::pki;
 use crate::cluster::settings::Settings;
 
-/// How long its token is good for, in seconds: 30 days. Nobody replaces it in the lab.
+/// Lifetime of its token in seconds: 30 days. The lab does not renew it.
 const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
-/// Whether this `octavo` has a scheduler.
+/// Whether this `octavo` binary has a scheduler.
 pub fn has_scheduler(octavo: &Path) -> bool {
     let status = Command::new(octavo)
         .args(["scheduler", "--help"])
@@ -29,7 +29,7 @@ pub fn has_scheduler(octavo: &Path) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Whether the scheduler is to run, from what was requested for and what the program has.
+/// Whether to run the scheduler, from the request and the binary's abilities.
 pub(crate) fn should_run(requested: Option<bool>, octavo: &Path) -> anyhow::Result<bool> {
     match requested {
         Some(false) => Ok(false),
@@ -42,8 +42,8 @@ pub(crate) fn should_run(requested: Option<bool>, octavo: &Path) -> anyhow::Resu
     }
 }
 
-/// Gives the scheduler what it needs to start: a kubeconfig with a token of the chart's service
-/// account, which has the chart's rights and no others, and its config file.
+/// Writes the scheduler's files: a kubeconfig with a token of the chart's service account, which
+/// has exactly the chart's rights, and the config file.
 pub(crate) async fn write_files(
     client: &kube::Client,
     layout: &Layout,
@@ -75,11 +75,11 @@ pub(crate) async fn write_files(
     std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The config file: what the chart's says, but for what only a cluster has.
+/// The config file: the chart's, without settings that only a cluster has.
 fn config(more: Option<&Value>) -> Value {
     let mut config = json!({
         "schedulerName": "octavo",
-        // It is the only one, and what a killed one had would be waited for.
+        // It is the only scheduler, and the lease of a killed one would delay its successor.
         "leaderElection": { "enabled": false },
     });
     if let (Some(config), Some(more)) = (config.as_object_mut(), more.and_then(Value::as_object)) {

@@ -1,8 +1,8 @@
-//! The keeper of a lab that is to end with the process that brought it up: a small process of the lab that
-//! waits for the other's end, however that comes, and then takes the lab down.
+//! Watches the process that started a lab, and takes the lab down when that process ends in any
+//! way.
 //!
-//! A signal at the parent's death would do for one process, but it is tied to the thread that started it,
-//! and leaves the files.
+//! It runs as a small process of the lab. A parent-death signal would cover only one process. It is
+//! also tied to the thread that started the process, and it leaves the files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,13 +14,13 @@ use crate::cluster::layout::Layout;
 use crate::cluster::process::{self, CommandLine, Process};
 use crate::cluster::stop;
 
-/// How often the keeper looks: a look costs microseconds, and nobody waits for it.
+/// Interval between two checks. A check costs microseconds, and no one waits for it.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// How often it attempts_left to take the lab down.
+/// Number of attempts to take the lab down.
 const MAX_DOWN_ATTEMPTS: u32 = 120;
 
-/// Starts the keeper of the lab in `layout`, which ends when this process has.
+/// Starts the watch of this process for the lab in `layout`.
 pub(crate) fn start(layout: &Layout, octavo: &Path) -> anyhow::Result<()> {
     let pid = i32::try_from(std::process::id()).context("a process id fits 31 bits")?;
     let parent = Process::of(pid).context("/proc does not show this process")?;
@@ -36,7 +36,7 @@ pub(crate) fn start(layout: &Layout, octavo: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until `parent` has ended, then ends the lab.
+/// Waits until `parent` has ended, then takes the lab down.
 pub(crate) async fn run(layout: &Layout, parent: Process) -> anyhow::Result<()> {
     while parent.is_alive() {
         tokio::time::sleep(POLL_INTERVAL).await;
@@ -45,7 +45,8 @@ pub(crate) async fn run(layout: &Layout, parent: Process) -> anyhow::Result<()> 
     loop {
         let ended = stop::down(layout, false).await.map(drop);
         attempts_left -= 1;
-        // Another command may be at work on it, one of the parent's that is about to end, say.
+        // Another command may hold the lock, for example a child of the parent that is about to
+        // end.
         if ended.is_ok() || attempts_left == 0 {
             return ended;
         }
@@ -89,7 +90,7 @@ mod tests {
     async fn parent_that_has_already_ended_ends_the_lab() {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(&folder.path().join("lab")).unwrap();
-        // This test's own number with another start time.
+        // This process's id with another start time.
         let gone = Process::parse(&format!("{} 1", std::process::id())).unwrap();
         let watch = tokio::time::timeout(Duration::from_secs(20), run(&layout, gone)).await;
         watch.unwrap().unwrap();

@@ -1,8 +1,8 @@
-//! The lab's own keys and certificates. They live and die with the state folder.
+//! The lab's keys and certificates, which exist as long as the state folder.
 //!
-//! Three authorities, as Kubernetes asks for: the cluster's (servers and clients of the API),
-//! etcd's (so that no client of the API is one of the database) and the aggregation layer's
-//! front proxy (whose clients may speak for others).
+//! There are three authorities, as Kubernetes requires. The cluster's authority signs servers and
+//! clients of the API. etcd has its own, so that no API client is a database client. The front
+//! proxy of the aggregation layer has its own, because its clients may impersonate users.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,18 +19,18 @@ use rcgen::{
 use crate::cluster::settings::RealNodes;
 use crate::real_node::config::identities;
 
-/// A client of the API server: file stem, common name (the user), organisations (the groups).
+/// A client of the API server: file stem, common name (the user) and organisations (the groups).
 pub(crate) struct ClientIdentity {
     pub(crate) stem: &'static str,
     user: &'static str,
     groups: &'static [&'static str],
 }
 
-/// The clients that have a certificate of the cluster's authority.
+/// The clients with a certificate of the cluster's authority.
 pub(crate) const CLIENTS: [ClientIdentity; 4] = [
     ClientIdentity { stem: "admin", user: "lab-admin", groups: &["system:masters"] },
-    // The simulated kubelets are one process for all nodes; the node authoriser's walls between
-    // real kubelets are not what the lab tests. Agents never use this identity.
+    // One process acts as the simulated kubelets of all nodes. The lab does not test the node
+    // authorizer's separation of kubelets. Agents never use this identity.
     ClientIdentity { stem: "kubelets", user: "lab-kubelets", groups: &["system:masters"] },
     ClientIdentity {
         stem: "controller-manager",
@@ -46,7 +46,7 @@ pub(crate) struct NodeClient {
     pub(crate) user: String,
 }
 
-/// A real node's kubelet as the server that the API server asks for logs.
+/// A real node's kubelet as a server, which the API server calls for logs and exec.
 pub(crate) struct NodeServer {
     pub(crate) stem: String,
     pub(crate) name: String,
@@ -56,8 +56,8 @@ pub(crate) struct NodeServer {
 /// File stem of the API server as a client of kubelets.
 pub(crate) const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
 
-/// Names and addresses by which the API server is called: from outside, and from pods by the
-/// service `kubernetes`, which has the first address of the service range.
+/// Names and addresses of the API server. Pods use the service `kubernetes`, which has the first
+/// address of the service range.
 const APISERVER_NAMES: [&str; 7] = [
     "127.0.0.1",
     "localhost",
@@ -68,7 +68,7 @@ const APISERVER_NAMES: [&str; 7] = [
     "10.96.0.1",
 ];
 
-/// Makes every key and certificate in `folder`, which is created.
+/// Creates `folder` with every key and certificate.
 pub(crate) fn create(folder: &Path, real: Option<&RealNodes>) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let cluster = Authority::create(folder, "ca", "octavo-lab")?;
@@ -79,7 +79,7 @@ pub(crate) fn create(folder: &Path, real: Option<&RealNodes>) -> anyhow::Result<
         cluster.client(folder, client.stem, client.user, client.groups)?;
     }
     if let Some(real) = real {
-        // The group may do everything, as kubeadm has it, logs and exec of kubelets included.
+        // The group has all rights, as with kubeadm, including logs and exec of kubelets.
         let groups = ["system:masters"];
         cluster.client(folder, KUBELET_CLIENT, "kube-apiserver-kubelet-client", &groups)?;
         for (client, server) in identities(real) {
@@ -125,7 +125,7 @@ impl Authority {
         self.issue(folder, stem, params, &[ExtendedKeyUsagePurpose::ServerAuth])
     }
 
-    /// A server that is also a client of its own: etcd's gateway asks etcd.
+    /// A server that is also its own client: etcd's gateway connects to etcd.
     fn peer(&self, folder: &Path, stem: &str, name: &str, hosts: &[&str]) -> anyhow::Result<()> {
         let params = params(name, &[], hosts)?;
         let usages = [ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -174,7 +174,7 @@ fn write_public(path: &Path, pem: &str) -> anyhow::Result<()> {
     std::fs::write(path, pem).with_context(|| format!("write {}", path.display()))
 }
 
-/// Writes a file that only its owner may read.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     let write = || -> std::io::Result<()> {
         let mut options = File::options();

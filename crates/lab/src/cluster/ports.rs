@@ -8,12 +8,12 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::bail;
 use serde::{Deserialize, Serialize};
 
-/// Below the kernel's range for outgoing connections, so that no client of anybody takes a
-/// port between two starts of the component that owns it.
+/// Below the kernel's ephemeral range, so that no outgoing connection takes a port between two
+/// starts of its component.
 const RANGE: Range<u16> = 20_000..32_000;
 
-/// Ports that this process has picked. A port is free for a moment between the choice and the start of its
-/// component, in which another lab of the same process, as tests start many, could pick it, too.
+/// Ports picked by this process. A port is free for a moment between its choice and the start of
+/// its component. Another lab in the same process, as in tests, could otherwise pick it, too.
 static PICKED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
 /// The ports of a lab, all on 127.0.0.1.
@@ -22,7 +22,7 @@ static PICKED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 pub struct Ports {
     /// etcd, for clients.
     pub etcd_client: u16,
-    /// etcd, for peers, of which there are none.
+    /// etcd, for peers; there are none.
     pub etcd_peer: u16,
     /// kube-apiserver.
     pub apiserver: u16,
@@ -35,7 +35,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Picks ports that nobody listens on now.
+    /// Picks ports without a listener.
     pub(crate) fn pick() -> anyhow::Result<Self> {
         let mut picked = PICKED.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = free_ports(seed()).filter(|(port, _)| picked.insert(*port));
@@ -63,7 +63,7 @@ impl Ports {
     }
 }
 
-/// Every free port once, beginning at a place that `seed` names.
+/// Every free port once, starting at a position derived from `seed`.
 fn free_ports(seed: u64) -> impl Iterator<Item = (u16, TcpListener)> {
     let span = RANGE.end - RANGE.start;
     let start = u16::try_from(seed % u64::from(span)).unwrap_or_default();

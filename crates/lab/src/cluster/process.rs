@@ -1,4 +1,4 @@
-//! Processes that outlive the command that started them, and are stopped by another.
+//! Processes that outlive the command that started them and are stopped by another command.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,18 +14,18 @@ use anyhow::Context as _;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
 use tokio::time::Instant;
 
-/// Names, in the environment of every process of a lab, the state folder that it belongs to:
-/// what is found by it is stopped even where no pid file names it.
+/// Environment variable with the state folder, set on every process of a lab. It identifies
+/// processes without a pid file.
 pub(crate) const STATE_DIR_VARIABLE: &str = "OCTAVO_LAB_OF";
 
-/// Would lead clients of the lab, which is on loopback, through a proxy.
+/// Would direct clients of the lab, which is on loopback, to a proxy.
 const PROXY_VARIABLES: [&str; 6] =
     ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 
-/// How often a wait looks at the processes.
+/// Interval between two checks of the processes.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a process that was killed may take to end: on a busy machine its memory is given back by and by.
+/// Longest time for a killed process to end: a busy machine frees its memory slowly.
 const KILL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A program and its arguments.
@@ -36,35 +36,34 @@ pub(crate) struct CommandLine {
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// One process, never mistaken for a later one with the same number: its start time is part
-/// of it.
+/// One process. The start time distinguishes it from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Process {
     /// Process id.
     pub pid: i32,
-    /// When it started, in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
     start: u64,
 }
 
 impl Process {
-    /// The process that has this id now; none where there is none or only a zombie.
+    /// The process with this id; `None` if there is none, or only a zombie.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         parse_stat(&stat).map(|start| Self { pid, start })
     }
 
-    /// Reads a pid file; none where it is missing or was cut off while being written.
+    /// Reads a pid file; `None` if it is missing or incomplete.
     pub(crate) fn read(path: &Path) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(path).ok()?)
     }
 
-    /// The process that [`Process::to_text`] names.
+    /// Parses the output of [`Process::to_text`].
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (pid, start) = text.trim().split_once(' ')?;
         Some(Self { pid: pid.parse().ok()?, start: start.parse().ok()? })
     }
 
-    /// Number and start time, as pid files have them.
+    /// Process id and start time, as in pid files.
     pub(crate) fn to_text(self) -> String {
         format!("{} {}", self.pid, self.start)
     }
@@ -73,22 +72,22 @@ impl Process {
         std::fs::write(path, self.to_text() + "\n")
     }
 
-    /// Whether this process, and not another with its number, runs.
+    /// Whether exactly this process runs.
     pub fn is_alive(self) -> bool {
         if Self::of(self.pid) == Some(self) {
             return true;
         }
-        // Where it was a child of ours, take it off the process table.
+        // Reap it if it was a child of this process.
         if let Some(pid) = Pid::from_raw(self.pid) {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
         }
         false
     }
 
-    /// Sends a signal, to this process or to none.
+    /// Sends a signal to exactly this process, or to none.
     pub(crate) fn signal(self, signal: Signal) {
         let Some(pid) = Pid::from_raw(self.pid) else { return };
-        // The handle first, the check second: what the handle names cannot change any more.
+        // Open the handle before the check: a handle never refers to another process.
         let Ok(handle) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else { return };
         if Self::of(self.pid) == Some(self) {
             let _ = rustix::process::pidfd_send_signal(&handle, signal);
@@ -104,9 +103,9 @@ impl Process {
     }
 }
 
-/// Starts a program that belongs to the lab in `state`: in a process group of its own, so that
-/// Ctrl-C in the terminal does not reach it, without input, output appended to `log`, its
-/// identity in `pid_file`.
+/// Starts a program of the lab in `state`. It gets its own process group, so Ctrl-C in the terminal
+/// does not reach it. It has no input, its output is appended to `log`, and `pid_file` records its
+/// identity.
 pub(crate) fn spawn(
     command: &CommandLine,
     state: &Path,
@@ -135,22 +134,22 @@ pub(crate) fn spawn(
         .spawn()
         .with_context(|| format!("start {}", command.program.display()))?;
     let pid = i32::try_from(child.id()).context("a process id fits 31 bits")?;
-    // A process that has ended already keeps no start time; the watch over it finds that out.
+    // An ended process has no start time; later liveness checks detect that.
     let process = Process::of(pid).unwrap_or(Process { pid, start: 0 });
     process.write(pid_file).with_context(|| format!("write {}", pid_file.display()))?;
     Ok(process)
 }
 
-/// Allows this process, and those that it starts from now on, as many open files as the machine
-/// lets it: hundreds of nodes in one process have thousands of sockets.
+/// Raises the limit of open files to the maximum, for this process and its future children.
+/// Hundreds of nodes in one process have thousands of sockets.
 pub(crate) fn allow_open_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    // Where this is not allowed, the program that needs more will say so.
+    // If this fails, the program that needs more files will report it.
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
 
-/// Ends processes: asks them, waits up to `grace`, then kills what is left and waits for that.
+/// Stops processes: SIGTERM, up to `grace`, then SIGKILL. Waits for their end.
 pub(crate) async fn stop(processes: &[Process], grace: Duration) {
     for process in processes {
         process.signal(Signal::TERM);
@@ -163,7 +162,7 @@ pub(crate) async fn stop(processes: &[Process], grace: Duration) {
     }
 }
 
-/// Waits until none of the processes lives; whether that came about in time.
+/// Waits until no process is alive. Returns whether that happened in time.
 pub(crate) async fn wait_until_gone(processes: &[Process], timeout: Duration) -> bool {
     let deadline = Instant::now() + timeout;
     loop {
@@ -177,8 +176,7 @@ pub(crate) async fn wait_until_gone(processes: &[Process], timeout: Duration) ->
     }
 }
 
-/// Every process of this user that was started for the lab in `state`, whether a pid file
-/// knows it or not.
+/// All processes of this user in the lab in `state`, with or without a pid file.
 pub(crate) fn processes_of_lab(state: &Path) -> Vec<Process> {
     let is_own = |process: &Process| u32::try_from(process.pid) == Ok(std::process::id());
     let of_lab =
@@ -188,14 +186,14 @@ pub(crate) fn processes_of_lab(state: &Path) -> Vec<Process> {
     found
 }
 
-/// Every process of this user that was started for a lab, with the lab's state folder.
+/// All processes of this user in any lab, with the lab's state folder.
 pub(crate) fn processes_of_all_labs() -> Vec<(PathBuf, Process)> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter_map(|pid| {
-            // Unreadable where the process is another user's or has ended.
+            // Not readable if the process belongs to another user or has ended.
             let environ = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
             let state = environ.split(|byte| *byte == 0).find_map(|line| {
                 line.strip_prefix(STATE_DIR_VARIABLE.as_bytes())?.strip_prefix(b"=")
@@ -205,9 +203,9 @@ pub(crate) fn processes_of_all_labs() -> Vec<(PathBuf, Process)> {
         .collect()
 }
 
-/// The start time in a line of `/proc/PID/stat`; none for a zombie.
+/// The start time in a line of `/proc/PID/stat`; `None` for a zombie.
 fn parse_stat(stat: &str) -> Option<u64> {
-    // The name, in parentheses, may itself hold spaces and parentheses.
+    // The name in parentheses may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X" | "x") {

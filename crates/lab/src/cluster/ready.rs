@@ -1,4 +1,4 @@
-//! Waiting until a lab serves: every node Ready, every agent's slices published.
+//! Waits until a lab is ready: every node Ready, and every agent's slices published.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use crate::cli::progress::Progress;
 
-/// Selects the slices of the agents.
+/// Field selector for the agents' slices.
 const SLICES_OF_AGENTS: &str = "spec.driver=gpu.nvidia.com";
 
-/// What of a slice says whether its pool is whole.
+/// The parts of a slice that show whether its pool is complete.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SliceSpec {
@@ -40,17 +40,17 @@ pub(crate) struct Pool {
 /// A slice without its devices.
 pub(crate) type Slice = Object<SliceSpec, NotUsed>;
 
-/// What to wait for.
+/// The condition to wait for.
 pub(crate) struct Wanted {
     /// Nodes that must be Ready.
     pub(crate) nodes: BTreeSet<String>,
-    /// Whether their slices must be there.
+    /// Whether their slices must be published.
     pub(crate) slices: bool,
-    /// How long, at most.
+    /// Longest wait.
     pub(crate) timeout: Duration,
 }
 
-/// Waits. `check` is asked twice a second whether waiting still makes sense.
+/// Waits for `wanted`. `check` is called twice a second and can end the wait with an error.
 pub(crate) async fn wait(
     client: &kube::Client,
     wanted: &Wanted,
@@ -90,7 +90,7 @@ pub(crate) async fn wait(
             },
             _ = tick.tick() => {
                 ticks += 1;
-                // Pods are refused before it is there.
+                // Pods are rejected until this service account exists.
                 account = account || matches!(accounts.get_opt("default").await, Ok(Some(_)));
                 if ticks.is_multiple_of(5) {
                     check()?;
@@ -115,7 +115,7 @@ pub(crate) async fn list_slices(client: &kube::Client) -> anyhow::Result<Vec<Sli
     Ok(slice_api(client).list(&params).await.context("list the resource slices")?.items)
 }
 
-/// Whether a node says that it is Ready.
+/// Whether a node's Ready condition is true.
 pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|conditions| {
@@ -155,7 +155,7 @@ fn apply_node_event(event: Event<Node>, wanted: &BTreeSet<String>, ready: &mut B
     }
 }
 
-/// The slices seen, by name, with the node that each is of.
+/// The observed slices by name.
 #[derive(Default)]
 struct Pools {
     slices: BTreeMap<String, SliceSpec>,
@@ -179,7 +179,7 @@ impl Pools {
         }
     }
 
-    /// How many of the nodes have a pool whose newest generation is there in full.
+    /// Number of `nodes` with a pool whose newest generation is complete.
     fn count_complete(&self, nodes: &BTreeSet<String>) -> usize {
         let mut newest: BTreeMap<(&str, &str), (i64, i64, i64)> = BTreeMap::new();
         for spec in self.slices.values() {

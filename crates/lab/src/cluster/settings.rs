@@ -1,4 +1,4 @@
-//! What a lab is made of, as `lab.json` keeps it from `up` to `down`.
+//! The composition of a lab, stored in `lab.json` from `up` to `down`.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -13,15 +13,15 @@ use crate::cluster::ports::Ports;
 use crate::nodes::dynamic_mig::NodeDynamicMig;
 use crate::nodes::owner::Owner;
 
-/// Everything that a later command must know about a lab.
+/// All facts that later commands need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
-    /// Whether `up` came to its end; a lab that is not complete is never taken up again.
+    /// Whether `up` completed; an incomplete lab is never resumed.
     pub complete: bool,
-    /// When `up` began, RFC 3339.
+    /// Start time of `up`, RFC 3339.
     pub started: String,
-    /// Version of Kubernetes, `v1.36.3`; absent where all of it is somebody else's build.
+    /// Version of Kubernetes, `v1.36.3`; `None` if the lab built none of it.
     pub kubernetes: Option<String>,
     /// Ports on 127.0.0.1.
     pub ports: Ports,
@@ -29,14 +29,14 @@ pub struct Settings {
     pub control_plane: BTreeMap<String, Tool>,
     /// The `octavo` binary.
     pub octavo: PathBuf,
-    /// Which processes belong to the lab.
+    /// The processes of the lab.
     pub components: Vec<Component>,
-    /// Arguments of processes beyond their own.
+    /// Additional arguments of processes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub more_args: BTreeMap<Component, Vec<String>>,
-    /// The simulated nodes, as they were asked for.
+    /// The simulated nodes, as requested.
     pub nodes: Vec<Node>,
-    /// The real nodes; absent where there are none.
+    /// The real nodes; `None` without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real: Option<RealNodes>,
 }
@@ -47,19 +47,19 @@ pub struct Settings {
 pub struct RealNodes {
     /// Folder with containerd, its shim and ctr.
     pub containerd: PathBuf,
-    /// Which network of 256 addresses in 198.18.0.0/15 the nodes and the API server have, from 0.
+    /// Index of the /24 network in 198.18.0.0/15 for the nodes and the API server, from 0.
     pub network: u16,
-    /// The nodes. The place in this list is a node's number.
+    /// The nodes. A node's number is its index in this list.
     pub nodes: Vec<Node>,
 }
 
-/// A program with the arguments that stand before all others.
+/// A program with its leading arguments.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Tool {
     /// The binary.
     pub program: PathBuf,
-    /// Its first arguments: the subcommand, where many tools are one binary.
+    /// Its leading arguments: the subcommand of a multi-call binary.
     pub args: Vec<String>,
 }
 
@@ -69,32 +69,32 @@ pub struct Tool {
 pub struct Node {
     /// Name of the node.
     pub name: String,
-    /// The machine: a name that ships or the path of a description.
+    /// The machine: a shipped name or the path of a description.
     pub machine: String,
-    /// Which of the machines of its kind it is, from 0.
+    /// Index among the nodes of its machine, from 0.
     pub index: u32,
-    /// Which of its GPUs are opted in to dynamic MIG.
+    /// Its GPUs that are opted in to dynamic MIG.
     #[serde(default)]
     pub dynamic_mig: NodeDynamicMig,
-    /// Which scheduler gives its devices.
+    /// The scheduler that allocates its devices.
     #[serde(default)]
     pub owner: Owner,
 }
 
 impl Settings {
-    /// Where the API server listens: on loopback, unless nodes must reach it from namespaces of
-    /// their own.
+    /// Address of the API server: on loopback, or on the bridge if nodes must reach it from their
+    /// own namespaces.
     pub fn apiserver(&self) -> SocketAddrV4 {
         let address = self.real.as_ref().map_or(Ipv4Addr::LOCALHOST, RealNodes::gateway);
         SocketAddrV4::new(address, self.ports.apiserver)
     }
 
-    /// The names of all nodes, the simulated ones first.
+    /// All nodes, the simulated ones first.
     pub(crate) fn all_nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().chain(self.real.iter().flat_map(|real| &real.nodes))
     }
 
-    /// Reads a lab's settings; none where there is no lab.
+    /// Reads a lab's settings; `None` without a lab.
     pub fn read(layout: &Layout) -> anyhow::Result<Option<Self>> {
         let path = layout.settings();
         let bytes = match std::fs::read(&path) {
@@ -108,10 +108,10 @@ impl Settings {
         Ok(Some(settings))
     }
 
-    /// Replaces the file in one step.
+    /// Replaces the file atomically.
     pub(crate) fn write(&self, layout: &Layout) -> anyhow::Result<()> {
         let path = layout.settings();
-        // In the key folder, because nothing else may lie in the state folder itself.
+        // In the key folder, because the state folder itself may have no other files.
         let next = layout.pki_file("lab.json.next");
         let text = serde_json::to_vec_pretty(self).context("write the lab's settings as JSON")?;
         std::fs::write(&next, text)

@@ -1,4 +1,4 @@
-//! Starting a component and waiting until it serves.
+//! Starts a component and waits until it serves.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::cluster::layout::Layout;
 use crate::cluster::process::{self, Process};
 use crate::cluster::settings::Settings;
 
-/// How long etcd or the API server may take until it serves.
+/// Longest wait for etcd or the API server.
 const SERVE_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// How often a wait looks.
+/// Interval between two checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How many lines of a component's log a message shows.
+/// Lines of a component's log in an error message.
 const LOG_TAIL_LINES: usize = 8;
 
-/// Starts a component, unless it runs; etcd and the API server are waited for.
+/// Starts a component unless it runs. Waits until etcd or the API server serves.
 pub(crate) async fn component(
     component: Component,
     layout: &Layout,
@@ -54,7 +54,7 @@ pub(crate) async fn component(
     }
 }
 
-/// An error with the end of its log, if the component has ended.
+/// Fails with the end of the component's log if the component has ended.
 pub(crate) fn check_alive(component: Component, layout: &Layout) -> anyhow::Result<()> {
     if Process::read(&layout.pid_file(component)).is_some_and(Process::is_alive) {
         return Ok(());
@@ -96,8 +96,8 @@ async fn wait_until_serving(
     Ok(())
 }
 
-/// What asks the API server whether it is ready. Not a [`kube::Client`], which logs an error for
-/// every "not yet".
+/// A readiness probe of the API server. Not a [`kube::Client`], which logs an error for each failed
+/// probe.
 async fn readiness_probe(layout: &Layout) -> anyhow::Result<impl AsyncFn() -> bool> {
     let config = kubeconfig::config(&layout.kubeconfig()).await?;
     let connector = config.rustls_https_connector().context("set up TLS to the API server")?;

@@ -1,4 +1,4 @@
-//! Ending a lab, whatever is left of it.
+//! Ends a lab in any state.
 
 use std::time::Duration;
 
@@ -10,22 +10,22 @@ use crate::cluster::lock::Lock;
 use crate::cluster::process::{self, Process};
 use crate::real_node;
 
-/// How long agents, kubelets and Octavo's scheduler may take to end when asked to.
+/// Grace period of agents, kubelets and Octavo's scheduler.
 const NODE_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// How long the control plane may take after that. An API server waits a minute for its
-/// requests, but what it would save is about to be removed.
+/// Grace period of the control plane, after the others. An API server waits a minute for its
+/// requests, but the data it would save is about to be removed.
 const CONTROL_PLANE_GRACE_PERIOD: Duration = Duration::from_millis(300);
 
-/// Stops every process of the lab and removes its files, with `keep_logs` all but the logs.
-/// Says how many processes there were; none where there was no lab at all.
+/// Stops every process of the lab and removes its files; with `keep_logs` all but the logs. Returns
+/// the number of processes, or `None` if there was no lab.
 ///
-/// Works on whatever a crash has left: processes without pid files, pid files without
-/// processes, half a state folder.
+/// Handles the remains of any crash: processes without pid files, pid files without processes, an
+/// incomplete state folder.
 pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Option<usize>> {
     let nothing = !layout.has_lab() && process::processes_of_lab(layout.root()).is_empty();
     if nothing && !real_node::has_leftovers(layout) {
-        // An `up` that ended while it was building Kubernetes has left no more than its lock.
+        // An `up` that ended while building Kubernetes leaves only its lock.
         if layout.lock().exists() {
             Lock::take(layout)?.remove()?;
         }
@@ -38,8 +38,8 @@ pub(crate) async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<Opt
     Ok(Some(stopped))
 }
 
-/// Stops every process of the lab, the control plane last, and says how many there were. What real
-/// nodes have made outside of their namespaces goes with them.
+/// Stops every process of the lab, the control plane last, and returns their number. Also removes
+/// the real nodes' objects outside of their namespaces.
 pub(crate) async fn stop_processes(layout: &Layout) -> anyhow::Result<usize> {
     let running = |component: Component| {
         Process::read(&layout.pid_file(component)).filter(|process| process.is_alive())
@@ -53,12 +53,12 @@ pub(crate) async fn stop_processes(layout: &Layout) -> anyhow::Result<usize> {
     all.sort_unstable();
     all.dedup();
     let count = all.len();
-    // Real nodes end at once, with all that runs in them: nothing of them is kept.
+    // Real nodes end at once with all their processes: none of their state is kept.
     let real: Vec<Process> = real_node::launch::all_processes(layout);
     process::stop(&real, Duration::ZERO).await;
     process::stop(&on_nodes, NODE_GRACE_PERIOD).await;
     process::stop(&all, CONTROL_PLANE_GRACE_PERIOD).await;
-    // What a component started in its last moments.
+    // Processes that a component started in its last moments.
     let late = process::processes_of_lab(layout.root());
     process::stop(&late, Duration::ZERO).await;
     all.extend(late);
@@ -92,7 +92,7 @@ mod tests {
         };
         let (log, pid_file) = (layout.log(component), layout.pid_file(component));
         let process = process::spawn(&command, layout.root(), &log, &pid_file).unwrap();
-        // The kernel shows the new program's environment a moment after it has started.
+        // The kernel shows the new program's environment shortly after the start.
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         while !process::processes_of_lab(layout.root()).contains(&process) {
             assert!(std::time::Instant::now() < deadline, "no mark on {process:?}");
@@ -139,7 +139,7 @@ mod tests {
     async fn down_leaves_a_process_that_has_a_dead_one_s_number() {
         let folder = tempfile::tempdir().unwrap();
         let layout = layout(&folder);
-        // This test's own number with another start time.
+        // This process's id with another start time.
         let text = format!("{} 1\n", std::process::id());
         std::fs::write(layout.pid_file(Component::Etcd), text).unwrap();
         assert_eq!(down(&layout, true).await.unwrap(), Some(0));

@@ -1,4 +1,4 @@
-//! Which claims a pod names, and whether it may use them (pure).
+//! The claims that a pod names, and whether it may use them (pure).
 
 pub(crate) mod claim_info;
 pub(crate) mod prepare;
@@ -14,7 +14,7 @@ use kube::ResourceExt;
 pub(crate) struct NamedClaim {
     /// Name of the claim object, in the pod's namespace.
     pub(crate) name: String,
-    /// The claim was made from a template for this pod alone, so the pod must own it.
+    /// Whether the claim was generated from a template for this pod, which must then own it.
     pub(crate) owned: bool,
 }
 
@@ -36,14 +36,14 @@ pub(crate) struct UsableClaim {
 pub(crate) struct ContainerRequest {
     /// Name of the claim object.
     pub(crate) claim: String,
-    /// Request within the claim; absent: all of it.
+    /// Request within the claim; `None`: all requests.
     pub(crate) request: Option<String>,
 }
 
-/// Why a pod's claims cannot be prepared; the texts are worded as the kubelet's.
+/// A pod's claims cannot be prepared; the texts are the kubelet's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ClaimProblem {
-    /// The claim controller has not made the claim of a template yet.
+    /// The claim controller has not created the template's claim yet.
     #[error("pod \"{0}\": ResourceClaim not created yet")]
     NotCreated(String),
     /// `resourceClaims` names neither claim nor template.
@@ -60,8 +60,8 @@ pub(crate) enum ClaimProblem {
     NotReserved { pod: String, pod_uid: String, claim: String, claim_uid: String },
 }
 
-/// The claims that `pod` names, those of extended resources last. A template that yields no
-/// claim (recorded as such by the claim controller) is left out.
+/// The claims that `pod` names, with those of extended resources last. Omits a template that yields
+/// no claim according to the claim controller.
 pub(crate) fn claims_of(pod: &Pod) -> Result<Vec<NamedClaim>, ClaimProblem> {
     let mut claims = Vec::new();
     for entry in pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()) {
@@ -115,7 +115,7 @@ pub(crate) fn check(
     })
 }
 
-/// What `container` of `pod` asks for, from its claims and its extended resources.
+/// The requests of `container` in `pod`, from its claims and its extended resources.
 pub(crate) fn requests_of(pod: &Pod, container: &Container) -> Vec<ContainerRequest> {
     let resources = container.resources.as_ref();
     let mut requests = Vec::new();
@@ -141,8 +141,8 @@ pub(crate) fn requests_of(pod: &Pod, container: &Container) -> Vec<ContainerRequ
     requests
 }
 
-/// Name of the claim behind entry `entry` of the pod's `resourceClaims`; `None` where the claim
-/// controller found that the template yields none.
+/// Name of the claim behind `entry` in the pod's `resourceClaims`. `None` if the claim controller
+/// found that the template yields none.
 pub(crate) fn claim_name(pod: &Pod, entry: &str) -> Result<Option<String>, ClaimProblem> {
     let mut entries = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let Some(found) = entries.find(|candidate| candidate.name == entry) else {

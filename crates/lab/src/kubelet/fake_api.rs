@@ -1,4 +1,4 @@
-//! An API server for tests: keeps objects by path, merges patches, tells pods' tasks of changes.
+//! An API server for tests: stores objects by path, merges patches, and notifies pod workers.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use tonic::codegen::Service;
 
 use crate::kubelet::pods::worker::PodReceiver;
 
-/// How long a test waits for anything; the machines that run tests are slow and busy.
+/// Longest wait in a test; test machines are slow and busy.
 pub(crate) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The server and its objects.
@@ -52,12 +52,12 @@ impl FakeApi {
         Client::new(self.clone(), "default")
     }
 
-    /// Answers the next `count` patches with a conflict.
+    /// Makes the next `count` patches fail with a conflict.
     pub(crate) fn fail_with_conflicts(&self, count: usize) {
         self.state.lock().unwrap().conflicts = count;
     }
 
-    /// Puts an object at `path`.
+    /// Stores an object at `path`.
     pub(crate) fn put(&self, path: &str, object: Value) {
         self.state.lock().unwrap().set(path, Some(object));
     }
@@ -70,12 +70,12 @@ impl FakeApi {
         state.set(path, Some(object));
     }
 
-    /// Takes the object at `path` away, whatever its deletion would need.
+    /// Removes the object at `path`, regardless of finalizers.
     pub(crate) fn remove(&self, path: &str) {
         self.state.lock().unwrap().set(path, None);
     }
 
-    /// Follows the pod at `path`, as the dispatcher of the watch would.
+    /// Subscribes to the pod at `path`, like the pod dispatcher.
     pub(crate) fn follow(&self, path: &str) -> PodReceiver {
         let mut state = self.state.lock().unwrap();
         let sender = watch::Sender::new(state.pod(path));
@@ -84,7 +84,7 @@ impl FakeApi {
         latest
     }
 
-    /// Waits until the object at `path` is as `wanted`; none: it is not there.
+    /// Waits until the object at `path` is as `wanted`; `None`: it does not exist.
     pub(crate) async fn wait_until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
@@ -99,7 +99,7 @@ impl FakeApi {
         assert!(met, "waited in vain: {:#?}", self.state.lock().unwrap().objects.get(path));
     }
 
-    /// Waits until `count` objects were created by POST.
+    /// Waits until `count` objects have been created by POST.
     pub(crate) async fn wait_until_created(&self, count: usize) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
@@ -110,7 +110,7 @@ impl FakeApi {
         tokio::time::timeout(TEST_TIMEOUT, all).await.unwrap();
     }
 
-    /// Everything that was created by POST.
+    /// All objects created by POST.
     pub(crate) fn created(&self) -> Vec<Value> {
         self.state.lock().unwrap().created.clone()
     }
@@ -193,7 +193,7 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     (code, status)
 }
 
-/// JSON merge, which is as good as a strategic one where lists are written whole.
+/// JSON merge. It equals a strategic merge if lists are written as a whole.
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

@@ -1,4 +1,4 @@
-//! A plugin for tests: registration, prepare and health on one socket, all of it recorded.
+//! A plugin for tests: registration, prepare and health on one socket. It records all calls.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ struct Shared {
 #[derive(Clone)]
 struct Services(Arc<Shared>);
 
-/// Notes the `:authority` of every request.
+/// Records the `:authority` of every request.
 #[derive(Clone)]
 struct AuthorityRecorder<S> {
     inner: S,
@@ -57,7 +57,7 @@ impl FakePlugin {
         Self::start_at(folder.join(format!("{driver}@reg.sock")), driver)
     }
 
-    /// Starts one more instance of `driver`, named `instance`.
+    /// Starts another instance of `driver`, named `instance`.
     pub(crate) fn start_instance(folder: &Path, driver: &str, instance: &str) -> Self {
         Self::start_at(folder.join(format!("{driver}-{instance}@reg.sock")), driver)
     }
@@ -100,42 +100,42 @@ impl FakePlugin {
         Self { socket, shared, stop, is_killed: false }
     }
 
-    /// Ends as a killed process does: connections break off, the socket's file stays.
+    /// Ends like a killed process: connections break, and the socket file stays.
     pub(crate) fn kill(mut self) {
         self.is_killed = true;
         self.end_streams();
     }
 
-    /// The socket, which serves everything.
+    /// The socket, which serves all services.
     pub(crate) fn registration_socket(&self) -> PathBuf {
         self.socket.clone()
     }
 
-    /// What the kubelet received about the registration, once it has.
+    /// Waits for the kubelet's registration notification.
     pub(crate) async fn wait_for_notification(&self) -> (bool, String) {
         let mut notified = self.shared.notified.subscribe();
         let received = notified.wait_for(Option::is_some);
         tokio::time::timeout(TEST_TIMEOUT, received).await.unwrap().unwrap().clone().unwrap()
     }
 
-    /// Every `:authority` that came, in order.
+    /// All received `:authority` values, in order.
     pub(crate) fn authorities(&self) -> Vec<String> {
         self.shared.authorities.lock().unwrap().clone()
     }
 
-    /// Every claim call that came, in order, as `prepare UID` and `unprepare UID`.
+    /// All received claim calls in order, as `prepare UID` and `unprepare UID`.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.shared.calls.borrow().clone()
     }
 
-    /// Waits until `count` claim calls came.
+    /// Waits until `count` claim calls have been received.
     pub(crate) async fn wait_until_called(&self, count: usize) {
         let mut calls = self.shared.calls.subscribe();
         let came = calls.wait_for(|calls| calls.len() >= count);
         drop(tokio::time::timeout(TEST_TIMEOUT, came).await.unwrap().unwrap());
     }
 
-    /// Lets every prepare fail with `error` until received otherwise.
+    /// Makes every prepare fail with `error`; `None` ends that.
     pub(crate) fn fail(&self, error: Option<&str>) {
         *self.shared.failure.lock().unwrap() = error.map(ToOwned::to_owned);
     }
@@ -150,7 +150,7 @@ impl FakePlugin {
         self.shared.epoch.send_modify(|epoch| *epoch += 1);
     }
 
-    /// How many health streams were opened.
+    /// Number of health streams opened so far.
     pub(crate) fn streams_opened(&self) -> usize {
         self.shared.streams.load(Ordering::SeqCst)
     }
@@ -256,7 +256,7 @@ impl dra::dra_plugin_server::DraPlugin for Services {
     }
 }
 
-/// The health of `gpu-0` at once and at every change, until the streams are ended.
+/// The health of `gpu-0`, now and at every change, until the streams are ended.
 fn health(shared: &Arc<Shared>) -> impl Stream<Item = Health> + Send + use<> {
     shared.streams.fetch_add(1, Ordering::SeqCst);
     let mut epoch = shared.epoch.subscribe();

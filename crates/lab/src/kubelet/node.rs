@@ -1,4 +1,4 @@
-//! A simulated node: its folders, its plugins, its claims; what all tasks of the node share.
+//! A simulated node: the folders, plugins and claims shared by its tasks.
 
 pub(crate) mod heartbeat;
 mod object;
@@ -28,38 +28,38 @@ pub(crate) struct Node {
     folder: PathBuf,
     /// Address that the node reports.
     pub(crate) address: Ipv4Addr,
-    /// What the node is made of, where its folder says.
+    /// The machine description, if the node's folder has one.
     pub(crate) machine: Option<Machine>,
     /// Connection to the API server.
     pub(crate) client: Client,
     /// Registered plugins.
     pub(crate) plugins: Plugins,
-    /// What the plugins say of their devices.
+    /// Device health reported by the plugins.
     pub(crate) reports: SharedReports,
-    /// Addresses of pods, one range for all nodes.
+    /// Pod addresses, from one range for all nodes.
     pub(crate) pod_addresses: Arc<PodAddresses>,
-    /// Ends all that the node does.
+    /// Cancels all tasks of the node.
     pub(crate) shutdown: CancellationToken,
     claim_infos: Mutex<ClaimInfoCache>,
     locks: ClaimLocks,
     recorder: Recorder,
 }
 
-/// Addresses that pods are given. They are no network's: no packet ever bears them.
+/// Allocator of pod addresses. No network has these addresses, and no packet carries them.
 #[derive(Debug, Default)]
 pub(crate) struct PodAddresses {
     taken: Mutex<(u32, BTreeSet<Ipv4Addr>)>,
 }
 
-/// One lock for every claim that is being prepared or unprepared.
+/// One lock per claim that is being prepared or unprepared.
 #[derive(Debug, Default)]
 struct ClaimLocks {
     locks: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Node {
-    /// Opens the node in `folder`, the `ordinal`th of its lab. Makes the folders that a kubelet
-    /// makes and reads what an earlier life of the process left.
+    /// Opens the node in `folder`, the `ordinal`th of its lab. Creates the kubelet's folders and
+    /// loads the state of an earlier process.
     pub(crate) fn open(
         folder: PathBuf,
         ordinal: usize,
@@ -104,27 +104,27 @@ impl Node {
         })
     }
 
-    /// Where plugins put their registration sockets.
+    /// Folder of the plugins' registration sockets.
     pub(crate) fn plugins_registry(&self) -> PathBuf {
         self.folder.join("kubelet/plugins_registry")
     }
 
-    /// Where CDI specs lie.
+    /// Folder of CDI specs.
     pub(crate) fn cdi(&self) -> PathBuf {
         self.folder.join("cdi")
     }
 
-    /// Where it is written what the containers of pod `uid` would get.
+    /// Folder of the container records of pod `uid`.
     pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
         self.folder.join("kubelet/pods").join(uid)
     }
 
-    /// The claims that are prepared on the node. Not to be held across an await.
+    /// The claims prepared on the node. Do not hold the guard across an await.
     pub(crate) fn claim_infos(&self) -> MutexGuard<'_, ClaimInfoCache> {
         self.claim_infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the ledger and has it on disk before it returns.
+    /// Changes the claim cache and saves it before returning.
     pub(crate) fn update_claim_infos<T>(
         &self,
         change: impl FnOnce(&mut ClaimInfoCache) -> T,
@@ -135,8 +135,8 @@ impl Node {
         Ok(result)
     }
 
-    /// Locks claims against being prepared and unprepared by other pods at the same time. The
-    /// order of the set keeps two pods from waiting for one another.
+    /// Locks claims against concurrent prepare and unprepare by other pods. The order of the set
+    /// prevents deadlocks between two pods.
     pub(crate) async fn lock_claims(&self, keys: &BTreeSet<String>) -> Vec<OwnedMutexGuard<()>> {
         let mut guards = Vec::with_capacity(keys.len());
         for key in keys {
@@ -145,9 +145,9 @@ impl Node {
         guards
     }
 
-    /// Writes an event about `pod`. That it cannot be written harms nobody but its reader.
+    /// Publishes an event about `pod`. A failure is only logged.
     pub(crate) async fn event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
-        // The API takes notes of up to 1 kB.
+        // The API limits notes to 1 kB.
         let note = note.get(..note.floor_char_boundary(1000)).unwrap_or_default();
         let event = Event {
             type_,
@@ -167,11 +167,11 @@ impl Node {
 }
 
 impl PodAddresses {
-    /// A free address of 10.64.0.0/10.
+    /// Allocates a free address of 10.64.0.0/10.
     pub(crate) fn allocate(&self) -> Ipv4Addr {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // Four million addresses are never all taken on one machine.
+            // Four million addresses are never exhausted on one machine.
             taken.0 = (taken.0 + 1) % (1 << 22);
             let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 64, 0, 0)) + taken.0);
             if !taken.0.is_multiple_of(256) && taken.1.insert(address) {
@@ -180,12 +180,12 @@ impl PodAddresses {
         }
     }
 
-    /// Marks an address that a pod has from an earlier life of the process.
+    /// Reserves an address that a pod got from an earlier process.
     pub(crate) fn reserve(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.insert(address);
     }
 
-    /// Gives an address back.
+    /// Returns an address to the pool.
     pub(crate) fn release(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&address);
     }
@@ -204,8 +204,8 @@ impl ClaimLocks {
     }
 }
 
-/// Every node has a loopback address of its own, where nothing listens: whoever asks the kubelet
-/// for logs is refused at once instead of waiting.
+/// A loopback address per node on which no program listens. Requests for logs are therefore refused
+/// at once instead of timing out.
 fn node_address(ordinal: usize) -> Ipv4Addr {
     let [_, _, high, low] = u32::try_from(ordinal + 1).unwrap_or_default().to_be_bytes();
     Ipv4Addr::new(127, 66, high, low)

@@ -17,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use dialer::{Connections, Dialer};
 
-/// Version of the DRA service that a plugin is called by.
+/// DRA service version used for a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DraVersion {
     /// `v1.DRAPlugin`.
@@ -26,16 +26,16 @@ pub(crate) enum DraVersion {
     V1Beta1,
 }
 
-/// Version of the health service that a plugin is asked by.
+/// Health service version used for a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthVersion {
-    /// `v1.DRAResourceHealth`, where the plugin names it.
+    /// `v1.DRAResourceHealth`, if the plugin advertises it.
     V1,
-    /// `v1alpha1.DRAResourceHealth`, asked of every plugin that does not.
+    /// `v1alpha1.DRAResourceHealth`, tried on every other plugin.
     V1Alpha1,
 }
 
-/// What a plugin said of itself.
+/// A plugin's answer to `GetInfo`, evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PluginDescription {
     /// Name of the driver.
@@ -51,22 +51,22 @@ pub(crate) struct PluginDescription {
 /// A registered plugin.
 #[derive(Debug)]
 pub(crate) struct PluginInstance {
-    /// Registration socket: the instance lives as long as it.
+    /// Registration socket; its removal deregisters the instance.
     pub(crate) socket: PathBuf,
-    /// What the plugin said of itself.
+    /// The plugin's answer to `GetInfo`, evaluated.
     pub(crate) description: PluginDescription,
-    /// Connection to the DRA socket; connects on demand, again if need be.
+    /// Connection to the DRA socket; connects and reconnects on demand.
     pub(crate) channel: Channel,
-    /// Whether it is connected at the moment.
+    /// Number of open connections.
     connections: Connections,
     /// Cancelled when the instance is deregistered.
     pub(crate) deregistered: CancellationToken,
 }
 
-/// The plugins of a node. Several instances of a driver may be there at once, as during a rolling
-/// update; as in the kubelet, the last registered one is called to which there is a connection, or
-/// the last one where there is none to any. A killed instance leaves its registration socket, so
-/// that only its lost connection tells of its end.
+/// The plugins of a node. A driver may have several instances, for example during a rolling update.
+/// As in the kubelet, calls go to the last registered instance with a connection. Without any
+/// connection they go to the last registered instance. A killed instance leaves its registration
+/// socket, so only the lost connection reveals its end.
 #[derive(Debug)]
 pub(crate) struct Plugins {
     instances: Mutex<BTreeMap<String, Vec<Arc<PluginInstance>>>>,
@@ -78,10 +78,10 @@ pub(crate) struct Plugins {
 #[error("DRA driver {0} is not registered")]
 pub(crate) struct NotRegistered(pub(crate) String);
 
-/// Why a plugin could not be taken in.
+/// A plugin could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AddError {
-    /// Another instance has the endpoint.
+    /// Another instance uses the endpoint.
     #[error("endpoint {endpoint} already registered for DRA driver plugin {driver}")]
     EndpointTaken { driver: String, endpoint: String },
 }
@@ -92,7 +92,8 @@ impl Plugins {
         Self { instances: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Takes in the plugin behind registration socket `socket`. `parent` ends with the socket.
+    /// Registers the plugin behind registration socket `socket`. `parent` is cancelled with the
+    /// socket.
     pub(crate) fn add(
         &self,
         socket: &Path,
@@ -102,7 +103,7 @@ impl Plugins {
         let endpoint = description.endpoint.display().to_string();
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         let of_driver = instances.entry(description.driver.clone()).or_default();
-        // Those whose sockets went while they registered: nobody else takes them out.
+        // Instances whose sockets vanished during registration: no other code removes them.
         of_driver.retain(|old| !old.deregistered.is_cancelled());
         if of_driver.iter().any(|old| old.description.endpoint == description.endpoint) {
             return Err(AddError::EndpointTaken { driver: description.driver, endpoint });
@@ -122,7 +123,7 @@ impl Plugins {
         Ok(instance)
     }
 
-    /// Takes out the plugin behind `socket`, if there is one.
+    /// Deregisters the plugin behind `socket`, if there is one.
     pub(crate) fn remove(&self, socket: &Path) -> Option<Arc<PluginInstance>> {
         let mut removed = None;
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,16 +151,16 @@ impl Plugins {
         chosen.cloned().ok_or_else(|| NotRegistered(driver.to_owned()))
     }
 
-    /// Tells of every registration and deregistration.
+    /// Changes with every registration and deregistration.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }
 
-/// A connection to a DRA socket with the authority that the kubelet's client sends there.
+/// A connection to a DRA socket with the authority that the kubelet's client sends.
 fn dra_channel(endpoint: &Path, connections: Connections) -> Channel {
     Endpoint::from_static("http://localhost")
-        // A plugin's messages are small; the defaults would reserve memory for every node.
+        // A plugin's messages are small; the default buffers would reserve memory for every node.
         .buffer_size(8)
         .connect_with_connector_lazy(Dialer::new(endpoint.to_owned(), connections))
 }

@@ -1,25 +1,25 @@
-//! Finding the simulated driver's libraries that the nodes get.
+//! Finds the simulated driver's libraries.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-/// File name of the management library as cargo builds it.
+/// File name of the management library in cargo's output.
 const MANAGEMENT_FILE: &str = "liboctavo_fake_driver.so";
-/// File name of the CUDA library as cargo builds it.
+/// File name of the CUDA library in cargo's output.
 const CUDA_FILE: &str = "liboctavo_fake_cuda.so";
 
 /// The libraries of a simulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DriverLibraries {
-    /// `libnvidia-ml.so.1`, which the agent opens.
+    /// `libnvidia-ml.so.1`, loaded by the agent.
     pub(crate) management: PathBuf,
-    /// `libcuda.so.1`, which programs in containers open.
+    /// `libcuda.so.1`, loaded by programs in containers.
     pub(crate) cuda: PathBuf,
 }
 
-/// The management library that is named, else the one beside the `octavo` binary or in `deps/` there; and
-/// the CUDA library beside that, or in these places.
+/// Finds the driver libraries. The management library is `named`, or lies beside the `octavo`
+/// binary or in `deps/` there. The CUDA library lies beside it, or in the same places.
 pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<DriverLibraries> {
     let management = match named {
         Some(path) if path.is_file() => {
@@ -32,10 +32,10 @@ pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<Driver
     Ok(DriverLibraries { management, cuda })
 }
 
-/// A library beside a file, or in `deps` there.
+/// Finds a library beside a file, or in the `deps` folder there.
 fn find_near(file: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new("/"));
-    // Tests lie in `deps` themselves, the binary that they test one above.
+    // Test binaries are in `deps` themselves; the binary under test is one folder above.
     for candidate in [folder.join(name), folder.join("deps").join(name)] {
         if candidate.is_file() {
             return Ok(candidate);

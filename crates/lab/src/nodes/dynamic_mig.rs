@@ -1,4 +1,4 @@
-//! Which GPUs of a lab are cut by MIG as claims ask for it: `all`, `none`, or `NODE:GPU,...`.
+//! GPUs of a lab that are partitioned by MIG on demand: `all`, `none`, or `NODE:GPU,...`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::settings::Node;
 
-/// Which GPUs of a lab are opted in to dynamic MIG.
+/// GPUs of a lab that are opted in to dynamic MIG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DynamicMig {
     /// None.
     #[default]
     None,
-    /// All that can be cut.
+    /// All GPUs with MIG.
     All,
-    /// These, as minor numbers by node.
+    /// These GPUs, as minor numbers by node.
     Some(BTreeMap<String, BTreeSet<u32>>),
 }
 
-/// Which GPUs of one node are opted in, as `dynamicMig` of its `agent.yaml` has it.
+/// GPUs of one node that are opted in, as `dynamicMig` of its `agent.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum NodeDynamicMig {
@@ -37,17 +37,17 @@ pub enum NodeDynamicMig {
 pub enum Extent {
     /// None.
     None,
-    /// All that can be cut.
+    /// All GPUs with MIG.
     All,
 }
 
-/// Why a text does not say which GPUs are opted in.
+/// A text is not a valid set of GPUs for dynamic MIG.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no GPU of a node: write all, none, or NODE:GPU,... as dgx-h100-0:6,dgx-h100-0:7")]
 pub struct DynamicMigError(String);
 
 impl DynamicMig {
-    /// What it means for a node.
+    /// The setting for one node.
     pub(crate) fn of(&self, node: &str) -> NodeDynamicMig {
         match self {
             Self::None => NodeDynamicMig::Whole(Extent::None),
@@ -56,7 +56,7 @@ impl DynamicMig {
         }
     }
 
-    /// Refuses the name of a node that the lab does not have.
+    /// Rejects the name of an unknown node.
     pub(crate) fn check(&self, nodes: &[Node]) -> anyhow::Result<()> {
         let Self::Some(gpus) = self else { return Ok(()) };
         let is_known = |name: &&String| nodes.iter().any(|node| node.name == **name);

@@ -1,19 +1,19 @@
-//! The hardware of a simulated node: a folder that looks as a GPU node's root does to an agent.
+//! The hardware of a simulated node: a folder that resembles the root file system of a GPU node.
 //!
 //! ```text
 //!  <node>/driver/   the driver's root: libraries, binaries, firmware; machine.yaml, state.json
 //!  <node>/dev/      device nodes
-//!  <node>/proc/     what the kernel tells of the driver; files of MIG instances come and go
-//!  <node>/sys/      where the GPUs sit in the `PCIe` tree
+//!  <node>/proc/     the kernel's files about the driver; files of MIG instances come and go
+//!  <node>/sys/      positions of the GPUs in the `PCIe` tree
 //! ```
 //!
-//! `dev`, `sys` and the numbers of capabilities say nothing of a single node: each is a link to a folder that all nodes of a
-//! machine share. With hundreds of nodes these are most of the files, and removing them would take
-//! longer than all else.
+//! `dev`, `sys` and the capability numbers are the same on all nodes of a machine. Each is a
+//! symbolic link to a folder that these nodes share. With hundreds of nodes these are most of the
+//! files, and removing a copy per node would dominate the time of `down`.
 //!
-//! The library of the driver is the simulated one, a copy for each node, since it finds its
-//! machine beside itself. Everything else is there to be found, mounted and linked: nothing runs
-//! it. Removing the node's folder removes the hardware.
+//! The driver library is the simulated one, with one copy per node, because it reads the machine
+//! description beside itself. All other files are only found, mounted and linked; no program runs
+//! them. Removing the node's folder removes the hardware.
 
 use std::path::Path;
 
@@ -33,13 +33,13 @@ mod tree;
 /// Compute trays of one NVL72 rack, whose GPUs are one `NVLink` domain.
 const TRAYS_PER_RACK: u32 = 18;
 
-/// Parts that all nodes of a machine share.
+/// Folders that all nodes of a machine share.
 const SHARED_DIRS: [&str; 2] = ["dev", "sys"];
 
-/// Numbers of capabilities in the folder that nodes of a machine share.
+/// Folder of capability numbers within the shared folder.
 const MIG_TABLE_DIR: &str = "nvidia-caps";
 
-/// Builds what all nodes of a machine share in `shared_dir`.
+/// Builds the files that all nodes of a machine share, in `shared_dir`.
 pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
     let tree = Tree::new(shared_dir);
     device_nodes::write(&tree, machine)?;
@@ -50,12 +50,12 @@ pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Resu
     sys_files::write(&tree, machine)
 }
 
-/// Builds the hardware of node `node_name` in `node_dir`; what it shares with others of its kind
-/// lies in `shared_dir` ([`build_shared`]).
+/// Builds the hardware of node `node_name` in `node_dir`. Shared files are in `shared_dir`
+/// ([`build_shared`]).
 ///
-/// GPUs without a UUID get one that follows from the node's name. Building again leaves the
-/// folder as a first build would, and the machine's state as it is; only a change of the machine
-/// begins anew, without state. A build that was cut short is finished by the next.
+/// GPUs without a UUID get one derived from the node's name. The build is idempotent and keeps the
+/// machine's state. A changed machine description discards the old hardware and its state. The next
+/// build completes an interrupted one.
 pub(crate) fn build(
     node_dir: &Path,
     shared_dir: &Path,
@@ -68,7 +68,7 @@ pub(crate) fn build(
     machine.instantiate(node_name);
     let description = machine.to_yaml()?;
     let description_path = node_dir.join(driver_root::LIBRARY_DIR).join("machine.yaml");
-    // Written last: where it is, a build was finished.
+    // Written last: the file marks a complete build.
     if std::fs::read_to_string(&description_path).ok().as_ref() != Some(&description) {
         remove_hardware(node_dir)?;
     }
@@ -84,9 +84,9 @@ pub(crate) fn build(
     tree.replace(&Path::new(driver_root::LIBRARY_DIR).join("machine.yaml"), &description)
 }
 
-/// Gives the machine its place among others of its kind: 18 trays, in order of their index, are
-/// one rack with one cluster and clique. Fabrics that end at the chassis (an all-zero cluster)
-/// and machines without one stay as they are.
+/// Assigns the machine to a fabric. 18 trays in index order are one rack with one cluster and
+/// clique. Fabrics within a chassis (an all-zero cluster) and machines without a fabric are
+/// unchanged.
 pub(crate) fn place_in_fabric(machine: &mut Machine, tray_index: u32) {
     let rack = tray_index / TRAYS_PER_RACK;
     let Some(fabric) = &mut machine.fabric else { return };

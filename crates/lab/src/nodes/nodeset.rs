@@ -1,4 +1,4 @@
-//! Which nodes a lab is to have: `dgx-h100=2,gb200-tray=18`.
+//! The simulated nodes of a lab: `dgx-h100=2,gb200-tray=18`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,32 +9,32 @@ use crate::cluster::settings::Node;
 use crate::nodes::dynamic_mig::NodeDynamicMig;
 use crate::nodes::owner::Owner;
 
-/// Machines and how many nodes there are to be of each, in the order given.
+/// Machines with their numbers of nodes, in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeSet {
     groups: Vec<(String, u32)>,
 }
 
-/// Why a text does not say which nodes a lab is to have.
+/// A text is not a valid node set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeSetError {
     /// A part has no machine before the `=`.
     #[error("`{0}` names no machine: write MACHINE=COUNT, as dgx-h100=2")]
     NoMachine(String),
-    /// A count is no number from 1 to [`NodeSet::MAX_NODES`].
+    /// A count is not a number from 1 to [`NodeSet::MAX_NODES`].
     #[error("`{0}` is no count of nodes: write a number from 1 to {most}", most = NodeSet::MAX_NODES)]
     Count(String),
     /// Two parts would give their nodes the same names.
     #[error("the machine `{0}` is named twice: give it one count")]
     Twice(String),
-    /// Nothing of a machine's name can be part of a node's name.
+    /// A machine's name has no characters that are valid in a node's name.
     #[error("`{0}` gives no name to its nodes: call the file by letters or digits")]
     Nameless(String),
 }
 
 impl NodeSet {
-    /// Most nodes of one machine.
+    /// Largest number of nodes of one machine.
     pub const MAX_NODES: u32 = 5_000;
 
     /// No nodes at all.
@@ -87,7 +87,7 @@ impl FromStr for NodeSet {
             if stems.insert(stem, ()).is_some() {
                 return Err(NodeSetError::Twice(machine.to_owned()));
             }
-            // A path is kept absolute: a later command may run in another folder.
+            // Paths are stored as absolute paths: a later command may run in another folder.
             let is_path = machine.contains('/');
             let machine = match std::path::absolute(machine) {
                 Ok(path) if is_path => path.display().to_string(),
@@ -109,7 +109,7 @@ impl fmt::Display for NodeSet {
     }
 }
 
-/// What a machine gives to its nodes' names: a DNS label made of its file's stem.
+/// The stem of a machine's node names: a DNS label from its file's stem.
 pub(crate) fn stem(machine: &str) -> Option<String> {
     let name = Path::new(machine).file_name()?.to_str()?;
     let name = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml")).unwrap_or(name);

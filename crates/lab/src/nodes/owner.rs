@@ -1,4 +1,4 @@
-//! Which scheduler owns the nodes of a lab: `octavo`, `kube`, or `MACHINE=OWNER,...`.
+//! The scheduler that owns each node of a lab: `octavo`, `kube`, or `MACHINE=OWNER,...`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::settings::Node;
 use crate::nodes::nodeset;
 
-/// Who gives a node's devices. A node has one owner, because the API server does not see to it that
-/// two schedulers give the same device only once.
+/// The scheduler that allocates a node's devices. A node has one owner, because the API server does
+/// not prevent two schedulers from allocating the same device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
@@ -25,13 +25,13 @@ pub enum Owner {
 /// Owners of a lab's nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owners {
-    /// One for all nodes.
+    /// One owner for all nodes.
     All(Owner),
-    /// By machine, as it was asked for; nodes of others are Kubernetes' own scheduler's.
+    /// Owners by machine stem. Other nodes belong to Kubernetes' scheduler.
     Machines(BTreeMap<String, Owner>),
 }
 
-/// Why a text does not say who owns the nodes.
+/// A text does not name owners of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` does not say who owns which nodes: write octavo, kube, or MACHINE=OWNER,... as \
@@ -40,7 +40,7 @@ pub enum Owners {
 pub struct OwnersError(String);
 
 impl Owner {
-    /// Value of the node label; none where there is no label.
+    /// Value of the node label; `None` without a label.
     pub(crate) fn label(self) -> Option<&'static str> {
         match self {
             Self::Kube => None,
@@ -69,7 +69,7 @@ impl Owners {
         }
     }
 
-    /// Refuses a machine that the lab has no node of.
+    /// Rejects a machine without nodes in the lab.
     pub(crate) fn check(&self, nodes: &[Node]) -> anyhow::Result<()> {
         let Self::Machines(owners) = self else { return Ok(()) };
         let stems: Vec<String> =

@@ -1,5 +1,5 @@
-//! The nodes of a lab: their folders with simulated hardware, their Node objects, and what
-//! their agents need to run.
+//! Creates the nodes of a lab: folders with simulated hardware, Node objects, and the agents'
+//! files.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -29,17 +29,17 @@ use crate::nodes::dynamic_mig::NodeDynamicMig;
 use crate::nodes::hardware;
 use crate::nodes::nodeset;
 
-/// How many nodes are made at once.
+/// Number of nodes that are created concurrently.
 const MAX_CONCURRENT_NODES: usize = 32;
 
-/// How long an agent's token is good for, in seconds: 30 days. A kubelet would replace it every
-/// hour; in the lab nobody does, so a lab that is older has agents that are turned away.
+/// Lifetime of an agent's token in seconds: 30 days. A kubelet would renew it every hour; the lab
+/// does not. Agents of an older lab are therefore rejected.
 const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
-/// The machines of a lab's nodes by the names they were asked for.
+/// The machines of a lab's nodes, by requested name.
 pub(crate) type Machines = BTreeMap<String, Machine>;
 
-/// Reads the description of every machine that the nodes are of.
+/// Loads the machine description of every node.
 pub(crate) fn load_machines<'a>(nodes: impl Iterator<Item = &'a Node>) -> anyhow::Result<Machines> {
     let mut machines = Machines::new();
     for node in nodes {
@@ -52,17 +52,17 @@ pub(crate) fn load_machines<'a>(nodes: impl Iterator<Item = &'a Node>) -> anyhow
     Ok(machines)
 }
 
-/// What runs a node's agent.
+/// Where a node's agent runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
-    /// The process of all agents, which takes a config file from the node's folder.
+    /// In the process of all agents, which reads a config file from the node's folder.
     Simulated,
-    /// The node itself, which has its files elsewhere.
+    /// In the node itself, which has its files elsewhere.
     Real,
 }
 
 impl NodeKind {
-    /// Value of the label by which pods choose nodes of a kind.
+    /// Value of the label `octavo.dev/lab`, by which pods select nodes.
     fn label(self) -> &'static str {
         match self {
             Self::Simulated => "true",
@@ -71,7 +71,7 @@ impl NodeKind {
     }
 }
 
-/// Makes every one of these nodes. The service account of the agents must be there.
+/// Creates the nodes. The agents' service account must exist.
 pub(crate) async fn create(
     client: &kube::Client,
     layout: &Layout,
@@ -99,17 +99,17 @@ pub(crate) async fn create(
     Ok(())
 }
 
-/// A new boot id, as the kernel would make one.
+/// A new boot id from the kernel.
 pub(crate) fn boot_id() -> anyhow::Result<String> {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/uuid")
         .context("read a random id from the kernel")?;
     Ok(id.trim().to_owned())
 }
 
-/// Does to a node's folder what a reboot does: a new boot id, an empty `/run`, GPUs without MIG
-/// instances, counters that begin anew with the driver. Returns the boot id.
+/// Applies a reboot to a node's folder: a new boot id, an empty `/run`, no MIG instances, reset
+/// driver counters. Returns the boot id.
 pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
-    // First: whoever sees the new boot id must find the GPUs as they are after it.
+    // First, because readers of the new boot id must find the GPUs in their state after the reboot.
     gpu::reboot(folder)?;
     let boot_id = boot_id()?;
     let path = folder.join("proc/sys/kernel/random/boot_id");
@@ -120,14 +120,14 @@ pub(crate) fn reboot(folder: &Path) -> anyhow::Result<String> {
     let cdi = folder.join("cdi");
     for entry in std::fs::read_dir(&cdi).into_iter().flatten().flatten() {
         match std::fs::remove_file(entry.path()) {
-            // The agent, which runs on, took it away first.
+            // The agent is still running and removed the file first.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
             removed => {
                 removed.with_context(|| format!("remove {}", entry.path().display()))?;
             }
         }
     }
-    // Limits of shares; the folder itself stays, as `/run` does.
+    // Files of shares; the folder itself stays, like `/run`.
     match std::fs::remove_dir_all(folder.join("run/octavo")) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         removed => removed.with_context(|| format!("empty {}/run", folder.display()))?,
@@ -144,8 +144,7 @@ struct NodeBuilder<'a> {
     builds: Arc<Builds>,
 }
 
-/// The builds of hardware that are under way on threads of their own, where dropping a future
-/// does not reach them.
+/// Running hardware builds. They run on blocking threads, so dropping a future does not stop them.
 #[derive(Debug, Default)]
 struct Builds {
     ended: AtomicBool,
@@ -153,7 +152,7 @@ struct Builds {
 }
 
 impl Builds {
-    /// Runs a build, unless none is wanted any more.
+    /// Runs a build, unless the builds have been ended.
     fn run(&self, build: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let _running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         if self.ended.load(Ordering::SeqCst) {
@@ -163,8 +162,8 @@ impl Builds {
     }
 }
 
-/// Lets no build begin and waits for those that run: an `up` that failed or was interrupted is
-/// about to remove the folders that they write to.
+/// On drop, prevents new builds and waits for running ones. A failed or interrupted `up` then
+/// removes the folders that they write to.
 struct EndBuilds(Arc<Builds>);
 
 impl Drop for EndBuilds {
@@ -175,13 +174,13 @@ impl Drop for EndBuilds {
 }
 
 impl NodeBuilder<'_> {
-    /// Builds what the nodes of each machine share.
+    /// Builds the shared files of each machine.
     async fn build_shared_hardware(
         &self,
         nodes: &[Node],
         machines: &Machines,
     ) -> anyhow::Result<()> {
-        // Nodes of one machine have one stem, and no other machine has it.
+        // Nodes of one machine have one stem, and no other machine has the same.
         let stems: BTreeMap<&str, String> =
             nodes.iter().map(|node| (node.machine.as_str(), stem(node))).collect();
         for (name, stem) in stems {
@@ -221,7 +220,7 @@ impl NodeBuilder<'_> {
         self.write_agent_files(node, &folder, &token?)
     }
 
-    /// Creates the Node object; its status and lease are its kubelet's. Returns its UID.
+    /// Creates the Node object and returns its UID. The kubelet owns its status and Lease.
     async fn create_object(&self, node: &Node) -> anyhow::Result<String> {
         let object: NodeObject =
             serde_json::from_value(object(node, self.kind)).context("make a node")?;
@@ -233,8 +232,8 @@ impl NodeBuilder<'_> {
         created.metadata.uid.context("the API server gave a node no UID")
     }
 
-    /// A token of the agents' service account that is good for this node only, as the token of
-    /// a pod on the node would be.
+    /// A token of the agents' service account bound to this node, like the token of a pod on the
+    /// node.
     async fn token(&self, node: &Node, uid: String) -> anyhow::Result<String> {
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -279,7 +278,7 @@ impl NodeBuilder<'_> {
     }
 }
 
-/// What nodes of one machine have in common: a name made of the machine's.
+/// The stem of a node's name, derived from its machine.
 fn stem(node: &Node) -> String {
     nodeset::stem(&node.machine).unwrap_or_else(|| "node".to_owned())
 }
@@ -290,7 +289,7 @@ fn object(node: &Node, kind: NodeKind) -> serde_json::Value {
         "aarch64" => "arm64",
         arch => arch,
     };
-    // A path is no label value; what is made of it for names is.
+    // A path is not a valid label value; the stem is.
     let machine = stem(node);
     let mut object = json!({
         "apiVersion": "v1",
@@ -310,7 +309,7 @@ fn object(node: &Node, kind: NodeKind) -> serde_json::Value {
     object
 }
 
-/// The config file of a node's agent, as `octavo agent --nodes` reads it.
+/// The config file of a node's agent, as read by `octavo agent --nodes`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct AgentConfig<'a> {
@@ -400,7 +399,7 @@ mod tests {
             move || {
                 builds.run(|| {
                     began.send(())?;
-                    // The end of all builds has begun, and must wait for this one.
+                    // The end of all builds has begun and must wait for this one.
                     while !builds.ended.load(Ordering::SeqCst) {
                         std::thread::yield_now();
                     }

@@ -1,4 +1,4 @@
-//! Files and command lines of a real node's programs.
+//! Config files and command lines of a real node's programs.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,23 +19,23 @@ use crate::cluster::settings::RealNodes;
 /// containerd's socket.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Where the simulated driver finds its machine in a container.
+/// Path in containers at which the simulated driver finds its machine.
 const SIMULATOR_DIR: &str = "/run/octavo-simulator";
 
 /// `f_type` of an overlay file system.
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// Stem of the files with which a kubelet shows who it is.
+/// Stem of a kubelet's client certificate files.
 pub(crate) fn client_stem(node: &str) -> String {
     format!("kubelet-{node}")
 }
 
-/// Stem of a kubelet's files as a server.
+/// Stem of a kubelet's server certificate files.
 pub(crate) fn server_stem(node: &str) -> String {
     format!("kubelet-{node}-server")
 }
 
-/// Writes a node's files. Its agent's token and kubeconfig lie in its folder already.
+/// Writes a node's files. The agent's token and kubeconfig already exist in its folder.
 pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let name = &context.node.name;
     let folder = context.layout.real_node(name);
@@ -53,7 +53,8 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
         ("kubelet.yaml", yaml(&kubelet(context.layout, name, &context.cgroup()))?),
         ("agent.yaml", yaml(&agent(context))?),
         ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(context.number))),
-        // The machine's own may be a link into `/run`, and names servers that a node cannot reach.
+        // The machine's own file may be a link into `/run`, and names servers that a node cannot
+        // reach.
         ("resolv.conf", "# A real node of the lab has no name server.\n".to_owned()),
     ];
     for (file, text) in files {
@@ -63,7 +64,7 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How a program of the node is started, within the node.
+/// The command of a program within the node.
 pub(super) fn command(context: &NodeContext<'_>, program: RealProgram) -> Command {
     let etc = Path::new(ETC_DIR);
     match program {
@@ -98,7 +99,7 @@ pub(super) fn command(context: &NodeContext<'_>, program: RealProgram) -> Comman
     }
 }
 
-/// What gives the images to containerd.
+/// The command that imports the images into containerd.
 pub(super) fn import(context: &NodeContext<'_>) -> Command {
     let mut command = Command::new(context.real.containerd.join("ctr"));
     let folder = context.layout.real_node(&context.node.name);
@@ -109,7 +110,8 @@ pub(super) fn import(context: &NodeContext<'_>) -> Command {
     command
 }
 
-/// Overlays, unless the state folder is itself on one: the kernel does not stack them.
+/// The snapshotter: overlayfs, unless the state folder is on an overlay, which the kernel does not
+/// stack.
 fn snapshotter(folder: &Path) -> &'static str {
     let kind = rustix::fs::statfs(folder).map(|file_system| file_system.f_type);
     if kind.is_ok_and(|kind| u64::try_from(kind) == Ok(OVERLAYFS)) { "native" } else { "overlayfs" }
@@ -176,14 +178,14 @@ fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
         "failSwapOn": false,
         "oomScoreAdj": 0,
         "resolvConf": format!("{ETC_DIR}/resolv.conf"),
-        // By default below `/usr`.
+        // The default is below `/usr`.
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
-        // The disk is the machine's, and how full it is is not the node's business.
+        // The disk is the machine's, so its usage is not the node's concern.
         "evictionHard": { "imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%" },
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "5s",
-        // A prepare that failed is tried again only when the pod's turn comes, by default after a
-        // minute or more.
+        // A failed prepare is retried only at the pod's next sync, by default after a minute or
+        // more.
         "syncFrequency": "10s",
     })
 }
@@ -192,7 +194,7 @@ fn agent(context: &NodeContext<'_>) -> Value {
     let hardware = Path::new(HARDWARE_DIR);
     json!({
         "nodeName": context.node.name,
-        // Beside its token, where the node's other files of the API lie.
+        // Beside the token, with the node's other API files.
         "kubeconfig": context.layout.node(&context.node.name).join("kubeconfig"),
         "driverRoot": DRIVER_ROOT,
         "devRoot": DRIVER_ROOT,
@@ -203,7 +205,7 @@ fn agent(context: &NodeContext<'_>) -> Value {
         "runRoot": "/run",
         "hookPath": context.settings.octavo,
         "dynamicMig": context.node.dynamic_mig,
-        // What the driver's libraries ask the kernel for, the simulated ones find in a folder.
+        // The simulated libraries read a folder where the real ones call the kernel.
         "mounts": [{
             "hostPath": Path::new(DRIVER_ROOT).join("usr/lib64"),
             "containerPath": SIMULATOR_DIR,
@@ -234,7 +236,7 @@ fn cni_network(number: u8) -> Value {
     })
 }
 
-/// Keys and certificates of a node's kubelet: as a client of the API server, and as its server.
+/// Client and server certificates of each node's kubelet.
 pub(crate) fn identities(
     real: &RealNodes,
 ) -> impl Iterator<Item = (pki::NodeClient, pki::NodeServer)> {

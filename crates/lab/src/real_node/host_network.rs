@@ -1,6 +1,6 @@
-//! The network of real nodes, seen from the machine: a bridge that the API server listens on, and a
-//! veth from it to each node. Nothing else of the machine's network is touched: no route leads on,
-//! no address is translated outside of the nodes.
+//! The network of real nodes outside of their namespaces. It is a bridge with the API server's
+//! address, and a veth pair to each node. The machine's other networking is unchanged: no route
+//! leads further, and no address is translated outside of the nodes.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,14 +16,14 @@ use crate::cluster::layout::Layout;
 use crate::cluster::process::Process;
 use crate::cluster::settings::RealNodes;
 
-/// Networks of 256 addresses in 198.18.0.0/15, which is set aside for tests of networks (RFC 2544),
-/// so that hardly any machine has an address there.
+/// Number of /24 networks in 198.18.0.0/15, a range for network tests (RFC 2544). Machines rarely
+/// have addresses there.
 const NETWORKS: u16 = 512;
 
-/// Where the kernel lists the links of this namespace.
+/// Folder of this namespace's network links.
 const LINKS_DIR: &str = "/sys/class/net";
 
-/// How long a node may take until it has its namespaces.
+/// Longest wait for a node's namespaces.
 const NAMESPACE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl RealNodes {
@@ -32,18 +32,18 @@ impl RealNodes {
         host(self.network, 1)
     }
 
-    /// Address of a node, counted from 0.
+    /// Address of the node with index `number`.
     pub fn address(&self, number: u8) -> Ipv4Addr {
         host(self.network, number.saturating_add(10))
     }
 
-    /// The network of a node's pods; the same in every lab, since no other lab can reach it.
+    /// The pod network of a node. It is the same in every lab, since labs cannot reach each other.
     pub(super) fn pods(number: u8) -> String {
         format!("10.244.{number}.0/24")
     }
 }
 
-/// Chooses a network that this machine has no address or route in.
+/// Chooses a network without an address or route on this machine.
 pub(crate) fn choose(layout: &Layout) -> anyhow::Result<u16> {
     let taken = format!(
         "{}\n{}",
@@ -58,7 +58,7 @@ pub(crate) fn choose(layout: &Layout) -> anyhow::Result<u16> {
         .context("no network in 198.18.0.0/15 is free: take down labs that are not used")
 }
 
-/// Makes the bridge, unless it is there.
+/// Creates the bridge if it is missing.
 pub(crate) fn ensure_bridge(layout: &Layout, real: &RealNodes) -> anyhow::Result<()> {
     let bridge = bridge(layout);
     if link_exists(&bridge) {
@@ -73,8 +73,8 @@ pub(crate) fn ensure_bridge(layout: &Layout, real: &RealNodes) -> anyhow::Result
     made.map(drop).context("make the bridge of the real nodes")
 }
 
-/// Waits until the process has a network namespace of its own, and gives that a veth to the
-/// bridge.
+/// Waits until the process has its own network namespace, then connects that to the bridge by a
+/// veth pair.
 pub(super) async fn connect(context: &NodeContext<'_>, unshare: Process) -> anyhow::Result<()> {
     let deadline = Instant::now() + NAMESPACE_TIMEOUT;
     let own = fs::read_link("/proc/self/ns/net").context("read this process's namespace")?;
@@ -89,7 +89,7 @@ pub(super) async fn connect(context: &NodeContext<'_>, unshare: Process) -> anyh
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let veth = veth(context.layout, context.number);
-    // Of a node that was killed a moment ago.
+    // Left by a node that was just killed.
     delete(&veth)?;
     let (bridge, unshare) = (bridge(context.layout), unshare.pid.to_string());
     let made = (|| {
@@ -101,7 +101,7 @@ pub(super) async fn connect(context: &NodeContext<'_>, unshare: Process) -> anyh
     made.map(drop).with_context(|| format!("connect {} to the bridge", context.node.name))
 }
 
-/// Whether a link of this lab is there.
+/// Whether a link of this lab exists.
 pub(super) fn has_leftovers(layout: &Layout) -> bool {
     !links(layout).is_empty()
 }
@@ -123,7 +123,7 @@ fn links(layout: &Layout) -> Vec<String> {
     names
 }
 
-/// A name of 15 characters, the longest that a link may have.
+/// A name of 15 characters, the limit for a link.
 fn bridge(layout: &Layout) -> String {
     format!("octavo-{}", lab_id(layout))
 }
@@ -132,8 +132,7 @@ fn veth(layout: &Layout, number: u8) -> String {
     format!("ov{}-{number}", lab_id(layout))
 }
 
-/// Deletes a link, if it is there. The kernel deletes veths of namespaces that end, too, whenever
-/// it finds the time.
+/// Deletes a link if it exists. The kernel also deletes veths of ended namespaces, asynchronously.
 fn delete(link: &str) -> anyhow::Result<()> {
     if !link_exists(link) {
         return Ok(());
@@ -153,7 +152,7 @@ fn host(network: u16, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(198, 18 + high, low, host)
 }
 
-/// Whether a text of addresses and routes names an address of the network.
+/// Whether a text of addresses and routes contains an address of the network.
 fn is_taken(text: &str, network: u16) -> bool {
     let [a, b, c, _] = host(network, 0).octets();
     let prefix = format!("{a}.{b}.{c}.");

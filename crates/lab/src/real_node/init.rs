@@ -1,6 +1,5 @@
-//! What runs as process 1 of a real node: makes the file system and the network, starts the node's
-//! programs, starts them again when they end, and takes orphans off the process table. When it
-//! ends, the kernel ends everything in the node.
+//! Process 1 of a real node. It sets up the file system and the network, and supervises the node's
+//! programs. It also reaps orphans. When it ends, the kernel ends every process of the node.
 
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -21,19 +20,19 @@ use crate::cluster::settings::Settings;
 use crate::cluster::start;
 use crate::nodes::provision;
 
-/// A program that ends sooner than this after its start did not work at all.
+/// A program that ends sooner than this after its start counts as a failed start.
 const MIN_UPTIME: Duration = Duration::from_secs(2);
 
-/// So many starts in a row that do not work at all end the node.
+/// Consecutive failed starts of a program that end the node.
 const MAX_FAILED_STARTS: u32 = 5;
 
-/// How long to wait before the next of these starts.
+/// Delay before the next start after a failed one.
 const RESTART_DELAY: Duration = Duration::from_millis(300);
 
-/// How often containerd's socket is tried.
+/// Interval between two attempts to connect to containerd.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many lines of a program's log a message shows.
+/// Lines of a program's log in an error message.
 const LOG_TAIL_LINES: usize = 8;
 
 /// A child process that has ended.
@@ -50,7 +49,7 @@ pub(crate) async fn run(layout: &Layout, name: &str) -> anyhow::Result<()> {
         .with_context(|| format!("the lab has no real node {name}"))?;
     mounts::prepare(&context)?;
     node_network::set_up(&context).await?;
-    // The node's `/run` is empty: for its programs it has booted.
+    // The node's `/run` is empty, so its programs see a fresh boot.
     provision::reboot(&layout.node(name))?;
     let mut node = RunningNode { context, children: Vec::new() };
     node.start(RealProgram::Containerd, 0)?;
@@ -74,7 +73,7 @@ struct Child {
     pid: Pid,
     program: RealProgram,
     began: Instant,
-    /// How many starts before this one did not work at all, in a row.
+    /// Number of consecutive failed starts before this one.
     failed_starts: u32,
 }
 
@@ -90,7 +89,7 @@ impl RunningNode<'_> {
         Ok(())
     }
 
-    /// Starts again what has ended. What is not known is an orphan of a container.
+    /// Restarts an ended program. Unknown processes are orphans of containers.
     async fn handle_exit(&mut self, (pid, status): Exit) -> anyhow::Result<()> {
         let Some(at) = self.children.iter().position(|child| child.pid == pid) else {
             return Ok(());
@@ -148,8 +147,8 @@ async fn import_images(
     bail!("the node's processes cannot be waited for")
 }
 
-/// Starts a program in a process group of its own, with an environment that says no more than which
-/// lab it is of, and its output added to a log.
+/// Starts a program in its own process group. Its environment has only the lab's identity and basic
+/// paths, and its output is appended to a log.
 fn spawn(command: &mut Command, log: &std::path::Path) -> anyhow::Result<Pid> {
     let open = || File::options().create(true).append(true).open(log);
     let (out, errors) =
@@ -167,12 +166,11 @@ fn spawn(command: &mut Command, log: &std::path::Path) -> anyhow::Result<Pid> {
         .stderr(errors)
         .spawn()
         .with_context(|| format!("start {}", program.display()))?;
-    // Its end is told by [`reap`], which waits for every child.
+    // [`reap`] waits for all children and reports the exit.
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process id fits 31 bits")
 }
 
-/// Waits for every child that ends, on a thread of its own: there is always one, containerd at
-/// least.
+/// Reaps children on a separate thread. At least containerd is always running.
 fn reap() -> mpsc::Receiver<Exit> {
     let (sender, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Starting a real node, and finding its processes from outside.
+//! Starts a real node and finds its processes from outside.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use crate::cluster::layout::Layout;
 use crate::cluster::process::{self, CommandLine, Process};
 use crate::cluster::start;
 
-/// How many lines of a node's log a message shows.
+/// Lines of a node's log in an error message.
 const LOG_TAIL_LINES: usize = 12;
 
-/// Starts a node, unless it runs. What is left of its last run is taken away first.
+/// Starts a node unless it runs. Removes the remains of its last run first.
 pub(crate) async fn start(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let (layout, name) = (context.layout, context.node.name.as_str());
     if unshare_process(layout, name).is_some() && init(layout, name).is_some() {
@@ -39,14 +39,14 @@ pub(crate) async fn start(context: &NodeContext<'_>) -> anyhow::Result<()> {
     host_network::connect(context, unshare).await
 }
 
-/// Kills a node: all that runs in it ends, and its mounts with it.
+/// Kills a node with all its processes and mounts.
 pub(crate) async fn stop(layout: &Layout, name: &str) {
     let all: Vec<Process> =
         unshare_process(layout, name).into_iter().chain(init(layout, name)).collect();
     process::stop(&all, std::time::Duration::ZERO).await;
 }
 
-/// An error with the end of its log, if the node has ended.
+/// Fails with the end of the node's log if the node has ended.
 pub(crate) fn check_alive(layout: &Layout, name: &str) -> anyhow::Result<()> {
     if unshare_process(layout, name).is_some() {
         return Ok(());
@@ -59,12 +59,12 @@ pub(crate) fn check_alive(layout: &Layout, name: &str) -> anyhow::Result<()> {
     )
 }
 
-/// The process whose end is the node's.
+/// The node's `unshare` process; the node ends with it.
 pub(crate) fn unshare_process(layout: &Layout, name: &str) -> Option<Process> {
     Process::read(&layout.real_pid(name)).filter(|process| process.is_alive())
 }
 
-/// The processes whose ends are those of the lab's nodes, whatever the lab's settings say.
+/// The processes that keep the lab's nodes alive, independent of the lab's settings.
 pub(crate) fn all_processes(layout: &Layout) -> Vec<Process> {
     let inits = process::processes_of_lab(layout.root())
         .into_iter()
@@ -85,7 +85,7 @@ pub(crate) fn init(layout: &Layout, name: &str) -> Option<Process> {
         .find(|process| inner_pid(process.pid) == Some(1) && has_last_argument(process.pid, name))
 }
 
-/// A program of the node, if it runs.
+/// A running program of the node.
 pub(crate) fn program(layout: &Layout, name: &str, program: RealProgram) -> Option<Process> {
     let text = fs::read_to_string(layout.real_pid_file(name, program)).ok()?;
     let inner: i32 = text.trim().parse().ok()?;
@@ -99,19 +99,19 @@ pub(crate) fn program(layout: &Layout, name: &str, program: RealProgram) -> Opti
         .filter(|process| process.is_alive())
 }
 
-/// Names the process namespace that a process is in.
+/// Identifies the pid namespace of a process.
 fn namespace(pid: i32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
-/// Whether the last word of a process's command line is the node's name.
+/// Whether the last argument of a process is `name`.
 fn has_last_argument(pid: i32, name: &str) -> bool {
     let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     words.strip_suffix(b"\0").and_then(|words| words.rsplit(|byte| *byte == 0).next())
         == Some(name.as_bytes())
 }
 
-/// The process's id in its own namespace.
+/// The process's id in its own pid namespace.
 fn inner_pid(pid: i32) -> Option<i32> {
     status(pid, "NSpid:")?.split_whitespace().last()?.parse().ok()
 }

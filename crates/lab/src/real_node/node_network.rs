@@ -1,5 +1,5 @@
-//! The network of a real node, seen from the node: its own address, the way to the other nodes'
-//! pods, and the service address of the API server, which nobody else translates here.
+//! The network of a real node within its namespace: its address, routes to the other nodes' pods,
+//! and the API server's service address. No kube-proxy translates that address here.
 
 use std::fs;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use super::{NodeContext, node_contexts, tool};
 use crate::cluster::settings::RealNodes;
 
-/// Address of the service `kubernetes`, the first of the service range, and its port.
+/// Address and port of the service `kubernetes`, the first of the service range.
 const SERVICE: (&str, &str) = ("10.96.0.1/32", "443");
 
-/// How long the other end may take to plug in the cable.
+/// Longest wait for the other end to connect the veth.
 const VETH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Sets up the network. Only to be called in a network namespace of the node's own.
+/// Sets up the network. Call it only in the node's own network namespace.
 pub(super) async fn set_up(context: &NodeContext<'_>) -> anyhow::Result<()> {
     wait_for_veth().await?;
     let address = format!("{}/24", context.address());
@@ -31,12 +31,13 @@ pub(super) async fn set_up(context: &NodeContext<'_>) -> anyhow::Result<()> {
         let (pods, via) = (RealNodes::pods(peer.number), peer.address().to_string());
         tool::run("ip", &["route", "add", &pods, "via", &via])?;
     }
-    // This namespace's own settings, not the machine's.
+    // A setting of this namespace, not of the machine.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node forward packets")?;
     translate_service(context)
 }
 
-/// Leads what pods (PREROUTING) and the node itself (OUTPUT) send to the service to the API server.
+/// Redirects traffic for the service to the API server, from pods (PREROUTING) and from the node
+/// itself (OUTPUT).
 fn translate_service(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let (service, port) = SERVICE;
     let apiserver = context.settings.apiserver().to_string();
@@ -52,7 +53,7 @@ fn translate_service(context: &NodeContext<'_>) -> anyhow::Result<()> {
 async fn wait_for_veth() -> anyhow::Result<()> {
     let deadline = Instant::now() + VETH_TIMEOUT;
     loop {
-        // Not `/sys/class/net`, which shows the namespace that it was mounted in.
+        // `/sys/class/net` would show the namespace in which it was mounted.
         let links = fs::read_to_string("/proc/self/net/dev").context("list the node's links")?;
         if links.lines().any(|line| line.trim_start().starts_with("eth0:")) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Which real nodes a lab is to have: `2:dgx-h100`.
+//! The real nodes of a lab: `2:dgx-h100`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,32 +8,32 @@ use crate::nodes::dynamic_mig::NodeDynamicMig;
 use crate::nodes::nodeset::stem;
 use crate::nodes::owner::Owner;
 
-/// The machine whose GPUs a real node simulates where none is named.
+/// The default machine, whose GPUs a real node simulates.
 const DEFAULT_MACHINE: &str = "dgx-h100";
 
-/// Machines and how many real nodes there are to be with the GPUs of each, in the order given.
+/// Machines with their numbers of real nodes, in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealNodeSet {
     groups: Vec<(u8, String)>,
 }
 
-/// Why a text does not say which real nodes a lab is to have.
+/// A text is not a valid set of real nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RealNodeSetError {
-    /// A count is no number, or there are more than [`RealNodeSet::MAX_NODES`].
+    /// A count is not a number, or the sum exceeds [`RealNodeSet::MAX_NODES`].
     #[error(
         "`{0}` is no count of real nodes: write COUNT or COUNT:MACHINE, as 2:dgx-h100, {most} nodes at most",
         most = RealNodeSet::MAX_NODES
     )]
     Count(String),
-    /// No machine after the colon, or one that gives no name.
+    /// No machine after the colon, or one without a usable name.
     #[error("`{0}` names no machine after the colon: write COUNT:MACHINE, as 2:dgx-h100")]
     Machine(String),
 }
 
 impl RealNodeSet {
-    /// Most real nodes of a lab.
+    /// Largest number of real nodes of a lab.
     pub const MAX_NODES: u8 = 64;
 
     /// The nodes: `real-0`, `real-1`, ...
@@ -69,7 +69,7 @@ impl FromStr for RealNodeSet {
             if stem(machine).is_none() {
                 return Err(RealNodeSetError::Machine(part.to_owned()));
             }
-            // A path is kept absolute: a later command may run in another folder.
+            // Paths are stored as absolute paths: a later command may run in another folder.
             let machine = match std::path::absolute(machine) {
                 Ok(path) if machine.contains('/') => path.display().to_string(),
                 _ => machine.to_owned(),

@@ -1,4 +1,4 @@
-//! What of a lab's real nodes follows from its settings and its folder.
+//! Tests of what follows from a lab's settings and folder alone.
 
 use std::path::Path;
 

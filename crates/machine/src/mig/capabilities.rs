@@ -1,9 +1,8 @@
-//! Files under `/proc/driver/nvidia/capabilities` that say which node under `/dev/nvidia-caps`
-//! stands for the right to use an instance.
+//! Capability files under `/proc/driver/nvidia/capabilities`. They map an instance to the node
+//! under `/dev/nvidia-caps` that grants access to it.
 //!
-//! Drivers give every instance that there could be a number of its own
-//! (`/proc/driver/nvidia-caps/mig-minors`), whether it is there or not; the files are there while
-//! the instance is.
+//! Drivers assign a minor number to every possible instance
+//! (`/proc/driver/nvidia-caps/mig-minors`). The files exist only while the instance does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,29 +14,29 @@ use crate::{MachineError, State};
 
 use super::MigTable;
 
-/// First number that an instance has: 1 and 2 are configuring and monitoring.
+/// First minor of an instance: 1 and 2 are for configuration and monitoring.
 const FIRST_INSTANCE_MINOR: u32 = 3;
-/// Compute instances of a GPU instance that have numbers.
+/// Compute instances of a GPU instance with minor numbers.
 const MAX_COMPUTE_INSTANCES: u32 = 8;
-/// GPU instances of a GPU that have numbers.
+/// GPU instances of a GPU with minor numbers.
 const MAX_GPU_INSTANCES: u32 = 15;
 
-/// Where the driver library lies in a simulated node's folder.
+/// Folder of the driver library within a simulated node's folder.
 const LIBRARY_DIR: &str = "driver/usr/lib64";
-/// The capabilities in the same folder.
+/// Folder of the capability files within a simulated node's folder.
 const CAPABILITIES_DIR: &str = "proc/driver/nvidia/capabilities";
 
-/// Mode of an instance's node.
+/// Mode of an instance's device node.
 const ALL_READ_MODE: u32 = 0o444;
 
-/// The right to use an instance.
+/// The capability to use an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MigCapability {
     /// Minor of the GPU.
     pub gpu: u32,
     /// Id of the GPU instance.
     pub gpu_instance: u32,
-    /// Id of the compute instance; `None`: the right to the GPU instance.
+    /// Id of the compute instance; `None`: the capability of the GPU instance.
     pub compute_instance: Option<u32>,
 }
 
@@ -50,26 +49,26 @@ impl MigCapability {
             + self.compute_instance.map_or(0, |id| 1 + id)
     }
 
-    /// Its file below the capabilities' folder: `gpu0/mig/gi1/ci0/access`.
+    /// Path of its file below the capabilities folder: `gpu0/mig/gi1/ci0/access`.
     pub fn path(&self) -> PathBuf {
         let folder = format!("gpu{}/mig/gi{}", self.gpu, self.gpu_instance);
         let inner = self.compute_instance.map_or_else(String::new, |id| format!("ci{id}"));
         Path::new(&folder).join(inner).join("access")
     }
 
-    /// What `/proc/driver/nvidia-caps/mig-minors` calls it: `gpu0/gi1/ci0/access`.
+    /// Name in `/proc/driver/nvidia-caps/mig-minors`: `gpu0/gi1/ci0/access`.
     pub fn name(&self) -> String {
         let inner = self.compute_instance.map_or_else(String::new, |id| format!("ci{id}/"));
         format!("gpu{}/gi{}/{inner}access", self.gpu, self.gpu_instance)
     }
 }
 
-/// What a capability's file says: its minor number, and the mode of its node in decimal.
+/// Content of a capability file: minor number, and mode of the device node in decimal.
 pub fn capability_text(minor: u32, mode: u32) -> String {
     format!("DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
 }
 
-/// Every right that instances of the machine's GPUs could give, in order.
+/// The capabilities of all possible instances of the machine's GPUs, sorted.
 pub fn mig_capabilities(machine: &Machine) -> Vec<MigCapability> {
     let table = machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table));
     let Some(table) = table else { return Vec::new() };
@@ -91,7 +90,7 @@ pub fn mig_capabilities(machine: &Machine) -> Vec<MigCapability> {
     capabilities
 }
 
-/// The rights to a GPU instance and its compute instances.
+/// The capabilities of a GPU instance and of its compute instances.
 fn of_instance(
     gpu: u32,
     gpu_instance: u32,
@@ -109,8 +108,8 @@ pub(crate) struct CapabilityFiles {
 }
 
 impl CapabilityFiles {
-    /// The files that belong to a state; `None` if the machine has no instances or `folder`, where
-    /// its state lies, is not part of a node with a simulated `/proc`.
+    /// The files for a state. `None` if the machine has no MIG, or if `folder`, which holds its
+    /// state, is not part of a node with a simulated `/proc`.
     pub(crate) fn of(folder: &Path, machine: &Machine, state: &State) -> Option<Self> {
         machine.model.mig.as_ref()?;
         if !folder.ends_with(LIBRARY_DIR) {
@@ -137,7 +136,7 @@ impl CapabilityFiles {
         Some(Self { root, wanted, gpus: minors.collect() })
     }
 
-    /// Makes those that are missing.
+    /// Creates missing files.
     pub(crate) fn make(&self) -> Result<(), MachineError> {
         for (path, text) in &self.wanted {
             let path = self.root.join(path);
@@ -152,7 +151,7 @@ impl CapabilityFiles {
         Ok(())
     }
 
-    /// Removes those of instances that are no more.
+    /// Removes the files of instances that no longer exist.
     pub(crate) fn remove(&self) -> Result<(), MachineError> {
         for gpu in &self.gpus {
             let folder = format!("gpu{gpu}/mig");
@@ -167,7 +166,7 @@ impl CapabilityFiles {
         Ok(())
     }
 
-    /// Removes an instance's folder unless it belongs to the state; says whether it stays.
+    /// Removes an instance's folder unless it belongs to the state. Returns whether it stays.
     fn remove_unless_wanted(&self, folder: &Path) -> Result<bool, MachineError> {
         if self.wanted.contains_key(&folder.join("access")) {
             return Ok(true);
@@ -181,7 +180,7 @@ impl CapabilityFiles {
         }
     }
 
-    /// Folders in a folder, by their paths below the root.
+    /// Folders in a folder, as paths below the root.
     fn folders(&self, folder: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
         entries

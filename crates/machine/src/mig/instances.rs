@@ -1,4 +1,4 @@
-//! The instances of one simulated GPU, and what a driver lets happen to them.
+//! The instances of one simulated GPU, and the driver's rules for them.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::description::Mig;
 
 /// MIG mode and instances of one GPU.
 ///
-/// Nothing here changes half: what is refused leaves everything as it was.
+/// Changes are atomic: a rejected change has no effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct MigState {
-    /// The mode now; absent: as the machine is described.
+    /// The current mode; `None`: as in the machine description.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
-    /// The mode after the next reset, where it is to be another.
+    /// The mode after the next reset, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending: Option<bool>,
     /// GPU instances by id ([`MigTable::instance_id`]).
@@ -41,27 +41,27 @@ pub struct GpuInstance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ComputeInstance {
-    /// Id of its profile, which is also its number.
+    /// Id of its profile, equal to the profile's number.
     pub profile: u32,
     /// First compute slice within the GPU instance.
     pub start: u32,
-    /// Processes that use it: while there are any it cannot be destroyed.
+    /// Processes that use it; while there are any it cannot be destroyed.
     #[serde(default)]
     pub processes: u32,
 }
 
-/// What became of a change of the mode that was accepted.
+/// Effect of an accepted change of the mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigActivation {
-    /// The mode is what was asked for.
+    /// The requested mode is active.
     Done,
-    /// It will be after a reset.
+    /// The mode becomes active after a reset.
     ResetRequired,
-    /// It will be after a reset: processes use the GPU.
+    /// The mode becomes active after a reset, because processes use the GPU.
     InUse,
 }
 
-/// Why the driver refuses a change of instances.
+/// The driver rejects a change of instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigRefusal {
@@ -74,16 +74,16 @@ pub enum MigRefusal {
     /// No such instance.
     #[error("there is no such instance")]
     NotFound,
-    /// Processes or inner instances use it.
+    /// Processes or compute instances use it.
     #[error("it is in use by processes, or by instances within it")]
     InUse,
-    /// What it takes is taken.
+    /// Other instances occupy the required slices or engines.
     #[error("another instance has what it takes")]
     InsufficientResources,
 }
 
 impl MigState {
-    /// The mode now.
+    /// The current mode.
     pub fn is_enabled(&self, model: &Mig) -> bool {
         self.enabled.unwrap_or(model.enabled)
     }
@@ -93,7 +93,7 @@ impl MigState {
         self.pending.unwrap_or_else(|| self.is_enabled(model))
     }
 
-    /// Asks for a mode; `is_gpu_in_use`: processes use the GPU as a whole. A GPU with instances
+    /// Requests a mode. `is_gpu_in_use`: processes use the GPU as a whole. A GPU with instances
     /// keeps its mode.
     pub fn set_mode(
         &mut self,
@@ -120,9 +120,9 @@ impl MigState {
         Ok(MigActivation::Done)
     }
 
-    /// Makes a GPU instance of the profile with that id, at a memory slice or where the driver
-    /// likes: last, so that the large profiles, which begin at the first slice, stay possible.
-    /// Returns its id.
+    /// Creates a GPU instance of the profile with this id and returns the instance's id. Without
+    /// `start` the driver chooses the last free placement. So the large profiles, which begin at
+    /// the first slice, remain possible.
     pub fn create(
         &mut self,
         model: &Mig,
@@ -160,8 +160,8 @@ impl MigState {
         Ok(())
     }
 
-    /// Makes a compute instance of a profile, at a compute slice of the GPU instance or at the
-    /// first that is free. Returns its id.
+    /// Creates a compute instance of a profile and returns its id. Without `start` it takes the
+    /// first free compute slice of the GPU instance.
     pub fn create_compute(
         &mut self,
         table: &MigTable,
@@ -202,29 +202,29 @@ impl MigState {
         Ok(())
     }
 
-    /// How many more instances of a profile there is room for.
+    /// Number of further instances of a profile that fit.
     pub fn remaining(&self, table: &MigTable, profile: &MigProfile) -> u32 {
-        // Starts of one profile do not overlap one another, but it may be limited otherwise.
+        // Placements of one profile do not overlap, but their number may be limited further.
         let free = u32::try_from(self.free_starts(table, profile).len()).unwrap_or(u32::MAX);
         free.min(profile.instances.saturating_sub(self.count(profile.id)))
     }
 
-    /// Compute instances as pairs of ids, in the order in which the driver counts MIG devices.
+    /// Compute instances as pairs of ids, in the driver's order of MIG devices.
     pub fn devices(&self) -> impl Iterator<Item = (u32, u32)> {
         self.instances
             .iter()
             .flat_map(|(outer, instance)| instance.compute_instances.keys().map(|id| (*outer, *id)))
     }
 
-    /// A reset: instances and their processes go, and the mode that was asked for holds.
+    /// Resets the GPU: removes instances and processes, and activates the pending mode.
     pub fn reset(&mut self, model: &Mig) {
         self.instances.clear();
         self.enabled = Some(self.is_pending(model));
         self.pending = None;
     }
 
-    /// A reboot: instances go. Boards whose mode needs a reset remember it; on later ones it ends
-    /// with the driver's being loaded (MIG user guide, "Persistence").
+    /// Reboots the GPU: removes instances. Boards whose mode needs a reset keep the mode. On later
+    /// boards it ends when the driver is loaded (MIG user guide, "Persistence").
     pub fn reboot(&mut self, model: &Mig) {
         if model.mode_needs_reset {
             self.reset(model);
@@ -233,7 +233,7 @@ impl MigState {
         }
     }
 
-    /// First memory slices where there is room for a profile.
+    /// First memory slices of free placements for a profile.
     fn free_starts(&self, table: &MigTable, profile: &MigProfile) -> Vec<u32> {
         let taken = |of: fn(&MigProfile) -> u32| -> u32 {
             self.profiles(table).map(|(_, profile)| of(profile)).sum()
@@ -241,7 +241,7 @@ impl MigState {
         let max = |of: fn(&MigProfile) -> u32| table.profiles.iter().map(of).max().unwrap_or(0);
         let fits = |of: fn(&MigProfile) -> u32| taken(of) + of(profile) <= max(of);
         let is_limited = self.count(profile.id) >= profile.instances;
-        // A GPU has one optical flow engine, and whatever has media engines takes it.
+        // A GPU has one optical flow engine, which belongs to the instance with media engines.
         if is_limited || !fits(|p| p.compute_slices) || !fits(|p| p.ofa_engines) {
             return Vec::new();
         }
@@ -270,8 +270,8 @@ impl MigState {
 }
 
 impl GpuInstance {
-    /// First compute slices where there is room for a compute instance of a profile; `outer` is
-    /// the GPU instance's profile.
+    /// First compute slices of free placements for a compute instance profile; `outer` is the GPU
+    /// instance's profile.
     pub fn free_slices(&self, outer: &MigProfile, profile: &MigComputeProfile) -> Vec<u32> {
         let is_free = |start: u32| {
             self.compute_instances.values().all(|other| {

@@ -1,11 +1,13 @@
-//! Profiles by GPU.
+//! MIG profiles by GPU.
 //!
-//! Names, ids, slices and engines are from NVIDIA's MIG user guide and from `nvidia-smi mig -lgip`
-//! listings that owners published; placements of H200, GH200, B200 and GB200 are those of H100,
-//! whose shape they share. Memory and multiprocessors that no listing tells, marked `derived`, are
-//! 98 % of the slices' share of the GPU's memory in whole 128 MiB; twice the multiprocessors of a
-//! half as large instance, four less with one compute slice less, and all of the GPU for the
-//! largest. A program asks the driver and takes nothing for granted here.
+//! Names, ids, slices and engines are from NVIDIA's MIG user guide and from published `nvidia-smi
+//! mig -lgip` listings. Placements of H200, GH200, B200 and GB200 are those of H100, which has the
+//! same shape.
+//!
+//! Values without a published listing are marked `derived`. Memory is 98 % of the slices' share of
+//! the GPU's memory, in whole 128 MiB. Multiprocessors are twice those of an instance of half the
+//! size, four less with one compute slice less, and all of the GPU for the largest. Programs should
+//! query the driver and not rely on these values.
 
 use super::{MigProfile, MigTable};
 
@@ -16,7 +18,7 @@ type ProfileShape = (u32, u32, u32, u32, u32, &'static [u32]);
 /// Name, MiB, multiprocessors, copy engines, decoders, JPEG and optical flow engines.
 type ProfileRow = (&'static str, u64, u32, u32, u32, u32, u32);
 
-/// Seven compute and eight memory slices. The last memory slice holds no single one.
+/// Seven compute and eight memory slices. No single-slice instance uses the last memory slice.
 const SEVEN_SLICES: [ProfileShape; 7] = [
     (0, 19, 1, 1, 7, &[0, 1, 2, 3, 4, 5, 6]),
     (1, 14, 2, 2, 3, &[0, 2, 4]),
@@ -129,7 +131,7 @@ const A30_24: [ProfileRow; 5] = [
     ("2g.12gb+me", 11968, 28, 2, 2, 1, 1),
 ];
 
-/// All tables by key, each the rows of a family's shapes.
+/// All tables by key: the shapes of the family and the rows of the model.
 const TABLES: [(&str, &[ProfileShape], &[ProfileRow]); 9] = [
     ("a100-40", &SEVEN_SLICES, &A100_40),
     ("a100-80", &SEVEN_SLICES, &A100_80),

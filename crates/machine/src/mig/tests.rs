@@ -60,7 +60,7 @@ fn more_slices_have_more_memory_and_multiprocessors() {
 fn an_instance_s_id_says_its_place() {
     let table = MigTable::find("a100-40").unwrap();
     let id = |name: &str, start| table.instance_id(table.profile_named(name).unwrap(), start);
-    // The example of NVIDIA's MIG user guide: 4g at 0, 2g at 4 and 1g at 6.
+    // Example of NVIDIA's MIG user guide: 4g at 0, 2g at 4 and 1g at 6.
     assert_eq!([id("4g.20gb", 0), id("2g.10gb", 4), id("1g.5gb", 6)], [1, 5, 13]);
     assert_eq!([id("7g.40gb", 0), id("3g.20gb", 4), id("1g.10gb", 6)], [0, 2, 6]);
     let small = MigTable::find("a30-24").unwrap();

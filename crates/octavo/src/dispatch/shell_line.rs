@@ -1,9 +1,9 @@
-//! The command line as it was typed, to be pasted into a shell.
+//! The typed command line in a form that can be pasted into a shell.
 
 use std::ffi::OsString;
 
-/// The command line of these words; the first is the program, of which only the name is told. Words
-/// are quoted as POSIX shells want it. What is no UTF-8 is shown by stand-ins.
+/// The command line of these words, quoted for POSIX shells. The first word, the program, becomes
+/// `octavo`. Invalid UTF-8 becomes replacement characters.
 pub(super) fn shell_line(words: impl IntoIterator<Item = OsString>) -> String {
     let mut line = "octavo".to_owned();
     for word in words.into_iter().skip(1) {
@@ -13,10 +13,10 @@ pub(super) fn shell_line(words: impl IntoIterator<Item = OsString>) -> String {
     line
 }
 
-/// Appends a word that a shell reads as it is: within single quotes nothing has a meaning but the
-/// single quote, which stands outside of them behind a backslash.
+/// Appends a quoted word. Within single quotes only the single quote is special, so it goes outside
+/// of them behind a backslash.
 fn push_quoted(line: &mut String, word: &str) {
-    // Where a word begins, `=` has a meaning in some shells.
+    // At the start of a word `=` is special in some shells.
     if !word.is_empty() && !word.starts_with('=') && word.chars().all(is_plain) {
         line.push_str(word);
         return;
@@ -26,7 +26,7 @@ fn push_quoted(line: &mut String, word: &str) {
     line.push('\'');
 }
 
-/// Whether a character means itself in every shell, wherever it stands.
+/// Whether a character is literal in every shell and position.
 fn is_plain(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-_./,:=@%+".contains(character)
 }

@@ -1,4 +1,4 @@
-//! `octavo lab gpu NODE INDEX mig`: instances that somebody else makes, uses and destroys.
+//! `octavo lab gpu NODE INDEX mig`: MIG instances created, used and destroyed without the agent.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -66,14 +66,14 @@ enum Switch {
     Off,
 }
 
-/// A profile, and where on the GPU.
+/// A profile and its first memory slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Placement {
     profile: String,
     start: Option<u32>,
 }
 
-/// A GPU's mode and instances, as they are printed.
+/// A GPU's MIG mode and instances in printed form.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Listing {
@@ -130,7 +130,7 @@ pub(super) fn apply(
             let made = gpu.mig.create(model, &table, profile.id, placement.start);
             let id = made.with_context(|| format!("make a {}", placement.profile))?;
             if !bare {
-                // The last one fills it.
+                // The last profile fills the GPU instance.
                 let whole = profile.compute_profiles().pop().map_or(0, |whole| whole.number);
                 gpu.mig.create_compute(&table, id, whole, None)?;
             }

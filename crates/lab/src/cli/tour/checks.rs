@@ -1,4 +1,4 @@
-//! What each stop of the tour has to show, checked against what its containers got.
+//! Checks the expected result of each stop against the containers' records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use octavo_machine::{Machine, Model};
 use super::{Expected, SeenContainer, Stop};
 use crate::cli::gpu;
 
-/// Checks a stop whose pods run; returns the GPUs of its claims as `node device`.
+/// Checks a stop with running pods. Returns the GPUs of its claims as `node device`.
 pub(super) fn check(
     state_dir: &Path,
     stop: &Stop,
@@ -61,7 +61,7 @@ pub(super) fn check(
     Ok(gpus)
 }
 
-/// Whether a GPU is of the model that its pod asks for.
+/// Checks that a GPU has the model that its pod requests.
 fn check_selected(state_dir: &Path, stop: &Stop, seen: &SeenContainer) -> anyhow::Result<()> {
     let SeenContainer { pod, node, .. } = seen;
     let path = gpu::machine_file(&state_dir.join("nodes").join(node));
@@ -72,7 +72,7 @@ fn check_selected(state_dir: &Path, stop: &Stop, seen: &SeenContainer) -> anyhow
     Ok(())
 }
 
-/// Whether a GPU is what the pod of that name in `selectors.yaml` asks for; none for other pods.
+/// Whether a GPU matches the selector of this pod in `selectors.yaml`; `None` for other pods.
 fn is_selected(pod: &str, model: &Model) -> Option<bool> {
     match pod {
         "selects-product" => Some(model.name.to_ascii_lowercase().contains("h100")),
@@ -81,8 +81,8 @@ fn is_selected(pod: &str, model: &Model) -> Option<bool> {
     }
 }
 
-/// Whether every container has shares whose limits lie beside it, and whether they fit their GPU;
-/// returns how many shares there are.
+/// Checks that every container has shares with limits, and that the shares fit their GPU. Returns
+/// the number of shares.
 fn check_shares(seen: &[SeenContainer]) -> anyhow::Result<usize> {
     let mut shares = BTreeMap::new();
     for seen in seen {
@@ -101,9 +101,9 @@ fn check_shares(seen: &[SeenContainer]) -> anyhow::Result<usize> {
     Ok(shares.len())
 }
 
-/// Whether the containers have that many MIG devices together.
+/// Checks the total number of MIG devices of the containers.
 fn check_mig(stop: &Stop, seen: &[SeenContainer], count: usize) -> anyhow::Result<()> {
-    // Each has two capability nodes, which nobody shares.
+    // Each MIG device has two capability nodes, which no other device shares.
     let mut nodes = BTreeSet::new();
     for seen in seen {
         let caps = seen.container.capabilities();

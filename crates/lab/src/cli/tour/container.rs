@@ -1,4 +1,4 @@
-//! What a simulated container got, read from the file that the simulated runtime writes.
+//! A simulated container's record, read from the file of the simulated runtime.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use octavo_api::names::SHARES_FOLDER;
 use serde::Deserialize;
 
-/// A container's environment and devices, as its process would find them.
+/// A container's environment and devices, as its process would see them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Container {
@@ -22,7 +22,7 @@ pub(super) struct Container {
     mounts: Vec<Mount>,
 }
 
-/// The limits of a share, as they lie beside the container.
+/// The limits of a share, from its folder.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Limits {
@@ -30,9 +30,9 @@ pub(super) struct Limits {
     pub(super) share_id: String,
     /// Memory in bytes.
     pub(super) memory_bytes: u64,
-    /// Time in thousandths of a percent; 0 is a fair part of what is idle.
+    /// Compute in thousandths of a percent; 0: only a fair part of idle time.
     pub(super) compute_milli_percent: u64,
-    /// The GPU that it is a part of.
+    /// Its GPU.
     pub(super) gpu: LimitedGpu,
 }
 
@@ -55,7 +55,7 @@ struct DeviceNode {
 }
 
 impl Container {
-    /// Every container of `pod` on `node`, in order of name.
+    /// All containers of `pod` on `node`, sorted by name.
     pub(super) fn all_of(state_dir: &Path, node: &str, pod: &Pod) -> anyhow::Result<Vec<Self>> {
         let uid = pod.uid().context("a pod without UID")?;
         let folder = state_dir.join("nodes").join(node).join("kubelet/pods").join(uid);
@@ -96,7 +96,7 @@ impl Container {
 
     /// Limits of its shares.
     pub(super) fn limits(&self) -> anyhow::Result<Vec<Limits>> {
-        // A share's state is a mount of its own, within the folder.
+        // A share's state file is a separate mount within the folder.
         let folders = self.mounts.iter().filter(|mount| {
             Path::new(&mount.container_path).parent() == Some(Path::new(SHARES_FOLDER))
         });
@@ -115,7 +115,7 @@ impl Container {
         capabilities.map(str::to_owned).collect()
     }
 
-    /// The parts of GPUs that it has, in words; empty where it has whole ones.
+    /// Its parts of GPUs as text; empty for whole GPUs.
     pub(super) fn parts(&self) -> String {
         let mut parts = Vec::new();
         for limits in self.limits().unwrap_or_default() {

@@ -1,4 +1,4 @@
-//! Nothing may remain when all pods and claims are gone.
+//! Checks that nothing remains after all pods and claims are gone.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
-/// How long the last unprepare may take after the last pod is gone.
+/// Longest wait for the last unprepare after the last pod is gone.
 const UNPREPARE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits until no claim, checkpoint, CDI spec or container record is left on any node that was not
-/// there `before`: a person's own pods may run beside the tour's.
+/// Waits until no claim, checkpoint, CDI spec or container record is left on any node, except those
+/// of `before`. The user's own pods may run beside the tour's.
 pub(super) async fn check(
     client: &Client,
     state_dir: &Path,
@@ -33,8 +33,8 @@ pub(super) async fn check(
     }
 }
 
-/// What is there before the tour, in words; what an earlier tour has left in `namespace` is not
-/// part of it.
+/// Everything that exists before the tour, as text. Excludes the remains of an earlier tour in
+/// `namespace`.
 pub(super) async fn find(
     client: &Client,
     state_dir: &Path,
@@ -45,7 +45,7 @@ pub(super) async fn find(
     Ok(existing.into_iter().filter(|thing| !thing.starts_with(&ours)).collect())
 }
 
-/// Every claim, and every file that a claim or a pod has on a node.
+/// All claims, and all files of claims and pods on the nodes.
 async fn list_all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<String>> {
     let claims: Api<ResourceClaim> = Api::all(client.clone());
     let claims = claims.list(&ListParams::default()).await.context("list claims")?;
@@ -59,7 +59,7 @@ async fn list_all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<Strin
     let nodes = state_dir.join("nodes");
     for node in folder(&nodes)? {
         let checkpoints = folder(&node.join("kubelet/plugins/gpu.nvidia.com/checkpoint"))?;
-        // Beside the claims' files lie those that say which boot they are of, and whose.
+        // The folder also has files about the boot and the owner.
         let claims =
             checkpoints.into_iter().filter(|path| path.extension() == Some("json".as_ref()));
         let others = [
@@ -74,7 +74,7 @@ async fn list_all(client: &Client, state_dir: &Path) -> anyhow::Result<Vec<Strin
     Ok(left)
 }
 
-/// Paths in a folder, sorted; a missing folder is empty.
+/// Sorted paths in a folder; a missing folder is empty.
 fn folder(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,

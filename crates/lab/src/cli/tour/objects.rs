@@ -1,4 +1,4 @@
-//! The tour's objects on the API server: applied, waited for, deleted.
+//! The tour's objects on the API server: apply, wait, delete.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ pub(super) async fn wait_for_phase(
     .await
 }
 
-/// Waits until the scheduler has said that the pod cannot be scheduled.
+/// Waits until the scheduler reports that the pod is unschedulable.
 pub(super) async fn wait_until_unschedulable(
     pods: &Api<Pod>,
     name: &str,
@@ -78,7 +78,7 @@ async fn wait(
     }
 }
 
-/// Deletes a namespace with all that is in it and waits until it is gone.
+/// Deletes a namespace with its objects and waits until it is gone.
 pub(super) async fn delete_namespace(
     client: &Client,
     name: &str,

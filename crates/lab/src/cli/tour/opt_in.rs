@@ -1,4 +1,4 @@
-//! Opting a node's GPUs in to dynamic MIG, as an administrator does, for as long as the tour needs it.
+//! Opts a node's GPUs in to dynamic MIG during the tour, as an administrator would.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use octavo_api::names::LABEL_DYNAMIC_MIG;
 
-/// Profile that the tour's manifest asks for, and with it the smallest one.
+/// Profiles in the tour's manifest.
 const PROFILES: [&str; 3] = ["3g.40gb", "2g.20gb", "1g.10gb"];
 
 /// A node whose GPUs the tour has opted in.
@@ -20,8 +20,8 @@ pub(super) struct OptIn {
 }
 
 impl OptIn {
-    /// Opts the GPUs of a node in that has nothing else to do with MIG; nothing is done where the
-    /// profiles that the tour wants are there already.
+    /// Opts in the GPUs of a node without other MIG use. Does nothing if the tour's profiles are
+    /// already published.
     pub(super) async fn on_any_node(
         client: &Client,
         timeout: Duration,
@@ -32,7 +32,7 @@ impl OptIn {
         }
         let slices: Api<ResourceSlice> = Api::all(client.clone());
         let slices = slices.list(&ListParams::default()).await.context("list slices")?;
-        // Any H100 with 80 GB has these profiles, and changes its mode without a reset.
+        // Any 80 GB H100 has these profiles and changes its MIG mode without a reset.
         let node = slices.into_iter().find_map(|slice| {
             let devices = slice.spec.devices.unwrap_or_default();
             let is_h100 = devices.iter().flat_map(|device| &device.attributes).any(|attributes| {
@@ -57,7 +57,7 @@ impl OptIn {
         Ok(Some(opted_in))
     }
 
-    /// Takes the label away and waits until whole GPUs alone are published again.
+    /// Removes the label and waits until only whole GPUs are published.
     pub(super) async fn undo(self, client: &Client, timeout: Duration) -> anyhow::Result<()> {
         self.label(client, None).await?;
         let deadline = Instant::now() + timeout;
@@ -79,7 +79,7 @@ impl OptIn {
     }
 }
 
-/// Whether some node publishes all profiles that the tour wants.
+/// Whether all profiles of the tour are published.
 async fn has_profiles(client: &Client) -> anyhow::Result<bool> {
     let slices: Api<ResourceSlice> = Api::all(client.clone());
     let slices = slices.list(&ListParams::default()).await.context("list slices")?;

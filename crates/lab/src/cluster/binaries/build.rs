@@ -1,4 +1,4 @@
-//! Building Go programs once, into a cache.
+//! Builds Go programs once, into the cache.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,10 +12,11 @@ use tokio::process::Command;
 use super::source::Project;
 use crate::cli::progress::Progress;
 
-/// How many lines of a failed build's log a message shows.
+/// Lines of a failed build's log that an error message shows.
 const LOG_TAIL_LINES: usize = 15;
 
-/// What a project builds, a binary or a folder of them, built if the cache has none of this version.
+/// Returns the build result of a project, a binary or a folder of binaries. Builds it if the cache
+/// lacks this version.
 pub(super) async fn project(
     project: &Project,
     cache: &Path,
@@ -35,7 +36,7 @@ pub(super) async fn project(
     Ok(result)
 }
 
-/// Waits until no other process builds here.
+/// Waits until no other process builds in this folder.
 async fn lock(
     path: &Path,
     project: &Project,
@@ -102,7 +103,7 @@ struct Build<'a> {
 }
 
 impl Build<'_> {
-    /// Fetches what is missing of the modules and says how many packages the build has.
+    /// Fetches the missing modules and returns the number of packages to build.
     async fn count_packages(&mut self) -> anyhow::Result<usize> {
         let progress = self.progress;
         let mut command = self.go();
@@ -124,7 +125,7 @@ impl Build<'_> {
     async fn compile(&mut self, target: &Path, total: usize) -> anyhow::Result<()> {
         let (project, progress) = (self.project, self.progress);
         if project.is_folder() {
-            // Go puts what it builds into a folder only where there is one.
+            // Go writes binaries into an output folder only if the folder exists.
             std::fs::create_dir(target).with_context(|| format!("create {}", target.display()))?;
         }
         let mut command = self.go();
@@ -143,14 +144,14 @@ impl Build<'_> {
     fn go(&self) -> Command {
         let mut command = Command::new("go");
         command.current_dir(self.sources).env("CGO_ENABLED", "0").env("GOWORK", "off");
-        // Whatever else the user builds for: this program is to run here.
+        // Cross-compilation settings of the user do not apply: the program runs on this machine.
         command.env_remove("GOOS").env_remove("GOARCH");
         command.stdin(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
         command
     }
 
-    /// Runs a command to its end, its standard error going to the log and to `on_line`, and
-    /// returns its standard output.
+    /// Runs a command to its end and returns its standard output. Each line of standard error goes
+    /// to the log and to `on_line`.
     async fn run(
         &mut self,
         mut command: Command,
@@ -202,8 +203,7 @@ impl Build<'_> {
     }
 }
 
-/// Takes away what builds that failed or were killed have left, 130 MB each. The caller holds the
-/// lock.
+/// Removes the partial results of failed and killed builds, 130 MB each. The caller holds the lock.
 fn remove_partial_results(project: &Project, folder: &Path) {
     let prefix = format!("{}.", project.result);
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {

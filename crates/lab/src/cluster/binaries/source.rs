@@ -1,35 +1,35 @@
-//! The Go programs of the test bed, as they were when this binary was built.
+//! The Go programs of the lab, with their sources as of this binary's build.
 
 use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
-/// A Go module whose programs are built once.
+/// A Go module whose programs are built once per version.
 pub(super) struct Project {
-    /// Its folder in the cache.
+    /// Name of its folder in the cache.
     pub(super) name: &'static str,
-    /// What a build leaves: a binary or a folder of binaries.
+    /// Name of the build result: a binary or a folder of binaries.
     pub(super) result: &'static str,
-    /// What people call it.
+    /// Name for people.
     pub(super) title: String,
-    /// How long a build duration_hint.
+    /// Usual duration of a build, for people.
     pub(super) duration_hint: &'static str,
-    /// What else there is to do where Go is missing.
+    /// Alternative to installing Go, as the end of a sentence; may be empty.
     pub(super) alternative: &'static str,
-    /// Its files, embedded: the lab needs no checkout.
+    /// Its source files by name. They are embedded, so the lab needs no checkout.
     pub(super) files: &'static [(&'static str, &'static str)],
-    /// What is built, as `go build` names it.
+    /// Package argument of `go build`.
     pub(super) packages: &'static str,
     /// Value of `-ldflags`.
     pub(super) link_flags: String,
 }
 
 impl Project {
-    /// Whether a build leaves a folder.
+    /// Whether the build result is a folder.
     pub(super) fn is_folder(&self) -> bool {
         self.packages == TOOLS
     }
 
-    /// Names a build: the same sources and flags give the same name.
+    /// Names a build: equal sources and flags give equal names.
     pub(super) fn digest(&self) -> anyhow::Result<String> {
         let mut hash = Sha256::new();
         for (name, text) in self.files {
@@ -45,7 +45,7 @@ impl Project {
     }
 }
 
-/// What `go build` calls all tools of a module.
+/// The `go build` argument for all tools of a module.
 const TOOLS: &str = "tool";
 
 /// The control plane, and the kubelet of real nodes.
@@ -100,12 +100,13 @@ const CONTROL_PLANE_FILES: [(&str, &str); 9] = [
     ("go.sum", include_str!("../../../../../lab/control-plane/go.sum")),
 ];
 
-/// Version of Kubernetes that the Go program pins: `v1.36.3`.
+/// The Kubernetes version that the Go program pins: `v1.36.3`.
 pub(super) fn kubernetes_version() -> anyhow::Result<&'static str> {
     required_version(&CONTROL_PLANE_FILES, "k8s.io/kubernetes ")
 }
 
-/// The version that the go.mod among `files` requires of a module, named with a space at its end.
+/// The version that the go.mod among `files` requires of `module`. The module name ends with a
+/// space.
 fn required_version(
     files: &[(&str, &'static str)],
     module: &'static str,
@@ -117,8 +118,8 @@ fn required_version(
         .with_context(|| format!("a go.mod of the lab requires no {module}"))
 }
 
-/// Value of `-ldflags` for Kubernetes: small, and stamped with the version. Without the stamps the API server
-/// calls itself v0.0.0, and feature gates follow that.
+/// Value of `-ldflags` for Kubernetes: stripped, and stamped with the version. Without the stamps
+/// the API server reports v0.0.0, and its feature gates follow that version.
 fn link_flags() -> anyhow::Result<String> {
     let version = kubernetes_version()?;
     let mut numbers = version.trim_start_matches('v').split('.');

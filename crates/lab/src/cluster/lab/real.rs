@@ -1,4 +1,4 @@
-//! The real nodes of a lab: what `up` does for them, and what tests hold in their hands.
+//! The real nodes of a lab: their part of `up`, and the API of tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ use crate::real_node::{
     self, RealProgram, host_network, images, launch, node_contexts, requirements,
 };
 
-/// The real nodes that are asked for, on a machine that can have them, beside these simulated ones.
+/// The requested real nodes. Fails if this machine cannot run them, or if their names collide with
+/// simulated nodes.
 pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Result<Vec<Node>> {
     let nodes = options.real_nodes.as_ref().map(RealNodeSet::nodes).unwrap_or_default();
     if nodes.is_empty() {
@@ -37,7 +38,7 @@ pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Resu
             duplicate.name
         );
     }
-    // What nodes of one machine share lies under the stem of its name.
+    // Files shared by the nodes of one machine are stored under the machine name's stem.
     let mut machines = BTreeMap::new();
     for node in simulated.iter().chain(&nodes) {
         let stem = nodeset::stem(&node.machine);
@@ -49,7 +50,7 @@ pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Resu
     Ok(nodes)
 }
 
-/// Decides on the programs and the network of the real nodes; none where there are no such nodes.
+/// Chooses the programs and the network of the real nodes; `None` without such nodes.
 pub(super) async fn plan(
     layout: &Layout,
     options: &UpOptions,
@@ -77,26 +78,25 @@ impl Lab {
         launch::program(&self.layout, node, program)
     }
 
-    /// The root folder of a real node, as this process sees it; none where the node does not run.
+    /// The root folder of a real node as seen from this process; `None` if the node does not run.
     pub fn real_root(&self, node: &str) -> Option<PathBuf> {
         let init = launch::init(&self.layout, node)?;
         Some(Path::new("/proc").join(init.pid.to_string()).join("root"))
     }
 
-    /// Kills a program of a real node without warning, and waits for its end. The node starts it
-    /// again.
+    /// Kills a program of a real node and waits for its end. The node restarts it.
     pub async fn kill_real(&self, node: &str, program: RealProgram) {
         if let Some(process) = self.real_process(node, program) {
             process::stop(&[process], Duration::ZERO).await;
         }
     }
 
-    /// Ends a real node as a power cut would, and waits for its end. [`Lab::up`] starts it again.
+    /// Ends a real node like a power failure, and waits for its end. [`Lab::up`] restarts it.
     pub async fn kill_real_node(&self, node: &str) {
         launch::stop(&self.layout, node).await;
     }
 
-    /// Kills a real node and starts it again; its programs start by and by.
+    /// Kills a real node and starts it again. Its programs start asynchronously.
     pub(crate) async fn reboot_real_node(&self, node: &str) -> anyhow::Result<()> {
         self.kill_real_node(node).await;
         match node_contexts(&self.layout, &self.settings).find(|context| context.node.name == node)
@@ -111,7 +111,7 @@ impl Lab {
         real.map_or(Ok(()), |real| host_network::ensure_bridge(&self.layout, real))
     }
 
-    /// Writes what the real nodes need besides hardware.
+    /// Writes the files of the real nodes other than their hardware.
     pub(super) async fn write_real_node_files(
         &self,
         libraries: &DriverLibraries,
@@ -129,8 +129,8 @@ impl Lab {
             .try_for_each(|context| real_node::config::write(&context))
     }
 
-    /// Says of real nodes that do not run what nobody has noticed yet, so that a wait for them does
-    /// not take their last word for a new one.
+    /// Sets the Ready condition of dead real nodes to Unknown. Otherwise a wait could mistake their
+    /// last Ready status for a new one.
     pub(super) async fn mark_dead_real_nodes(&self, client: &kube::Client) -> anyhow::Result<()> {
         let nodes: Api<NodeObject> = Api::all(client.clone());
         let unknown = json!({ "status": { "conditions": [{
@@ -157,7 +157,7 @@ impl Lab {
         try_join_all(contexts.iter().map(|context| launch::start(context))).await.map(drop)
     }
 
-    /// Names of real nodes that do not run.
+    /// Names of real nodes that are not running.
     pub(super) fn dead_real_nodes(&self) -> impl Iterator<Item = &str> {
         let names = self.real_nodes().iter().map(|node| node.name.as_str());
         names.filter(|name| launch::check_alive(&self.layout, name).is_err())

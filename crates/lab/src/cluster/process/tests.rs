@@ -30,7 +30,7 @@ fn a_recycled_process_id_is_neither_alive_nor_signalled() {
     assert!(me.is_alive());
     let other = Process { start: me.start + 1, ..me };
     assert!(!other.is_alive());
-    // Would end this test, if it reached it.
+    // Would kill this test if it reached the process.
     other.signal(Signal::KILL);
 }
 
@@ -57,7 +57,7 @@ async fn a_started_program_logs_is_found_by_its_mark_and_stops() {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("out") && text.contains("err"))
     })
     .await;
-    // While a program takes another's place it shows no environment.
+    // During exec a process shows no environment.
     until("it is found by its mark", || processes_of_lab(folder.path()) == [process]).await;
     assert_eq!(processes_of_lab(Path::new("/no/such/lab")), []);
     stop(&[process], Duration::from_secs(10)).await;

@@ -1,7 +1,9 @@
-//! Which claims are prepared on a node, and for which pods (pure but for load and save).
+//! Cache of the claims prepared on a node and of the pods that use them (pure, except load and
+//! save).
 //!
-//! A claim is prepared for its first pod and unprepared after its last. The ledger is on disk
-//! before a plugin is called, so that a process that died in between still knows what to undo.
+//! The counterpart in the kubelet is `claimInfoCache`. A claim is prepared for its first pod and
+//! unprepared after its last. The cache is saved before a plugin is called, so a restarted process
+//! still knows what to unprepare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::kubelet::claims::{ContainerRequest, UsableClaim};
 
-/// The claims that plugins of a node may hold, by `namespace/name`.
+/// Claims that plugins of a node may hold, by `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClaimInfoCache {
     claims: BTreeMap<String, ClaimInfo>,
 }
 
-/// One claim of the ledger.
+/// One claim of the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClaimInfo {
@@ -31,8 +33,8 @@ pub(crate) struct ClaimInfo {
     pods: BTreeSet<String>,
     /// What each driver prepared.
     pub(crate) drivers: BTreeMap<String, Vec<Device>>,
-    /// All drivers have answered in this life of the process. Not saved: after a restart
-    /// every claim is prepared anew, as the kubelet does.
+    /// Whether all drivers have answered since this process started. Not saved: after a restart
+    /// every claim is prepared again, as in the kubelet.
     #[serde(skip)]
     prepared: bool,
 }
@@ -41,7 +43,7 @@ pub(crate) struct ClaimInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Device {
-    /// Requests that the device serves; none: all of the claim.
+    /// Requests that the device serves; empty: all requests of the claim.
     pub(crate) requests: Vec<String>,
     /// Pool.
     pub(crate) pool: String,
@@ -50,12 +52,12 @@ pub(crate) struct Device {
     pub(crate) name: String,
     /// Qualified CDI names.
     pub(crate) cdi_ids: Vec<String>,
-    /// Share of the device, where it was given in part.
+    /// Share of the device, if only a part is allocated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) share_id: Option<String>,
 }
 
-/// A claim of a container, as the kubelet's pod resources API tells of it.
+/// A claim of a container, as in the kubelet's pod resources API.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ClaimResources {
     #[serde(rename = "claimName")]
@@ -87,9 +89,9 @@ pub(crate) struct NameTaken {
 }
 
 impl ClaimInfo {
-    /// Devices of the claim that serve `request`, with their drivers; no request: all.
+    /// Devices of the claim that serve `request`, with their drivers; `None`: all devices.
     pub(crate) fn devices(&self, request: Option<&str>) -> impl Iterator<Item = (&str, &Device)> {
-        // A request with alternatives is named `request/alternative`; devices bear the first part.
+        // A request with alternatives is named `request/alternative`; devices carry the first part.
         let base = request.map(|request| request.split('/').next().unwrap_or(request).to_owned());
         self.drivers
             .iter()
@@ -104,7 +106,7 @@ impl ClaimInfo {
 }
 
 impl ClaimInfoCache {
-    /// Reads the ledger; a missing file is an empty one.
+    /// Loads the cache; a missing file means an empty cache.
     pub(crate) fn load(path: &Path) -> std::io::Result<Self> {
         match std::fs::read(path) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
@@ -113,7 +115,7 @@ impl ClaimInfoCache {
         }
     }
 
-    /// Replaces the ledger's file in one step.
+    /// Replaces the cache's file atomically.
     pub(crate) fn save(&self, path: &Path) -> std::io::Result<()> {
         let next = path.with_extension("json.next");
         std::fs::write(&next, serde_json::to_vec(self)?)?;
@@ -125,7 +127,7 @@ impl ClaimInfoCache {
         self.claims.get(&claim_key(namespace, name))
     }
 
-    /// Adds `pod` to the users of `claim`. Tells whether the claim has yet to be prepared.
+    /// Adds `pod` to the users of `claim`. Returns whether the claim still has to be prepared.
     pub(crate) fn reserve(&mut self, pod: &str, claim: &UsableClaim) -> Result<bool, NameTaken> {
         let info =
             self.claims.entry(claim_key(&claim.namespace, &claim.name)).or_insert_with(|| {
@@ -163,21 +165,21 @@ impl ClaimInfoCache {
         }
     }
 
-    /// Keys of the claims that `pod` uses, in order.
+    /// Sorted keys of the claims that `pod` uses.
     pub(crate) fn claim_keys_of(&self, pod: &str) -> BTreeSet<String> {
         let uses = self.claims.iter().filter(|(_, info)| info.pods.contains(pod));
         uses.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Takes `pod` off the claims that others use, too, and returns those of which it is the last
-    /// user: they stay in the ledger until [`ClaimInfoCache::remove`], for unprepare may fail.
+    /// Removes `pod` from claims with other users. Returns the claims of which it is the last user.
+    /// These stay in the cache until [`ClaimInfoCache::remove`], because unprepare may fail.
     pub(crate) fn release(&mut self, pod: &str) -> Vec<ClaimInfo> {
         let mut last = Vec::new();
         for info in self.claims.values_mut().filter(|info| info.pods.contains(pod)) {
             if info.pods.len() > 1 {
                 info.pods.remove(pod);
             } else {
-                // Whatever comes next must prepare again.
+                // The next user must prepare the claim again.
                 info.prepared = false;
                 last.push(info.clone());
             }
@@ -185,19 +187,19 @@ impl ClaimInfoCache {
         last
     }
 
-    /// Removes the claim with `uid`: all its drivers have unprepared it.
+    /// Removes the claim with `uid` after all its drivers have unprepared it.
     pub(crate) fn remove(&mut self, uid: &str) {
         self.claims.retain(|_, info| info.uid != uid);
     }
 
-    /// Pods that hold claims and are not among `living`.
+    /// Pods that hold claims and are not in `living`.
     pub(crate) fn orphans(&self, living: &BTreeSet<String>) -> BTreeSet<String> {
         let pods = self.claims.values().flat_map(|info| info.pods.iter().cloned());
         pods.filter(|pod| !living.contains(pod)).collect()
     }
 
-    /// The claims behind `requests` in `namespace` with all their devices, each claim once: as in the
-    /// kubelet whatever request of it the container names.
+    /// The claims behind `requests` in `namespace`, each once and with all its devices. As in the
+    /// kubelet, the request that a container names does not matter.
     pub(crate) fn resources(
         &self,
         namespace: &str,
@@ -221,7 +223,7 @@ impl ClaimInfoCache {
             .collect()
     }
 
-    /// CDI names that serve `requests` in `namespace`, in order, each once.
+    /// CDI names for `requests` in `namespace`, in order and without duplicates.
     pub(crate) fn cdi_ids(&self, namespace: &str, requests: &[ContainerRequest]) -> Vec<String> {
         let mut seen = BTreeSet::new();
         requests
@@ -234,7 +236,7 @@ impl ClaimInfoCache {
     }
 }
 
-/// How the ledger and the locks name a claim.
+/// Key of a claim in the cache and in the locks.
 pub(crate) fn claim_key(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }

@@ -1,7 +1,7 @@
-//! Has the claims of a pod prepared before its containers start and unprepared after their end.
+//! Prepares the claims of a pod before its containers start, and unprepares them after their end.
 //!
 //! ```text
-//! GET every claim -> check -> lock -> ledger on disk -> NodePrepareResources, once per driver
+//! GET every claim -> check -> lock -> cache on disk -> NodePrepareResources, once per driver
 //!                                  -> devices and "prepared" on disk
 //! ```
 
@@ -19,37 +19,37 @@ use crate::kubelet::plugins::calls::{self, CallError, ClaimRef};
 use crate::kubelet::plugins::{NotRegistered, PluginInstance};
 use crate::kubelet::{ApiError, within};
 
-/// Why claims could not be prepared or unprepared.
+/// Claims could not be prepared or unprepared.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PrepareError {
-    /// The pod may not use what it names.
+    /// The pod may not use a claim that it names.
     #[error(transparent)]
     Claim(#[from] ClaimProblem),
-    /// The API server did not give the claim.
+    /// The API server did not return the claim.
     #[error("fetch ResourceClaim {0}: {1}")]
     Fetch(String, ApiError),
     /// No plugin serves a driver of the allocation.
     #[error(transparent)]
     NotRegistered(#[from] NotRegistered),
-    /// A former claim of the same name is still held.
+    /// An earlier claim of the same name is still held.
     #[error(transparent)]
     NameTaken(#[from] NameTaken),
     /// A plugin failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The ledger could not be written.
+    /// The claim cache could not be saved.
     #[error("checkpoint ResourceClaim state: {0}")]
     Checkpoint(#[from] std::io::Error),
 }
 
-/// Has all claims of `pod` prepared; nothing is called for those that are.
+/// Prepares all claims of `pod`. No plugin is called for claims that are already prepared.
 pub(crate) async fn prepare(node: &Node, pod: &Pod) -> Result<(), PrepareError> {
     let named = claims::claims_of(pod)?;
     if named.is_empty() {
         return Ok(());
     }
-    // Nothing is recorded before all is known to be usable: a pod whose driver never comes must
-    // not leave claims behind that nobody can unprepare.
+    // Record nothing until all claims are usable. Otherwise a pod whose driver never registers
+    // would leave claims that cannot be unprepared.
     let namespace = pod.namespace().unwrap_or_default();
     let api: Api<ResourceClaim> = Api::namespaced(node.client.clone(), &namespace);
     let mut usable: Vec<UsableClaim> = Vec::new();
@@ -107,8 +107,8 @@ pub(crate) async fn prepare(node: &Node, pod: &Pod) -> Result<(), PrepareError> 
     Ok(())
 }
 
-/// Has the claims unprepared of which the pod is the last user, and takes it off the others. Safe
-/// to repeat; does nothing for a pod without claims.
+/// Unprepares the claims whose last user is the pod, and removes the pod from the others.
+/// Idempotent; does nothing for a pod without claims.
 pub(crate) async fn unprepare(node: &Node, pod_uid: &str) -> Result<(), PrepareError> {
     let keys = node.claim_infos().claim_keys_of(pod_uid);
     if keys.is_empty() {

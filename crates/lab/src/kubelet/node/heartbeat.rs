@@ -1,4 +1,4 @@
-//! Registers a node with the API server and keeps it alive there: Node status and Lease.
+//! Registers a node with the API server and renews its status and Lease.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::kubelet::node::object;
 use crate::kubelet::settings::Settings;
 use crate::kubelet::{ApiError, backoff, within};
 
-/// Node registration goes first; `permits` bounds how many nodes register at once. Ends with the
-/// node's shutdown.
+/// Registers the node, then renews its Lease and status until the node's shutdown. `permits` bounds
+/// the number of concurrent registrations.
 pub(crate) async fn run(node: &Node, settings: &Settings, permits: &Semaphore) {
     let (since, mut attempt) = (Timestamp::now(), 0);
     let uid = loop {
@@ -52,9 +52,9 @@ pub(crate) async fn run(node: &Node, settings: &Settings, permits: &Semaphore) {
     }
 }
 
-/// Brings the Node that is there up to date, as `up` makes one, or creates it, ready from the start;
-/// then the Lease. Returns the Node's UID. What is likely comes first: with hundreds of nodes every
-/// call in vain keeps the API server from the others.
+/// Updates the existing Node, or creates one that is ready from the start; then takes the Lease.
+/// Returns the Node's UID. The likely case comes first: with hundreds of nodes every failed call
+/// delays the others.
 async fn register(
     node: &Node,
     since: Timestamp,
@@ -86,7 +86,7 @@ async fn patch_status(node: &Node, since: Timestamp) -> Result<(), ApiError> {
     within(api.patch_status(&node.name, &PatchParams::default(), &patch)).await.map(drop)
 }
 
-/// Creates the Lease, or renews the one that an earlier life of the process has left.
+/// Creates the Lease, or renews the one of an earlier process.
 async fn take_lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Result<(), ApiError> {
     match within(leases(node).create(&PostParams::default(), &lease(node, settings, uid))).await {
         Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 409 => {
@@ -117,7 +117,7 @@ fn lease(node: &Node, settings: &Settings, uid: Option<&str>) -> Lease {
     object::lease(&node.name, uid.map(ToOwned::to_owned), seconds, Timestamp::now())
 }
 
-/// Spreads the nodes' renewals over the interval, each at its own place.
+/// Spreads the renewals of all nodes over the interval.
 fn first_pause(interval: Duration, name: &str) -> Duration {
     interval.mul_f64(crate::kubelet::unit_hash(name))
 }

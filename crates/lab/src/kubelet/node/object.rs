@@ -1,4 +1,4 @@
-//! The Node object and Lease of a simulated node (pure).
+//! The Node object and the Lease of a simulated node (pure).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -10,10 +10,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use octavo_machine::{AddressingMode, Machine};
 
-/// Version that simulated kubelets report: the one whose behaviour they follow.
+/// Reported kubelet version: the one whose behaviour the simulation follows.
 const KUBELET_VERSION: &str = "v1.36.3";
 
-/// Labels that a kubelet gives its node, and the one by which simulated nodes are known.
+/// Labels that a kubelet sets on its node, plus the label of simulated nodes.
 pub(crate) fn labels(name: &str, machine: Option<&Machine>) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::from([
         ("kubernetes.io/hostname".to_owned(), name.to_owned()),
@@ -27,7 +27,7 @@ pub(crate) fn labels(name: &str, machine: Option<&Machine>) -> BTreeMap<String, 
     labels
 }
 
-/// The Node as it is created: ready from its first moment, so that no taint is put on it.
+/// The Node to create. It is ready from the start, so no taint is added.
 pub(crate) fn node(
     name: &str,
     machine: Option<&Machine>,
@@ -81,7 +81,7 @@ pub(crate) fn status(
     }
 }
 
-/// The Lease by which the control plane knows that the node lives.
+/// The Lease that shows the control plane that the node is alive.
 pub(crate) fn lease(name: &str, node_uid: Option<String>, seconds: i32, now: Timestamp) -> Lease {
     Lease {
         metadata: ObjectMeta {
@@ -107,7 +107,7 @@ pub(crate) fn lease(name: &str, node_uid: Option<String>, seconds: i32, now: Tim
     }
 }
 
-/// What the node offers beside its devices: 16 cores a GPU, and twice the GPUs' memory.
+/// Resources other than devices: 16 cores per GPU, and twice the memory of the GPUs.
 fn capacity(machine: Option<&Machine>) -> BTreeMap<String, Quantity> {
     let (gpus, memory_mib) = machine.map_or((1, 0), |machine| {
         let gpus = u64::try_from(machine.gpus.len()).unwrap_or(1).max(1);
@@ -124,7 +124,7 @@ fn capacity(machine: Option<&Machine>) -> BTreeMap<String, Quantity> {
     .into()
 }
 
-/// Grace machines are Arm; their GPUs are the ones that address memory through ATS.
+/// Grace machines are Arm. Only their GPUs address memory through ATS.
 fn architecture(machine: Option<&Machine>) -> &'static str {
     match machine.and_then(|machine| machine.model.addressing_mode) {
         Some(AddressingMode::Ats) => "arm64",

@@ -1,4 +1,4 @@
-//! Calls a DRA plugin: prepare and unprepare, by either version of the service.
+//! Calls of a DRA plugin: prepare and unprepare, in either version of the service.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use crate::kubelet::claims::claim_info::{ClaimInfo, Device};
 use crate::kubelet::plugins::registration::within_deadline;
 use crate::kubelet::plugins::{DraVersion, PluginInstance};
 
-/// Time limit for prepare and unprepare, as the kubelet's.
+/// Time limit of prepare and unprepare, as in the kubelet.
 const CALL_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// A claim as plugins are told of it.
+/// Reference to a claim in plugin calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimRef {
     /// Namespace.
@@ -23,23 +23,23 @@ pub(crate) struct ClaimRef {
     pub(crate) uid: String,
 }
 
-/// Why prepare or unprepare failed; the texts are worded as the kubelet's.
+/// A prepare or unprepare call failed; the texts are the kubelet's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The call as a whole failed.
+    /// The call itself failed.
     #[error("{call}: {}", source.message())]
     Call {
         call: &'static str,
         #[source]
         source: Box<tonic::Status>,
     },
-    /// The plugin refused a claim.
+    /// The plugin rejected a claim.
     #[error("{call} failed for ResourceClaim {claim}: {error}")]
     Refused { call: &'static str, claim: String, error: String },
-    /// The plugin answered for a claim that it was not asked about.
+    /// The plugin answered for a claim that was not in the request.
     #[error("{call} returned result for unknown claim UID {uid}")]
     Unknown { call: &'static str, uid: String },
-    /// The plugin left claims unanswered.
+    /// The plugin did not answer for some claims.
     #[error("{call} skipped {count} ResourceClaims")]
     Skipped { call: &'static str, count: usize },
 }
@@ -50,7 +50,7 @@ impl From<&ClaimInfo> for ClaimRef {
     }
 }
 
-/// Has `claims` prepared and returns the devices of each, by claim UID.
+/// Prepares `claims` and returns the devices of each, by claim UID.
 pub(crate) async fn prepare(
     plugin: &PluginInstance,
     claims: &[ClaimRef],
@@ -86,7 +86,7 @@ pub(crate) async fn prepare(
     check_answers(CALL, claims, answers)
 }
 
-/// Has `claims` unprepared.
+/// Unprepares `claims`.
 pub(crate) async fn unprepare(
     plugin: &PluginInstance,
     claims: &[ClaimRef],
@@ -116,7 +116,7 @@ pub(crate) async fn unprepare(
     check_answers(CALL, claims, answers).map(drop)
 }
 
-/// Checks that every claim was answered, none refused and no other named.
+/// Checks that every claim was answered, that none was rejected, and that no other claim was named.
 fn check_answers<T>(
     call: &'static str,
     claims: &[ClaimRef],

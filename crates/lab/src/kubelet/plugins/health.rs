@@ -1,4 +1,4 @@
-//! What plugins say of their devices' health (KEP-4680): a stream held open to each of them.
+//! Device health as reported by plugins (KEP-4680), over one open stream per plugin.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::kubelet::plugins::{HealthVersion, PluginInstance};
 
-/// How long a report counts where the plugin names no time, as in the kubelet.
+/// Validity of a report without a timeout, as in the kubelet.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest message that the API takes, in bytes.
 const MAX_MESSAGE_BYTES: usize = 1024;
@@ -16,16 +16,16 @@ const MAX_MESSAGE_BYTES: usize = 1024;
 /// Health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Health {
-    /// Not told, or told too long ago.
+    /// Not reported, or reported too long ago.
     #[default]
     Unknown,
-    /// Well.
+    /// The device works.
     Healthy,
-    /// Not well.
+    /// The device does not work.
     Unhealthy,
 }
 
-/// What a plugin said of one device.
+/// A plugin's report on one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Pool.
@@ -34,9 +34,9 @@ pub(crate) struct Report {
     pub(crate) device: String,
     /// Health.
     pub(crate) health: Health,
-    /// For people.
+    /// Text for people.
     pub(crate) message: String,
-    /// How long the report counts.
+    /// Validity of the report.
     pub(crate) timeout: Duration,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Reports {
 pub(crate) type SharedReports = watch::Sender<Reports>;
 
 impl Health {
-    /// As pod statuses name it.
+    /// Value of the API field.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "Unknown",
@@ -61,7 +61,7 @@ impl Health {
 }
 
 impl Reports {
-    /// Takes in what `driver` reports at `now` and tells whether anything changed but the time.
+    /// Stores the reports of `driver` at `now`. Returns whether anything except the time changed.
     pub(crate) fn update(&mut self, driver: &str, reports: Vec<Report>, now: Instant) -> bool {
         let mut changed = false;
         for report in reports {
@@ -73,7 +73,7 @@ impl Reports {
         changed
     }
 
-    /// Health of a device and the plugin's words on it, as of `now`.
+    /// Health of a device and the plugin's message, as of `now`.
     pub(crate) fn get(
         &self,
         driver: &str,
@@ -91,7 +91,7 @@ impl Reports {
         }
     }
 
-    /// Forgets all that `driver` reported and tells whether there was anything.
+    /// Removes all reports of `driver`. Returns whether there were any.
     pub(crate) fn clear(&mut self, driver: &str) -> bool {
         let before = self.devices.len();
         self.devices.retain(|(owner, _, _), _| owner != driver);
@@ -99,8 +99,8 @@ impl Reports {
     }
 }
 
-/// Holds the health stream of `plugin` open until the plugin is gone; opens it again, `retry` after
-/// it ended or was refused.
+/// Keeps the health stream of `plugin` open until the plugin is deregistered. Reopens it `retry`
+/// after it ended or was rejected.
 pub(crate) async fn follow_health(
     plugin: &PluginInstance,
     reports: &SharedReports,
@@ -119,8 +119,8 @@ pub(crate) async fn follow_health(
     }
 }
 
-/// Empties what is known of a driver when it goes. As in the kubelet all instances of a driver share
-/// that, and only the end of a stream that was opened empties it.
+/// Clears a driver's reports on drop. As in the kubelet, all instances of a driver share its
+/// reports, and only the end of an opened stream clears them.
 struct ClearOnDrop<'a> {
     driver: &'a str,
     reports: &'a SharedReports,

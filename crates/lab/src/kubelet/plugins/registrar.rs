@@ -1,4 +1,4 @@
-//! Registers the plugins whose sockets appear, and lets those go whose sockets vanish.
+//! Registers plugins when their sockets appear, and deregisters them when their sockets vanish.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,10 @@ use crate::kubelet::plugins::health;
 use crate::kubelet::plugins::registration::{Registration, RegistrationError};
 use crate::kubelet::plugins::sockets::{SocketEvent, SocketWatch};
 
-/// First pauses between attempts, in milliseconds: a socket appears a moment before its server
-/// listens.
+/// First delays between attempts: a socket appears shortly before its server listens.
 const QUICK_RETRY_DELAYS_MS: [u64; 4] = [5, 10, 25, 50];
 
-/// The registrations of all nodes.
+/// Plugin registration of all nodes.
 pub(crate) struct Registrar {
     nodes: Vec<Arc<Node>>,
     sockets: SocketWatch,
@@ -28,13 +27,13 @@ pub(crate) struct Registrar {
     attempts: BTreeMap<PathBuf, CancellationToken>,
 }
 
-/// Why a plugin was not taken in.
+/// A plugin was not registered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegisterError {
-    /// The conversation with the plugin failed.
+    /// The registration calls failed.
     #[error(transparent)]
     Registration(#[from] RegistrationError),
-    /// The plugin was told that it cannot be used.
+    /// The plugin was rejected and has been notified.
     #[error("{0}")]
     Refused(String),
 }
@@ -51,7 +50,8 @@ impl Registrar {
         Ok(Self { nodes, sockets, tasks, health_retry, attempts: BTreeMap::new() })
     }
 
-    /// Registers until `shutdown`; an error means that the folders cannot be watched any more.
+    /// Registers plugins until `shutdown`. An error means that the folders cannot be watched any
+    /// more.
     pub(crate) async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut changes = self.sockets.scan()?;
         loop {
@@ -68,7 +68,7 @@ impl Registrar {
     fn handle_event(&mut self, number: usize, event: SocketEvent) {
         let Some(node) = self.nodes.get(number) else { return };
         let (SocketEvent::Appeared(socket) | SocketEvent::Gone(socket)) = &event;
-        // A socket that is there anew belongs to another process than before.
+        // A new socket at the same path belongs to another process.
         if let Some(attempt) = self.attempts.remove(socket) {
             attempt.cancel();
         }
@@ -82,14 +82,14 @@ impl Registrar {
         self.tasks.spawn(async move {
             let registering = register_until_done(&node, &socket, &token);
             let Some(instance) = token.run_until_cancelled(registering).await else { return };
-            // Ends at once where the socket went between the last step and now.
+            // Returns at once if the socket has vanished meanwhile.
             health::follow_health(&instance, &node.reports, retry).await;
         });
     }
 }
 
-/// Tries until the plugin is registered. The instance is gone when `token` is cancelled, be it
-/// during the last step.
+/// Retries until the plugin is registered. Cancelling `token` deregisters the instance, even during
+/// the last step.
 async fn register_until_done(
     node: &Node,
     socket: &Path,

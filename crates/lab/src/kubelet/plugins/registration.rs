@@ -1,13 +1,13 @@
 //! Registers a plugin as the kubelet does.
 //!
 //! ```text
-//! socket appears -> GetInfo (1 s) -> describe_plugin services -> take in -> NotifyRegistrationStatus (5 s)
+//! socket appears -> GetInfo (1 s) -> choose services -> add -> NotifyRegistrationStatus (5 s)
 //! ```
 //!
-//! The kubelet sends the percent-encoded path of the registration socket as `:authority`. HTTP
-//! servers that hold to the grammar of authorities refuse a `%` unless it stands before an `@`, so
-//! such a plugin must have an `@` in its socket's name. This kubelet sends the same authority and
-//! refuses, with a word on the remedy, a socket for which a strict client cannot write it.
+//! The kubelet sends the percent-encoded path of the registration socket as `:authority`. Strict
+//! HTTP servers reject a `%` unless it precedes an `@`. Plugins with such servers therefore need an
+//! `@` in their socket's name. This kubelet sends the same authority, and rejects sockets for which
+//! a strict client cannot write it. The error names the remedy.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,23 +20,23 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::kubelet::plugins::{DraVersion, HealthVersion, PluginDescription};
 
-/// Time limit for connecting, as the kubelet's.
+/// Time limit for connecting, as in the kubelet.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for `GetInfo`, as the kubelet's.
+/// Time limit for `GetInfo`, as in the kubelet.
 const INFO_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time limit for `NotifyRegistrationStatus`, as the kubelet's.
+/// Time limit for `NotifyRegistrationStatus`, as in the kubelet.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a plugin was not registered.
+/// A plugin was not registered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RegistrationError {
-    /// The socket's name makes an authority that cannot be sent.
+    /// The socket's name gives an authority that cannot be sent.
     #[error(
         "registration socket {0}: the kubelet sends its percent-encoded path as HTTP/2 authority, \
          which strict servers refuse: put an `@` into the file name, as in <driver>@reg.sock"
     )]
     Authority(PathBuf),
-    /// Nothing answers on the socket (any more, or yet).
+    /// No server listens on the socket.
     #[error("dial failed at socket {}", socket.display())]
     Dial {
         socket: PathBuf,
@@ -53,7 +53,7 @@ pub(crate) enum RegistrationError {
     },
 }
 
-/// A conversation with a plugin's registration service.
+/// A connection to a plugin's registration service.
 #[derive(Debug)]
 pub(crate) struct Registration {
     socket: PathBuf,
@@ -66,7 +66,7 @@ impl Registration {
         let refused = || RegistrationError::Authority(socket.to_owned());
         let origin: Uri =
             format!("http://{}", authority_of(socket)).parse().map_err(|_| refused())?;
-        // A path of plain characters would pass; it has a `/`, so it never does without the `@`.
+        // The path contains a `/`, which is percent-encoded, so the `@` is always needed.
         if !authority_of(socket).contains('@') {
             return Err(refused());
         }
@@ -81,7 +81,7 @@ impl Registration {
         Ok(Self { socket: socket.to_owned(), client: RegistrationClient::new(channel) })
     }
 
-    /// Asks the plugin for its description; the inner error is for the plugin to hear.
+    /// Calls `GetInfo`. The inner error is meant for the plugin.
     pub(crate) async fn info(
         &mut self,
     ) -> Result<Result<PluginDescription, String>, RegistrationError> {
@@ -92,7 +92,7 @@ impl Registration {
         Ok(describe_plugin(&self.socket, &info))
     }
 
-    /// Tells the plugin how its registration ended.
+    /// Reports the result of the registration to the plugin.
     pub(crate) async fn notify(mut self, error: Option<String>) -> Result<(), RegistrationError> {
         let mut request = tonic::Request::new(RegistrationStatus {
             plugin_registered: error.is_none(),
@@ -109,7 +109,7 @@ impl Registration {
     }
 }
 
-/// Runs a call within `limit`, whatever the server makes of the deadline that it was sent.
+/// Runs a call within `limit`, independently of the server's handling of the deadline.
 pub(crate) async fn within_deadline<T>(
     limit: Duration,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
@@ -120,7 +120,7 @@ pub(crate) async fn within_deadline<T>(
     }
 }
 
-/// Chooses the services by which a plugin is called, the newest first, or tells why it cannot be.
+/// Chooses the newest supported services of a plugin, or explains why it cannot be registered.
 pub(crate) fn describe_plugin(
     socket: &Path,
     info: &PluginInfo,
@@ -155,8 +155,8 @@ pub(crate) fn describe_plugin(
     Ok(PluginDescription { driver: info.name.clone(), endpoint, dra, health })
 }
 
-/// The `:authority` that the kubelet sends to the socket at `path`: every byte that may not stand
-/// in an authority is percent-encoded, the slashes first of all.
+/// The `:authority` that the kubelet sends to the socket at `path`. Every byte that is not allowed
+/// in an authority is percent-encoded, slashes included.
 pub(crate) fn authority_of(path: &Path) -> String {
     let mut authority = String::new();
     for byte in path.as_os_str().as_encoded_bytes() {

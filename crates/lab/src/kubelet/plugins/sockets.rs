@@ -15,13 +15,13 @@ use tokio::io::unix::AsyncFd;
 /// What happened to a registration socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SocketEvent {
-    /// It is there, or there anew.
+    /// It was created or replaced.
     Appeared(PathBuf),
-    /// It is gone.
+    /// It was removed.
     Gone(PathBuf),
 }
 
-/// The watch over the registration folders; the numbers are the caller's names of the folders.
+/// Watch over the registration folders. Folders are identified by their index.
 #[derive(Debug)]
 pub(crate) struct SocketWatch {
     fd: AsyncFd<OwnedFd>,
@@ -29,12 +29,12 @@ pub(crate) struct SocketWatch {
     known: BTreeSet<(usize, PathBuf)>,
 }
 
-/// Changes by the number of the folder, in order.
+/// Changes in order, with the index of the folder.
 pub(crate) type Changes = Vec<(usize, SocketEvent)>;
 
 impl SocketWatch {
-    /// Watches `folders`, which must exist. What is there already is told by the first
-    /// [`SocketWatch::scan`].
+    /// Watches `folders`, which must exist. The first [`SocketWatch::scan`] reports existing
+    /// sockets.
     pub(crate) fn new(folders: &[PathBuf]) -> std::io::Result<Self> {
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::CREATE
@@ -50,7 +50,7 @@ impl SocketWatch {
         Ok(Self { fd: register(fd)?, folders: watched, known: BTreeSet::new() })
     }
 
-    /// Compares the folders with what is known: after the start, and where events were lost.
+    /// Compares the folders with the known sockets: at the start, and after lost events.
     pub(crate) fn scan(&mut self) -> std::io::Result<Changes> {
         let mut found = BTreeSet::new();
         for (number, folder) in self.folders.values() {
@@ -71,7 +71,7 @@ impl SocketWatch {
         Ok(changes)
     }
 
-    /// Waits for changes. Dropping the future loses none.
+    /// Waits for changes. Cancel safe.
     pub(crate) async fn changes(&mut self) -> std::io::Result<Changes> {
         loop {
             let events = self.read().await?;
@@ -101,7 +101,7 @@ impl SocketWatch {
 }
 
 impl SocketWatch {
-    /// Reads what the kernel has to tell, once it has something: watch, kind, name.
+    /// Reads pending inotify events: watch, kind, name.
     async fn read(&self) -> std::io::Result<Vec<(i32, ReadFlags, Option<OsString>)>> {
         let mut guard = self.fd.readable().await?;
         let mut events = Vec::new();
@@ -133,7 +133,7 @@ fn register(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(fd)
 }
 
-/// Whether `path` is a socket (or a link to one) that the kubelet would look at.
+/// Whether `path` is a socket (or a link to one) that the kubelet would register.
 fn is_socket(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())

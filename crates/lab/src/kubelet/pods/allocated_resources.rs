@@ -1,4 +1,4 @@
-//! Health of a container's devices as its pod's status shows it (KEP-4680, pure).
+//! Health of a container's devices for `allocatedResourcesStatus` of its pod (KEP-4680, pure).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::kubelet::claims::claim_info::ClaimInfoCache;
 use crate::kubelet::claims::claim_name;
 use crate::kubelet::plugins::health::Reports;
 
-/// Health of the devices of all containers of `pod` that name claims, by container.
+/// Health of the devices of all containers of `pod` that name claims, by container name.
 pub(crate) fn of_pod(
     pod: &Pod,
     cache: &ClaimInfoCache,
@@ -26,8 +26,8 @@ pub(crate) fn of_pod(
         .collect()
 }
 
-/// One status for every claim or request that `container` names. As in the kubelet, claims of
-/// extended resources are not shown.
+/// One status per claim or request that `container` names. As in the kubelet, claims of extended
+/// resources are not shown.
 fn of_container(
     pod: &Pod,
     container: &Container,

@@ -1,14 +1,14 @@
-//! What a container runtime does with CDI device names: finds the specs, merges their edits.
+//! Resolves CDI device names like a container runtime: finds the specs and merges their edits.
 //!
-//! Follows the CDI specification 1.1.0. Unknown fields make a spec invalid, and a device that two
-//! specs define is a conflict that resolves to neither, as in the runtimes' own library.
+//! Follows the CDI specification 1.1.0 and its Go library. Unknown fields make a spec invalid. A
+//! device that two specs define is a conflict and resolves to neither.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// What a CDI spec changes in a container.
+/// Changes that a CDI spec makes to a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct Edits {
@@ -27,10 +27,10 @@ pub(crate) struct Edits {
     /// Supplementary groups (since 0.7.0).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) additional_gids: Vec<u32>,
-    /// Network devices (since 1.1.0), kept as they stand.
+    /// Network devices (since 1.1.0), kept as written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) net_devices: Vec<serde_json::Value>,
-    /// Intel RDT, kept as it stands.
+    /// Intel RDT, kept as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) intel_rdt: Option<serde_json::Value>,
 }
@@ -41,22 +41,22 @@ pub(crate) struct Edits {
 pub(crate) struct DeviceNode {
     /// Path in the container.
     pub(crate) path: String,
-    /// Path on the host; absent: the same.
+    /// Path on the host; default: the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) host_path: Option<String>,
-    /// `c`, `b`, `u` or `p`; absent: as on the host.
+    /// `c`, `b`, `u` or `p`; default: as on the host.
     #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<String>,
-    /// Major number; absent: as on the host.
+    /// Major number; default: as on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) major: Option<i64>,
-    /// Minor number; absent: as on the host.
+    /// Minor number; default: as on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) minor: Option<i64>,
     /// Mode bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) file_mode: Option<u32>,
-    /// Cgroup access: letters of `rwm`.
+    /// Cgroup access: a combination of `r`, `w` and `m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) permissions: Option<String>,
     /// Owner.
@@ -103,23 +103,23 @@ pub(crate) struct Hook {
     pub(crate) timeout: Option<u32>,
 }
 
-/// The devices that a folder of specs defines.
+/// The devices defined by the specs of a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue {
     specs: Vec<Spec>,
-    /// Qualified name to places of spec and device in it.
+    /// Indices of spec and device, by qualified name.
     devices: BTreeMap<String, (usize, usize)>,
-    /// Specs that could not be used, with the reason, and devices that two specs define.
+    /// Unusable specs with the reason, and devices that two specs define.
     pub(crate) problems: Vec<String>,
 }
 
-/// Why a container cannot be created; the text is the one that runtimes give.
+/// A container cannot be created; the text is that of container runtimes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("CDI device injection failed: unresolvable CDI devices {}{}", names.join(", "), hint(problems))]
 pub(crate) struct UnresolvableDevices {
-    /// The names that no spec defines.
+    /// Names that no spec defines.
     pub(crate) names: Vec<String>,
-    /// What was wrong with the specs that were found.
+    /// Problems of the specs found.
     pub(crate) problems: Vec<String>,
 }
 
@@ -145,7 +145,7 @@ struct Device {
 }
 
 impl Catalogue {
-    /// Reads every spec of `folder`; a missing folder holds none.
+    /// Reads every spec of `folder`; a missing folder has none.
     pub(crate) fn read(folder: &Path) -> std::io::Result<Self> {
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -161,7 +161,7 @@ impl Catalogue {
         for path in paths {
             match std::fs::read_to_string(&path) {
                 Ok(text) => texts.push((path, text)),
-                // Removed between listing and reading: it is not there any more.
+                // Removed between listing and reading.
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
             }
@@ -169,7 +169,7 @@ impl Catalogue {
         Ok(Self::parse(texts.iter().map(|(path, text)| (path.as_path(), text.as_str()))))
     }
 
-    /// Builds the catalogue of specs given by path and text.
+    /// Builds the catalogue from specs given as path and text.
     pub(crate) fn parse<'a>(texts: impl IntoIterator<Item = (&'a Path, &'a str)>) -> Self {
         let mut catalogue = Self::default();
         let mut conflicts = BTreeSet::new();
@@ -197,7 +197,7 @@ impl Catalogue {
         catalogue
     }
 
-    /// The merged edits of `names`, in their order; a name given twice counts once.
+    /// The merged edits of `names` in order; duplicates count once.
     pub(crate) fn resolve(&self, names: &[String]) -> Result<Edits, UnresolvableDevices> {
         let mut missing = Vec::new();
         let mut merged = Edits::default();
@@ -224,7 +224,8 @@ impl Catalogue {
 }
 
 impl Edits {
-    /// Adds `other`: a later variable, device node or mount replaces an earlier one of its name.
+    /// Adds `other`: a later variable, device node or mount replaces an earlier one with the same
+    /// name.
     fn apply(&mut self, other: &Self) {
         for variable in &other.env {
             let name = |text: &str| text.split('=').next().unwrap_or_default().to_owned();
@@ -258,7 +259,7 @@ fn replace_or_push<T: Clone>(list: &mut Vec<T>, item: &T, same: impl Fn(&T) -> b
 
 fn is_spec(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
-    // The names are compared as runtimes compare them: in lower case only.
+    // Runtimes compare extensions case-sensitively.
     !hidden && matches!(path.extension().and_then(|e| e.to_str()), Some("json" | "yaml" | "yml"))
 }
 

@@ -1,4 +1,4 @@
-//! Stands in for the container runtime: writes down what each container would get.
+//! Replaces the container runtime: records what each container would get.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::kubelet::claims::requests_of;
 use crate::kubelet::node::Node;
 use crate::kubelet::pods::cdi::{Catalogue, Edits, Mount};
 
-/// What a container would get, as `<container>.json` in its pod's folder tells it.
+/// Content of `<container>.json` in the pod's folder.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ContainerRecord<'a> {
@@ -20,24 +20,24 @@ struct ContainerRecord<'a> {
     container: &'a str,
     image: Option<&'a str>,
     cdi_devices: Vec<String>,
-    /// What the kubelet's pod resources API would tell of the container.
+    /// The container's claims in the kubelet's pod resources API.
     dynamic_resources: Vec<ClaimResources>,
     #[serde(flatten)]
     edits: Edits,
 }
 
-/// A container that could not be record, and why.
+/// A container that could not be created.
 #[derive(Debug)]
 pub(crate) struct CreateFailure {
     /// Name of the container.
     pub(crate) container: String,
-    /// Why it waits, in the kubelet's word.
+    /// Waiting reason, as in the kubelet.
     pub(crate) reason: &'static str,
-    /// What the runtime says.
+    /// Error text of the runtime.
     pub(crate) message: String,
 }
 
-/// Creates all containers of `pod`, each with the devices of the requests that it names only.
+/// Creates all containers of `pod`. Each gets only the devices of the requests that it names.
 pub(crate) fn create(node: &Node, pod: &Pod) -> Result<(), CreateFailure> {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
@@ -54,7 +54,7 @@ pub(crate) fn create(node: &Node, pod: &Pod) -> Result<(), CreateFailure> {
     Ok(())
 }
 
-/// Removes what was written for the containers of pod `uid`.
+/// Removes the records of pod `uid`.
 pub(crate) fn remove(node: &Node, uid: &str) {
     let folder = node.pod_folder(uid);
     match std::fs::remove_dir_all(&folder) {
@@ -84,7 +84,7 @@ fn create_one(
             Catalogue::read(&node.cdi()).map_err(|e| refused(format!("read CDI specs: {e}")))?;
         catalogue.resolve(&cdi_devices).map_err(|e| refused(e.to_string()))?
     };
-    // The runtime creates such a container; it is its first process that cannot be started.
+    // The runtime creates such a container, but its first process fails to start.
     edits
         .mounts
         .iter()
@@ -103,7 +103,7 @@ fn create_one(
         .map_err(|e| refused(format!("write the container's file: {e}")))
 }
 
-/// Whether a mount can be made; the text is runc's.
+/// Fails for a bind mount without a source; the text is runc's.
 fn check_mount(mount: &Mount) -> Result<(), String> {
     let is_bind = mount.kind.as_deref().is_none_or(|kind| kind.is_empty() || kind == "bind");
     match std::fs::metadata(&mount.host_path) {
@@ -121,7 +121,7 @@ fn check_mount(mount: &Mount) -> Result<(), String> {
 
 fn write(folder: &Path, name: &str, record: &ContainerRecord<'_>) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    // Readers see the whole file or none.
+    // Atomic: readers see the whole file or none.
     let next = folder.join(format!(".{name}.next"));
     std::fs::write(&next, serde_json::to_vec_pretty(record)?)?;
     std::fs::rename(&next, folder.join(format!("{name}.json")))

@@ -1,4 +1,4 @@
-//! One watch over the pods of all nodes; each pod's changes go to its own task.
+//! One watch over the pods of all nodes; dispatches changes to one task per pod.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use tokio_util::task::TaskTracker;
 use crate::kubelet::node::Node;
 use crate::kubelet::pods::worker;
 
-/// How long an interrupted watch waits before it is taken up again. There is one watch for all
-/// nodes, so nothing is to be spread, and people wait for the pods.
+/// Delay before an interrupted watch restarts. There is one watch for all nodes, so no jitter is
+/// needed, and users wait for the pods.
 const WATCH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A back-off that stays the same.
+/// A constant back-off.
 struct ConstantBackoff;
 
-/// The tasks of all pods, by the pods' UIDs.
+/// The tasks of all pods, by pod UID.
 struct PodDispatch {
     nodes: BTreeMap<String, Arc<Node>>,
     tasks: TaskTracker,
     shutdown: CancellationToken,
     pods: HashMap<String, watch::Sender<Option<Arc<Pod>>>>,
-    /// UIDs listed since the watch began anew; none between two such times.
+    /// UIDs in the list that is being read; `None` outside of a list.
     listed: Option<BTreeSet<String>>,
     has_listed_once: bool,
 }
 
-/// Watches until `shutdown`. A watch that ends is taken up again: that is routine.
+/// Watches until `shutdown`. An ended watch is restarted.
 pub(crate) async fn run(
     client: Client,
     nodes: BTreeMap<String, Arc<Node>>,
@@ -114,7 +114,7 @@ impl PodDispatch {
         }
     }
 
-    /// After a full list: whoever is not on it is gone.
+    /// Handles the end of a list: pods missing from it are gone.
     fn finish_list(&mut self) {
         let Some(listed) = self.listed.take() else { return };
         let missing: Vec<String> =
@@ -125,7 +125,7 @@ impl PodDispatch {
         if std::mem::replace(&mut self.has_listed_once, true) {
             return;
         }
-        // Pods that went while no process of this lab was there to see it.
+        // Pods that were deleted while no process of this lab watched.
         for node in self.nodes.values() {
             for uid in node.claim_infos().orphans(&listed) {
                 let (node, shutdown) = (Arc::clone(node), self.shutdown.clone());

@@ -1,35 +1,36 @@
-//! How long a pod's containers run and what comes after (pure).
+//! Run time of a pod's containers, and the state after it (pure).
 //!
-//! Simulated containers run until their pod is deleted. Two annotations say otherwise:
-//! `lab.octavo.dev/run-for: 5s` ends them after a time, `lab.octavo.dev/exit-code: "1"` says how.
+//! Simulated containers run until their pod is deleted, unless annotations say otherwise.
+//! `lab.octavo.dev/run-for: 5s` ends them after a time, and `lab.octavo.dev/exit-code: "1"` sets
+//! the exit code.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-/// Annotation: how long the containers run: `500ms`, `5s`, `2m`, `1h`.
+/// Annotation with the run time of the containers: `500ms`, `5s`, `2m`, `1h`.
 pub(crate) const RUN_FOR_ANNOTATION: &str = "lab.octavo.dev/run-for";
-/// Annotation: what the containers exit with after [`RUN_FOR_ANNOTATION`].
+/// Annotation with the exit code after [`RUN_FOR_ANNOTATION`].
 pub(crate) const EXIT_CODE_ANNOTATION: &str = "lab.octavo.dev/exit-code";
 
-/// What a pod's containers do.
+/// Behaviour of a pod's containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// How long they run; absent: until the pod is deleted.
+    /// Run time; `None`: until the pod is deleted.
     pub(crate) run_for: Option<Duration>,
-    /// What they exit with.
+    /// Exit code.
     pub(crate) exit_code: i32,
-    /// What comes after.
+    /// Restart policy of the pod.
     policy: RestartPolicy,
 }
 
-/// What comes after containers have exited.
+/// Next step after the containers have exited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterExit {
-    /// They are started again after a pause.
+    /// The containers are restarted after a delay.
     Restart,
-    /// The pod is done; whether well.
+    /// The pod is finished.
     Finish { succeeded: bool },
 }
 
@@ -41,7 +42,7 @@ enum RestartPolicy {
 }
 
 impl Plan {
-    /// Reads the plan of `pod`; the error is for its owner.
+    /// Reads the plan of `pod`; the error is for the pod's owner.
     pub(crate) fn of(pod: &Pod) -> Result<Self, String> {
         let annotation = |name: &str| pod.annotations().get(name);
         let run_for = match annotation(RUN_FOR_ANNOTATION) {
@@ -64,7 +65,7 @@ impl Plan {
         Ok(Self { run_for, exit_code: i32::from(exit_code), policy })
     }
 
-    /// What comes after the containers have exited.
+    /// Next step after the containers have exited.
     pub(crate) fn after_exit(&self) -> AfterExit {
         let succeeded = self.exit_code == 0;
         match self.policy {
@@ -75,8 +76,8 @@ impl Plan {
     }
 }
 
-/// Pause before the containers are started for the `restarts`th time again: 1 s, doubling up to a
-/// minute. The kubelet begins at 10 s; a test bed has less time.
+/// Delay before the `restarts`th restart: 1 s, doubled up to a minute. The kubelet starts at 10 s;
+/// a test bed has less time.
 pub(crate) fn restart_delay(restarts: i32) -> Duration {
     let doublings = u32::try_from(restarts).unwrap_or_default().min(6);
     Duration::from_secs(1 << doublings).min(Duration::from_mins(1))

@@ -1,4 +1,4 @@
-//! What a pod's status says about its place, containers and phase (pure).
+//! A pod's status: addresses, containers and phase (pure).
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use kube::ResourceExt;
 /// Phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Not all containers have been started yet.
+    /// Not all containers have started.
     Pending,
-    /// The containers have been started.
+    /// The containers have started.
     Running,
-    /// All containers have ended well.
+    /// All containers have succeeded.
     Succeeded,
-    /// A container has ended badly.
+    /// A container has failed.
     Failed,
 }
 
 /// State of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Not running, and why.
+    /// Not running, with the reason.
     Waiting { reason: &'static str, message: String },
     /// Running.
     Running { started: Timestamp },
@@ -35,31 +35,31 @@ pub(crate) enum State {
     Terminated { exit_code: i32, started: Option<Timestamp>, finished: Timestamp },
 }
 
-/// What there is to say about a pod, beyond what its object says.
+/// Inputs of a pod's status besides its object.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     /// Phase.
     pub(crate) phase: Phase,
-    /// When the node took the pod in.
+    /// When the node accepted the pod.
     pub(crate) start_time: Timestamp,
     /// Address of the node.
     pub(crate) host_ip: String,
-    /// Address of the pod, once it has one.
+    /// Address of the pod, once assigned.
     pub(crate) pod_ip: Option<String>,
-    /// State of all containers that `exceptions` do not name.
+    /// State of all containers without an entry in `exceptions`.
     pub(crate) state: State,
     /// State of single containers, by name.
     pub(crate) exceptions: BTreeMap<String, State>,
     /// State before the last restart.
     pub(crate) last: Option<State>,
-    /// How often the containers have been started again.
+    /// Number of restarts of the containers.
     pub(crate) restarts: i32,
-    /// Health of the devices of each container, by its name.
+    /// Health of each container's devices, by container name.
     pub(crate) resources: BTreeMap<String, Vec<ResourceStatus>>,
 }
 
 impl Phase {
-    /// As pod statuses name it.
+    /// Value of the API field.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Pending => "Pending",
@@ -75,7 +75,7 @@ impl Phase {
     }
 }
 
-/// The status of `pod` as `view` has it. `now` dates conditions that change.
+/// The status of `pod` according to `view`. `now` dates changed conditions.
 pub(crate) fn status_of(pod: &Pod, view: &View, now: Timestamp) -> PodStatus {
     let spec = pod.spec.clone().unwrap_or_default();
     let statuses = |containers: &[Container], init: bool| {
@@ -157,7 +157,7 @@ fn api_state(state: &State) -> ContainerState {
     api
 }
 
-/// The conditions that a kubelet owns; others are left alone by the strategic merge.
+/// The conditions that a kubelet owns; the strategic merge keeps the others.
 fn conditions(pod: &Pod, view: &View, now: Timestamp) -> Vec<PodCondition> {
     let ready = view.phase == Phase::Running
         && matches!(view.state, State::Running { .. })
@@ -169,7 +169,7 @@ fn conditions(pod: &Pod, view: &View, now: Timestamp) -> Vec<PodCondition> {
     };
     let sandbox = view.pod_ip.is_some() && !view.phase.is_terminal();
     let inits = pod.spec.as_ref().and_then(|spec| spec.init_containers.as_ref());
-    // Nothing to initialise is initialised from the start.
+    // A pod without init containers is initialized from the start.
     let initialized = view.phase != Phase::Pending || inits.is_none_or(Vec::is_empty);
     [
         ("PodReadyToStartContainers", sandbox, None),
@@ -187,7 +187,7 @@ fn conditions(pod: &Pod, view: &View, now: Timestamp) -> Vec<PodCondition> {
         PodCondition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            // An empty text, unlike an absent one, takes an old reason away in a merge.
+            // In a merge an empty text removes an old reason; an absent one keeps it.
             reason: Some(if holds { "" } else { why_not.unwrap_or_default() }.to_owned()),
             last_transition_time: Some(since.unwrap_or(Time(now))),
             ..PodCondition::default()

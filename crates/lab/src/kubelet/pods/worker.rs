@@ -1,4 +1,4 @@
-//! The life of one pod on its node.
+//! The worker of one pod on its node.
 //!
 //! ```text
 //! start: prepare claims -> create containers -> Running -- run-for --> exited -> restart | done
@@ -31,7 +31,7 @@ use crate::kubelet::pods::plan::{AfterExit, Plan, restart_delay};
 use crate::kubelet::pods::status::{Phase, State, View, status_of};
 use crate::kubelet::{ApiError, backoff, within};
 
-/// The newest version of a pod; none when it is no more.
+/// Receives the newest version of a pod; `None` after its deletion.
 pub(crate) type PodReceiver = watch::Receiver<Option<Arc<Pod>>>;
 
 /// The task of a pod.
@@ -44,17 +44,17 @@ struct PodWorker {
     sent: Option<PodStatus>,
 }
 
-/// How a wait ended.
+/// Result of a wait.
 #[derive(Debug, PartialEq, Eq)]
 enum WaitResult {
-    /// The pod is to be deleted, or gone.
+    /// The pod is being deleted, or gone.
     Ending,
-    /// The time is over, or something changed that the wait was for.
+    /// The time is over, or the awaited change occurred.
     Due,
 }
 
-/// Leads the pod behind `latest` through its life on `node`; ends when the pod is no more. May be
-/// dropped at any time: the next life of the process goes on from the ledger and the status.
+/// Runs the pod behind `latest` on `node` until the pod is gone. May be dropped at any time: the
+/// next process continues from the claim cache and the pod status.
 pub(crate) async fn run_pod(node: Arc<Node>, latest: PodReceiver) {
     let Some(pod) = latest.borrow().clone() else { return };
     let mut worker = PodWorker::new(node, latest, &pod);
@@ -72,7 +72,7 @@ pub(crate) async fn run_pod(node: Arc<Node>, latest: PodReceiver) {
 }
 
 impl PodWorker {
-    /// Takes the pod in, with what an earlier life of the process said about it.
+    /// Starts from the pod's status as written by an earlier process.
     fn new(node: Arc<Node>, latest: PodReceiver, pod: &Pod) -> Self {
         let status = pod.status.clone().unwrap_or_default();
         let address = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
@@ -95,7 +95,7 @@ impl PodWorker {
         Self { node, latest, uid, address, view, sent: None }
     }
 
-    /// Starts the pod's containers and keeps them until they are done or the pod is to end.
+    /// Starts the pod's containers and runs them until they finish or the pod is deleted.
     async fn run_containers(&mut self) {
         let Some(pod) = self.pod() else { return };
         let plan = match Plan::of(&pod) {
@@ -137,8 +137,8 @@ impl PodWorker {
         }
     }
 
-    /// Prepares and creates until both succeed; none if the pod is to end first. A pod that runs
-    /// already, from before a restart, keeps its status whatever happens.
+    /// Prepares the claims and creates the containers, with retries. `None` if the pod is deleted
+    /// first. A pod that ran before a restart keeps its status.
     async fn start(&mut self, runs: bool) -> Option<()> {
         let mut attempt = 0;
         loop {
@@ -171,7 +171,7 @@ impl PodWorker {
             self.node.event(&pod, EventType::Warning, reason, &note).await;
             let pause = backoff(attempt, &self.uid);
             attempt += 1;
-            // A driver that registers is worth an attempt at once.
+            // A new plugin justifies an immediate attempt.
             tokio::select! {
                 result = self.sleep(pause) => if result == WaitResult::Ending { return None },
                 Ok(()) = plugins.changed() => {}
@@ -179,7 +179,7 @@ impl PodWorker {
         }
     }
 
-    /// Shows an annotation's error for as long as the pod is there.
+    /// Shows an annotation's error until the pod is deleted.
     async fn report_invalid(&mut self, message: String) {
         let containers = self.pod().and_then(|pod| pod.spec.clone()).map(|spec| spec.containers);
         let names = containers.into_iter().flatten().map(|container| container.name);
@@ -190,7 +190,7 @@ impl PodWorker {
         self.wait_until_ending().await;
     }
 
-    /// Waits for the pod's end or for `time` and shows the health of its devices meanwhile.
+    /// Waits for the pod's deletion or for `time`, and reports device health meanwhile.
     async fn watch_until(&mut self, time: Option<Duration>) -> WaitResult {
         let due = time.map(|time| tokio::time::Instant::now() + time);
         let has_claims =
@@ -209,7 +209,7 @@ impl PodWorker {
         }
     }
 
-    /// Unprepares the pod's claims, however long it takes.
+    /// Unprepares the pod's claims, with retries until it succeeds.
     async fn unprepare(&self) {
         let mut attempt = 0;
         while let Err(error) = prepare::unprepare(&self.node, &self.uid).await {
@@ -225,7 +225,7 @@ impl PodWorker {
         }
     }
 
-    /// Writes the final status, waits for the deletion if it is not there yet, and deletes.
+    /// Writes the final status, waits for the deletion request, and deletes the pod.
     async fn terminate(&mut self) {
         if !self.view.phase.is_terminal() && self.pod().is_some() {
             let started = match self.view.state {
@@ -233,7 +233,7 @@ impl PodWorker {
                 _ => None,
             };
             self.view.phase = Phase::Failed;
-            // What a shell reports for a process ended by SIGTERM.
+            // Exit code of a process ended by SIGTERM, as shells report it.
             let finished = Timestamp::now();
             self.view.state = State::Terminated { exit_code: 143, started, finished };
             self.view.exceptions.clear();
@@ -246,7 +246,7 @@ impl PodWorker {
                 Ok(()) => {}
                 Err(error) => tracing::warn!(pod = pod.name_any(), %error, "pod not deleted"),
             }
-            // Finalizers may keep the object; whoever set them takes them off.
+            // Finalizers may keep the object; their owners remove them.
             let gone = wait_until(&mut self.latest, |pod| pod.is_none());
             let pause = backoff(attempt, &self.uid).max(Duration::from_secs(2));
             if tokio::time::timeout(pause, gone).await.is_ok() {
@@ -272,7 +272,7 @@ impl PodWorker {
         }
     }
 
-    /// Writes the status if it is not what was written last; again until it is there.
+    /// Writes the status if it differs from the last one written, with retries.
     async fn report(&mut self) {
         let mut attempt = 0;
         loop {
@@ -288,7 +288,7 @@ impl PodWorker {
             if self.sent.as_ref().is_some_and(|sent| is_same_status(sent, &status)) {
                 return;
             }
-            // The UID makes sure that no later pod of the same name is meant.
+            // The UID protects a later pod of the same name.
             let patch = Patch::Strategic(json!({"metadata": {"uid": self.uid}, "status": status}));
             let api: Api<Pod> = self.api(&pod);
             let params = PatchParams::default();
@@ -298,8 +298,9 @@ impl PodWorker {
                     return;
                 }
                 Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => return,
-                // A conflict may mean another pod of the name, which the watch will tell, or that
-                // others wrote at the same time: this status would be lost for good.
+                // A conflict has two causes. Either another pod has the name, which the watch will
+                // report, or another client wrote at the same time. In the second case the status
+                // would be lost without a retry.
                 Err(error) => {
                     tracing::warn!(pod = pod.name_any(), %error, "pod status not written");
                     tokio::time::sleep(backoff(attempt, &self.uid)).await;
@@ -309,11 +310,11 @@ impl PodWorker {
         }
     }
 
-    /// Takes over the end that an earlier life of the process wrote.
+    /// Takes over the final status that an earlier process wrote.
     fn adopt_final_status(&mut self, pod: &Pod) {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         self.view.phase = if phase == Some("Succeeded") { Phase::Succeeded } else { Phase::Failed };
-        // It stands already: nothing is written but the deletion.
+        // The status is already written, so only the deletion remains.
         self.sent = Some(status_of(pod, &self.view, Timestamp::now()));
     }
 
@@ -342,7 +343,7 @@ impl PodWorker {
     }
 }
 
-/// Unprepares what pods hold that are no more, however long it takes.
+/// Unprepares the claims of a vanished pod, with retries until it succeeds.
 pub(crate) async fn release_orphan(node: Arc<Node>, uid: String) {
     let mut attempt = 0;
     while let Err(error) = prepare::unprepare(&node, &uid).await {
@@ -365,8 +366,8 @@ async fn wait_until_ending(latest: &mut PodReceiver) {
     wait_until(latest, is_ending_pod).await;
 }
 
-/// Waits until the pod is as `wanted`. That nobody follows it any more is no news of the pod: the
-/// process ends, and the pod goes on.
+/// Waits until the pod is as `wanted`. A closed channel means that the process ends, not the pod;
+/// the wait then never returns.
 async fn wait_until(latest: &mut PodReceiver, wanted: impl Fn(Option<&Pod>) -> bool) {
     if latest.wait_for(|pod| wanted(pod.as_deref())).await.is_err() {
         std::future::pending::<()>().await;
@@ -386,7 +387,7 @@ fn is_terminal(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Since when the containers run, according to the status that an earlier life wrote.
+/// Start time of the containers, according to the status of an earlier process.
 fn running_since(pod: &Pod) -> Option<Timestamp> {
     let status = pod.status.as_ref()?;
     let since = |status: &ContainerStatus| {
@@ -415,7 +416,7 @@ fn waiting(reason: &'static str, message: String) -> State {
     State::Waiting { reason, message }
 }
 
-/// Whether two statuses differ in nothing but the dates of their conditions.
+/// Whether two statuses are equal except for the dates of their conditions.
 fn is_same_status(left: &PodStatus, right: &PodStatus) -> bool {
     let undated = |status: &PodStatus| {
         let mut status = status.clone();

@@ -1,11 +1,11 @@
-//! The machines that nodes can be made of: those that ship, and a user's own files.
+//! Machine descriptions for nodes: those shipped with Octavo, and files of the user.
 
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use octavo_machine::Machine;
 
-/// Descriptions that ship, by name.
+/// Shipped descriptions by name.
 const SHIPPED: &[(&str, &str)] = &[
     ("dgx-a100-40", include_str!("../../../../../machines/dgx-a100-40.yaml")),
     ("dgx-a100-80", include_str!("../../../../../machines/dgx-a100-80.yaml")),
@@ -17,7 +17,7 @@ const SHIPPED: &[(&str, &str)] = &[
     ("t4", include_str!("../../../../../machines/t4.yaml")),
 ];
 
-/// The machine of that name, or the one that a YAML file describes.
+/// Loads a shipped machine by name, or the machine in a YAML file.
 pub(crate) fn load(name_or_path: &str) -> anyhow::Result<Machine> {
     if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {
         return Machine::parse(text).with_context(|| format!("read the machine {name_or_path}"));

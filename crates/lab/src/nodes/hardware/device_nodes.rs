@@ -1,9 +1,9 @@
 //! Device nodes.
 //!
-//! They are ordinary empty files: making real ones takes the right to make devices, which a
-//! developer's account or a container does not have, and they would open some other hardware of
-//! the host that has the same number. What is simulated looks at their names only; a runtime that
-//! really starts containers needs a real node.
+//! They are ordinary empty files. Real device nodes need the right to create devices, which a
+//! developer's account or a container does not have. They would also open any real hardware with
+//! the same number. The simulated programs read only their names; a real container runtime needs a
+//! real node.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use octavo_machine::{Gpu, Machine};
 use super::proc_files;
 use super::tree::Tree;
 
-/// Nodes that all GPUs share.
+/// Device nodes that all GPUs share.
 const COMMON: &[&str] = &["nvidiactl", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools"];
 
 /// First number of the kernel's render nodes.
@@ -32,8 +32,8 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
         tree.link(by_path.join(format!("pci-{}-card", gpu.pci)), format!("../{card}"))?;
         tree.link(by_path.join(format!("pci-{}-render", gpu.pci)), format!("../{render}"))?;
     }
-    // On a real node those of instances come when somebody first wants one. All nodes of a machine
-    // share these files, and no two instances share a number.
+    // On a real node the nodes of instances are created on first use. All nodes of a machine share
+    // these files, and no two instances share a number.
     for minor in proc_files::capability_minors(machine) {
         tree.file(dev.join(format!("nvidia-caps/nvidia-cap{minor}")), "")?;
     }
@@ -48,7 +48,7 @@ pub(super) fn drm_names(gpu: &Gpu) -> (String, String) {
     (format!("card{}", gpu.minor), format!("renderD{}", FIRST_RENDER_NODE + gpu.minor))
 }
 
-/// Whether the machine's fabric reaches other hosts, which speak over channels.
+/// Whether the machine's fabric spans hosts, which communicate through IMEX channels.
 pub(super) fn has_channels(machine: &Machine) -> bool {
     let cluster = machine.fabric.as_ref().map(|fabric| fabric.cluster_uuid.as_str());
     cluster.is_some_and(|uuid| uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-')))

@@ -1,4 +1,4 @@
-//! The driver's root: what an installed driver leaves in a file system.
+//! The driver's root: the files of an installed driver.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use octavo_machine::Machine;
 use super::tree::Tree;
 use crate::nodes::driver_libraries::DriverLibraries;
 
-/// Where the libraries lie, and the machine's description and state beside them.
+/// Folder of the libraries, of the machine description and of its state.
 pub(super) const LIBRARY_DIR: &str = "driver/usr/lib64";
 
-/// Libraries of the driver besides those of management and CUDA, by stem and the version of their
-/// interface, by which programs open them.
+/// Driver libraries other than management and CUDA: name and soname version, with which programs
+/// open them.
 const OTHER_LIBRARIES: &[(&str, &str)] = &[
     ("libcudadebugger", "1"),
     ("libnvcuvid", "1"),
@@ -26,7 +26,7 @@ const OTHER_LIBRARIES: &[(&str, &str)] = &[
     ("libnvidia-ptxjitcompiler", "1"),
 ];
 
-/// Libraries that are opened by their full version only.
+/// Libraries that programs open by their full version only.
 const PRIVATE_LIBRARIES: &[&str] = &["libnvidia-gpucomp"];
 
 const PROGRAMS: &[&str] = &[
@@ -37,10 +37,10 @@ const PROGRAMS: &[&str] = &[
     "nvidia-smi",
 ];
 
-/// Programs that join the hosts of a fabric of many.
+/// Programs that connect the hosts of a multi-node fabric.
 const FABRIC_PROGRAMS: &[&str] = &["nvidia-imex", "nvidia-imex-ctl"];
 
-/// Firmware images, one for Turing and one for what came after it; every driver carries both.
+/// Firmware images: one for Turing, one for later architectures. Every driver has both.
 const FIRMWARE: &[&str] = &["gsp_ga10x.bin", "gsp_tu10x.bin"];
 
 pub(super) fn write(
@@ -83,9 +83,9 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Copies the library, never by hard link: the dynamic linker takes two names of one file for one
-/// library, and then all nodes would answer from the first one's machine. On file systems that
-/// can, the copy shares its blocks with the original.
+/// Copies the library, never by hard link. The dynamic linker takes two names of one file for one
+/// library, so all nodes would answer from the first node's machine. Where the file system supports
+/// reflinks, the copy shares its blocks with the original.
 fn copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     let context = || format!("copy {} to {}", library.display(), to.display());
     let stamp = |path: &Path| -> std::io::Result<(u64, SystemTime)> {
@@ -96,7 +96,7 @@ fn copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     if stamp(to).ok() == Some(original) {
         return Ok(());
     }
-    // Not over the old one: a running agent may have it mapped.
+    // Never overwrite in place: a running agent may have the old file mapped.
     let next = to.with_extension("next");
     fs::copy(library, &next).with_context(context)?;
     let file = fs::File::options().write(true).open(&next).with_context(context)?;
@@ -104,15 +104,15 @@ fn copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     fs::rename(&next, to).with_context(context)
 }
 
-/// Gives a file of the same content: a second name where both lie on one file system, since no process
-/// ever opens the CUDA libraries of two nodes; a copy elsewhere.
+/// Provides the library by hard link on the same file system, otherwise by copy. A hard link is
+/// safe because no process opens the CUDA libraries of two nodes.
 fn link_or_copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     let next = to.with_extension("next");
     let _ = fs::remove_file(&next);
     if fs::hard_link(library, &next).is_err() {
         return copy_library(library, to);
     }
-    // Renaming one name of a file to another does nothing, not even remove the first.
+    // A rename between two names of one file does nothing and leaves the first name.
     let renamed = fs::rename(&next, to);
     let _ = fs::remove_file(&next);
     renamed.with_context(|| format!("name {} {}", library.display(), to.display()))

@@ -1,4 +1,4 @@
-//! What the kernel tells of the driver under `/proc`.
+//! Files about the driver under `/proc`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use octavo_machine::{
 use super::device_nodes::has_channels;
 use super::tree::Tree;
 
-/// Character devices of the driver and their major numbers; only the first is fixed.
+/// Character devices of the driver with their major numbers; only the first is fixed.
 const MAJORS: &[(u32, &str)] = &[
     (195, "nvidia"),
     (195, "nvidia-modeset"),
@@ -22,7 +22,7 @@ const MAJORS: &[(u32, &str)] = &[
     (508, "nvidia-uvm"),
 ];
 
-/// Parameters of the kernel module that tools read, at their defaults.
+/// Parameters of the kernel module that tools read, with their defaults.
 const PARAMETERS: &[(&str, &str)] = &[
     ("ResmanDebugLevel", "4294967295"),
     ("RmLogonRC", "1"),
@@ -37,17 +37,17 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("ImexChannelCount", "2048"),
 ];
 
-/// Numbers of the capabilities to configure and to monitor MIG, the first there are.
+/// Minor numbers of the capabilities to configure and to monitor MIG, the lowest of all.
 const MIG_MINORS: [(&str, u32); 2] = [("config", 1), ("monitor", 2)];
 
-/// Number of the capability to manage channels: the first after those of all MIG instances that
-/// 32 GPUs could have.
+/// Minor number of the capability to manage IMEX channels: the first after all MIG instances of 32
+/// GPUs.
 const IMEX_MGMT_MINOR: u32 = 4323;
 
-/// Mode of the nodes of these capabilities: for root alone.
+/// Mode of these capabilities' nodes: root only.
 const ROOT_ONLY_MODE: u32 = 0o400;
 
-/// Where the table of MIG capabilities is, in the node's folder.
+/// Path of the table of MIG capabilities within the node's folder.
 pub(super) const MIG_TABLE: &str = "proc/driver/nvidia-caps";
 
 pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow::Result<()> {
@@ -86,7 +86,7 @@ fn proc_devices() -> String {
 }
 
 fn version(machine: &Machine) -> String {
-    // The systems whose memory the GPU addresses in hardware are those of NVIDIA's own CPU.
+    // Only NVIDIA's Grace systems report hardware address translation (ATS).
     let grace = machine.model.addressing_mode == Some(AddressingMode::Ats);
     format!(
         "NVRM version: NVIDIA UNIX Open Kernel Module for {}  {}  Release Build  (simulated)\n\
@@ -109,7 +109,7 @@ fn gpu_information(machine: &Machine, gpu: &Gpu) -> String {
          Bus Type: \t PCIe\nDMA Size: \t 52 bits\nDMA Mask: \t 0xfffffffffffff\n\
          Bus Location: \t {}\nDevice Minor: \t {}\nGPU Firmware: \t {}\nGPU Excluded:\t No\n",
         machine.model.name,
-        // Any number that is the GPU's own.
+        // Any number that is unique per GPU.
         100 + gpu.minor,
         gpu.uuid.as_deref().unwrap_or("GPU-????????-????-????-????-????????????"),
         gpu.pci,
@@ -118,7 +118,7 @@ fn gpu_information(machine: &Machine, gpu: &Gpu) -> String {
     )
 }
 
-/// Numbers of the nodes under `/dev/nvidia-caps`: of all instances that there could be.
+/// Minor numbers of all nodes under `/dev/nvidia-caps`, for every possible instance.
 pub(super) fn capability_minors(machine: &Machine) -> Vec<u32> {
     let fixed = MIG_MINORS.iter().filter(|_| machine.model.mig.is_some()).map(|(_, minor)| *minor);
     fixed.chain(mig_capabilities(machine).iter().map(MigCapability::minor)).collect()

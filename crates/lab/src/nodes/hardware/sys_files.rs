@@ -1,4 +1,4 @@
-//! Where the GPUs sit in the `PCIe` tree, as sysfs tells it.
+//! Positions of the GPUs in the `PCIe` tree, as in sysfs.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
             tree.file(folder.join("subsystem_vendor"), &format!("0x{vendor:04x}\n"))?;
             tree.file(folder.join("subsystem_device"), &format!("0x{device:04x}\n"))?;
         }
-        // A 3D controller: no screen can be plugged in.
+        // A display-class 3D controller without connectors.
         tree.file(folder.join("class"), "0x030200\n")?;
         let (card, render) = drm_names(gpu);
         tree.folder(folder.join("drm").join(card))?;
@@ -35,8 +35,8 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The way from the root complex to the GPU: a root port, then a switch where the bus numbers
-/// leave room for one. GPUs below one root come to lie below the same switch.
+/// The sysfs path from the root complex to the GPU: a root port, then a switch if the bus numbers
+/// permit one. GPUs under one root share the switch.
 fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
     let malformed = || format!("{} below {} is no PCI place", gpu.pci, gpu.pcie_root);
     let (domain, root_bus) =
@@ -48,14 +48,14 @@ fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
     path.push(format!("{domain}:{root:02x}:01.0"));
     if bus > root + 2 {
         path.push(format!("{domain}:{:02x}:00.0", root + 1));
-        // A downstream port for each GPU; what numbers it is free, the low bits of its bus do.
+        // One downstream port per GPU. The number is arbitrary; the low bits of the bus serve.
         path.push(format!("{domain}:{:02x}:{:02x}.0", root + 2, bus % 32));
     }
     path.push(&gpu.pci);
     Ok(path)
 }
 
-/// Device and vendor of an id packed as NVML does.
+/// Splits an id that NVML packs into device and vendor.
 fn split_packed_id(packed: &str) -> anyhow::Result<(u32, u32)> {
     let id = u32::from_str_radix(packed.trim_start_matches("0x"), 16)
         .with_context(|| format!("{packed} is no packed PCI id"))?;

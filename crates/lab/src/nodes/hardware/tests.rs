@@ -102,7 +102,7 @@ fn every_instance_that_there_could_be_has_a_number_and_a_node() {
     node.build(&catalogue::load("dgx-h100").unwrap());
     let table = node.read("proc/driver/nvidia-caps/mig-minors");
     assert!(table.starts_with("config 1\nmonitor 2\ngpu0/gi0/access 3\ngpu0/gi0/ci0/access 4\n"));
-    // 14 places of GPU instances a GPU and 28 of compute instances, on eight GPUs.
+    // Eight GPUs, each with 14 placements of GPU instances and 28 of compute instances.
     assert_eq!(table.lines().count(), 2 + 8 * (14 + 28));
     for line in table.lines() {
         let (_, minor) = line.split_once(' ').unwrap();

@@ -1,4 +1,4 @@
-//! Writing many small files below one folder.
+//! Writes many small files below one folder.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
-/// A folder that is being filled. Paths are relative to it; folders on the way are made.
+/// A folder to fill. Paths are relative to it; missing parent folders are created.
 pub(super) struct Tree<'a> {
     root: &'a Path,
 }
@@ -27,12 +27,12 @@ impl<'a> Tree<'a> {
         self.write(path.as_ref(), content, 0o644)
     }
 
-    /// Writes a file that may be run.
+    /// Writes an executable file.
     pub(super) fn program(&self, path: impl AsRef<Path>, content: &str) -> anyhow::Result<()> {
         self.write(path.as_ref(), content, 0o755)
     }
 
-    /// Writes a file so that readers see the old or the new one, never a part.
+    /// Writes a file atomically: readers see the old or the new content.
     pub(super) fn replace(&self, path: &Path, content: &str) -> anyhow::Result<()> {
         let next = path.with_extension("next");
         self.file(&next, content)?;
@@ -46,7 +46,7 @@ impl<'a> Tree<'a> {
         fs::create_dir_all(&path).with_context(|| format!("make {}", path.display()))
     }
 
-    /// Makes a symbolic link; `target` is taken as it is.
+    /// Creates a symbolic link; `target` is stored unchanged.
     pub(super) fn link(
         &self,
         path: impl AsRef<Path>,
@@ -77,8 +77,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Does something in the folder of `path`, which is made only if that turns out to be needed:
-/// most files have a neighbour.
+/// Runs `act`, which writes to `path`. Creates the parent folder only after a failure, since most
+/// files have a neighbour.
 fn in_folder(path: &Path, act: impl Fn() -> io::Result<()>) -> io::Result<()> {
     match act() {
         Err(e) if e.kind() == ErrorKind::NotFound => {

@@ -10,7 +10,7 @@ fn capability(gpu: u32, gpu_instance: u32, compute_instance: Option<u32>) -> Mig
 
 #[test]
 fn numbers_are_those_of_the_driver_s_table() {
-    // First and last of `/proc/driver/nvidia-caps/mig-minors`, as NVIDIA's MIG user guide prints it.
+    // First and last line of `/proc/driver/nvidia-caps/mig-minors` in NVIDIA's MIG user guide.
     assert_eq!(capability(0, 0, None).minor(), 3);
     assert_eq!(capability(0, 0, Some(0)).minor(), 4);
     assert_eq!(capability(0, 1, None).minor(), 12);

@@ -10,7 +10,7 @@ struct Line {
     action: GpuAction,
 }
 
-/// GPU 1 of a machine, as a cli at the command line sees it.
+/// GPU 1 of a machine, driven through the command line.
 struct Cli {
     machine: Machine,
     state: State,

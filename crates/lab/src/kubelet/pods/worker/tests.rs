@@ -14,7 +14,7 @@ const CLAIM: &str = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/share
 const SPEC: &str = r#"{"cdiVersion": "0.7.0", "kind": "k8s.gpu.nvidia.com/claim", "devices": [
     {"name": "claim-uid-gpu-0", "containerEdits": {"env": ["GPU=0"]}}]}"#;
 
-/// A node with a registered plugin, and an API server that knows one claim of two pods.
+/// A node with a registered plugin, and an API server with one claim of two pods.
 struct Fixture {
     folder: tempfile::TempDir,
     api: FakeApi,
@@ -47,7 +47,7 @@ impl Fixture {
         Self { folder, api, plugin, node }
     }
 
-    /// Puts a pod that uses the claim on the node.
+    /// Creates a pod on the node that uses the claim.
     fn pod(&self, name: &str, policy: &str, annotations: &Value) -> String {
         let path = path_of(name);
         self.api.put(
@@ -92,7 +92,7 @@ impl Fixture {
         self.api.wait_until(path, |pod| pod.is_none()).await;
     }
 
-    /// Waits until the instance with this socket is the one that is called.
+    /// Waits until calls go to the instance with this socket.
     async fn wait_until_called_instance_is(&self, socket: &Path) {
         let is_called = async {
             while self.node.plugins.get("gpu.nvidia.com").unwrap().socket != socket {
@@ -119,7 +119,7 @@ fn open(folder: &Path, api: &FakeApi) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// Registers the plugins of `node` through their sockets, as at run time.
+/// Registers the plugins of `node` through their sockets, as in production.
 async fn register_plugins(node: &Arc<Node>) {
     let mut changes = node.plugins.changes();
     let tasks = TaskTracker::new();
@@ -267,14 +267,14 @@ async fn newest_plugin_instance_is_called_until_it_dies() {
     let registry = fixture.node.plugins_registry();
     let newer = FakePlugin::start_instance(&registry, "gpu.nvidia.com", "newer");
     assert_eq!(newer.wait_for_notification().await, (true, String::new()));
-    // The kubelet, too, calls an instance only once there is a connection to it.
+    // As in the kubelet, an instance is called only once it has a connection.
     fixture.wait_until_called_instance_is(&newer.registration_socket()).await;
     let one = fixture.pod("one", "Always", &json!({}));
     fixture.wait_for_phase(&one, "Running").await;
     assert_eq!(newer.calls(), ["prepare claim-uid"]);
     assert_eq!(fixture.plugin.calls(), [""; 0]);
 
-    // Its socket's file stays, as a killed process leaves it.
+    // A killed process leaves its socket file.
     let socket = newer.registration_socket();
     newer.kill();
     fixture.wait_until_called_instance_is(&fixture.plugin.registration_socket()).await;
