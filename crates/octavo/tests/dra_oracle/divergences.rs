@@ -1,6 +1,6 @@
-//! Where we mean to decide otherwise than the Kubernetes that we are compared with: each entry
-//! names the issue by which Kubernetes is at fault, and a case that shows it. When Kubernetes has
-//! been corrected, the case shows nothing any more, and the entry has to go.
+//! Deliberate differences from the compared Kubernetes version. Each entry names the Kubernetes
+//! issue and a case that shows it. Once Kubernetes is fixed, the case shows nothing and the entry
+//! must be removed.
 
 use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{Feature, Features};
@@ -12,21 +12,21 @@ use crate::oracle::Allocator;
 use crate::ours;
 use crate::traits::{Trait, traits};
 
-/// A fault of Kubernetes.
+/// A bug of Kubernetes.
 pub(crate) struct Divergence {
-    /// The issue, and where it was corrected.
+    /// The issue and its fix.
     pub(crate) issue: &'static str,
-    /// What it comes to.
+    /// Summary of the bug.
     pub(crate) about: &'static str,
-    /// A case with one node that shows it.
+    /// A case with one node that shows the bug.
     pub(crate) case: fn() -> Case,
-    /// What Kubernetes says of that case.
+    /// Kubernetes' verdict on that case.
     pub(crate) theirs: Verdict,
-    /// What is right.
+    /// The correct verdict.
     pub(crate) ours: Verdict,
 }
 
-/// All of them.
+/// All known bugs.
 pub(crate) const DIVERGENCES: [Divergence; 4] = [
     Divergence {
         issue: "kubernetes/kubernetes#140438, corrected after 1.36.3 by #140600",
@@ -58,17 +58,17 @@ pub(crate) const DIVERGENCES: [Divergence; 4] = [
     },
 ];
 
-/// Whether a case that differs does so only by a fault of Kubernetes that is in the list: the
-/// first. Cases for the others come from no seed.
+/// Whether a differing case differs only by the first known bug. The generator makes no cases for
+/// the other bugs.
 pub(crate) fn is_known_divergence(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
     if !traits(case).contains(&Trait::DistinctAttribute) {
         return false;
     }
     let right = ours::decide(case, Features::default());
     let faulty = ours::decide(case, Features::default().with(Feature::KubernetesFaults));
-    // Who forgets values only ever admits more: the way of the search parts from the right one where
-    // a value is given twice, where something else fails behind that, or where a request for all
-    // devices has a value twice, which is an error.
+    // An allocator that forgets values only admits more. Its search departs from the correct one in
+    // three situations: a value is allocated twice; another check fails after that; or a request
+    // for all devices has a value twice, which is an error.
     let key = |outcome: &ours::NodeOutcome| (outcome.verdict, outcome.allocations.clone());
     let mut differing =
         right.iter().zip(&faulty).filter(|(right, faulty)| key(right) != key(faulty));
@@ -82,12 +82,12 @@ pub(crate) fn is_known_divergence(oracle: &mut Allocator, seed: u64, case: &Case
         is_any = true;
         is_by_fault(right, faulty)
     });
-    // With the fault, ours must agree to the letter: what ours gives is then what Kubernetes gives.
-    // That it may find wrong when it checks.
+    // With the bug emulated, both allocators must agree exactly. Kubernetes' own check may still
+    // reject the allocation.
     is_any && is_all && compare(oracle, seed, case, &faulty).agrees()
 }
 
-/// Whether devices that were given for a claim have a value twice that must be distinct.
+/// Whether the devices allocated for a claim repeat a value that must be distinct.
 fn repeats(case: &Case, outcome: &ours::NodeOutcome) -> bool {
     case.open_claims().zip(&outcome.allocations).any(|(claim, given)| {
         let results = given.devices.iter().flat_map(|devices| devices.results.iter().flatten());
@@ -105,14 +105,14 @@ fn repeats(case: &Case, outcome: &ours::NodeOutcome) -> bool {
     })
 }
 
-/// Whether a constraint is about a request, given as `<request>` or `<request>/<alternative>`.
+/// Whether a constraint applies to a request, given as `<request>` or `<request>/<alternative>`.
 fn covers(constraint: &api::DeviceConstraint, request: &str) -> bool {
     let base = request.split_once('/').map_or(request, |(base, _)| base);
     let named = constraint.requests.as_deref().unwrap_or_default();
     named.is_empty() || named.iter().any(|name| name == base || name == request)
 }
 
-/// A given device's attribute, by its qualified name.
+/// An attribute of an allocated device, by its qualified name.
 fn value<'a>(
     case: &'a Case,
     result: &api::DeviceRequestAllocationResult,
@@ -133,7 +133,7 @@ fn value<'a>(
     })
 }
 
-/// Three devices of two colours; three of different colours are request for.
+/// Three devices of two colours, and a request for three different colours.
 fn red_blue_red() -> Case {
     let device =
         |name: &str, color: &str| json!({"name": name, "attributes": {"color": {"string": color}}});
@@ -146,7 +146,7 @@ fn red_blue_red() -> Case {
     case(&[slice], &request)
 }
 
-/// Two drivers have a pool named after the node, each with one counter and one device that needs
+/// Two drivers with a pool named after the node. Each has one counter, and one device that needs
 /// all of it.
 fn pools_of_one_name() -> Case {
     let slice = |driver: &str, name: &str, member: &str, content: serde_json::Value| {
@@ -180,7 +180,7 @@ fn pools_of_one_name() -> Case {
     case(&slices, &request)
 }
 
-/// Two classes serve a resource; a pod asks for the older by its implicit name.
+/// Two classes serve a resource, and a pod requests the older class by its implicit name.
 fn implicit_name_of_a_loser() -> Case {
     let class = |name: &str, created: &str| {
         json!({
@@ -221,7 +221,7 @@ fn huge_amounts() -> Case {
     case(&[slice(&json!({"devices": [device]}))], &request)
 }
 
-/// The one slice of a node.
+/// The only slice of a node.
 fn slice(content: &serde_json::Value) -> serde_json::Value {
     let mut slice = json!({
         "metadata": {"name": "slice"},

@@ -1,8 +1,8 @@
-//! Our allocator against Kubernetes' own, on clusters that are made at random: the verdict must be
-//! the same for every node, and what ours gives must keep the rules of Kubernetes' own code.
+//! Compares Octavo's allocator with Kubernetes' own on random clusters. The verdict must be the
+//! same for every node, and Octavo's allocations must satisfy Kubernetes' own rules.
 //!
-//! A case is named by its seed: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo --test dra_oracle`
-//! runs the case of seed 77 alone. What differs is made small and printed as JSON.
+//! A seed identifies a case: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo --test dra_oracle` runs
+//! the case of seed 77 alone. Differing cases are shrunk and printed as JSON.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -47,10 +47,10 @@ use crate::traits::Trait;
 /// Seeds of the comparison.
 const SEEDS: Range<u64> = 0..10_000;
 
-/// Seeds within which every planted fault must show.
+/// Seeds in which every planted fault must show.
 const SEEDS_OF_FAULTS: Range<u64> = 0..1_500;
 
-/// Seeds whose objects are shown to the API server's validation, which compiles every selector.
+/// Seeds whose objects pass through the API server's validation, which compiles every selector.
 const SEEDS_OF_ADMISSION: Range<u64> = 0..400;
 
 #[test]
@@ -64,7 +64,7 @@ fn kubernetes_decides_ten_thousand_cases_as_we_do() {
     }
 }
 
-/// A generator that makes nothing but easy cases would prove nothing.
+/// A generator of easy cases would prove nothing.
 fn assert_cases_are_diverse(report: &Report) {
     for first in Trait::ALL {
         let percent = report.coverage.percent(first);
@@ -77,7 +77,7 @@ fn assert_cases_are_diverse(report: &Report) {
     let feasible = report.percent(Verdict::Feasible);
     assert!((30.0..=70.0).contains(&feasible), "{feasible:.1}% of the verdicts are feasible");
     assert_eq!(report.count(Verdict::Timeout), 0, "a search that is given up decides nothing");
-    // The known divergences are rare: more of them would hide something else.
+    // Known divergences are rare; more of them could hide other differences.
     assert!(report.divergences.len() * 50 < report.cases, "too many cases are excused");
     let servable = report.servable_percent();
     assert!((30.0..=70.0).contains(&servable), "{servable:.1}% of the cases can be served");

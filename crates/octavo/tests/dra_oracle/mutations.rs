@@ -1,5 +1,5 @@
-//! Faults that an allocator might have. A fault is planted by showing ours a case that has been
-//! changed as if ours were blind to something; the comparison has to see the difference.
+//! Possible faults of an allocator. A fault is planted by giving Octavo's allocator a changed case,
+//! as if it ignored some property. The comparison must notice the difference.
 
 use k8s_openapi::api::resource::v1 as api;
 
@@ -9,7 +9,7 @@ use crate::ours::NodeOutcome;
 /// A fault with its name.
 pub(crate) type Fault<T> = (&'static str, fn(&mut T));
 
-/// Faults in what the allocator looks at.
+/// Faults in the allocator's input.
 pub(crate) const INPUT_FAULTS: [Fault<Case>; 26] = [
     ("ignores class selectors", |case| {
         case.device_classes.iter_mut().for_each(|class| class.spec.selectors = None);
@@ -113,7 +113,7 @@ pub(crate) const INPUT_FAULTS: [Fault<Case>; 26] = [
     }),
 ];
 
-/// Faults in what the allocator gives, where it can be served at all. They are for one result.
+/// Faults in the allocator's output, where the pod can be served. They change one result.
 pub(crate) const OUTPUT_FAULTS: [Fault<NodeOutcome>; 8] = [
     ("forgets a device", |outcome| {
         each_results(outcome, |results| {
@@ -162,7 +162,7 @@ pub(crate) const OUTPUT_FAULTS: [Fault<NodeOutcome>; 8] = [
     }),
 ];
 
-/// Plants a fault in what was given on the nodes that can serve the pod.
+/// Plants a fault in the allocations on feasible nodes.
 pub(crate) fn corrupt(decided: &mut [NodeOutcome], fault: fn(&mut NodeOutcome)) {
     for outcome in decided.iter_mut().filter(|outcome| outcome.verdict == Verdict::Feasible) {
         fault(outcome);
@@ -188,14 +188,14 @@ fn each_claim(case: &mut Case, change: impl FnMut(&mut api::DeviceClaim)) {
     case.claims.iter_mut().filter_map(|claim| claim.spec.devices.as_mut()).for_each(change);
 }
 
-/// What requests and alternatives have in common.
+/// Fields common to requests and alternatives.
 struct RequestMut<'a> {
     selectors: &'a mut Option<Vec<api::DeviceSelector>>,
     tolerations: &'a mut Option<Vec<api::DeviceToleration>>,
     capacity: &'a mut Option<api::CapacityRequirements>,
     mode: &'a mut Option<String>,
     count: &'a mut Option<i64>,
-    /// Of alternatives always `None`.
+    /// Always `None` in alternatives.
     admin_access: &'a mut Option<bool>,
 }
 
@@ -228,14 +228,14 @@ fn each_request(case: &mut Case, mut change: impl FnMut(RequestMut<'_>)) {
 
 type ResultsOf = Vec<api::DeviceRequestAllocationResult>;
 
-/// Results of claims that are allocated already.
+/// Visits the results of claims that were allocated before.
 fn each_result(case: &mut Case, change: impl FnMut(&mut api::DeviceRequestAllocationResult)) {
     let claims = case.other_claims.iter_mut().filter_map(|claim| claim.status.as_mut());
     let devices = claims.filter_map(|status| status.allocation.as_mut()?.devices.as_mut());
     devices.flat_map(|devices| devices.results.iter_mut().flatten()).for_each(change);
 }
 
-/// Results that were given just now.
+/// Visits the new results.
 fn each_results(outcome: &mut NodeOutcome, change: impl FnMut(&mut ResultsOf)) {
     let devices = outcome.allocations.iter_mut().filter_map(|a| a.devices.as_mut());
     devices.filter_map(|devices| devices.results.as_mut()).for_each(change);

@@ -1,4 +1,4 @@
-//! What our allocator makes of a case.
+//! Octavo's decision on a case.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use octavo_kube_io::slices;
 
 use crate::case::{Case, Verdict, allocation};
 
-/// What comes of the pod's claims on one node.
+/// Result for the pod's claims on one node.
 #[derive(Debug, PartialEq)]
 pub(crate) struct NodeOutcome {
     pub(crate) node: String,
     pub(crate) verdict: Verdict,
-    /// Why, where it is not feasible.
+    /// The reason if the node is not feasible.
     pub(crate) message: String,
-    /// One for each claim that was to be allocated.
+    /// One per claim to allocate.
     pub(crate) allocations: Vec<api::AllocationResult>,
     /// Requests of the special claim for extended resources.
     pub(crate) extended_requests: Vec<api::DeviceRequest>,
@@ -50,7 +50,7 @@ pub(crate) fn decide(case: &Case, features: Features) -> Vec<NodeOutcome> {
     case.nodes.iter().map(|node| context.on_node(node)).collect()
 }
 
-/// Whether every object of a case has a meaning: what is left of one may have none.
+/// Whether every object of a case can be parsed; shrunk cases may not.
 pub(crate) fn is_readable(case: &Case) -> bool {
     let mut claims = case.claims.iter().chain(&case.other_claims);
     case.slices.iter().all(|slice| slices::from_api(slice).is_ok())
@@ -129,7 +129,7 @@ impl CaseContext<'_> {
         outcome
     }
 
-    /// The claim for what the pod asks for as extended resources, or why it does not fit.
+    /// The claim for the pod's extended resources, or the reason why it does not fit.
     fn special(&self, node: &core::Node) -> Result<Option<ExtendedClaim>, String> {
         let Some(pod) = &self.case.pod else { return Ok(None) };
         let allocatable = node.status.iter().flat_map(|status| status.allocatable.iter().flatten());
@@ -155,7 +155,8 @@ impl CaseContext<'_> {
         extended_claim(&containers, self.classes, &allocatable).map_err(|e| e.to_string())
     }
 
-    /// As the API has them: those of the pod's open claims, then that of the special claim.
+    /// The allocations as API objects: first those of the pod's open claims, then that of the
+    /// special claim.
     fn to_api(
         &self,
         node: &Node,

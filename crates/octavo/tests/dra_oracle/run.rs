@@ -17,10 +17,10 @@ use crate::ours;
 use crate::shrink::shrink;
 use crate::traits::{Coverage, traits};
 
-/// How many failures are made small and printed; more would be noise.
+/// Largest number of failures that are shrunk and printed.
 const MAX_SHOWN_FAILURES: usize = 2;
 
-/// What came of many cases.
+/// Result of many cases.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) cases: usize,
@@ -30,9 +30,9 @@ pub(crate) struct Report {
     different_devices: usize,
     pub(crate) divergences: Vec<u64>,
     pub(crate) coverage: Coverage,
-    /// Seeds of cases that differ, with what differs.
+    /// Seeds of differing cases, with the differences.
     pub(crate) failures: Vec<(u64, Vec<String>)>,
-    /// The first of them, small.
+    /// The first of them, shrunk.
     shown: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
 }
 
 impl Report {
-    /// How often there was this verdict.
+    /// Number of occurrences of a verdict.
     pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.verdicts.get(&verdict).copied().unwrap_or_default()
     }
@@ -115,7 +115,7 @@ fn decide_and_compare(oracle: &mut Allocator, seed: u64, case: &Case) -> Compari
     compare(oracle, seed, case, &ours::decide(case, Features::default()))
 }
 
-/// The case made small, with what differs, to be read by a person.
+/// The shrunk case with its differences, for people.
 fn small(oracle: &mut Allocator, seed: u64, case: &Case) -> String {
     let admitted = oracle.refusals(seed, case).is_empty();
     let smallest = shrink(case, |case| {

@@ -1,5 +1,5 @@
-//! Selectors on devices of random attributes: the table of `crates/dra/testdata`, asked of
-//! Kubernetes' own evaluator.
+//! Selectors on devices with random attributes: the expressions of `crates/dra/testdata`, checked
+//! against Kubernetes' own evaluator.
 
 use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::Slice;
@@ -14,7 +14,8 @@ const TABLE: &str = include_str!("../../../dra/testdata/selectors.txt");
 
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// What ours leaves out (crates/dra/src/cel.rs): an error where Kubernetes has a value.
+/// Features that Octavo's CEL leaves out (crates/dra/src/cel.rs). They give an error where
+/// Kubernetes has a value.
 const UNSUPPORTED: [&str; 7] = [
     "timestamp(",
     "url(",
@@ -40,7 +41,8 @@ fn selectors_select_as_in_kubernetes() {
     let slice = api::ResourceSlice { spec, ..Default::default() };
     let slice: Slice = slices::from_api(&slice).unwrap();
     let lines = TABLE.lines().map(str::trim);
-    // What is about price alone takes long, and its answers are recorded beside the table.
+    // Expressions that only test the cost are slow, and their answers are recorded beside the
+    // table.
     let is_dear = |line: &str| line.contains("lists.range(") || line.matches(".all(").count() > 2;
     let expressions =
         lines.filter(|line| !line.is_empty() && !line.starts_with('#') && !is_dear(line));
@@ -73,7 +75,7 @@ fn selectors_select_as_in_kubernetes() {
     assert!(different.is_empty(), "{} answers differ:\n{shown}", different.len());
 }
 
-/// A device with attributes of the names and types that GPUs have, and sometimes of others.
+/// A device with the names and types of real GPU attributes, and occasionally others.
 fn device(rng: &mut Rng, number: usize) -> api::Device {
     let texts = |rng: &mut Rng, words: &[&'static str]| json!({"string": rng.word(words)});
     let mut attributes = json!({

@@ -1,4 +1,4 @@
-//! What occurs in a case, read from its objects, and the table of how often what occurs with what.
+//! Features of a case, derived from its objects, and a table of their combinations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1 as api;
 
 use crate::case::{AnyRequest, Case, allocation, requests};
 
-/// Something that an allocator has to look at.
+/// A feature that an allocator has to handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Trait {
     ClassSelector,
@@ -48,7 +48,7 @@ pub(crate) enum Trait {
 }
 
 impl Trait {
-    /// Every trait.
+    /// All features.
     pub(crate) const ALL: [Self; 35] = [
         Self::ClassSelector,
         Self::RequestSelector,
@@ -88,7 +88,7 @@ impl Trait {
     ];
 }
 
-/// What occurs in a case.
+/// The features of a case.
 pub(crate) fn traits(case: &Case) -> BTreeSet<Trait> {
     let mut found = BTreeSet::new();
     let mut record = |what: Trait, is_present: bool| {
@@ -190,7 +190,7 @@ fn requests_and_constraints(case: &Case, record: &mut impl FnMut(Trait, bool)) {
     }
 }
 
-/// How often what occurred, alone and with everything else.
+/// Counts of features, alone and in combination.
 #[derive(Default)]
 pub(crate) struct Coverage {
     cases: usize,
@@ -208,7 +208,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another has counted.
+    /// Adds the counts of another instance.
     pub(crate) fn add(&mut self, other: &Self) {
         self.cases += other.cases;
         for (pair, count) in &other.together {
@@ -216,17 +216,17 @@ impl Coverage {
         }
     }
 
-    /// How many cases have both.
+    /// Number of cases with both features.
     pub(crate) fn both(&self, first: Trait, second: Trait) -> usize {
         self.together.get(&(first, second)).copied().unwrap_or_default()
     }
 
-    /// Share of the cases that have it, in percent.
+    /// Share of the cases with a feature, in percent.
     pub(crate) fn percent(&self, of: Trait) -> f64 {
         self.both(of, of) as f64 * 100.0 / self.cases.max(1) as f64
     }
 
-    /// A line a trait: its share, and with what it occurred least.
+    /// One line per feature: its share and its rarest combination.
     pub(crate) fn table(&self) -> String {
         let mut table = format!("{:<26}{:>8}   rarest together with\n", "trait", "cases");
         for first in Trait::ALL {

@@ -1,4 +1,4 @@
-//! The Helm chart on a real API server, applied by a real helm; and what its rights allow.
+//! The Helm chart on a real API server, applied by a real helm, and the rights that it grants.
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +35,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
         assert!(output.status.success(), "helm {args:?}: {errors}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    // The lab has applied the chart's objects by itself: helm takes them over.
+    // The lab has applied the chart's objects itself; helm takes them over.
     let install = ["upgrade", "--install", "octavo", chart, "--take-ownership"];
     run(&[&install[..], &["--force-conflicts", "--set", "agent.runtimeClassName="]].concat());
     let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> =
@@ -56,7 +56,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_writes_slices_of_its_own_node_only() {
     let testbed = Testbed::up("gh200=2").await;
-    // Their own slices would come back while the test deletes them.
+    // Running agents would restore their slices while the test deletes them.
     testbed.lab.stop(Component::Agents).await;
     let own = agent_slices(&testbed.node("gh200-0")).await;
     let other = agent_slices(&testbed.node("gh200-1")).await;
@@ -141,7 +141,7 @@ async fn an_agent_writes_the_device_status_of_claims_of_its_own_node_only() {
     let written = claims(&node).await.patch_status("mine", &params, &own).await.unwrap();
     assert_eq!(written.status.unwrap().devices.unwrap().len(), 1);
 
-    // What the scheduler decided is not the agent's to change.
+    // The scheduler's decision is not the agent's to change.
     let unreserved = Patch::Merge(json!({"status": {"reservedFor": null}}));
     let error = claims(&node).await.patch_status("mine", &params, &unreserved).await.unwrap_err();
     assert!(error.to_string().contains("resourceclaims/binding"), "{error}");
@@ -156,8 +156,8 @@ async fn an_agent_may_not_list_claims() {
     assert!(error.contains("cannot list resource \"resourceclaims\""), "{error}");
 }
 
-/// The config file that the chart makes is one that the agent takes: with it, the agent looks for the
-/// driver where its container would have it.
+/// The agent accepts the chart's config file: with it, the agent looks for the driver at the
+/// container's path.
 async fn agent_reads_its_config(testbed: &Testbed) {
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
         Api::namespaced(testbed.client.clone(), "octavo-system");
@@ -171,7 +171,7 @@ async fn agent_reads_its_config(testbed: &Testbed) {
     assert!(!output.status.success() && errors.contains("/driver-root"), "{errors}");
 }
 
-/// A client with the rights of a node's agent: its service account, its node-bound token.
+/// A client with the rights of a node's agent: its service account and its node-bound token.
 async fn agent(node: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(node.join("kubeconfig")).unwrap();
     let options = KubeConfigOptions::default();
@@ -179,7 +179,7 @@ async fn agent(node: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A client with the agents' service account and a token that names no node.
+/// A client with the agents' service account and a token without a node.
 async fn unbound_agent(testbed: &Testbed) -> Client {
     let accounts: Api<ServiceAccount> = Api::namespaced(testbed.client.clone(), "octavo-system");
     let request = TokenRequest::default();
@@ -224,7 +224,7 @@ fn helm_binary() -> String {
     );
     let output = Command::new(xtask).args(["chart", "helm-path"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Where helm is built first, lines about that come before its path.
+    // Building helm prints lines before the path.
     let stdout = String::from_utf8(output.stdout).unwrap();
     stdout.lines().last().expect("a path").to_owned()
 }

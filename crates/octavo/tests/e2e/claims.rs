@@ -1,4 +1,4 @@
-//! What becomes of claims that go wrong: refused configs, overlaps, reused names, lost objects.
+//! Faulty claims: rejected configs, overlaps, reused names, lost objects.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -40,7 +40,7 @@ async fn an_unknown_field_of_a_config_is_refused_by_name() {
     let condition = refusal(&testbed, "typo").await;
     let message = condition["message"].as_str().unwrap();
     assert!(message.contains("sharing.timeSlicingConfig") && message.contains("intervall"));
-    // The good claim beside it is served: the refused one holds its GPU, so it goes first.
+    // A valid claim is served beside it. The rejected one holds its GPU, so it is deleted first.
     testbed.delete_pod("typo").await;
     testbed.claims().delete("typo", &DeleteParams::default()).await.unwrap();
     testbed.pod_with_claim("good", &json!([])).await;
@@ -54,7 +54,7 @@ async fn a_gpu_that_two_claims_were_given_is_prepared_for_one() {
     testbed.wait_until_running("first").await;
     let first = testbed.claims().get("first").await.unwrap();
 
-    // Another scheduler's mistake: the API server does not check it.
+    // A mistake of another scheduler, which the API server does not check.
     let mut second: ResourceClaim = testbed.create(claim("second", &json!([]))).await;
     let mut status = first.status.clone().unwrap();
     status.reserved_for = None;
@@ -68,7 +68,7 @@ async fn a_gpu_that_two_claims_were_given_is_prepared_for_one() {
     assert!(message.contains("default/first"), "{message}");
     testbed.wait_until_running("first").await;
 
-    // The holder goes, the second is served without anybody's help.
+    // Once the holder is gone, the second claim is served without intervention.
     testbed.delete_pod("first").await;
     testbed.wait_until_running("second").await;
     eventually("the refusal is taken back", || async {
@@ -85,7 +85,7 @@ async fn a_claim_that_vanished_without_unprepare_frees_its_gpu() {
     let testbed = Testbed::up("gh200=1").await;
     testbed.pod_with_claim("lost", &json!([])).await;
     testbed.wait_until_running("lost").await;
-    // The kubelet is away while pod and claim are removed by force.
+    // Pod and claim are removed by force while the kubelet is down.
     testbed.lab.kill(Component::Kubelets).await;
     let now = DeleteParams::default().grace_period(0);
     testbed.pods().delete("lost", &now).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_claim_that_vanished_without_unprepare_frees_its_gpu() {
         testbed.claims().get_opt("lost").await.unwrap().is_none().then_some(())
     })
     .await;
-    // What it remembers of the claim is lost with it.
+    // The kubelet's record of the claim is lost, too.
     let _ = std::fs::remove_file(testbed.node("gh200-0").join("kubelet/dra_state.json"));
     testbed.lab.start(Component::Kubelets).await.unwrap();
     testbed.pod_with_claim("next", &json!([])).await;
@@ -135,7 +135,7 @@ async fn a_name_that_is_used_again_is_another_claim() {
     assert_eq!(uids.len(), 5);
 }
 
-/// Waits for the agent's condition in the claim's device status that says no.
+/// Waits for the agent's negative condition in the claim's device status.
 async fn refusal(testbed: &Testbed, claim: &str) -> Value {
     eventually(&format!("a refusal in the status of claim {claim}"), || async {
         let claim = testbed.claims().get(claim).await.ok()?;
@@ -147,7 +147,7 @@ async fn refusal(testbed: &Testbed, claim: &str) -> Value {
     .await
 }
 
-/// Waits for an event about the claim with this reason and returns its note.
+/// Waits for an event about the claim with this reason, and returns its note.
 async fn event(testbed: &Testbed, claim: &str, reason: &str) -> String {
     let events: Api<k8s_openapi::api::events::v1::Event> =
         Api::default_namespaced(testbed.client.clone());

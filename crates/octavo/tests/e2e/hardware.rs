@@ -1,4 +1,4 @@
-//! Hardware that fails and recovers: slices and health say so, for the sick GPU alone.
+//! Failing and recovering hardware: slices and health change only for the sick GPU.
 
 use serde_json::json;
 
@@ -59,7 +59,7 @@ async fn reboot_discards_prepared_state() {
     testbed.octavo_ok(&["lab", "node", "gh200-0", "reboot"]);
     testbed.lab.start(octavo_lab::Component::Agents).await.unwrap();
     testbed.lab.start(octavo_lab::Component::Kubelets).await.unwrap();
-    // The pod is still the node's: its claim is prepared anew, for this boot.
+    // The pod is still bound to the node, so its claim is prepared again for this boot.
     let boot = testbed.node("gh200-0").join("proc/sys/kernel/random/boot_id");
     let boot = std::fs::read_to_string(boot).unwrap();
     eventually("the claim is prepared again", || async {

@@ -1,5 +1,5 @@
-//! End to end: the real API server, controllers and scheduler, the real agent, simulated
-//! hardware. Every test starts a lab of its own and ends it, also when it fails.
+//! End to end: the real API server, controllers and scheduler, the real agent, and simulated
+//! hardware. Every test starts its own lab and ends it, even on failure.
 
 #![forbid(unsafe_code)]
 #![allow(

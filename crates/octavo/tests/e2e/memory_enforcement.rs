@@ -1,4 +1,5 @@
-//! The wall of a share in real containers: `octavo probe` asks for memory in every way, and says what it got.
+//! Memory enforcement of shares in real containers: `octavo probe` requests memory on every
+//! allocation path and reports the results.
 
 use std::path::Path;
 
@@ -13,16 +14,16 @@ use crate::real_node::{lock_real_nodes, log_of, shell_pod};
 use crate::shares::share_claim;
 use crate::testbed::{OCTAVO, Testbed, eventually};
 
-/// Memory of a share in MiB: an eighth of an H100, so that eight fill it.
+/// Memory of a share in MiB: an eighth of an H100.
 const EIGHTH_MIB: u64 = 10_000;
 
-/// Memory of a context in bytes, about.
+/// Approximate memory of a context in bytes.
 const MAX_CONTEXT_BYTES: u64 = 128 << 20;
 
-/// Where a container of these tests has the program under test.
+/// Path of the binary under test in containers.
 const OCTAVO_IN_CONTAINER: &str = "/octavo/octavo";
 
-/// A pod whose container's main process is `octavo probe`, with a claim.
+/// A pod with a claim that runs `octavo probe` as its main process.
 fn probe_pod(name: &str, args: &[&str]) -> Value {
     let command: Vec<&str> =
         [OCTAVO_IN_CONTAINER, "probe"].into_iter().chain(args.iter().copied()).collect();
@@ -45,7 +46,7 @@ fn probe_pod(name: &str, args: &[&str]) -> Value {
     }))
 }
 
-/// The pod with the program under test in its container.
+/// The pod with the binary under test mounted.
 fn with_program(mut pod: Value) -> Value {
     let folder = Path::new(OCTAVO).parent().expect("a folder of the program");
     pod["spec"]["volumes"] = json!([{"name": "octavo", "hostPath": {"path": folder}}]);
@@ -60,7 +61,7 @@ async fn create(testbed: &Testbed, name: &str, memory_mib: u64, pod: Value) {
     testbed.create::<Pod>(pod).await;
 }
 
-/// What the probe of a pod wrote, once it has written all.
+/// The complete report of a pod's probe.
 async fn wait_for_report(testbed: &Testbed, pod: &str) -> Value {
     eventually(&format!("the probe in {pod} has told all"), || async {
         let output = testbed.octavo(&["lab", "kubectl", "logs", pod]);
@@ -85,7 +86,8 @@ async fn event_reasons(testbed: &Testbed, name: &str) -> Vec<String> {
     of_object.filter_map(|event| event.reason).collect()
 }
 
-/// Waits until a claim's device says this of what holds it: the agent writes it while containers start already.
+/// Waits for the Enforced condition of a claim's device. The agent writes it while containers are
+/// already starting.
 async fn wait_for_enforced(testbed: &Testbed, claim: &str, status: &str, reason: &str) {
     eventually(&format!("{claim} says Enforced={status}, {reason}"), || async {
         let devices = testbed.claims().get(claim).await.ok()?.status?.devices?;
@@ -102,7 +104,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     let Some(_guard) = lock_real_nodes().await else { return };
     let testbed = Testbed::up_real("1:dgx-h100").await;
     let names: Vec<String> = (0..8).map(|index| format!("share-{index}")).collect();
-    // All hold what they got, so that the last ones meet their own walls and not their neighbours.
+    // All pods hold their memory, so the last ones meet their own limits and not their neighbours'.
     let args = ["--no-timing", "--hold", "10000", "--output", "json"];
     for name in &names {
         create(&testbed, name, EIGHTH_MIB, probe_pod(name, &args)).await;
@@ -121,7 +123,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
         assert!(findings.len() >= 12, "every way was tried: {report:#}");
         for finding in findings {
             assert_eq!(finding["verdict"], "holds", "{name}: {finding:#}");
-            // The agent has found meanwhile that the context is larger than was thought.
+            // The agent has meanwhile measured a larger context than it first assumed.
             let lost = finding["lostBytes"].as_u64().unwrap_or(0);
             assert!(lost < MAX_CONTEXT_BYTES, "{name}: {finding:#}");
         }
@@ -139,7 +141,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
         remove(&testbed, name).await;
     }
 
-    // A neighbour lives beside one that goes round its wall, and only that one is ended.
+    // One pod bypasses its limit beside a neighbour, and only that pod is ended.
     create(&testbed, "neighbour", EIGHTH_MIB, probe_pod("neighbour", &args)).await;
     wait_for_report(&testbed, "neighbour").await;
     let args = ["--no-timing", "--path", "alloc", "--go-round", "1000"];
@@ -153,7 +155,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     assert_eq!(code, 137, "by SIGKILL");
     let log = String::from_utf8_lossy(&testbed.octavo(&["lab", "kubectl", "logs", "rogue"]).stdout)
         .into_owned();
-    // Whether it came to say that it had gone round depends on who was faster.
+    // Whether it could report the bypass depends on timing.
     assert!(!log.contains("nobody has stopped it"), "{log}");
     eventually("the pod's events say why", || async {
         event_reasons(&testbed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
@@ -167,7 +169,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     assert!(!event_reasons(&testbed, "neighbour").await.contains(&"MemoryOverflow".to_owned()));
     remove(&testbed, "rogue").await;
 
-    // One that spoils its ledger is fenced; its neighbour is not.
+    // A pod that corrupts its slot table is fenced; its neighbour is not.
     let spoil = format!(
         "dd if=/dev/zero of=$(echo /run/octavo/shares/*/state) bs=64 count=1 conv=notrunc; sleep 2; \
          {OCTAVO_IN_CONTAINER} probe --no-timing --path alloc; echo code $?"

@@ -1,4 +1,4 @@
-//! Dynamic MIG: placements are published, instances come and go with claims.
+//! Dynamic MIG: placements are published, and instances follow the claims.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -39,7 +39,7 @@ async fn pod_with_mig(testbed: &Testbed, name: &str, profiles: &[&str]) {
     testbed.create::<Pod>(pod(name, name)).await;
 }
 
-/// Opts GPUs of the node in, as an administrator does, and waits for their placements.
+/// Opts GPUs of the node in, like an administrator, and waits for their placements.
 pub(crate) async fn opt_in(testbed: &Testbed, node: &str, gpus: &str) {
     let nodes: Api<Node> = Api::all(testbed.client.clone());
     let label = json!({"metadata": {"labels": {"octavo.dev/dynamic-mig": gpus}}});
@@ -49,7 +49,7 @@ pub(crate) async fn opt_in(testbed: &Testbed, node: &str, gpus: &str) {
     eventually("MIG placements are published", || testbed.device(node, &last)).await;
 }
 
-/// The MIG devices that a claim was given, with the UUIDs that the agent reported for them.
+/// The MIG devices allocated to a claim, with the UUIDs reported by the agent.
 async fn wait_for_mig_devices(
     testbed: &Testbed,
     claim: &str,
@@ -83,7 +83,7 @@ async fn four_mig_devices_of_one_parent_are_made_and_gone_again() {
     let container = testbed.container(NODE, &pod, "main");
     assert_eq!(container.device_nodes("/dev/nvidia-caps/"), 8, "two for each: {container:?}");
 
-    // A whole GPU is still to be had, though not the one that was cut.
+    // A whole GPU is still available, but not the partitioned one.
     testbed.pod_with_claim("whole", &json!([])).await;
     testbed.wait_until_running("whole").await;
     let top: Value =
@@ -104,7 +104,7 @@ async fn four_mig_devices_of_one_parent_are_made_and_gone_again() {
 async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
     let testbed = Testbed::up("dgx-h100=1").await;
     opt_in(&testbed, NODE, "7").await;
-    // Seven small ones fill the GPU.
+    // Seven small instances fill the GPU.
     let names: Vec<String> = (0..7).map(|index| format!("small-{index}")).collect();
     let mut uuids = Vec::new();
     for name in &names {
@@ -116,7 +116,7 @@ async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
     }
     pod_with_mig(&testbed, "grown", &["2g.20gb"]).await;
     testbed.wait_until_unschedulable("grown").await;
-    // Two neighbours go; in their place grows one of twice the size.
+    // Two neighbouring instances are removed, and one of twice the size takes their place.
     let pair: Vec<usize> = (0..7)
         .filter(|index| {
             let start = &uuids[*index].0;

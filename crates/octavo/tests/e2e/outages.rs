@@ -1,4 +1,4 @@
-//! Programs that die, and files that are damaged: nothing lost, doubled or left behind.
+//! Killed programs and damaged files: nothing is lost, duplicated or left behind.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::testbed::{Testbed, eventually, files};
 
-/// How long the API server is away: longer than every timeout and back-off of the agent.
+/// Duration of the API server's outage: longer than every timeout and back-off of the agent.
 const OUTAGE_DURATION: Duration = Duration::from_mins(1);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -123,7 +123,7 @@ async fn a_truncated_checkpoint_is_kept_aside_and_its_gpu_not_given_twice() {
     })
     .await;
     testbed.lab.start(Component::Kubelets).await.unwrap();
-    // The kubelet asks again for its living pod, and the record is whole once more.
+    // The kubelet prepares its living pod again, which restores the checkpoint.
     testbed.wait_until_running("holder").await;
     eventually("one whole checkpoint", || async { (claims().len() == 1).then_some(()) }).await;
     testbed.delete_pod("holder").await;

@@ -1,4 +1,4 @@
-//! Real nodes: a kubelet, containerd and runc start a process, and the process says what it sees.
+//! Real nodes: kubelet, containerd and runc start a process, which reports what it sees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ use crate::mig::{mig_claim, opt_in};
 use crate::shares::share_claim;
 use crate::testbed::{OCTAVO, Testbed, claim, eventually, files};
 
-/// Settings of the whole machine that a kubelet changes where nobody stops it.
+/// Settings of the whole machine that an unrestricted kubelet changes.
 const KERNEL_SETTINGS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -27,7 +27,7 @@ const KERNEL_SETTINGS: [&str; 6] = [
     "vm/panic_on_oom",
 ];
 
-/// Folders of the machine that a node's programs would make where nobody stops them.
+/// Folders of the machine that unrestricted programs of a node would create.
 const MACHINE_DIRS: [&str; 8] = [
     "/etc/cni/net.d",
     "/opt/cni",
@@ -39,7 +39,7 @@ const MACHINE_DIRS: [&str; 8] = [
     "/var/lib/kubelet",
 ];
 
-/// What a container tells of itself, each part after its name.
+/// Script that prints a container's view in named sections.
 const INSPECT_SCRIPT: &str = "\
     echo '== devices'; ls -l /dev/nvidia* /dev/dri/card*; \
     echo '== env'; env; \
@@ -47,22 +47,24 @@ const INSPECT_SCRIPT: &str = "\
     echo '== cache'; ls /etc/ld.so.cache; \
     echo '== maps'; LD_PRELOAD=libnvidia-ml.so.1 /dynamic/cat /proc/self/maps";
 
-/// The last line of what a pod of these tests writes.
+/// The last line of a test pod's output.
 const END_MARKER: &str = "== end";
 
-/// Holds the machine's one place for a lab with real nodes, or says why the test is skipped.
+/// Locks the machine for a lab with real nodes. Prints why the test is skipped if that is
+/// impossible.
 pub(crate) async fn lock_real_nodes() -> Option<MutexGuard<'static, ()>> {
     static REAL_NODES: Mutex<()> = Mutex::const_new(());
     if let Some(obstacle) = real_node_obstacle() {
-        // Past the test runner, which hides what a passing test prints.
+        // Written directly to standard error, because the test runner hides the output of passing
+        // tests.
         let _ = writeln!(std::io::stderr(), "skipped, no real node here: {obstacle}");
         return None;
     }
     Some(REAL_NODES.lock().await)
 }
 
-/// A pod on a real node that runs `script` in a shell and then waits, with what `claims` names. It
-/// does not end by itself, because the claims of pods that have ended are taken back.
+/// A pod on a real node that runs `script` in a shell with the named claims, then sleeps. It does
+/// not end by itself, because the claims of ended pods are unprepared.
 pub(crate) fn shell_pod(name: &str, node: &str, script: &str, claims: &[&str]) -> Value {
     let claims_of_pod: Vec<Value> =
         claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
@@ -74,7 +76,8 @@ pub(crate) fn shell_pod(name: &str, node: &str, script: &str, claims: &[&str]) -
         "spec": {
             "nodeSelector": {"kubernetes.io/hostname": node},
             "restartPolicy": "Never",
-            // With 0 the pod is gone before its container is, and the next claim of its GPU waits.
+            // With 0 the pod is gone before its container, and the next claim of its GPU has to
+            // wait.
             "terminationGracePeriodSeconds": 1,
             "resourceClaims": claims_of_pod,
             "containers": [{
@@ -87,7 +90,7 @@ pub(crate) fn shell_pod(name: &str, node: &str, script: &str, claims: &[&str]) -
     })
 }
 
-/// Runs a pod of [`shell_pod`] and returns what its script wrote. The pod stays.
+/// Runs a pod of [`shell_pod`] and returns its script's output. The pod stays.
 pub(crate) async fn log_of(testbed: &Testbed, pod: Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
     testbed.create::<Pod>(pod).await;
@@ -100,7 +103,7 @@ pub(crate) async fn log_of(testbed: &Testbed, pod: Value) -> String {
     .await
 }
 
-/// The lines of a part of what a container told.
+/// The lines of one section of a container's output.
 fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
     let from = format!("== {name}");
     let lines = log.lines().skip_while(|line| *line != from).skip(1);
@@ -151,7 +154,7 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
         let gpu = allocated_gpu(&testbed, name).await;
         assert_sees_its_gpu(&log, gpu);
     }
-    // Without a claim there is nothing of a GPU.
+    // Without a claim no GPU is visible.
     let log = log_of(&testbed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
     assert!(!log.to_lowercase().contains("nvidia"), "{log}");
 
@@ -185,7 +188,7 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
         wait_until_no_claim_file_is_left(&testbed, node).await;
     }
 
-    // Down with a pod that runs.
+    // `down` with a running pod.
     testbed.create::<ResourceClaim>(claim("held", &json!([]))).await;
     testbed.create::<Pod>(shell_pod("held", "real-0", "true", &["held"])).await;
     testbed.wait_until_running("held").await;
@@ -222,7 +225,7 @@ async fn killed_programs_and_nodes_come_back_with_their_pods() {
         assert!(old.is_some(), "{program:?} runs");
         testbed.lab.kill_real(node, program).await;
         wait_for_restart(&testbed, node, program, old).await;
-        // Its containers did not notice, and new ones start.
+        // Its containers keep running, and new ones start.
         let name = format!("after-{}", program.name());
         testbed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
         let log = log_of(&testbed, shell_pod(&name, node, INSPECT_SCRIPT, &[&name])).await;
@@ -236,7 +239,7 @@ async fn killed_programs_and_nodes_come_back_with_their_pods() {
     })
     .await;
 
-    // The power fails. What `up` starts again has its pods back.
+    // Power failure: `up` restarts the node, and its pods come back.
     testbed.lab.kill_real_node(node).await;
     assert!(testbed.octavo_ok(&["lab", "status"]).contains("real-0/agent ended"));
     let resumed = UpOptions::control_plane_only(testbed.lab.state_dir(), OCTAVO);
@@ -252,7 +255,7 @@ async fn killed_programs_and_nodes_come_back_with_their_pods() {
     traces.wait_until_gone().await;
 }
 
-/// What a container with one GPU must see.
+/// Checks the view of a container with one GPU.
 fn assert_sees_its_gpu(log: &str, gpu: u32) {
     let devices = part(log, "devices");
     let is_there = |name: &str| {
@@ -277,12 +280,12 @@ fn assert_sees_its_gpu(log: &str, gpu: u32) {
         });
         assert!(mounted, "{library}: {log}");
     }
-    // The hook has written the cache, and the dynamic linker has found the library by it.
+    // The hook has written the cache, through which the dynamic linker found the library.
     assert_eq!(part(log, "cache"), ["/etc/ld.so.cache"], "{log}");
     assert!(part(log, "maps").iter().any(|line| line.contains("libnvidia-ml.so.")), "{log}");
 }
 
-/// Minor number of the GPU that a claim was given.
+/// Minor number of the GPU allocated to a claim.
 async fn allocated_gpu(testbed: &Testbed, name: &str) -> u32 {
     let claim = testbed.claims().get(name).await.unwrap();
     let results = claim.status.unwrap().allocation.unwrap().devices.unwrap().results.unwrap();
@@ -295,7 +298,7 @@ async fn restarts(testbed: &Testbed, name: &str) -> i32 {
     containers.iter().map(|container| container.restart_count).sum()
 }
 
-/// What of the machine a lab could change.
+/// Parts of the machine that a lab could change.
 #[derive(Debug, PartialEq, Eq)]
 struct Footprint {
     settings: BTreeMap<&'static str, String>,
@@ -317,10 +320,10 @@ impl Footprint {
     }
 }
 
-/// By what the real nodes of a lab are found on the machine.
+/// Identifiers of the real nodes' objects on the machine.
 struct Traces {
     state: PathBuf,
-    /// The eight digits in names of links and cgroups.
+    /// The eight digits in the names of links and cgroups.
     id: String,
     namespaces: BTreeSet<PathBuf>,
 }
@@ -357,7 +360,7 @@ impl Traces {
             let left = mount_point.join(format!("octavo-{}", self.id));
             assert!(!left.exists(), "{} is left", left.display());
         }
-        // The last process to leave them may still be ending.
+        // The last process in them may still be ending.
         eventually("no process is in a namespace of the nodes", || async {
             (self.processes_in_namespaces() == 0).then_some(())
         })

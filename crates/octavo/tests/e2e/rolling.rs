@@ -1,4 +1,4 @@
-//! Two agents on one node, as while a `DaemonSet` is updated: the node passes from one to the other and back, and no
+//! Two agents on one node, as during a `DaemonSet` update. The node passes between them, and no
 //! claim is lost.
 
 use std::io::{Read, Write};
@@ -22,9 +22,9 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent for the node with an instance id of its own.
+    /// Starts an agent for the node with its own instance id.
     fn start(testbed: &Testbed, instance: &str) -> Self {
-        // Free a moment ago; who listens there is asked before anything else is done.
+        // The port was free a moment ago; the readiness report shows who listens there.
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let log = testbed.lab.layout().root().join(format!("logs/agent-{instance}.log"));
         let log = std::fs::File::create(log).unwrap();
@@ -40,7 +40,7 @@ impl Agent {
         Self { process, admin }
     }
 
-    /// The readiness report; empty while nobody answers.
+    /// The readiness report; empty without an answer.
     fn report(&self) -> String {
         let mut answer = String::new();
         let Ok(mut stream) = TcpStream::connect(self.admin) else { return answer };
@@ -52,7 +52,7 @@ impl Agent {
         answer
     }
 
-    /// Waits until the agent says that it is ready, and says this, too.
+    /// Waits until the agent reports that it is ready, with this line.
     async fn wait_until_ready(&self, line: &str) {
         let is_ready = |report: &str| report.contains("200 OK") && report.contains(line);
         eventually(line, async || is_ready(&self.report()).then_some(())).await;
@@ -106,7 +106,7 @@ async fn a_second_agent_takes_the_node_over_and_pods_start_meanwhile() {
     assert_eq!(testbed.node_files(NODE).len(), 6, "a record and a spec for every claim");
     assert_eq!(versions(&testbed).await, slices, "nothing had changed, so nothing is written");
 
-    // The first one ends, as a DaemonSet has it when the second one is ready.
+    // The first agent ends, as in a DaemonSet update once the second is ready.
     testbed.lab.stop(Component::Agents).await;
     testbed.delete_pod("before").await;
     eventually("the second agent has taken the claim back", async || {
@@ -129,7 +129,7 @@ async fn killing_either_agent_leaves_the_other_serving() {
     testbed.wait_until_running("steady").await;
     let files = testbed.node_files(NODE);
 
-    // The newcomer has the node and dies: who gave it takes it back.
+    // The new agent owns the node and dies: the previous owner takes the node back.
     let second = Agent::start(&testbed, "b");
     second.wait_until_ready("ready: kubelet").await;
     second.kill();
@@ -141,7 +141,7 @@ async fn killing_either_agent_leaves_the_other_serving() {
     .await;
     assert_eq!(testbed.node_files(NODE).len(), files.len() + 2);
 
-    // The one that stands by dies, and comes back as a newcomer: the other one stands by then.
+    // The standby agent dies and returns as the new one; the other becomes the standby.
     let third = Agent::start(&testbed, "c");
     third.wait_until_ready("ready: kubelet").await;
     testbed.lab.kill(Component::Agents).await;
@@ -149,7 +149,7 @@ async fn killing_either_agent_leaves_the_other_serving() {
     third.wait_until_ready("ready: standby").await;
     testbed.delete_pod("first").await;
 
-    // And the active one dies: the claims are known to the one that stood by.
+    // Then the active agent dies: the standby knows the claims.
     testbed.lab.kill(Component::Agents).await;
     third.wait_until_ready("ready: kubelet").await;
     testbed.pod_with_claim("last", &json!([])).await;
@@ -169,7 +169,7 @@ async fn health_is_known_after_a_hand_over() {
     let second = Agent::start(&testbed, "b");
     second.wait_until_ready("ready: kubelet").await;
     testbed.lab.stop(Component::Agents).await;
-    // The kubelet forgets the health that it knows when the first agent's stream ends.
+    // The kubelet forgets the known health when the first agent's stream ends.
     eventually("the pod's GPU is known to be well", async || {
         let pod = serde_json::to_value(testbed.pods().get("patient").await.ok()?).unwrap();
         let resources =

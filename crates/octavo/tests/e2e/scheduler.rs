@@ -1,4 +1,4 @@
-//! Octavo's scheduler on nodes of its own, with the chart's rights and the real agents.
+//! Octavo's scheduler on its own nodes, with the chart's rights and the real agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::testbed::{Testbed, claim, eventually};
 
 const NODES: &str = "dgx-h100=2";
 
-/// A pod of Octavo's scheduler that asks for nothing but a container.
+/// A pod for Octavo's scheduler that requests only a container.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -37,7 +37,7 @@ pub(crate) fn with_gpus(name: &str, count: u32) -> Value {
     pod
 }
 
-/// The same with a claim: by its name, or by the name of the template that it is made from.
+/// The same with a claim, named directly or by its template.
 pub(crate) fn with_claim(name: &str, source: &Value) -> Value {
     let mut pod = pod(name);
     let mut claim = json!({"name": "gpu"});
@@ -73,7 +73,7 @@ pub(crate) async fn group_status(testbed: &Testbed, name: &str) -> Value {
     groups(testbed).get(name).await.unwrap().data["status"].clone()
 }
 
-/// Every whole device that is given, by claim; a device that is given twice ends the test.
+/// All allocated whole devices by claim; fails on a device that is allocated twice.
 pub(crate) async fn allocated_devices(
     testbed: &Testbed,
 ) -> BTreeMap<String, BTreeSet<(String, String)>> {
@@ -126,7 +126,7 @@ async fn pods_get_gpus_by_template_and_by_extended_resource() {
     let count: usize = allocated_devices(&testbed).await.values().map(BTreeSet::len).sum();
     assert_eq!(count, 6);
 
-    // What a pod had is free when it is gone: sixteen GPUs again.
+    // A deleted pod's devices are free again: sixteen GPUs.
     for name in ["template", "resource", "four"] {
         testbed.delete_pod(name).await;
     }
@@ -183,7 +183,7 @@ async fn a_gang_waits_for_its_last_pod_and_is_then_bound_whole() {
     for number in 0..3 {
         testbed.create::<Pod>(in_group(with_gpus(&format!("train-{number}"), 4), "train")).await;
     }
-    // One pod of somebody else shows that the scheduler has seen the three before it.
+    // An unrelated pod shows that the scheduler has seen the three before it.
     testbed.create::<Pod>(pod("other")).await;
     testbed.wait_until_running("other").await;
     for number in 0..3 {
@@ -226,7 +226,7 @@ async fn infeasible_gang_has_a_reason_and_holds_nothing() {
     assert!(why["message"].as_str().unwrap().contains(proof), "the bound that fails: {why}");
     let message = testbed.wait_until_unschedulable("large-0").await;
     assert!(!message.is_empty());
-    // Nothing is held back for it, and nothing was given to it.
+    // Nothing is reserved for the gang or allocated to it.
     testbed.create::<Pod>(with_gpus("small-0", 8)).await;
     testbed.create::<Pod>(with_gpus("small-1", 8)).await;
     assert_eq!(gpus_of(&testbed, "small-0").await, 8);
@@ -241,8 +241,8 @@ async fn infeasible_gang_has_a_reason_and_holds_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeatedly_killed_scheduler_completes_its_binds() {
     let testbed = Testbed::up_octavo(NODES).await;
-    // One GPU each: each pod is a claim, its finalizer, its allocation, a status and a binding, and the
-    // scheduler dies somewhere between them.
+    // Each pod takes several writes: a claim, its finalizer, its allocation, a status and a
+    // binding. The scheduler is killed somewhere between them.
     for number in 0..16 {
         testbed.create::<Pod>(with_gpus(&format!("pod-{number}"), 1)).await;
         if number % 4 == 1 {
@@ -255,7 +255,7 @@ async fn repeatedly_killed_scheduler_completes_its_binds() {
     for number in 0..16 {
         assert_eq!(gpus_of(&testbed, &format!("pod-{number}")).await, 1);
     }
-    // What a death has left half done is done or taken back: sixteen GPUs, sixteen claims of one each.
+    // Interrupted work is completed or rolled back: sixteen GPUs, sixteen claims with one each.
     eventually("every claim is one of a pod that runs", || async {
         let by_claim = allocated_devices(&testbed).await;
         (by_claim.len() == 16 && by_claim.values().all(|devices| devices.len() == 1)).then_some(())

@@ -1,7 +1,7 @@
-//! Octavo's scheduler when something fails, or makes no sense: whatever happens, pods are bound or told why
-//! they wait, and no device is given twice.
+//! Octavo's scheduler under failures and invalid input: pods are bound or have a reason to wait,
+//! and no device is allocated twice.
 //!
-//! Two labs for all of it: one in which programs fail, one that is asked for nonsense.
+//! There are two labs: one with failing programs, and one with invalid objects.
 
 mod input;
 mod outages;
@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::scheduler::allocated_devices;
 use crate::testbed::{OCTAVO, Testbed, eventually};
 
-/// A lab of Octavo's nodes with more arguments for the API server and a config of the scheduler.
+/// A lab of Octavo's nodes with additional API server arguments and a scheduler config.
 async fn start_testbed(nodes: &str, apiserver: &[&str], config: Value) -> Testbed {
     let arguments = apiserver.iter().map(|argument| (*argument).to_owned()).collect();
     Testbed::up_with(|state| UpOptions {
@@ -32,7 +32,7 @@ async fn start_testbed(nodes: &str, apiserver: &[&str], config: Value) -> Testbe
     .await
 }
 
-/// Waits until all of these pods are bound, and looks at the whole cluster.
+/// Waits until all of these pods are bound, then checks the cluster's invariants.
 async fn wait_until_all_bound(testbed: &Testbed, names: &[String]) {
     eventually(&format!("{} pods are bound, {} first", names.len(), names[0]), || async {
         let nodes = nodes_of_pods(testbed).await?;
@@ -42,18 +42,18 @@ async fn wait_until_all_bound(testbed: &Testbed, names: &[String]) {
     check_invariants(testbed).await;
 }
 
-/// By pod: its node, if it has one.
+/// The node of each pod, if it is bound.
 async fn nodes_of_pods(testbed: &Testbed) -> Option<BTreeMap<String, Option<String>>> {
     let pods = testbed.pods().list(&ListParams::default()).await.ok()?;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     Some(pods.iter().map(|pod| (pod.name_any(), node(pod))).collect())
 }
 
-/// What must hold at any time: no device is given twice, and who is bound is where its devices are.
+/// Invariants: no device is allocated twice, and bound pods are where their devices are.
 async fn check_invariants(testbed: &Testbed) {
     allocated_devices(testbed).await;
     let pods = testbed.pods().list(&ListParams::default()).await.unwrap();
-    // A pod of the same name may be another.
+    // Pods are compared by UID, because names are reused.
     let node = |pod: Pod| Some((pod.metadata.uid?, pod.spec?.node_name?));
     let nodes: BTreeMap<String, String> = pods.into_iter().filter_map(node).collect();
     for claim in testbed.claims().list(&ListParams::default()).await.unwrap() {
@@ -73,7 +73,7 @@ async fn check_invariants(testbed: &Testbed) {
     }
 }
 
-/// Waits until a pod has been told why it waits, by words that are in its condition.
+/// Waits until a pod's condition has this reason, with all these words in its message.
 async fn wait_for_reason(testbed: &Testbed, name: &str, reason: &str, words: &[&str]) {
     let mut last = String::new();
     let seen = std::sync::Mutex::new(&mut last);
@@ -97,7 +97,7 @@ fn nodes(testbed: &Testbed) -> Api<Node> {
     Api::all(testbed.client.clone())
 }
 
-/// Names with numbers behind them.
+/// Names with numeric suffixes.
 fn numbered(stem: &str, count: u32) -> Vec<String> {
     (0..count).map(|number| format!("{stem}-{number}")).collect()
 }

@@ -1,4 +1,4 @@
-//! Shares of a GPU: memory and time in parts, from manifest to the limits beside the container.
+//! Shares of a GPU's memory and compute, from the manifest to the limits beside the container.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -68,7 +68,7 @@ async fn eight_shares_fill_a_gpu_and_a_ninth_waits_with_its_reason() {
     assert_eq!(top["gpus"][0]["left"]["compute"], "0", "{top}");
     assert_eq!(top["gpus"][0]["holders"].as_array().unwrap().len(), 8, "{top}");
 
-    // One goes, the ninth comes, and nothing of the first is left.
+    // One share is freed, the ninth is placed, and nothing of the first remains.
     testbed.delete_pod("share-3").await;
     testbed.claims().delete("share-3", &DeleteParams::default()).await.unwrap();
     testbed.wait_until_running("ninth").await;
@@ -108,7 +108,7 @@ async fn shares_and_whole_gpus_exclude_one_another() {
     let testbed = Testbed::up("gh200=1").await;
     pod_with_share(&testbed, "small", &json!({"memory": "10Gi"})).await;
     testbed.wait_until_running("small").await;
-    // A claim of old says nothing of memory and takes all of it: there is no such GPU now.
+    // A claim without capacity requests takes all memory, and no GPU has all of it free.
     testbed.pod_with_claim("whole", &json!([])).await;
     testbed.wait_until_unschedulable("whole").await;
     // An extended resource is a whole GPU, too, and waits for the same one.
@@ -124,7 +124,7 @@ async fn shares_and_whole_gpus_exclude_one_another() {
     testbed.wait_until_unschedulable("extended").await;
     testbed.delete_pod("small").await;
     testbed.claims().delete("small", &DeleteParams::default()).await.unwrap();
-    // One of them gets it, the other waits on.
+    // One of them gets it, the other keeps waiting.
     let winner = eventually("the GPU is given to one", || async {
         let pods = testbed.pods();
         let mut running = Vec::new();
@@ -188,7 +188,7 @@ async fn a_container_may_have_two_shares_and_two_pods_one() {
     let second = testbed.container("gh200-0", &second, "main");
     let shared = second.shares().pop().unwrap();
     assert!(container.shares().contains(&shared), "the same folder in both pods");
-    // The first pod goes; its claim is still in use by the second.
+    // The first pod is deleted; the second still uses its claim.
     testbed.delete_pod("both").await;
     assert!(testbed.share_folders("gh200-0").contains(&shared.host));
     testbed.delete_pod("second").await;

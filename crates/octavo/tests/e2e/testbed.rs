@@ -1,4 +1,4 @@
-//! A lab for one test, and the questions that tests ask of it.
+//! A lab for one test, with queries for tests.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// The binary under test.
 pub(crate) const OCTAVO: &str = env!("CARGO_BIN_EXE_octavo");
 
-/// How long anything may take; the machines that run tests are slow and busy, and who waits in vain has failed.
+/// Longest wait; test machines are slow and busy, and only failures reach it.
 const WAIT_TIMEOUT: Duration = Duration::from_mins(4);
 
 /// A lab that ends with the test.
@@ -24,12 +24,12 @@ pub(crate) struct Testbed {
     pub(crate) lab: Lab,
     pub(crate) client: Client,
     state: PathBuf,
-    // After `Drop` has ended the lab, its folder goes.
+    // Dropped after the lab has ended.
     _folder: tempfile::TempDir,
 }
 
 impl Testbed {
-    /// A lab with these nodes, ready.
+    /// Starts a lab with these nodes and waits until it is ready.
     pub(crate) async fn up(nodes: &str) -> Self {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
@@ -38,7 +38,7 @@ impl Testbed {
         .await
     }
 
-    /// A lab with these nodes, of which these GPUs are opted in to dynamic MIG, ready.
+    /// Like `up`, with these GPUs opted in to dynamic MIG.
     pub(crate) async fn up_with_mig(nodes: &str, dynamic_mig: DynamicMig) -> Self {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
@@ -48,12 +48,12 @@ impl Testbed {
         .await
     }
 
-    /// A lab with these nodes, all of them Octavo's scheduler's, which runs; ready.
+    /// Like `up`, with all nodes owned by Octavo's scheduler, which runs.
     pub(crate) async fn up_octavo(nodes: &str) -> Self {
         Self::up_octavo_with_mig(nodes, DynamicMig::None).await
     }
 
-    /// The same with these GPUs opted in to dynamic MIG.
+    /// Like `up_octavo`, with these GPUs opted in to dynamic MIG.
     pub(crate) async fn up_octavo_with_mig(nodes: &str, dynamic_mig: DynamicMig) -> Self {
         Self::up_with(|state| UpOptions {
             nodes: Some(nodes.parse().unwrap()),
@@ -65,7 +65,7 @@ impl Testbed {
         .await
     }
 
-    /// A lab with these real nodes and no others, ready.
+    /// Like `up`, with these real nodes and no simulated ones.
     pub(crate) async fn up_real(nodes: &str) -> Self {
         Self::up_with(|state| UpOptions {
             real_nodes: Some(nodes.parse().unwrap()),
@@ -74,13 +74,13 @@ impl Testbed {
         .await
     }
 
-    /// A lab with options of its own, ready.
+    /// Starts a lab with the given options and waits until it is ready.
     pub(crate) async fn up_with(options: impl FnOnce(&Path) -> UpOptions) -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        // Socket paths are short: the folder's name has to be, too.
+        // Socket paths are limited, so the folder's name must be short.
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();
         let state = folder.path().join("lab");
-        // A test that is killed ends nothing.
+        // A killed test cannot end its lab.
         let options = UpOptions { stops_with_parent: true, ..options(&state) };
         let lab = Box::pin(Lab::up(options)).await.unwrap();
         let client = lab.client().await.unwrap();
@@ -102,7 +102,7 @@ impl Testbed {
             .unwrap()
     }
 
-    /// Runs `octavo`, which has to succeed, and returns its standard output.
+    /// Runs `octavo`, which must succeed, and returns its standard output.
     pub(crate) fn octavo_ok(&self, args: &[&str]) -> String {
         let output = self.octavo(args);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -138,7 +138,7 @@ impl Testbed {
         api.create(&PostParams::default(), &object).await.unwrap()
     }
 
-    /// Creates a claim for one GPU, with opaque configs if there are any, and a pod that uses it.
+    /// Creates a claim for one GPU, with optional opaque configs, and a pod that uses it.
     pub(crate) async fn pod_with_claim(&self, name: &str, configs: &Value) {
         self.create::<ResourceClaim>(claim(name, configs)).await;
         self.create::<Pod>(pod(name, name)).await;
@@ -146,8 +146,9 @@ impl Testbed {
 
     /// Waits until the pod is bound.
     ///
-    /// Whoever wants shares packed waits for each before the next is made: of an allocation that is being written
-    /// kube-scheduler may count the capacity twice, and does not try again for minutes whom it refused for that.
+    /// Tests that need packed shares wait for each pod before creating the next. While an
+    /// allocation is being written, kube-scheduler may count its capacity twice. It then retries
+    /// the rejected pod only after minutes.
     pub(crate) async fn wait_until_bound(&self, name: &str) {
         let pods = self.pods();
         eventually(&format!("pod {name} is bound"), || async {
@@ -167,7 +168,7 @@ impl Testbed {
         .await
     }
 
-    /// Waits until the scheduler says that it cannot place the pod, and returns its words.
+    /// Waits until the scheduler reports the pod as unschedulable, and returns the message.
     pub(crate) async fn wait_until_unschedulable(&self, name: &str) -> String {
         let pods = self.pods();
         eventually(&format!("pod {name} cannot be scheduled"), || async {
@@ -179,7 +180,7 @@ impl Testbed {
         .await
     }
 
-    /// What a container of a simulated node got.
+    /// The record of a container on a simulated node.
     pub(crate) fn container(&self, node: &str, pod: &Pod, container: &str) -> Container {
         let folder = self.node(node).join("kubelet/pods").join(pod.uid().unwrap());
         let text = std::fs::read(folder.join(format!("{container}.json"))).unwrap();
@@ -216,7 +217,7 @@ impl Testbed {
         .await;
     }
 
-    /// The slices that a node's agent has published, in order of name.
+    /// The slices published by a node's agent, sorted by name.
     pub(crate) async fn slices_of(&self, node: &str) -> Vec<ResourceSlice> {
         let params = ListParams::default().fields(&format!("spec.nodeName={node}"));
         let mut slices = self.slices().list(&params).await.unwrap().items;
@@ -243,21 +244,21 @@ impl Testbed {
     }
 }
 
-/// What a simulated container got: the file that the simulated runtime writes.
+/// A simulated container's record, read from the simulated runtime's file.
 #[derive(Debug)]
 pub(crate) struct Container(Value);
 
-/// A share's folder as a container has it.
+/// A share's folder in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShareFolder {
-    /// On the host.
+    /// Path on the host.
     pub(crate) host: PathBuf,
-    /// In the container.
+    /// Path in the container.
     pub(crate) inside: String,
 }
 
 impl Container {
-    /// How many device nodes begin with this.
+    /// Number of device nodes with this prefix.
     pub(crate) fn device_nodes(&self, prefix: &str) -> usize {
         self.paths().filter(|path| path.starts_with(prefix)).count()
     }
@@ -271,14 +272,14 @@ impl Container {
         self.paths().filter(is_gpu).map(str::to_owned).collect()
     }
 
-    /// Folders of shares that it has, in order of their place.
+    /// Its share folders, sorted by path.
     pub(crate) fn shares(&self) -> Vec<ShareFolder> {
         let mounts = self.0["mounts"].as_array().into_iter().flatten();
         let mut shares: Vec<_> = mounts
             .filter_map(|mount| {
                 let inside = mount["containerPath"].as_str()?;
                 let name = inside.strip_prefix("/run/octavo/shares/")?;
-                // Its state is a mount of its own, over the one in the folder.
+                // The state file is a separate mount over the one in the folder.
                 (!name.contains('/')).then(|| ShareFolder {
                     host: mount["hostPath"].as_str().unwrap_or_default().into(),
                     inside: inside.to_owned(),
@@ -296,7 +297,7 @@ impl Container {
 }
 
 impl ShareFolder {
-    /// The limits in it.
+    /// The limits in the folder.
     pub(crate) fn limits(&self) -> Value {
         let text = std::fs::read(self.host.join("limits.json")).unwrap();
         serde_json::from_slice(&text).unwrap()
@@ -360,7 +361,7 @@ pub(crate) fn pod(name: &str, claim: &str) -> Value {
     })
 }
 
-/// Asks until the answer is there.
+/// Polls until there is an answer.
 pub(crate) async fn eventually<T, F>(what: &str, mut ask: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -375,7 +376,7 @@ where
     }
 }
 
-/// Files in a folder, sorted, folders excluded; none if it is missing.
+/// Sorted files in a folder, without subfolders; empty if the folder is missing.
 pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! The tour of the examples: what the README promises.
+//! The tour of the examples, as advertised in the README.
 
 use crate::testbed::Testbed;
 
@@ -36,12 +36,12 @@ async fn after_down_no_process_and_no_file_is_left() {
         .into_iter()
         .map(|component| testbed.lab.process(component).expect("every component runs").pid)
         .collect();
-    // As after a crash: one component is gone already, and nobody cleaned up behind it.
+    // As after a crash: one component is already gone without cleanup.
     testbed.lab.kill(octavo_lab::Component::KubeApiserver).await;
     testbed.octavo_ok(&["lab", "down"]);
     for pid in pids {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // What this process started and has not waited for stays as a zombie.
+        // Children of this process that it has not reaped stay as zombies.
         let (_, state) = stat.rsplit_once(") ").unwrap_or_default();
         assert!(state.is_empty() || state.starts_with('Z'), "{stat}");
     }

@@ -1,4 +1,4 @@
-//! The pod's claims: what they ask for, and what must hold between the devices.
+//! The pod's claims: requests and constraints.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
@@ -6,10 +6,10 @@ use octavo_oracle::Rng;
 
 use super::{DRIVERS, Plan, allocated, cel, devices, namespaced, opaque};
 
-/// Most devices that requests with a count ask for together: searches stay small.
+/// Largest total of devices in requests with a count; keeps searches small.
 const MAX_COUNTED_DEVICES: usize = 4;
 
-/// Selectors of requests, for devices of both drivers. None fails where an attribute is missing.
+/// Selectors of requests for devices of both drivers. None fails on a missing attribute.
 const SELECTORS: [&str; 16] = [
     r#"device.driver.startsWith("gpu.")"#,
     r#"device.attributes[device.driver].?model.orValue("") == "a""#,
@@ -32,7 +32,7 @@ const SELECTORS: [&str; 16] = [
 /// A selector that does not compile.
 pub(crate) const INVALID_SELECTOR: &str = "device.nonsense == 1";
 
-/// Selectors that fail for devices without the attribute, or always.
+/// Selectors that fail on devices without the attribute, or always.
 const FAULTY_SELECTORS: [&str; 6] = [
     r#"device.attributes["gpu.example.com"].model == "a""#,
     r#"device.attributes["gpu.example.com"].healthy"#,
@@ -51,7 +51,7 @@ const ATTRIBUTES: [&str; 6] = [
     "topology.example.com/rack",
 ];
 
-/// The pod's claims, in its order.
+/// The pod's claims in order.
 pub(super) fn claims(
     rng: &mut Rng,
     plan: &Plan,
@@ -112,7 +112,7 @@ fn claim(rng: &mut Rng, plan: &Plan, name: &str, left: &mut usize) -> api::Resou
     }
 }
 
-/// Names of some requests or alternatives, or none for all.
+/// Names of some requests or alternatives, or `None` for all.
 fn concerned(rng: &mut Rng, requests: &[api::DeviceRequest]) -> Option<Vec<String>> {
     let any_alternative = requests.iter().any(|request| request.first_available.is_some());
     if rng.chance(if any_alternative { 25 } else { 50 }) {
@@ -139,7 +139,7 @@ fn request(rng: &mut Rng, plan: &Plan, name: &str, left: &mut usize) -> api::Dev
         let mut least = before;
         let mut alternatives = Vec::new();
         for number in 0..count {
-            // Only one of them is served.
+            // Only one alternative is served.
             let mut left_then = before;
             let exact = exactly(rng, plan, &mut left_then);
             least = least.min(left_then);
@@ -174,7 +174,7 @@ fn exactly(rng: &mut Rng, plan: &Plan, left: &mut usize) -> api::ExactDeviceRequ
         let most = if plan.counts && rng.chance(50) { *rng.pick(&[2, 2, 3]) } else { 1 };
         let count = rng.between(most.min(2), most).min((*left).max(1));
         *left = left.saturating_sub(count);
-        // The API server writes defaults; that they are read is tested, too.
+        // The API server writes defaults, but reading objects without them is tested, too.
         if count > 1 || rng.chance(50) {
             request.allocation_mode = Some("ExactCount".to_owned());
             request.count = Some(count as i64);

@@ -1,4 +1,4 @@
-//! Objects that make no sense: each is told by name why it waits, and others are served meanwhile.
+//! Invalid objects: each gets a specific reason to wait, and other pods are served meanwhile.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
@@ -16,7 +16,7 @@ use crate::testbed::{Testbed, claim, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_objects_wait_with_a_reason_and_others_are_placed() {
-    // Kubernetes' own PodGroup, which is off otherwise.
+    // Kubernetes' own PodGroup, which is off by default.
     let arguments = [
         "--feature-gates=GenericWorkload=true,GangScheduling=true",
         "--runtime-config=scheduling.k8s.io/v1alpha2=true",
@@ -27,7 +27,7 @@ async fn invalid_objects_wait_with_a_reason_and_others_are_placed() {
     groups_that_are_too_large_or_ask_for_what_is_not_there(&testbed).await;
     labels_of_the_topology_that_contradict_one_another(&testbed).await;
     the_native_group_is_placed_whole_or_not_at_all(&testbed).await;
-    // After all of it the cluster has room for who makes sense.
+    // After all of it the cluster has capacity for valid pods.
     let left = numbered("sound", 8);
     for name in &left {
         testbed.create::<Pod>(with_gpus(name, 1)).await;
@@ -49,7 +49,7 @@ async fn ask_for(testbed: &Testbed, claim: Value) {
     testbed.create::<Pod>(with_claim(&name, &json!({"resourceClaimName": name}))).await;
 }
 
-/// An expression that looks at `10^depth` pairs of numbers, all of which are as wanted.
+/// An expression that loops over `10^depth` combinations, all of which match.
 fn loops(depth: u32) -> String {
     (0..depth).fold("true".to_owned(), |inner, level| {
         format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
@@ -74,7 +74,8 @@ async fn selectors_that_fail_or_cost_too_much(testbed: &Testbed) {
     let mut of_broken = claim("class", &json!([]));
     of_broken["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "broken".into();
     ask_for(testbed, of_broken).await;
-    // What would cost too much the API server does not take; what costs nearly as much is served.
+    // The API server rejects an expression that is too costly; one that is nearly as costly is
+    // served.
     let too_much: ResourceClaim = serde_json::from_value(selecting("too-much", &loops(6))).unwrap();
     let refused = testbed.claims().create(&PostParams::default(), &too_much).await;
     assert!(matches!(&refused, Err(Error::Api(status)) if status.code == 422), "{refused:?}");
@@ -132,10 +133,10 @@ async fn unservable_claims(testbed: &Testbed) {
 }
 
 async fn groups_that_are_too_large_or_ask_for_what_is_not_there(testbed: &Testbed) {
-    // As many as a group may have: it waits for pods that nobody makes.
+    // The largest allowed group: it waits for pods that are never created.
     create_group(testbed, "vast", &json!({"minMember": 100_000})).await;
     testbed.create::<Pod>(in_group(with_gpus("vast-0", 1), "vast")).await;
-    // All pods are there, and the cluster is too small.
+    // All pods exist, but the cluster is too small.
     create_group(testbed, "large", &json!({"minMember": 17})).await;
     for name in numbered("large", 17) {
         testbed.create::<Pod>(in_group(with_gpus(&name, 1), "large")).await;
@@ -165,7 +166,7 @@ async fn groups_that_are_too_large_or_ask_for_what_is_not_there(testbed: &Testbe
 }
 
 async fn labels_of_the_topology_that_contradict_one_another(testbed: &Testbed) {
-    // One clique in two racks, one of which has no name.
+    // One clique in two racks, one of which has an empty name.
     for (node, rack) in [("dgx-h100-0", "a"), ("dgx-h100-1", "")] {
         let labels = Patch::Merge(json!({"metadata": {"labels": {
             "topology.octavo.dev/rack": rack, "nvidia.com/gpu.clique": "cluster.1",
@@ -180,7 +181,7 @@ async fn labels_of_the_topology_that_contradict_one_another(testbed: &Testbed) {
     wait_until_all_bound(testbed, &numbered("racks", 2)).await;
     let placed = nodes_of_pods(testbed).await.unwrap();
     assert_eq!(placed["racks-0"], placed["racks-1"], "in one rack");
-    // Both nodes would be needed, and they share no rack.
+    // The pods need both nodes, which share no rack.
     create_group(testbed, "apart", &json!({"minMember": 2, "topology": {"required": "rack"}}))
         .await;
     for name in numbered("apart", 2) {
@@ -215,7 +216,7 @@ async fn create_native(testbed: &Testbed, name: &str, count: u32) {
 async fn create_member(testbed: &Testbed, name: &str, group: &str, gpus: u32) {
     let mut pod = with_gpus(name, gpus);
     pod["spec"]["schedulingGroup"] = json!({"podGroupName": group});
-    // Whole, since the type here may not have the field.
+    // As a dynamic object, because the typed one may lack the field.
     let kind = ApiResource::erase::<Pod>(&());
     let pods: Api<DynamicObject> = Api::default_namespaced_with(testbed.client.clone(), &kind);
     let pod = serde_json::from_value(pod).unwrap();
@@ -248,7 +249,7 @@ async fn the_native_group_is_placed_whole_or_not_at_all(testbed: &Testbed) {
     create_member(testbed, "native-2", "native", 4).await;
     wait_until_all_bound(testbed, &numbered("native", 3)).await;
     assert_eq!(scheduled(testbed, "native", "True", "").await, "Scheduled");
-    // Eight more do not fit beside it.
+    // Eight more GPUs do not fit beside it.
     create_native(testbed, "more", 2).await;
     for name in numbered("more", 2) {
         create_member(testbed, &name, "more", 4).await;

@@ -1,4 +1,5 @@
-//! Programs and objects that go in the middle of work: the API server, the leader, nodes, claims and pods.
+//! Programs and objects that disappear during work: the API server, the leader, nodes, claims and
+//! pods.
 
 use std::net::TcpListener;
 
@@ -57,8 +58,8 @@ async fn the_api_server_ends_while_a_gang_is_bound(testbed: &Testbed) {
     .await;
 }
 
-/// The leader is stopped in the middle of its writes, another takes over, and the first goes on without
-/// knowing of it. Returns the second with its port.
+/// The leader is stopped during its writes, another takes over, and the first continues unaware.
+/// Returns the second with its port.
 async fn the_leader_is_stopped_and_another_goes_on(testbed: &Testbed) -> (SecondScheduler, u16) {
     let first = wait_for_holder(testbed, "the first leads", |holder| !holder.is_empty()).await;
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -82,8 +83,8 @@ async fn the_leader_is_stopped_and_another_goes_on(testbed: &Testbed) -> (Second
     (second, port)
 }
 
-/// A pod object of the chart's labels stands for the second scheduler, and the API server passes questions on
-/// to it.
+/// A pod object with the chart's labels represents the second scheduler, to which the API server
+/// proxies requests.
 async fn the_command_line_finds_the_leader_through_the_api_server(
     testbed: &Testbed,
     (_, port): &(SecondScheduler, u16),
@@ -128,12 +129,12 @@ async fn the_command_line_finds_the_leader_through_the_api_server(
     testbed.delete_pod("one-more").await;
 }
 
-/// The scheduler sees nothing for a while, longer than its lease: it may not believe what it last saw before it
-/// has read anew. What it knew is not kept any more when it asks again: the API server is another one, and the
-/// database has forgotten old versions.
+/// The scheduler is stopped for longer than its lease, so it must relist before its next decision.
+/// Its resource version is gone by then: the API server has restarted, and etcd has compacted old
+/// versions.
 async fn cluster_changes_while_the_scheduler_is_stopped(testbed: &Testbed) {
     let stopped = StoppedProcess::of(testbed, Component::OctavoScheduler);
-    // Places of eight are free; one name is another pod's now.
+    // Eight GPUs are freed, and another pod takes over one name.
     for name in &numbered("lease", 8) {
         testbed.delete_pod(name).await;
     }
@@ -143,12 +144,12 @@ async fn cluster_changes_while_the_scheduler_is_stopped(testbed: &Testbed) {
         testbed.create::<Pod>(with_claim(&name, &json!({"resourceClaimName": name}))).await;
     }
     restart_the_api_server(testbed).await;
-    // One claim goes, one is given to a node by hand, and one pod goes.
+    // One claim is deleted, one is allocated by hand, and one pod is deleted.
     testbed.claims().delete("claim-0", &DeleteParams::default()).await.unwrap();
     give_by_hand(testbed, "claim-1").await;
     testbed.delete_pod("claim-2").await;
     let by_hand = testbed.claims().get("claim-1").await.unwrap();
-    // Until then it may decide by what it has seen, and who writes beside it at the same time may be unlucky.
+    // Until the lease expires it may decide on its old view, and concurrent writes could conflict.
     wait_for_lease_expiry(testbed).await;
     drop(stopped);
 
@@ -182,7 +183,7 @@ fn allocation_of(
     claim.status.as_ref()?.allocation.as_ref()
 }
 
-/// Gives a claim a device that nobody has, as somebody with too many rights would.
+/// Allocates a free device to a claim, like a user with too many rights.
 async fn give_by_hand(testbed: &Testbed, name: &str) {
     let (node, device) = eventually("one of the eight GPUs of pods that went is free", || async {
         let by_claim = crate::scheduler::allocated_devices(testbed).await;
@@ -205,14 +206,14 @@ async fn give_by_hand(testbed: &Testbed, name: &str) {
     testbed.claims().patch_status(name, &PatchParams::default(), &status).await.unwrap();
 }
 
-/// Pods are decided on, and their node goes before the bindings are written, or after it.
+/// A node is deleted after the decision on its pods, before or after their bindings are written.
 async fn a_node_goes_with_pods_on_their_way_to_it(testbed: &Testbed) {
     let names = numbered("orphan", 20);
     for name in &names {
         testbed.create::<Pod>(with_gpus(name, 1)).await;
     }
     nodes(testbed).delete(LOST, &DeleteParams::default()).await.unwrap();
-    // Who was bound there has lost; all others are bound, or told that there is no room.
+    // Pods bound there are lost; all others are bound, or have a reason to wait.
     eventually("every pod is bound or told why it waits", || async {
         let pods = testbed.pods().list(&ListParams::default()).await.ok()?;
         let is_answered = |pod: &Pod| {
@@ -226,7 +227,7 @@ async fn a_node_goes_with_pods_on_their_way_to_it(testbed: &Testbed) {
     .await;
     check_invariants(testbed).await;
     clear(testbed).await;
-    // What is left of the cluster is served, and nothing else.
+    // Only the rest of the cluster is used.
     for name in ["whole-0", "whole-1", "whole-2"] {
         testbed.create::<Pod>(with_gpus(name, 8)).await;
     }
@@ -241,7 +242,7 @@ async fn a_node_goes_with_pods_on_their_way_to_it(testbed: &Testbed) {
     check_invariants(testbed).await;
 }
 
-/// The one that ends may hold its port for a moment longer.
+/// The ended server may hold its port for a moment.
 async fn restart_the_api_server(testbed: &Testbed) {
     testbed.lab.kill(Component::KubeApiserver).await;
     eventually("the API server serves again", || async {
@@ -250,7 +251,7 @@ async fn restart_the_api_server(testbed: &Testbed) {
     .await;
 }
 
-/// Deletes all pods, and waits until their claims are gone, too.
+/// Deletes all pods and waits until their claims are gone, too.
 async fn clear(testbed: &Testbed) {
     let (at_once, all) = (DeleteParams::default().grace_period(0), ListParams::default());
     testbed.pods().delete_collection(&at_once, &all).await.unwrap();

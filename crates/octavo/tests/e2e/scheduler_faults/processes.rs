@@ -1,4 +1,4 @@
-//! Processes of the scheduler: a second one, and one that is stopped and goes on.
+//! Scheduler processes: a second one, and one that is stopped and continued.
 
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
@@ -12,11 +12,11 @@ use crate::testbed::{OCTAVO, Testbed, eventually};
 /// A second scheduler, which ends with the test.
 pub(super) struct SecondScheduler(Child);
 
-/// A process that is stopped; it goes on when this is dropped, also where a test fails.
+/// A stopped process; it is continued on drop, even if a test fails.
 pub(super) struct StoppedProcess(Process);
 
 impl SecondScheduler {
-    /// Starts it beside the lab's own, with the same config and rights.
+    /// Starts a scheduler beside the lab's own, with the same config and rights.
     pub(super) fn start(testbed: &Testbed, identity: &str, listen: &str) -> Self {
         let layout = testbed.lab.layout();
         let log = std::fs::File::create(
@@ -26,7 +26,7 @@ impl SecondScheduler {
         );
         let child = Command::new(OCTAVO)
             .arg("scheduler")
-            // So it goes with the lab, also where this test is killed.
+            // The variable ends it with the lab, even if this test is killed.
             .env("OCTAVO_LAB_OF", testbed.lab.state_dir())
             .arg("--kubeconfig")
             .arg(layout.client_kubeconfig("octavo-scheduler"))
@@ -42,7 +42,7 @@ impl SecondScheduler {
 }
 
 impl SecondScheduler {
-    /// Asks it to end, so that it gives the lease back and nobody waits for that to run out.
+    /// Terminates it, so that it releases the lease and no test waits for the lease to expire.
     pub(super) async fn end(mut self) {
         signal("-TERM", &self.0.id().to_string());
         eventually("the second scheduler ends", || {
@@ -75,12 +75,12 @@ impl Drop for StoppedProcess {
     }
 }
 
-/// Sends a signal. Whoever is gone shows by what is waited for then.
+/// Sends a signal. Failures show in the following waits.
 fn signal(signal: &str, pid: &str) {
     let _ = Command::new("kill").args([signal, pid]).status();
 }
 
-/// Waits until somebody holds the scheduler's lease of whom this is true, and returns the name.
+/// Waits until the holder of the scheduler's lease satisfies `is_it`, and returns it.
 pub(super) async fn wait_for_holder(
     testbed: &Testbed,
     what: &str,
@@ -94,7 +94,7 @@ pub(super) async fn wait_for_holder(
     .await
 }
 
-/// Waits until nobody has renewed the scheduler's lease for as long as its holder promised.
+/// Waits until the scheduler's lease has expired.
 pub(super) async fn wait_for_lease_expiry(testbed: &Testbed) {
     let leases: Api<Lease> = Api::namespaced(testbed.client.clone(), "octavo-system");
     eventually("the lease is over", || async {
@@ -106,10 +106,10 @@ pub(super) async fn wait_for_lease_expiry(testbed: &Testbed) {
     .await;
 }
 
-/// An address of this machine that others may be sent to, if it has one.
+/// A non-loopback address of this machine, if it has one.
 pub(super) fn own_address() -> Option<String> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Nothing is sent: it only finds the way.
+    // Sends nothing; only resolves the route.
     socket.connect("198.51.100.1:9").ok()?;
     let address = socket.local_addr().ok()?.ip();
     (!address.is_loopback() && !address.is_unspecified()).then(|| address.to_string())
