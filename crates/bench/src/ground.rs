@@ -53,12 +53,12 @@ impl Ground {
 
     /// A whole lab here, that ends with this run.
     pub(crate) fn whole(&self, octavo: &Path) -> UpOptions {
-        UpOptions { ends_with_us: true, ..UpOptions::new(&self.folder, octavo) }
+        UpOptions { stops_with_parent: true, ..UpOptions::new(&self.folder, octavo) }
     }
 
     /// A control plane alone, that ends with this run.
     pub(crate) fn control_plane_only(&self, octavo: &Path) -> UpOptions {
-        UpOptions { ends_with_us: true, ..UpOptions::control_plane_only(&self.folder, octavo) }
+        UpOptions { stops_with_parent: true, ..UpOptions::control_plane_only(&self.folder, octavo) }
     }
 }
 

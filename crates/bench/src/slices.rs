@@ -38,7 +38,7 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
         let mut options = ground.whole(octavo);
         options.nodes = Some(format!("dgx-h100={nodes}").parse()?);
         options.dynamic_mig = Some(dynamic_mig);
-        options.patience = PATIENCE;
+        options.ready_timeout = PATIENCE;
         options.progress = Progress::to_stderr();
         let started = Instant::now();
         let lab = Box::pin(Lab::up(options)).await?;

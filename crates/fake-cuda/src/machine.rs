@@ -44,7 +44,7 @@ impl Driver {
         let capacity = (model.memory_mib - model.reserved_mib) * MIB;
         let clock = match machine.simulation.clock {
             SimulationClock::Virtual => Clock::Virtual,
-            SimulationClock::Wall => Clock::Wall,
+            SimulationClock::WallClock => Clock::Wall,
         };
         let device = |(ordinal, &index): (usize, &u32)| {
             let gpu = &machine.gpus[index as usize];

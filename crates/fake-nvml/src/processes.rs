@@ -53,7 +53,7 @@ impl GpuChip {
         if self.chip.is_none() {
             let clock = match machine.simulation.clock {
                 SimulationClock::Virtual => Clock::Virtual,
-                SimulationClock::Wall => Clock::Wall,
+                SimulationClock::WallClock => Clock::Wall,
             };
             self.chip = Chip::existing(folder, minor, clock).ok();
         }

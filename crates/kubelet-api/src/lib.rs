@@ -1,15 +1,15 @@
 //! The wire contract between the kubelet and a node's plugins.
 //!
-//! The messages, clients and servers here are generated from our own .proto files in `proto/`,
-//! which say the same as Kubernetes' (same packages, names and numbers; a test compares them). The
-//! code is checked in: `cargo xtask generate` writes it again.
+//! The messages, clients and servers are generated from the .proto files in `proto/`. These are
+//! written for Octavo and declare the same packages, names and numbers as Kubernetes'; a test
+//! compares them. The generated code is checked in; `cargo xtask generate` updates it.
 //!
-//! The names are those that the wire knows, made Rust's by the generator: the service `DRAPlugin`
-//! has its server in `dra_plugin_server` and its client in `dra_plugin_client`.
+//! The names are those of the wire, converted to Rust style by the generator. The service
+//! `DRAPlugin` has its server in `dra_plugin_server` and its client in `dra_plugin_client`.
 
 #![forbid(unsafe_code)]
 
-/// How a plugin introduces itself to the kubelet.
+/// Registration of a plugin with the kubelet.
 #[path = "generated"]
 #[allow(
     missing_docs,
@@ -25,7 +25,7 @@ pub mod registration {
     pub mod v1;
 }
 
-/// How the kubelet has the devices of resource claims prepared.
+/// Preparation of resource claims, requested by the kubelet.
 #[path = "generated"]
 #[allow(
     missing_docs,
@@ -40,12 +40,12 @@ pub mod dra {
     #[path = "dra_v1.rs"]
     pub mod v1;
 
-    /// Version 1beta1, for older kubelets: version 1 without identifiers of shares.
+    /// Version 1beta1, for older kubelets: version 1 without share ids.
     #[path = "dra_v1beta1.rs"]
     pub mod v1beta1;
 }
 
-/// How a plugin tells the kubelet of its devices' health (KEP-4680).
+/// Device health reported by a plugin to the kubelet (KEP-4680).
 #[path = "generated"]
 #[allow(
     missing_docs,
@@ -60,7 +60,7 @@ pub mod health {
     #[path = "dra_health_v1.rs"]
     pub mod v1;
 
-    /// Version 1alpha1, which Kubernetes 1.36 calls.
+    /// Version 1alpha1, used by Kubernetes 1.36.
     #[path = "dra_health_v1alpha1.rs"]
     pub mod v1alpha1;
 }

@@ -1,4 +1,4 @@
-//! The light kubelet: one process plays the kubelets of all simulated nodes of a lab.
+//! The simulated kubelet: one process acts as the kubelet of every simulated node of a lab.
 //!
 //! ```text
 //!  one inotify --> plugins of each node <-- gRPC --> agent
@@ -7,9 +7,9 @@
 //!  one heartbeat per node --> Node, Lease
 //! ```
 //!
-//! What is decided (statuses, reference counts, CDI merges, what a container may have) is decided
-//! by pure functions; the tasks only carry it out. The process may be killed at any moment: what a
-//! node's plugins hold stands in the node's `kubelet/dra_state.json` before they are asked for it.
+//! Pure functions make all decisions: statuses, reference counts, CDI merges and a container's
+//! devices. The tasks carry them out. The process may be killed at any moment. Each node's
+//! `kubelet/dra_state.json` records a claim before its plugin is asked to prepare it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,58 +24,43 @@ use tokio_util::task::TaskTracker;
 use self::node::{Node, PodAddresses};
 use self::settings::Settings;
 
-mod allocated;
-mod calls;
-mod cdi;
 mod claims;
-mod containers;
-mod dispatch;
 #[cfg(test)]
 mod fake_api;
 #[cfg(test)]
 mod fake_plugin;
-mod health;
-mod heartbeat;
-mod ledger;
 mod node;
-mod node_object;
-mod plan;
 mod plugins;
-mod pod;
-mod prepare;
-mod registrar;
-mod registration;
+mod pods;
 mod settings;
-mod sockets;
-mod status;
 
-/// Longest that one call to the API server may take.
+/// Longest duration of one call to the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest that tasks may take to end.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many nodes register at once; more would only queue in the API server.
-const REGISTERING: usize = 32;
+/// Longest time for tasks to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of nodes that register concurrently; more would only queue in the API server.
+const MAX_CONCURRENT_REGISTRATIONS: usize = 32;
 
 /// Why a call to the API server failed.
 #[derive(Debug, thiserror::Error)]
 enum ApiError {
-    /// The server or the way to it said no.
+    /// The server rejected the call, or it could not be reached.
     #[error(transparent)]
     Kube(#[from] kube::Error),
-    /// No answer came in time.
+    /// No response in time.
     #[error("no answer from the API server within {API_TIMEOUT:?}")]
     Timeout,
 }
 
-/// Plays the kubelets of all nodes under `<state_dir>/nodes/` until `shutdown`. Settings are read
-/// from `<state_dir>/kubelets.yaml`, where there is one.
+/// Acts as the kubelets of all nodes under `<state_dir>/nodes/` until `shutdown`. Reads optional
+/// settings from `<state_dir>/kubelets.yaml`.
 pub(crate) async fn run(
     state_dir: &Path,
     kubeconfig: &Path,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let settings = Arc::new(Settings::read(&state_dir.join("kubelets.yaml"))?);
-    let client = crate::kubeconfig::client(kubeconfig).await?;
+    let client = crate::cluster::kubeconfig::client(kubeconfig).await?;
     let folders = node_folders(&state_dir.join("nodes"))?;
     let (addresses, tasks) = (Arc::new(PodAddresses::default()), TaskTracker::new());
     let mut nodes = BTreeMap::new();
@@ -91,18 +76,18 @@ pub(crate) async fn run(
     }
     tracing::info!(nodes = nodes.len(), "simulated kubelets start");
 
-    let registrar = registrar::Registrar::new(
+    let registrar = plugins::registrar::Registrar::new(
         nodes.values().cloned().collect(),
         tasks.clone(),
         Duration::from_secs(settings.health_retry_seconds.into()),
     )?;
     let mut registrar = tasks.spawn(registrar.run(shutdown.clone()));
-    tasks.spawn(dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
-    let slots = Arc::new(Semaphore::new(REGISTERING));
+    tasks.spawn(pods::dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
+    let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REGISTRATIONS));
     for node in nodes.into_values() {
-        let (settings, slots) = (Arc::clone(&settings), Arc::clone(&slots));
+        let (settings, permits) = (Arc::clone(&settings), Arc::clone(&permits));
         tasks.spawn(async move {
-            let heartbeat = heartbeat::run(&node, &settings, &slots);
+            let heartbeat = node::heartbeat::run(&node, &settings, &permits);
             node.shutdown.run_until_cancelled(heartbeat).await;
         });
     }
@@ -113,20 +98,20 @@ pub(crate) async fn run(
     };
     shutdown.cancel();
     tasks.close();
-    tokio::time::timeout(END_TIMEOUT, tasks.wait())
-        .await
-        .with_context(|| format!("tasks of simulated kubelets did not end in {END_TIMEOUT:?}"))?;
+    tokio::time::timeout(SHUTDOWN_TIMEOUT, tasks.wait()).await.with_context(|| {
+        format!("tasks of simulated kubelets did not end in {SHUTDOWN_TIMEOUT:?}")
+    })?;
     result
 }
 
 impl ApiError {
-    /// Whether the object that was meant is no more: not there, or of another UID.
+    /// Whether the object is gone: not found, or replaced by one with another UID.
     fn means_gone(&self) -> bool {
         matches!(self, Self::Kube(kube::Error::Api(status)) if [404, 409].contains(&status.code))
     }
 }
 
-/// The nodes' folders in the order of their names.
+/// The nodes' folders, sorted by name.
 fn node_folders(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let context =
         || format!("cannot read the folder of nodes {}: is the lab up?", parent.display());
@@ -145,7 +130,7 @@ fn node_folders(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn within<T>(
     call: impl Future<Output = Result<T, kube::Error>>,
 ) -> impl Future<Output = Result<T, ApiError>> {
-    // Boxed: a client's call is large, and thousands of tasks have one once in a while.
+    // Boxed: a client's call is large, and thousands of tasks make one occasionally.
     let call = Box::pin(call);
     async move {
         match tokio::time::timeout(API_TIMEOUT, call).await {
@@ -155,15 +140,14 @@ fn within<T>(
     }
 }
 
-/// Pause after `attempt` failures: 0.2 s, doubling up to 10 s, within a fifth of it either way.
+/// Delay after `attempt` failures: 0.2 s, doubled up to 10 s, plus or minus 20 %.
 fn backoff(attempt: u32, who: &str) -> Duration {
     let pause = Duration::from_millis(200 << attempt.min(6)).min(Duration::from_secs(10));
-    pause.mul_f64(0.8 + 0.4 * spread(who))
+    pause.mul_f64(0.8 + 0.4 * unit_hash(who))
 }
 
-/// A number in [0, 1) that differs from name to name and is the same at every call: jitter that
-/// needs no randomness.
-fn spread(name: &str) -> f64 {
+/// A number in [0, 1) derived from the name: deterministic jitter.
+fn unit_hash(name: &str) -> f64 {
     let hash = name
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -1,9 +1,9 @@
-//! Real nodes: kubelet, containerd, runc and the real agent, for tests in which a process in a
-//! container must see what it was promised. Only the driver below the agent is simulated.
+//! Real nodes: kubelet, containerd, runc and the real agent. Tests use them if a process in a
+//! container must see its devices. Only the driver below the agent is simulated.
 //!
-//! A node is a process in namespaces of its own (network, process ids, mounts), so that every
-//! default path and socket works beside other nodes and beside what the machine itself runs, and so
-//! that one SIGKILL ends all of it and leaves no mount:
+//! A node is a process in its own network, pid and mount namespaces. Default paths and sockets
+//! therefore work beside other nodes and beside the machine's own programs. One SIGKILL ends the
+//! whole node and leaves no mount:
 //!
 //! ```text
 //!  the machine's namespaces                    the node's
@@ -14,40 +14,40 @@
 //!                                                    └───────────────> agent
 //! ```
 //!
-//! | file | what it does |
+//! | file | content |
 //! |---|---|
-//! | `set` | which real nodes there are to be |
-//! | `requirements` | what the machine must have |
-//! | `network` | the bridge, and a cable to each node |
-//! | `cgroups` | a folder in every hierarchy |
-//! | `images` | what containers are made of, packed here |
-//! | `config` | files that the node's programs read |
-//! | `holder` | starting and finding a node, from outside |
-//! | `init`, `mounts`, `inside` | what happens within the namespaces |
+//! | `set` | the requested real nodes |
+//! | `requirements` | requirements on the machine |
+//! | `host_network` | the bridge, and a veth pair to each node |
+//! | `cgroups` | one folder per hierarchy |
+//! | `images` | container images, packed on this machine |
+//! | `config` | config files of the node's programs |
+//! | `launch` | starting and finding a node from outside |
+//! | `init`, `mounts`, `node_network` | setup within the namespaces |
 //!
-//! What is left outside of a node's namespaces (bridge, cgroups, files) is named after the state
-//! folder, so that [`remove`] finds it when nothing else of the lab is left.
+//! Objects outside of a node's namespaces (bridge, cgroups, files) are named after the state
+//! folder. So [`remove`] finds them even if nothing else of the lab is left.
 
 use std::net::Ipv4Addr;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::layout::Layout;
-use crate::settings::{Node, RealNodes, Settings};
+use crate::cluster::layout::Layout;
+use crate::cluster::settings::{Node, RealNodes, Settings};
 
 pub(crate) mod cgroups;
 pub(crate) mod config;
-pub(crate) mod holder;
+pub(crate) mod host_network;
 pub(crate) mod images;
 pub(crate) mod init;
-mod inside;
+pub(crate) mod launch;
 mod mounts;
-pub(crate) mod network;
+mod node_network;
 pub(crate) mod requirements;
 pub(crate) mod set;
 mod tool;
 
-/// A program of a real node. When it ends it is started again, as on any node.
+/// A program of a real node. The node restarts it when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RealProgram {
     /// containerd.
@@ -62,7 +62,7 @@ impl RealProgram {
     /// All, in the order in which they start.
     pub const ALL: [Self; 3] = [Self::Containerd, Self::Kubelet, Self::Agent];
 
-    /// Its name in logs and in what people see.
+    /// Its name in logs and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
@@ -72,18 +72,18 @@ impl RealProgram {
     }
 }
 
-/// One of a lab's real nodes and all that is known of it.
+/// One real node of a lab, with the settings that apply to it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct NodeContext<'a> {
     pub(crate) layout: &'a Layout,
     pub(crate) settings: &'a Settings,
     pub(crate) real: &'a RealNodes,
     pub(crate) node: &'a Node,
-    /// Which of the lab's real nodes it is, from 0.
+    /// Index of the node among the lab's real nodes, from 0.
     pub(crate) number: u8,
 }
 
-impl Place<'_> {
+impl NodeContext<'_> {
     /// Its address on the bridge.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.real.address(self.number)
@@ -96,12 +96,12 @@ impl Place<'_> {
 }
 
 /// The real nodes of a lab.
-pub(crate) fn places<'a>(
+pub(crate) fn node_contexts<'a>(
     layout: &'a Layout,
     settings: &'a Settings,
-) -> impl Iterator<Item = Place<'a>> {
+) -> impl Iterator<Item = NodeContext<'a>> {
     settings.real.iter().flat_map(move |real| {
-        (0_u8..).zip(&real.nodes).map(move |(number, node)| Place {
+        (0_u8..).zip(&real.nodes).map(move |(number, node)| NodeContext {
             layout,
             settings,
             real,
@@ -111,18 +111,18 @@ pub(crate) fn places<'a>(
     })
 }
 
-/// Takes away what is outside of the namespaces of nodes that have ended: bridge, cables, cgroups.
+/// Removes the objects outside of the namespaces of ended nodes: bridge, veth pairs, cgroups.
 pub(crate) async fn remove(layout: &Layout) -> anyhow::Result<()> {
-    network::remove(layout)?;
+    host_network::remove(layout)?;
     cgroups::remove(layout).await
 }
 
-/// Whether there is anything of a lab's real nodes outside of its state folder.
+/// Whether a lab's real nodes have left objects outside of its state folder.
 pub(crate) fn has_leftovers(layout: &Layout) -> bool {
-    network::has_leftovers(layout) || cgroups::has_leftovers(layout)
+    host_network::has_leftovers(layout) || cgroups::has_leftovers(layout)
 }
 
-/// Names what is a lab's own on this machine: eight digits that follow from its state folder.
+/// Eight hex digits derived from the state folder. They make names unique on this machine.
 fn lab_id(layout: &Layout) -> String {
     let digest = Sha256::digest(layout.root().as_os_str().as_encoded_bytes());
     digest.iter().take(4).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))

@@ -1,17 +1,17 @@
-//! Changing the state of a simulated machine, one writer at a time.
+//! Changes the state of a simulated machine, one writer at a time.
 
 use std::fs::File;
 use std::path::Path;
 
-use crate::mig::capabilities::Files;
+use crate::mig::capabilities::CapabilityFiles;
 use crate::{Machine, MachineError, State};
 
-/// Changes the state in `folder`, the one that `state.json` and `machine.yaml` lie in.
+/// Changes the state in `folder`, which has `state.json` and `machine.yaml`.
 ///
-/// Writers of all processes take turns by a lock on `state.lock`; a change that is refused leaves
-/// everything as it was. Where the folder is part of a simulated node with a `/proc`, the files of
-/// its MIG capabilities follow: new ones are there before the state says so, and old ones go
-/// after it. A crash in between leaves files that name no instance, until the next change.
+/// A lock on `state.lock` serializes the writers of all processes. A rejected change has no effect.
+/// If the folder belongs to a simulated node with a `/proc`, the files of its MIG capabilities
+/// follow. New files appear before the state is written, and old files are removed after it. A
+/// crash in between leaves files without an instance until the next change.
 pub fn change<T, E: From<MachineError>>(
     folder: &Path,
     machine: &Machine,
@@ -26,10 +26,10 @@ pub fn change<T, E: From<MachineError>>(
     let mut state = before.clone();
     let answer = change(&mut state)?;
     if state != before {
-        let files = Files::of(folder, machine, &state);
-        files.as_ref().map_or(Ok(()), Files::make)?;
+        let files = CapabilityFiles::of(folder, machine, &state);
+        files.as_ref().map_or(Ok(()), CapabilityFiles::make)?;
         state.write(&path)?;
-        files.as_ref().map_or(Ok(()), Files::remove)?;
+        files.as_ref().map_or(Ok(()), CapabilityFiles::remove)?;
     }
     Ok(answer)
 }

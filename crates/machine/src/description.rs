@@ -4,27 +4,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::MachineError;
 
-/// What a GPU node is made of.
+/// Description of a GPU node.
 ///
-/// All GPUs of a machine are of one model, as in every system that is sold; what differs from
-/// GPU to GPU (place, identity) stands in [`Gpu`].
+/// All GPUs of a machine have the same model, as in every commercial system. Properties of the
+/// single GPU (position, identity) are in [`Gpu`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Machine {
-    /// Short name, the stem of the file it ships in: `dgx-h100`.
+    /// Short name, the stem of its file: `dgx-h100`.
     pub name: String,
     /// One line for people.
     pub description: String,
     /// The installed driver.
     pub driver: Driver,
-    /// What every GPU of the machine has in common.
+    /// Properties shared by all GPUs of the machine.
     pub model: Model,
-    /// `NVLink` fabric that the machine's GPUs belong to; absent on machines without `NVSwitch`.
+    /// `NVLink` fabric of the machine's GPUs; `None` without `NVSwitch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<Fabric>,
     /// The GPUs, in NVML index order.
     pub gpus: Vec<Gpu>,
-    /// How simulated GPUs compute; says nothing about real ones.
+    /// Behaviour of simulated GPUs; does not describe real ones.
     #[serde(default, skip_serializing_if = "Simulation::is_default")]
     pub simulation: Simulation,
 }
@@ -35,13 +35,13 @@ pub struct Machine {
 pub struct Driver {
     /// Kernel and user driver: `580.95.05`.
     pub version: String,
-    /// Highest CUDA version that the driver serves, `major.minor`: `13.0`.
+    /// Highest supported CUDA version, `major.minor`: `13.0`.
     pub cuda: String,
     /// Version of the management library: `13.580.95.05`.
     pub nvml: String,
 }
 
-/// What every GPU of a machine has in common.
+/// Properties shared by all GPUs of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Model {
@@ -53,19 +53,19 @@ pub struct Model {
     pub architecture: String,
     /// CUDA compute capability, `major.minor`: `9.0`.
     pub compute_capability: String,
-    /// Frame buffer that NVML reports as total, in MiB.
+    /// Total frame buffer as reported by NVML, in MiB.
     pub memory_mib: u64,
-    /// Part of `memory_mib` that driver and firmware keep for themselves, in MiB.
+    /// Part of `memory_mib` reserved by driver and firmware, in MiB.
     #[serde(default)]
     pub reserved_mib: u64,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
-    /// PCI device and vendor, as NVML packs them: `0x233010DE`.
+    /// PCI device and vendor in NVML's packed form: `0x233010DE`.
     pub pci_device_id: String,
-    /// PCI subsystem device and vendor, packed alike.
+    /// PCI subsystem device and vendor in the same form.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci_subsystem_id: Option<String>,
-    /// How device memory is addressed from the host, where the driver reports it.
+    /// Addressing of device memory from the host, if the driver reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addressing_mode: Option<AddressingMode>,
     /// Whether memory has error correction.
@@ -76,18 +76,18 @@ pub struct Model {
     pub sm_clock_mhz: u32,
     /// Highest memory clock in MHz.
     pub memory_clock_mhz: u32,
-    /// `NVLink` of one GPU; absent where there is none.
+    /// `NVLink` of one GPU; `None` without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nvlink: Option<NvLink>,
-    /// Multi-instance capability; absent where there is none.
+    /// Multi-instance capability; `None` without any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig: Option<Mig>,
 }
 
-/// How the host's CPU addresses device memory (`nvmlDeviceAddressingModeType_t`).
+/// Addressing of device memory from the host's CPU (`nvmlDeviceAddressingModeType_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AddressingMode {
-    /// The driver reports that there is none.
+    /// The driver reports none.
     None,
     /// Heterogeneous memory management in software.
     #[serde(rename = "HMM")]
@@ -105,7 +105,8 @@ pub struct NvLink {
     pub version: u32,
     /// Active links per GPU.
     pub links: u32,
-    /// Whether the links end in `NVSwitches`; otherwise they end in the other GPUs, evenly.
+    /// Whether the links end in `NVSwitches`. Otherwise they are divided evenly among the other
+    /// GPUs.
     pub switched: bool,
 }
 
@@ -113,9 +114,9 @@ pub struct NvLink {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Mig {
-    /// Key of the profile table that applies, [`MigTable`](crate::MigTable): `h100-80`.
+    /// Key of the profile table, [`MigTable`](crate::MigTable): `h100-80`.
     pub table: String,
-    /// Whether the mode changes only with a GPU reset, as on A100.
+    /// Whether a change of the mode needs a GPU reset, as on A100.
     #[serde(default)]
     pub mode_needs_reset: bool,
     /// Whether MIG mode is on when the driver is loaded.
@@ -123,7 +124,7 @@ pub struct Mig {
     pub enabled: bool,
 }
 
-/// An `NVLink` fabric and the machine's place in it.
+/// An `NVLink` fabric and the machine's position in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fabric {
@@ -131,7 +132,7 @@ pub struct Fabric {
     pub cluster_uuid: String,
     /// Clique within the cluster.
     pub clique_id: u32,
-    /// How far the registration with the fabric manager is.
+    /// State of the registration with the fabric manager.
     #[serde(default)]
     pub state: FabricState,
 }
@@ -140,35 +141,34 @@ pub struct Fabric {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum FabricState {
-    /// The GPU knows no fabric.
+    /// The GPU supports no fabric.
     NotSupported,
     /// Registration has not begun.
     NotStarted,
-    /// Registration is under way.
+    /// Registration is in progress.
     InProgress,
     /// The GPU is a member.
     #[default]
     Completed,
 }
 
-/// One GPU: its identity and place.
+/// One GPU: its identity and position.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Gpu {
-    /// `GPU-...`; where absent, whoever instantiates the machine derives one
-    /// ([`derive_uuid`]).
+    /// `GPU-...`; if `None`, instantiation derives one ([`derive_uuid`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<String>,
     /// Number of the device node `/dev/nvidiaN`.
     pub minor: u32,
-    /// Position on the baseboard, where there is one.
+    /// Position on the baseboard, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<u32>,
     /// PCI address, `domain:bus:device.function` with a four-digit domain: `0000:1b:00.0`.
     pub pci: String,
     /// `PCIe` root complex, as sysfs names it: `pci0000:15`.
     pub pcie_root: String,
-    /// NUMA node of the root complex; absent where the firmware gives none.
+    /// NUMA node of the root complex; `None` if the firmware reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numa_node: Option<u32>,
     /// Board serial number.
@@ -195,13 +195,13 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The description as YAML, fit for [`Machine::parse`].
+    /// The description as YAML, readable by [`Machine::parse`].
     pub fn to_yaml(&self) -> Result<String, MachineError> {
         serde_saphyr::to_string(self).map_err(|e| MachineError::Parse(e.to_string()))
     }
 
-    /// Gives every GPU without a UUID one that is derived from `node`, so that the same node
-    /// always has the same GPUs and no two nodes share one.
+    /// Gives every GPU without a UUID one derived from `node`. So the same node always has the same
+    /// GPUs, and no two nodes share one.
     pub fn instantiate(&mut self, node: &str) {
         for gpu in &mut self.gpus {
             if gpu.uuid.is_none() {
@@ -210,16 +210,16 @@ impl Machine {
         }
     }
 
-    /// Checks what the types alone cannot: unique minors, addresses and UUIDs, well-formed
-    /// PCI addresses, packed ids and versions.
+    /// Checks constraints beyond the types: unique minors, addresses and UUIDs, and well-formed PCI
+    /// addresses, packed ids and versions.
     pub fn check(&self) -> Result<(), MachineError> {
         crate::description::check::check(self)
     }
 }
 
-/// A UUID in NVML's form for GPU `minor` of `node`: the same inputs give the same UUID.
+/// A UUID in NVML's form for GPU `minor` of `node`; deterministic.
 pub fn derive_uuid(node: &str, minor: u32) -> String {
-    // FNV-1a, twice with different offsets: identity, not security.
+    // FNV-1a, twice with different offsets: for identity, not for security.
     let hash = |offset: u64| {
         node.bytes()
             .chain([0])

@@ -1,17 +1,17 @@
 use std::path::PathBuf;
 
-/// Why a machine description or state could not be read, checked or written.
+/// A machine description or state could not be read, checked or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MachineError {
     /// The file could not be opened, read or replaced.
     #[error("{action} {}", path.display())]
     Io {
-        /// What was being done to the file, as a verb: `read`, `write`.
+        /// The failed action on the file, as a verb: `read`, `write`.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
@@ -24,9 +24,9 @@ pub enum MachineError {
     /// The description is well formed but describes an impossible machine.
     #[error("impossible machine: {field}: {problem}")]
     Invalid {
-        /// Path of the field, as `gpus[3].pci`.
+        /// Path of the field: `gpus[3].pci`.
         field: String,
-        /// What is wrong with it.
+        /// The problem of the field.
         problem: String,
     },
 }

@@ -1,13 +1,12 @@
-//! A GPU node's hardware as one YAML document, and what happens to it while it runs.
+//! A GPU node's hardware as one YAML document, and its state at run time.
 //!
-//! A *machine description* ([`Machine`]) says what a node is made of: driver, GPUs, their
-//! `PCIe` and NUMA places, `NVLink` and fabric. The simulated driver answers from it, the lab
-//! builds nodes from it, and `octavo agent inventory --output yaml` writes one from real
-//! hardware, so the three always speak of the same facts. The descriptions that ship with
-//! Octavo lie in `machines/`.
+//! A *machine description* ([`Machine`]) lists a node's driver and GPUs, with their `PCIe` and NUMA
+//! positions, `NVLink` and fabric. The simulated driver answers from it, and the lab builds nodes
+//! from it. `octavo agent inventory --output yaml` writes one from real hardware. So all three use
+//! the same facts. The shipped descriptions are in `machines/`.
 //!
-//! A *machine state* ([`State`]) is the part that changes under a running simulation: faults,
-//! counters, events. It lies beside the description and is replaced whole, by rename.
+//! A *machine state* ([`State`]) is the part that changes in a running simulation: faults,
+//! counters, events. Its file is beside the description and is replaced as a whole, by rename.
 
 #![forbid(unsafe_code)]
 

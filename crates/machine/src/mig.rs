@@ -1,28 +1,28 @@
-//! Multi-instance GPUs: what a model can be cut into, and the instances that a simulated GPU has.
+//! Multi-instance GPUs: the partitions of a model, and the instances of a simulated GPU.
 //!
 //! ```text
 //! GPU ── GPU instance (memory slices, engines) ── compute instance (multiprocessors)
 //!          profile and placement from MigTable      fills the GPU instance, or a part of it
 //! ```
 //!
-//! Numbers are NVML's: a profile has a *number* in NVML's enumeration, the same on every GPU, and
-//! an *id*, which `nvidia-smi mig -lgip` prints and which creating an instance takes.
+//! Numbers and ids are NVML's. A profile's *number* in NVML's enumeration is the same on every GPU.
+//! Its *id* is printed by `nvidia-smi mig -lgip` and used to create an instance.
 
 use crate::description::derive_uuid;
 
 pub use capabilities::{MigCapability, capability_text, mig_capabilities};
-pub use life::{ComputeInstance, GpuInstance, MigActivation, MigRefusal, MigState};
+pub use instances::{ComputeInstance, GpuInstance, MigActivation, MigRefusal, MigState};
 
-/// What GPUs of one model can be cut into.
+/// The possible partitions of one GPU model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigTable {
-    /// Key that machine descriptions name it by: `h100-80`.
+    /// Key in machine descriptions: `h100-80`.
     pub key: &'static str,
-    /// Compute slices of the GPU: 7, or 4 on small parts.
+    /// Compute slices of the GPU: 7, or 4 on small models.
     pub compute_slices: u32,
-    /// Memory slices of the GPU: 8, or 4 on small parts.
+    /// Memory slices of the GPU: 8, or 4 on small models.
     pub memory_slices: u32,
-    /// Profiles in the order of their numbers.
+    /// Profiles, sorted by number.
     pub profiles: Vec<MigProfile>,
 }
 
@@ -35,13 +35,13 @@ pub struct MigProfile {
     pub number: u32,
     /// Id on this GPU.
     pub id: u32,
-    /// Compute slices that an instance takes.
+    /// Compute slices of an instance.
     pub compute_slices: u32,
-    /// Memory slices that an instance takes.
+    /// Memory slices of an instance.
     pub memory_slices: u32,
-    /// How many instances fit an empty GPU.
+    /// Number of instances that fit an empty GPU.
     pub instances: u32,
-    /// First memory slices of the places where an instance can be.
+    /// First memory slices of the possible placements.
     pub starts: &'static [u32],
     /// Frame buffer in MiB.
     pub memory_mib: u64,
@@ -60,17 +60,17 @@ pub struct MigProfile {
 /// A compute instance profile within GPU instances of one profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigComputeProfile {
-    /// NVML's number, `NVML_COMPUTE_INSTANCE_PROFILE_*`; the id is the same.
+    /// NVML's number, `NVML_COMPUTE_INSTANCE_PROFILE_*`; also its id.
     pub number: u32,
-    /// Compute slices that an instance takes.
+    /// Compute slices of an instance.
     pub compute_slices: u32,
-    /// First compute slices, within the GPU instance, of the places where an instance can be.
+    /// First compute slices of the possible placements within the GPU instance.
     pub starts: Vec<u32>,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
 }
 
-/// NVML's numbers of compute instance profiles by their slices.
+/// NVML's numbers of compute instance profiles, by compute slices.
 const COMPUTE_PROFILES: [(u32, u32); 5] = [(1, 0), (2, 1), (3, 2), (4, 3), (7, 4)];
 
 impl MigTable {
@@ -99,9 +99,9 @@ impl MigTable {
         self.profiles.iter().find(|profile| profile.name == name)
     }
 
-    /// Id of the GPU instance of a profile that begins at a memory slice. Drivers number the
-    /// halves, quarters and eighths of a GPU, so the id says the place: 0 is all of it, 1 and 2
-    /// are the halves, 3 to 6 the quarters, 7 to 14 the eighths.
+    /// Id of the GPU instance of a profile at a first memory slice. Drivers number the halves,
+    /// quarters and eighths of a GPU, so the id encodes the placement. Id 0 is the whole GPU, 1 and
+    /// 2 are the halves, 3 to 6 the quarters, 7 to 14 the eighths.
     pub fn instance_id(&self, profile: &MigProfile, start: u32) -> u32 {
         let size = profile.memory_slices.max(1);
         (self.memory_slices / size).saturating_sub(1) + start / size
@@ -109,8 +109,8 @@ impl MigTable {
 }
 
 impl MigProfile {
-    /// What GPU instances of this profile can be cut into: single slices, pairs, and in the
-    /// largest halves; last the profile that fills them.
+    /// The compute instance profiles within GPU instances of this profile: single slices, pairs,
+    /// and halves in the largest. The last profile fills the GPU instance.
     pub fn compute_profiles(&self) -> Vec<MigComputeProfile> {
         let all = self.compute_slices;
         let offered = |slices: u32| slices == all || slices < all && (slices <= 2 || all == 7);
@@ -124,7 +124,7 @@ impl MigProfile {
                 multiprocessors: if slices == all {
                     self.multiprocessors
                 } else {
-                    // They come in pairs.
+                    // Multiprocessors come in pairs.
                     (self.multiprocessors * slices / all) & !1
                 },
             })
@@ -137,15 +137,15 @@ impl MigProfile {
     }
 }
 
-/// UUID of the MIG device that a compute instance makes, `MIG-...`. It follows from the GPU and
-/// the ids, as it does with drivers: what is made again at the same place has the same UUID.
+/// UUID `MIG-...` of the MIG device of a compute instance. As with real drivers it follows from the
+/// GPU and the ids, so a device created again at the same placement has the same UUID.
 pub fn mig_uuid(gpu_uuid: &str, gpu_instance: u32, compute_instance: u32) -> String {
     let derived = derive_uuid(&format!("{gpu_uuid}/{gpu_instance}"), compute_instance);
     derived.replacen("GPU-", "MIG-", 1)
 }
 
 pub(crate) mod capabilities;
-mod life;
+mod instances;
 mod tables;
 
 #[cfg(test)]

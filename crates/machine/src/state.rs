@@ -7,92 +7,92 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Machine, MachineError, MigState};
 
-/// What has happened to a simulated machine since it started.
+/// State of a simulated machine.
 ///
-/// Lies as `state.json` beside the machine file. Writers replace the file by rename; readers
-/// see either the old state or the new one.
+/// Stored as `state.json` beside the machine description. Writers replace the file by rename, so
+/// readers see either the old or the new state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct State {
-    /// State of a GPU by NVML index; a GPU that is not named is well.
+    /// State of each GPU by NVML index; a missing GPU is healthy.
     pub gpus: BTreeMap<u32, GpuState>,
-    /// Return codes by function name, for calls that must fail on every GPU: NVML's
-    /// (`nvmlDeviceGetUUID: 999`) and CUDA's (`cuMemAlloc: 2`). A name without a version stands
-    /// for all versions.
+    /// Return codes by function name, for calls that fail on every GPU. Functions are NVML's
+    /// (`nvmlDeviceGetUUID: 999`) and CUDA's (`cuMemAlloc: 2`). A name without a version applies to
+    /// all versions.
     pub failing_calls: BTreeMap<String, u32>,
-    /// CUDA functions that `cuGetProcAddress` does not know, as an older driver does not. A name
-    /// without a version stands for all versions.
+    /// CUDA functions unknown to `cuGetProcAddress`, as with an older driver. A name without a
+    /// version applies to all versions.
     pub missing_functions: BTreeSet<String>,
-    /// Functions that `cuGetProcAddress` knows besides CUDA's, as a newer driver does. Each
-    /// allocates memory as `cuMemAlloc_v2` does.
+    /// Functions known to `cuGetProcAddress` beyond CUDA's, as with a newer driver. Each allocates
+    /// memory like `cuMemAlloc_v2`.
     pub extra_functions: BTreeSet<String>,
-    /// Whether `cuGetProcAddress` gives the pointers that `dlsym` gives; absent: it does.
+    /// Whether `cuGetProcAddress` returns the same pointers as `dlsym`; default: true.
     pub pointer_identity: Option<bool>,
-    /// How long the driver takes to make a GPU instance, in milliseconds.
+    /// Duration of creating a GPU instance, in milliseconds.
     pub mig_create_millis: u64,
-    /// How long it takes to destroy one.
+    /// Duration of destroying a GPU instance, in milliseconds.
     pub mig_destroy_millis: u64,
-    /// Everything that `nvmlEventSetWait` has to tell, oldest first. Only appended to: an event
-    /// set delivers what was appended after it was made.
+    /// Events for `nvmlEventSetWait`, oldest first. Append only: an event set delivers the events
+    /// appended after its creation.
     pub events: Vec<Event>,
 }
 
-/// What has happened to one GPU.
+/// State of one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct GpuState {
-    /// Every call on the GPU answers `NVML_ERROR_GPU_IS_LOST`.
+    /// Whether every call on the GPU returns `NVML_ERROR_GPU_IS_LOST`.
     pub lost: bool,
-    /// What the driver advises (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`).
+    /// Recovery action advised by the driver (`NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`).
     pub recovery_action: RecoveryAction,
-    /// Memory error counters.
+    /// ECC error counters.
     pub ecc: Ecc,
-    /// A row remap failed: the board must be replaced.
+    /// Whether a row remap failed; then the board must be replaced.
     pub remap_failed: bool,
-    /// A row remap waits for a reset.
+    /// Whether a row remap waits for a reset.
     pub remap_pending: bool,
-    /// Fabric health mask as NVML packs it; absent: all well.
+    /// Fabric health mask in NVML's packed form; `None`: healthy.
     pub fabric_health: Option<u32>,
-    /// Core temperature in degrees Celsius; absent: the model's idle temperature.
+    /// Core temperature in degrees Celsius; `None`: the model's idle temperature.
     pub temperature_celsius: Option<u32>,
-    /// Power draw in milliwatts; absent: the model's idle power.
+    /// Power draw in milliwatts; `None`: the model's idle power.
     pub power_milliwatts: Option<u32>,
     /// SM utilisation in percent.
     pub utilisation_percent: u32,
     /// Frame buffer in use, in MiB.
     pub memory_used_mib: u64,
-    /// Processes that use the GPU as a whole: while there are any its MIG mode stays.
+    /// Processes that use the GPU as a whole; while there are any the MIG mode is fixed.
     pub processes: u32,
     /// MIG mode and instances.
     pub mig: MigState,
-    /// Return codes by function name, for calls that must fail on this GPU.
+    /// Return codes by function name, for calls that fail on this GPU.
     pub failing_calls: BTreeMap<String, u32>,
-    /// What is special about kernels, by name; others take a time that follows from their name.
+    /// Exceptional kernels by name; the duration of other kernels follows from their name.
     pub kernels: BTreeMap<String, KernelState>,
 }
 
-/// What is special about a kernel.
+/// An exceptional kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct KernelState {
-    /// How long it takes; absent: as its name says.
+    /// Its duration; `None`: derived from its name.
     pub nanos: Option<u64>,
-    /// How it ends; absent: well.
+    /// Its fault; `None`: it ends normally.
     pub fault: Option<KernelFault>,
 }
 
-/// How a faulty kernel ends.
+/// The fault of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum KernelFault {
-    /// With an access to memory that is not there: its context answers
-    /// `CUDA_ERROR_ILLEGAL_ADDRESS` to everything from then on.
+    /// An access to invalid memory. From then on its context returns `CUDA_ERROR_ILLEGAL_ADDRESS`
+    /// for every call.
     IllegalAddress,
-    /// Never.
+    /// It never ends.
     NeverEnds,
 }
 
-/// Memory error counters since the driver was loaded (volatile) and for life (aggregate).
+/// ECC error counters since the driver was loaded (volatile) and over the lifetime (aggregate).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Ecc {
@@ -100,14 +100,14 @@ pub struct Ecc {
     pub volatile_corrected: u64,
     /// Uncorrected since load.
     pub volatile_uncorrected: u64,
-    /// Corrected for life.
+    /// Corrected over the lifetime.
     pub aggregate_corrected: u64,
-    /// Uncorrected for life.
+    /// Uncorrected over the lifetime.
     pub aggregate_uncorrected: u64,
 }
 
-/// What the driver advises to do with a GPU (`nvmlDeviceGpuRecoveryAction_t`; the discriminants
-/// are NVML's).
+/// Recovery action advised by the driver (`nvmlDeviceGpuRecoveryAction_t`; the discriminants are
+/// NVML's).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum RecoveryAction {
@@ -124,7 +124,7 @@ pub enum RecoveryAction {
     DrainAndReset = 4,
 }
 
-/// Something that `nvmlEventSetWait` tells.
+/// An event of `nvmlEventSetWait`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Event {
@@ -132,13 +132,13 @@ pub struct Event {
     pub gpu: u32,
     /// What happened.
     pub kind: EventKind,
-    /// Code of the event: the XID's number for [`EventKind::Xid`].
+    /// Event data: the XID for [`EventKind::Xid`].
     #[serde(default)]
     pub data: u64,
-    /// GPU instance concerned; absent: the whole GPU.
+    /// The GPU instance; `None`: the whole GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_instance: Option<u32>,
-    /// Compute instance concerned; absent: the whole GPU instance.
+    /// The compute instance; `None`: the whole GPU instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_instance: Option<u32>,
 }
@@ -149,14 +149,14 @@ pub struct Event {
 pub enum EventKind {
     /// A critical XID (`nvmlEventTypeXidCriticalError`).
     Xid,
-    /// A corrected memory error (`nvmlEventTypeSingleBitEccError`).
+    /// A corrected ECC error (`nvmlEventTypeSingleBitEccError`).
     SingleBitEcc,
-    /// An uncorrected memory error (`nvmlEventTypeDoubleBitEccError`).
+    /// An uncorrected ECC error (`nvmlEventTypeDoubleBitEccError`).
     DoubleBitEcc,
 }
 
 impl State {
-    /// Reads the state; a missing file is the state of a machine to which nothing happened.
+    /// Reads the state; a missing file gives the default state.
     pub fn read(path: &Path) -> Result<Self, MachineError> {
         match std::fs::read(path) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
@@ -165,7 +165,7 @@ impl State {
         }
     }
 
-    /// Replaces the state file in one step.
+    /// Replaces the state file atomically.
     pub fn write(&self, path: &Path) -> Result<(), MachineError> {
         let io = |source| MachineError::Io { action: "write", path: path.to_owned(), source };
         let next = path.with_extension("json.next");
@@ -174,9 +174,8 @@ impl State {
         std::fs::rename(&next, path).map_err(io)
     }
 
-    /// Does what a reboot of the machine does: counters that begin with the driver begin anew,
-    /// processes and MIG instances are gone ([`MigState::reboot`]). Faults stay, and so does the
-    /// list of events.
+    /// Applies a reboot of the machine: resets volatile counters, and removes processes and MIG
+    /// instances ([`MigState::reboot`]). Faults and the list of events stay.
     pub fn reboot(&mut self, machine: &Machine) {
         for gpu in self.gpus.values_mut() {
             gpu.ecc.volatile_corrected = 0;
@@ -189,9 +188,9 @@ impl State {
     }
 }
 
-/// Gives a new file a later time than the one that it is about to replace. Kernels stamp files no
-/// finer than every few milliseconds, and a reader that looks at inode, size and time alone would
-/// take the version after next for the one that it knows.
+/// Gives a new file a later modification time than the file it will replace. Kernels stamp files at
+/// intervals of milliseconds. A reader that compares only inode, size and time could otherwise miss
+/// the version after next.
 fn mark_newer(next: &Path, path: &Path) -> std::io::Result<()> {
     const STEP: Duration = Duration::from_nanos(1);
     let Ok(before) = std::fs::metadata(path).and_then(|file| file.modified()) else {

@@ -1,11 +1,11 @@
-//! The state of the machine, read again whenever its file changes.
+//! The machine's state, read again whenever its file changes.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::State;
 
-/// The state file and what it said last.
+/// The state file and its last content.
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
@@ -13,7 +13,7 @@ pub struct StateFile {
     state: State,
 }
 
-/// What tells one version of the file from another.
+/// Identifies a version of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fingerprint {
     inode: u64,
@@ -23,16 +23,17 @@ struct Fingerprint {
 }
 
 impl StateFile {
-    /// The state as it is now; a file that cannot be read counts as a machine that is well.
+    /// Opens the file; an unreadable file counts as a healthy machine.
     pub fn open(path: PathBuf) -> Self {
         let mut file = Self { path, seen: None, state: State::default() };
         file.refresh();
         file
     }
 
-    /// Catches up with the file. A half-written or broken one leaves the last good state.
+    /// Reads the file again if it has changed. An incomplete or invalid file keeps the last valid
+    /// state.
     pub fn refresh(&mut self) -> &State {
-        // Before reading, so that a change during it is noticed the next time.
+        // Taken before reading, so that a concurrent change is noticed the next time.
         let now = fingerprint(&self.path);
         if now != self.seen {
             if let Ok(state) = State::read(&self.path) {

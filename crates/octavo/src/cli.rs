@@ -137,7 +137,7 @@ Examples:
     },
 }
 
-/// Form of the version.
+/// Output format of the version.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub(crate) enum VersionForm {
     /// One line
@@ -147,7 +147,7 @@ pub(crate) enum VersionForm {
     Json,
 }
 
-/// A file that is made from what the binary itself is.
+/// A file that is generated from the binary itself.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Generated {
     /// docs/reference/cli.md
@@ -156,15 +156,15 @@ pub(crate) enum Generated {
     SchedulerMetrics,
 }
 
-/// Parses the arguments of the process, and ends it if they are wrong or ask for help.
+/// Parses the process's arguments. Exits if they are wrong or ask for help.
 pub(crate) fn parse() -> Cli {
     let name = std::env::args_os().next().unwrap_or_default();
     let matches = command(&name).get_matches();
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// The command line as it shows itself when it was started under a name: kubectl starts a plugin
-/// as `kubectl-octavo`, and its user typed `kubectl octavo`.
+/// The command line under the name of its start. kubectl starts a plugin as `kubectl-octavo`, and
+/// its user typed `kubectl octavo`.
 pub(crate) fn command(started_as: &OsStr) -> clap::Command {
     let name = Path::new(started_as).file_stem().and_then(OsStr::to_str).unwrap_or_default();
     if name == "kubectl-octavo" {

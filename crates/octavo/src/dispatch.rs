@@ -1,6 +1,6 @@
-//! From a parsed command line to the program that it names.
+//! Dispatches a parsed command line to its program.
 
-mod typed;
+mod shell_line;
 
 use std::env;
 use std::ffi::OsStr;
@@ -13,70 +13,70 @@ use octavo_view::Outcome;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
-use crate::logging::{self, Habit};
+use crate::logging::{self, LogProfile};
 use crate::{reference, snapshot, version};
 
-/// Exit code for "it works, and what was asked about is waiting".
-const PENDING: u8 = 3;
+/// Exit code for "the command worked, and its subject is waiting".
+const EXIT_PENDING: u8 = 3;
 
-/// Threads of programs that serve many calls at once.
-const WORKERS: usize = 2;
+/// Worker threads of programs that serve concurrent calls.
+const WORKER_THREADS: usize = 2;
 
-/// Threads at most for calls that block, files mostly: a process of hundreds of nodes would
-/// start as many at once.
-const BLOCKING: usize = 64;
+/// Largest number of threads for blocking calls, mostly on files. A process for hundreds of nodes
+/// would otherwise start as many at once.
+const MAX_BLOCKING_THREADS: usize = 64;
 
 /// Runs a program to its end.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.program {
-        // Starts with each container: no runtime, no TLS, no logs.
+        // Runs at the start of each container: no runtime, no TLS, no logs.
         Program::CdiHook(args) => octavo_agent::hook::run(&args)?,
         Program::Agent(args) => {
-            logging::start(cli.log, Habit::Daemon);
-            with_tls(&serving()?, octavo_agent::run(*args))?;
+            logging::start(cli.log, LogProfile::Daemon);
+            with_tls(&server_runtime()?, octavo_agent::run(*args))?;
         }
         Program::Scheduler(args) => {
-            logging::start(cli.log, Habit::Daemon);
-            with_tls(&serving()?, octavo_scheduler::run(args))?;
+            logging::start(cli.log, LogProfile::Daemon);
+            with_tls(&server_runtime()?, octavo_scheduler::run(args))?;
         }
         Program::Lab(args) => {
-            logging::start(cli.log, Habit::Command);
-            with_tls(&serving()?, octavo_lab::run(*args))?;
+            logging::start(cli.log, LogProfile::Command);
+            with_tls(&server_runtime()?, octavo_lab::run(*args))?;
         }
         Program::Top(args) => {
-            logging::start(cli.log, Habit::Command);
-            with_tls(&asking()?, async { Ok(octavo_view::run_top(&args).await?) })?;
+            logging::start(cli.log, LogProfile::Command);
+            with_tls(&client_runtime()?, async { Ok(octavo_view::run_top(&args).await?) })?;
         }
         Program::Explain(args) => {
-            logging::start(cli.log, Habit::Command);
+            logging::start(cli.log, LogProfile::Command);
             let outcome =
-                with_tls(&asking()?, async { Ok(octavo_view::run_explain(&args).await?) })?;
+                with_tls(&client_runtime()?, async { Ok(octavo_view::run_explain(&args).await?) })?;
             if outcome == Outcome::Pending {
-                return Ok(ExitCode::from(PENDING));
+                return Ok(ExitCode::from(EXIT_PENDING));
             }
         }
         Program::Snapshot(args) => {
-            logging::start(cli.log, Habit::Command);
-            write(with_tls(&asking()?, snapshot::run(&args))?.as_bytes())?;
+            logging::start(cli.log, LogProfile::Command);
+            write(with_tls(&client_runtime()?, snapshot::run(&args))?.as_bytes())?;
         }
-        // Pure arithmetic and files: no runtime, no TLS.
+        // Only arithmetic and files: no runtime, no TLS.
         Program::Sim(args) => {
-            logging::start(cli.log, Habit::Command);
-            let outcome = octavo_sim::run::run(&args, typed::typed(env::args_os()))?;
+            logging::start(cli.log, LogProfile::Command);
+            let outcome = octavo_sim::run::run(&args, shell_line::shell_line(env::args_os()))?;
             if outcome == octavo_sim::run::Outcome::DoesNotFit {
-                return Ok(ExitCode::from(PENDING));
+                return Ok(ExitCode::from(EXIT_PENDING));
             }
         }
-        // No threads and no TLS before somebody else's library is opened.
+        // No threads and no TLS before the driver's library is loaded.
         Program::Probe(args) => {
-            logging::start(cli.log, Habit::Command);
+            logging::start(cli.log, LogProfile::Command);
             let mut out = io::stdout().lock();
             if octavo_probe::run(&args, &mut out)? == octavo_probe::Outcome::Leaks {
                 return Ok(ExitCode::FAILURE);
             }
         }
         Program::Share(args) => {
-            logging::start(cli.log, Habit::Command);
+            logging::start(cli.log, LogProfile::Command);
             return octavo_agent::by_hand::run(&args);
         }
         Program::Completion { shell } => {
@@ -97,7 +97,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a future that speaks TLS. rustls takes its cryptography from the process, once.
+/// Runs a future that uses TLS. rustls takes its cryptography provider from the process, once.
 fn with_tls<T>(
     runtime: &Runtime,
     program: impl Future<Output = anyhow::Result<T>>,
@@ -108,23 +108,23 @@ fn with_tls<T>(
     runtime.block_on(Box::pin(program))
 }
 
-/// A runtime for a command that asks and ends: this thread is enough.
-fn asking() -> anyhow::Result<Runtime> {
+/// A runtime for a client command; the current thread suffices.
+fn client_runtime() -> anyhow::Result<Runtime> {
     Builder::new_current_thread().enable_all().build().context("the runtime cannot start")
 }
 
-/// A runtime for a program that serves.
-fn serving() -> anyhow::Result<Runtime> {
+/// A runtime for a server.
+fn server_runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder
-        .worker_threads(WORKERS)
-        .max_blocking_threads(BLOCKING)
+        .worker_threads(WORKER_THREADS)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .enable_all()
         .build()
         .context("the runtime cannot start")
 }
 
-/// Writes to standard output. That nobody reads any more is no error, as in `octavo version | true`.
+/// Writes to standard output. A closed pipe is not an error, as in `octavo version | true`.
 fn write(text: &[u8]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text).and_then(|()| out.flush()) {

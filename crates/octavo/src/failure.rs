@@ -1,4 +1,4 @@
-//! How a failure is told: what happened, why, and what to do.
+//! Error output: what happened, why, and what to do.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -9,30 +9,29 @@ use octavo_sim::document::DocumentError;
 use octavo_sim::run::SimError;
 use octavo_view::ViewError;
 
-/// Exit code for a command line that makes no sense; clap uses the same.
-const USAGE: u8 = 2;
+/// Exit code for an invalid command line, the same as clap's.
+const EXIT_USAGE: u8 = 2;
 
-/// Tells the error on standard error and gives the exit code for it. A reader of standard output
-/// that went away is no failure: `octavo top | head` ends quietly. A socket or a file that breaks so
-/// is one.
+/// Prints the error to standard error and returns its exit code. A closed pipe on standard output
+/// is not a failure: `octavo top | head` ends quietly. A broken socket or file is one.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if is_unread(error) {
+    if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    // Nobody is left to tell that standard error is closed.
+    // Ignored: standard error may be closed.
     let _ = io::stderr().lock().write_all(text(error, lab_is_up()).as_bytes());
-    if is_usage(error) { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+    if is_usage(error) { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 
-/// The lines for an error. A cause that the line above already says is left out.
+/// The lines for an error. Omits a cause that the previous line already includes.
 fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
-    let mut said = error.to_string();
-    let mut text = format!("error: {said}\n");
+    let mut last = error.to_string();
+    let mut text = format!("error: {last}\n");
     for cause in error.chain().skip(1) {
         let cause = cause.to_string();
-        if !said.contains(&cause) {
+        if !last.contains(&cause) {
             let _ = writeln!(text, "  caused by: {cause}");
-            said = cause;
+            last = cause;
         }
     }
     let view = view_error(error);
@@ -44,7 +43,7 @@ fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
     text
 }
 
-/// Whether the command line made no sense.
+/// Whether the command line was invalid.
 fn is_usage(error: &anyhow::Error) -> bool {
     view_error(error).is_some_and(ViewError::is_usage)
         || sim_error(error).is_some_and(SimError::is_usage)
@@ -59,10 +58,10 @@ fn sim_error(error: &anyhow::Error) -> Option<&SimError> {
     error.chain().find_map(|cause| cause.downcast_ref())
 }
 
-/// Whether it is that nobody reads standard output any more. Only those who write there can tell:
-/// from the operating system a socket that the other side closed is the same error. Programs that
-/// are not asked here see to it where they write.
-fn is_unread(error: &anyhow::Error) -> bool {
+/// Whether the reader of standard output has gone away. Only the writing code can know: a socket
+/// closed by its peer gives the same OS error. Programs not covered here handle it where they
+/// write.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let of_view = view_error(error).and_then(|error| match error {
         ViewError::Output(error) => Some(error),
         _ => None,
@@ -71,7 +70,7 @@ fn is_unread(error: &anyhow::Error) -> bool {
     of_view.or_else(of_sim).is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Whether the lab's kubeconfig lies where `octavo lab` puts it.
+/// Whether the lab's kubeconfig exists at its default path.
 fn lab_is_up() -> bool {
     let named = std::env::var_os("OCTAVO_LAB_DIR").map(PathBuf::from);
     octavo_lab::Layout::choose(named.as_deref()).is_ok_and(|layout| layout.kubeconfig().exists())

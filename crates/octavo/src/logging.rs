@@ -1,11 +1,11 @@
-//! Logs: on standard error, for people or for machines.
+//! Logs on standard error, for people or for machines.
 
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// How much is logged, and in which form.
+/// Verbosity and format of the logs.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Logs")]
 pub(crate) struct LogArgs {
@@ -18,7 +18,7 @@ pub(crate) struct LogArgs {
     log_format: LogFormat,
 }
 
-/// Form of the logs.
+/// Format of the logs.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum LogFormat {
     /// For people
@@ -28,40 +28,40 @@ enum LogFormat {
     Json,
 }
 
-/// What a program logs when nothing else is asked for.
+/// Default verbosity of a program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Habit {
-    /// It talks to a person: only what went wrong.
+pub(crate) enum LogProfile {
+    /// An interactive command: only warnings and errors.
     Command,
-    /// It runs for long: what it does.
+    /// A long-running program: also its actions.
     Daemon,
 }
 
 /// Starts logging for the whole process.
-pub(crate) fn start(args: LogArgs, habit: Habit) {
+pub(crate) fn start(args: LogArgs, profile: LogProfile) {
     let filter = EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| EnvFilter::new(directives(habit, args.verbose)));
+        .unwrap_or_else(|_| EnvFilter::new(directives(profile, args.verbose)));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     let started = match args.log_format {
         LogFormat::Text => logs.with_ansi(io::stderr().is_terminal()).try_init(),
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     };
-    // It fails only if logging was started before, which is what is wanted.
+    // Fails only if logging has already been started, which is fine.
     drop(started);
 }
 
-/// Our own crates speak first; libraries only when much is asked for.
-fn directives(habit: Habit, verbose: u8) -> String {
-    let (libraries, ours) = match (habit, verbose) {
-        (Habit::Command, 0) => ("warn", "warn"),
-        (Habit::Command, 1) | (Habit::Daemon, 0) => ("warn", "info"),
-        (Habit::Command, 2) | (Habit::Daemon, 1) => ("info", "debug"),
+/// Octavo's crates become verbose first; libraries only at high verbosity.
+fn directives(profile: LogProfile, verbose: u8) -> String {
+    let (libraries, ours) = match (profile, verbose) {
+        (LogProfile::Command, 0) => ("warn", "warn"),
+        (LogProfile::Command, 1) | (LogProfile::Daemon, 0) => ("warn", "info"),
+        (LogProfile::Command, 2) | (LogProfile::Daemon, 1) => ("info", "debug"),
         _ => ("debug", "trace"),
     };
     let mut text = libraries.to_owned();
-    for room in ["", "_agent", "_gpu", "_kube_io", "_lab", "_view"] {
+    for suffix in ["", "_agent", "_gpu", "_kube_io", "_lab", "_view"] {
         text.push_str(",octavo");
-        text.push_str(room);
+        text.push_str(suffix);
         text.push('=');
         text.push_str(ours);
     }
@@ -72,17 +72,17 @@ fn directives(habit: Habit, verbose: u8) -> String {
 mod tests {
     use tracing_subscriber::EnvFilter;
 
-    use super::{Habit, directives};
+    use super::{LogProfile, directives};
 
     #[test]
     fn directives_can_be_read_and_grow_with_verbosity() {
-        for habit in [Habit::Command, Habit::Daemon] {
+        for profile in [LogProfile::Command, LogProfile::Daemon] {
             for verbose in 0..5 {
-                EnvFilter::try_new(directives(habit, verbose)).unwrap();
+                EnvFilter::try_new(directives(profile, verbose)).unwrap();
             }
         }
-        assert!(directives(Habit::Command, 0).contains("octavo_view=warn"));
-        assert!(directives(Habit::Daemon, 0).contains("octavo_agent=info"));
-        assert!(directives(Habit::Daemon, 9).contains("octavo_agent=trace"));
+        assert!(directives(LogProfile::Command, 0).contains("octavo_view=warn"));
+        assert!(directives(LogProfile::Daemon, 0).contains("octavo_agent=info"));
+        assert!(directives(LogProfile::Daemon, 9).contains("octavo_agent=trace"));
     }
 }

@@ -1,4 +1,4 @@
-//! The one binary. It only wires: each subcommand is a program of another crate.
+//! The one binary. It only wires: each subcommand is implemented in another crate.
 
 #![forbid(unsafe_code)]
 

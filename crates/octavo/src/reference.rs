@@ -1,10 +1,10 @@
-//! docs/reference/cli.md, written from the definition of the command line.
+//! Generates docs/reference/cli.md from the definition of the command line.
 
 use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command};
 
-/// The whole reference. The same on every machine: no values of the environment, no terminal
+/// The whole reference. It is the same on every machine, independent of environment and terminal
 /// width.
 pub(crate) fn markdown(mut command: Command) -> String {
     command.build();
@@ -41,7 +41,7 @@ fn section(command: &Command, text: &mut String) {
     }
 }
 
-/// Options that every command has are listed where they are defined.
+/// Global options are listed only where they are defined.
 fn is_shown(command: &Command, argument: &Arg) -> bool {
     let is_root = command.get_bin_name().is_some_and(|name| !name.contains(' '));
     !argument.is_hide_set() && argument.get_id() != "help" && (is_root || !argument.is_global_set())

@@ -1,7 +1,7 @@
-//! `octavo snapshot`: what a live scheduler's decisions are made of, as a file for `octavo sim`.
+//! `octavo snapshot`: writes the inputs of a live scheduler's decisions to a file for `octavo sim`.
 //!
-//! It lies here because it joins two rooms that do not know one another: the view asks the scheduler, the
-//! simulator makes records.
+//! It is part of this crate because it joins two independent crates: the view queries the
+//! scheduler, and the simulator makes records.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ use serde_json::Value;
 pub(crate) struct SnapshotArgs {
     /// The last recorded decision on this gang, named by the object that announces it, instead of the cluster
     /// as it is now
-    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = name, group = "subject")]
-    podgroup: Option<Name>,
+    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = parse_name, group = "subject")]
+    podgroup: Option<SubjectName>,
     /// The last recorded decision on this pod, which is in no gang
-    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = name, group = "subject")]
-    pod: Option<Name>,
+    #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = parse_name, group = "subject")]
+    pod: Option<SubjectName>,
     /// Namespace of the gang or the pod [default: that of the context]
     #[arg(short, long, value_name = "NAME", requires = "subject")]
     namespace: Option<String>,
@@ -38,19 +38,19 @@ pub(crate) struct SnapshotArgs {
     connect: ConnectArgs,
 }
 
-/// A gang or a pod as it is named on the command line.
+/// A gang or a pod as named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Name {
+struct SubjectName {
     namespace: Option<String>,
     name: String,
 }
 
-/// Runs `octavo snapshot`: gives the text for standard output, empty where a file was written.
+/// Runs `octavo snapshot`. Returns the text for standard output, empty if a file was written.
 pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
-    // Before a large cluster is read, and not after: does the name say a form?
+    // Check the file name's format before reading a large cluster.
     args.output.as_deref().map(Form::of).transpose()?;
     let connection = args.connect.connect().await?;
-    let asked = async {
+    let request = async {
         let scheduler = match &args.scheduler {
             Some(address) => Scheduler::at(address)?,
             None => Scheduler::find(&connection.client).await?,
@@ -61,26 +61,26 @@ pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
                 let namespace = name.namespace.as_ref().or(args.namespace.as_ref());
                 let namespace = namespace.unwrap_or(&connection.namespace).clone();
                 let name = ObjectName::new(namespace, &name.name);
-                Ok(Asked::Decision(Box::new(scheduler.decision(subject, &name).await?)))
+                Ok(Response::Decision(Box::new(scheduler.decision(subject, &name).await?)))
             }
-            // As it came: what this program does not know of it is not lost.
-            None => Ok(Asked::Cluster(scheduler.snapshot().await?)),
+            // Passed through unchanged, so that unknown fields are kept.
+            None => Ok(Response::Cluster(scheduler.snapshot().await?)),
         }
     };
-    match connection.within(asked).await? {
-        Asked::Cluster(cluster) => written(&cluster, args),
-        Asked::Decision(decision) => written(&decision.record()?, args),
+    match connection.within(request).await? {
+        Response::Cluster(cluster) => write_or_text(&cluster, args),
+        Response::Decision(decision) => write_or_text(&decision.record()?, args),
     }
 }
 
-/// What the scheduler answered.
-enum Asked {
+/// The scheduler's response.
+enum Response {
     Cluster(Value),
     Decision(Box<Decision>),
 }
 
-/// Writes the file, or gives the text where none is named.
-fn written(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<String> {
+/// Writes the file, or returns the text if no file is named.
+fn write_or_text(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<String> {
     match &args.output {
         Some(path) => {
             document::write(value, path)?;
@@ -90,7 +90,7 @@ fn written(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<String
     }
 }
 
-fn name(text: &str) -> Result<Name, String> {
+fn parse_name(text: &str) -> Result<SubjectName, String> {
     let (namespace, name) = match text.split_once('/') {
         Some((namespace, name)) => (Some(namespace.to_owned()), name),
         None => (None, text),
@@ -98,7 +98,7 @@ fn name(text: &str) -> Result<Name, String> {
     if name.is_empty() || name.contains('/') || namespace.as_deref() == Some("") {
         return Err("write NAME or NAMESPACE/NAME".to_owned());
     }
-    Ok(Name { namespace, name: name.to_owned() })
+    Ok(SubjectName { namespace, name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_gang_is_named_with_and_without_its_namespace() {
-        let name = |text| super::name(text).map(|name| (name.namespace, name.name));
+        let name = |text| super::parse_name(text).map(|name| (name.namespace, name.name));
         assert_eq!(name("train"), Ok((None, "train".to_owned())));
         assert_eq!(name("a/train"), Ok((Some("a".to_owned()), "train".to_owned())));
         for text in ["", "/train", "a/", "a/b/c"] {

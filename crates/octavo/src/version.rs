@@ -1,11 +1,11 @@
-//! Which build this is.
+//! Identifies this build.
 
 use serde_json::json;
 
-/// Commit that was built, if the build was told (`OCTAVO_COMMIT`).
+/// The built commit, if the build sets `OCTAVO_COMMIT`.
 const COMMIT: Option<&str> = option_env!("OCTAVO_COMMIT");
 
-/// The version, as `--version` shows it.
+/// The version as shown by `--version`.
 pub(crate) const TEXT: &str = env!("CARGO_PKG_VERSION");
 
 /// One line for people.

@@ -1,8 +1,8 @@
-//! For tests: asks Kubernetes' own code, for cases that a seed determines.
+//! Test helpers that query Kubernetes' own code about random cases.
 //!
-//! An [`Oracle`] is a Go program beside the test, which answers a line of JSON with a line of JSON.
-//! Cases are made at random and named by their seed ([`Rng`]), so a case that differs can be had
-//! again alone ([`seeds::chosen`]). What is asked and what the answers mean is each test's own.
+//! An [`Oracle`] is a Go program beside the test; it answers one line of JSON with another. Cases
+//! are random and identified by their seed ([`Rng`]), so a failing case can be repeated alone
+//! ([`seeds::chosen`]). Each test defines its own questions and answers.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use octavo_lab::Progress;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The control plane's program, which has the oracles. It is built where it is not there yet.
+/// The control plane's program, which includes the oracles. Builds it if it is missing.
 pub fn program() -> anyhow::Result<PathBuf> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime
@@ -17,7 +17,7 @@ pub fn program() -> anyhow::Result<PathBuf> {
         .context("build the control plane's program, which has the oracles")
 }
 
-/// A running oracle. It answers what it is asked, in turn, and ends when it is dropped.
+/// A running oracle. It answers questions in order and ends when dropped.
 #[derive(Debug)]
 pub struct Oracle {
     child: Child,
@@ -33,16 +33,16 @@ struct Question<'a, Q> {
 }
 
 #[derive(Deserialize)]
-struct Answered {
+struct AnswerId {
     id: String,
 }
 
 impl Oracle {
-    /// Starts an oracle: a subcommand of the [`program`].
+    /// Starts an oracle, a subcommand of the [`program`].
     pub fn start(program: &Path, subcommand: &str) -> anyhow::Result<Self> {
         let mut child = Command::new(program)
             .arg(subcommand)
-            // Memory is plenty, cores are few.
+            // Memory is plentiful, cores are few.
             .env("GOGC", "400")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -54,8 +54,8 @@ impl Oracle {
         Ok(Self { child, questions, answers })
     }
 
-    /// What it answers to a question: an object, to which the id is added. The id names the case
-    /// where something goes wrong.
+    /// Asks a question, an object to which the id is added, and returns the answer. Error messages
+    /// name the case by its id.
     pub fn ask<A: DeserializeOwned>(
         &mut self,
         id: &str,
@@ -70,7 +70,7 @@ impl Oracle {
         if self.answers.read_line(&mut line)? == 0 {
             bail!("the oracle has ended; its last words are above. Question {id}");
         }
-        let answered: Answered = serde_json::from_str(&line)
+        let answered: AnswerId = serde_json::from_str(&line)
             .with_context(|| format!("question {id}: the answer has no id: {line}"))?;
         ensure!(answered.id == id, "question {id} was answered as question {}", answered.id);
         serde_json::from_str(&line).with_context(|| format!("question {id}: the answer is {line}"))
@@ -79,7 +79,7 @@ impl Oracle {
 
 impl Drop for Oracle {
     fn drop(&mut self) {
-        // Its input ends, and with it the process.
+        // The end of its input ends the process.
         self.questions = None;
         let _ = self.child.wait();
     }

@@ -1,11 +1,11 @@
-//! Numbers that a seed determines, on every machine and for ever: a case is named by its seed.
+//! Pseudo-random numbers that are the same on every machine, so a seed identifies a case.
 
 /// `SplitMix64` (Steele, Lea, Flood 2014).
 #[derive(Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The numbers of a seed.
+    /// The generator of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -18,33 +18,33 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below this one.
+    /// A number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
-        // Less than a number that fits.
+        // Fits, because it is less than `bound`.
         usize::try_from(self.next() % bound as u64).unwrap_or_default()
     }
 
-    /// A number from the first to the last.
+    /// A number from `first` to `last`, inclusive.
     pub fn between(&mut self, first: usize, last: usize) -> usize {
         first + self.below(last - first + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with a probability of `percent`.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
-    /// One of these words.
+    /// A random word.
     pub fn word(&mut self, from: &[&'static str]) -> &'static str {
         from[self.below(from.len())]
     }
 
-    /// Puts them in any order.
+    /// Shuffles a list.
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for last in (1..list.len()).rev() {
             list.swap(last, self.below(last + 1));

@@ -1,11 +1,10 @@
-//! Cases by their seeds: which, and on all cores.
+//! Cases by seed: selection, and parallel execution.
 
 use std::ops::Range;
 
 use anyhow::Context as _;
 
-/// The seeds that a person chose by an environment variable, as in `77..78`; none where it is not
-/// set.
+/// The seeds in an environment variable, as in `77..78`; `None` if it is not set.
 pub fn chosen(variable: &str) -> anyhow::Result<Option<Range<u64>>> {
     let Ok(text) = std::env::var(variable) else { return Ok(None) };
     let seeds = text.split_once("..").and_then(|(from, to)| {
@@ -15,8 +14,8 @@ pub fn chosen(variable: &str) -> anyhow::Result<Option<Range<u64>>> {
     seeds.map(Some).with_context(|| format!("{variable} is {text:?}, and no range such as 77..78"))
 }
 
-/// Does it with the seeds in as many parts as there are cores.
-pub fn side_by_side<T: Send>(
+/// Runs `work` on the seeds, divided among all cores.
+pub fn in_parallel<T: Send>(
     seeds: Range<u64>,
     work: impl Fn(&mut dyn Iterator<Item = u64>) -> T + Sync,
 ) -> Vec<T> {
@@ -24,7 +23,7 @@ pub fn side_by_side<T: Send>(
     let (work, seeds) = (&work, &seeds);
     std::thread::scope(|scope| {
         let start = |thread: usize| {
-            // Hard cases are spread evenly.
+            // Interleaved, so that hard cases are spread evenly.
             scope.spawn(move || work(&mut seeds.clone().skip(thread).step_by(threads)))
         };
         let started: Vec<_> = (0..threads).map(start).collect();

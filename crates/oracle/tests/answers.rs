@@ -1,4 +1,4 @@
-//! Oracles that are not Kubernetes: what is asked, and what is made of their answers.
+//! Tests with simple oracles: questions, and the handling of answers.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use octavo_oracle::{Oracle, Rng};
 use serde_json::{Value, json};
 
-/// Says what it is told.
+/// Returns each question as its answer.
 fn echo() -> Oracle {
     Oracle::start(Path::new("cat"), "-").unwrap()
 }
@@ -23,13 +23,13 @@ fn a_question_has_an_id_and_each_gets_its_own_answer() {
 }
 
 #[test]
-fn an_answer_of_another_shape_is_told_with_its_question() {
+fn malformed_answer_is_reported_with_its_question() {
     let error = echo().ask::<Vec<u8>>("77", &json!({})).unwrap_err().to_string();
     assert!(error.contains("question 77") && error.contains("{\"id\":\"77\"}"), "{error}");
 }
 
 #[test]
-fn an_answer_to_another_question_is_none() {
+fn answer_to_another_question_is_an_error() {
     let mut stuck = Oracle::start(Path::new("sed"), r#"-ues/.*/{"id":"1"}/"#).unwrap();
     stuck.ask::<Value>("1", &json!({})).unwrap();
     let error = stuck.ask::<Value>("2", &json!({})).unwrap_err().to_string();
@@ -37,7 +37,7 @@ fn an_answer_to_another_question_is_none() {
 }
 
 #[test]
-fn the_end_of_an_oracle_is_told_and_not_waited_for() {
+fn ended_oracle_is_an_error() {
     let mut ended = Oracle::start(Path::new("head"), "-c0").unwrap();
     ended.ask::<Value>("77", &json!({})).unwrap_err();
 }

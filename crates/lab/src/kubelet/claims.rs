@@ -1,4 +1,7 @@
-//! Which claims a pod names, and whether it may use them (pure).
+//! The claims that a pod names, and whether it may use them (pure).
+
+pub(crate) mod claim_info;
+pub(crate) mod prepare;
 
 use std::collections::BTreeSet;
 
@@ -8,39 +11,39 @@ use kube::ResourceExt;
 
 /// A claim that a pod names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct NamedClaim {
+pub(crate) struct NamedClaim {
     /// Name of the claim object, in the pod's namespace.
-    pub(super) name: String,
-    /// The claim was made from a template for this pod alone, so the pod must own it.
-    pub(super) owned: bool,
+    pub(crate) name: String,
+    /// Whether the claim was generated from a template for this pod, which must then own it.
+    pub(crate) owned: bool,
 }
 
 /// A claim that may be prepared for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct UsableClaim {
+pub(crate) struct UsableClaim {
     /// Namespace.
-    pub(super) namespace: String,
+    pub(crate) namespace: String,
     /// Name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// UID.
-    pub(super) uid: String,
+    pub(crate) uid: String,
     /// Drivers of the allocated devices.
-    pub(super) drivers: BTreeSet<String>,
+    pub(crate) drivers: BTreeSet<String>,
 }
 
 /// A device request of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ContainerRequest {
+pub(crate) struct ContainerRequest {
     /// Name of the claim object.
-    pub(super) claim: String,
-    /// Request within the claim; absent: all of it.
-    pub(super) request: Option<String>,
+    pub(crate) claim: String,
+    /// Request within the claim; `None`: all requests.
+    pub(crate) request: Option<String>,
 }
 
-/// Why a pod's claims cannot be prepared; the texts are worded as the kubelet's.
+/// A pod's claims cannot be prepared; the texts are the kubelet's.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum ClaimProblem {
-    /// The claim controller has not made the claim of a template yet.
+pub(crate) enum ClaimProblem {
+    /// The claim controller has not created the template's claim yet.
     #[error("pod \"{0}\": ResourceClaim not created yet")]
     NotCreated(String),
     /// `resourceClaims` names neither claim nor template.
@@ -57,9 +60,9 @@ pub(super) enum ClaimProblem {
     NotReserved { pod: String, pod_uid: String, claim: String, claim_uid: String },
 }
 
-/// The claims that `pod` names, those of extended resources last. A template that yields no
-/// claim (recorded as such by the claim controller) is left out.
-pub(super) fn claims_of(pod: &Pod) -> Result<Vec<NamedClaim>, ClaimProblem> {
+/// The claims that `pod` names, with those of extended resources last. Omits a template that yields
+/// no claim according to the claim controller.
+pub(crate) fn claims_of(pod: &Pod) -> Result<Vec<NamedClaim>, ClaimProblem> {
     let mut claims = Vec::new();
     for entry in pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten()) {
         if let Some(name) = claim_name(pod, &entry.name)? {
@@ -76,7 +79,7 @@ pub(super) fn claims_of(pod: &Pod) -> Result<Vec<NamedClaim>, ClaimProblem> {
 }
 
 /// Checks that `claim` is allocated and that `pod` may use it.
-pub(super) fn check(
+pub(crate) fn check(
     pod: &Pod,
     named: &NamedClaim,
     claim: &ResourceClaim,
@@ -112,8 +115,8 @@ pub(super) fn check(
     })
 }
 
-/// What `container` of `pod` asks for, from its claims and its extended resources.
-pub(super) fn requests_of(pod: &Pod, container: &Container) -> Vec<ContainerRequest> {
+/// The requests of `container` in `pod`, from its claims and its extended resources.
+pub(crate) fn requests_of(pod: &Pod, container: &Container) -> Vec<ContainerRequest> {
     let resources = container.resources.as_ref();
     let mut requests = Vec::new();
     for wanted in resources.iter().flat_map(|r| r.claims.iter().flatten()) {
@@ -138,9 +141,9 @@ pub(super) fn requests_of(pod: &Pod, container: &Container) -> Vec<ContainerRequ
     requests
 }
 
-/// Name of the claim behind entry `entry` of the pod's `resourceClaims`; `None` where the claim
-/// controller found that the template yields none.
-pub(super) fn claim_name(pod: &Pod, entry: &str) -> Result<Option<String>, ClaimProblem> {
+/// Name of the claim behind `entry` in the pod's `resourceClaims`. `None` if the claim controller
+/// found that the template yields none.
+pub(crate) fn claim_name(pod: &Pod, entry: &str) -> Result<Option<String>, ClaimProblem> {
     let mut entries = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let Some(found) = entries.find(|candidate| candidate.name == entry) else {
         return Err(ClaimProblem::Unnamed(entry.to_owned()));

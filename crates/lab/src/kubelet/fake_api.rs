@@ -1,4 +1,4 @@
-//! An API server for tests: keeps objects by path, merges patches, tells pods' tasks of changes.
+//! An API server for tests: stores objects by path, merges patches, and notifies pod workers.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tonic::codegen::Service;
 
-use super::pod::Latest;
+use crate::kubelet::pods::worker::PodReceiver;
 
-/// How long a test waits for anything; the machines that run tests are slow and busy.
-pub(super) const DEADLINE: Duration = Duration::from_mins(1);
+/// Longest wait in a test; test machines are slow and busy.
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The server and its objects.
 #[derive(Clone, Default)]
-pub(super) struct FakeApi {
+pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
 }
 
@@ -48,35 +48,35 @@ impl Default for State {
 
 impl FakeApi {
     /// A client of this server.
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
-    /// Answers the next `count` patches with a conflict.
-    pub(super) fn conflict(&self, count: usize) {
+    /// Makes the next `count` patches fail with a conflict.
+    pub(crate) fn fail_with_conflicts(&self, count: usize) {
         self.state.lock().unwrap().conflicts = count;
     }
 
-    /// Puts an object at `path`.
-    pub(super) fn put(&self, path: &str, object: Value) {
+    /// Stores an object at `path`.
+    pub(crate) fn put(&self, path: &str, object: Value) {
         self.state.lock().unwrap().set(path, Some(object));
     }
 
     /// Merges `patch` into the object at `path`.
-    pub(super) fn merge(&self, path: &str, patch: &Value) {
+    pub(crate) fn merge(&self, path: &str, patch: &Value) {
         let mut state = self.state.lock().unwrap();
         let mut object = state.objects[path].clone();
         merge(&mut object, patch);
         state.set(path, Some(object));
     }
 
-    /// Takes the object at `path` away, whatever its deletion would need.
-    pub(super) fn remove(&self, path: &str) {
+    /// Removes the object at `path`, regardless of finalizers.
+    pub(crate) fn remove(&self, path: &str) {
         self.state.lock().unwrap().set(path, None);
     }
 
-    /// Follows the pod at `path`, as the dispatcher of the watch would.
-    pub(super) fn follow(&self, path: &str) -> Latest {
+    /// Subscribes to the pod at `path`, like the pod dispatcher.
+    pub(crate) fn follow(&self, path: &str) -> PodReceiver {
         let mut state = self.state.lock().unwrap();
         let sender = watch::Sender::new(state.pod(path));
         let latest = sender.subscribe();
@@ -84,8 +84,8 @@ impl FakeApi {
         latest
     }
 
-    /// Waits until the object at `path` is as `wanted`; none: it is not there.
-    pub(super) async fn until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
+    /// Waits until the object at `path` is as `wanted`; `None`: it does not exist.
+    pub(crate) async fn wait_until(&self, path: &str, wanted: impl Fn(Option<&Value>) -> bool) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
             loop {
@@ -95,23 +95,23 @@ impl FakeApi {
                 version.changed().await.unwrap();
             }
         };
-        let met = tokio::time::timeout(DEADLINE, all).await.is_ok();
+        let met = tokio::time::timeout(TEST_TIMEOUT, all).await.is_ok();
         assert!(met, "waited in vain: {:#?}", self.state.lock().unwrap().objects.get(path));
     }
 
-    /// Waits until `count` objects were created by POST.
-    pub(super) async fn until_created(&self, count: usize) {
+    /// Waits until `count` objects have been created by POST.
+    pub(crate) async fn wait_until_created(&self, count: usize) {
         let mut version = self.state.lock().unwrap().version.subscribe();
         let all = async {
             while self.created().len() < count {
                 version.changed().await.unwrap();
             }
         };
-        tokio::time::timeout(DEADLINE, all).await.unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, all).await.unwrap();
     }
 
-    /// Everything that was created by POST.
-    pub(super) fn created(&self) -> Vec<Value> {
+    /// All objects created by POST.
+    pub(crate) fn created(&self) -> Vec<Value> {
         self.state.lock().unwrap().created.clone()
     }
 
@@ -193,7 +193,7 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     (code, status)
 }
 
-/// JSON merge, which is as good as a strategic one where lists are written whole.
+/// JSON merge. It equals a strategic merge if lists are written as a whole.
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

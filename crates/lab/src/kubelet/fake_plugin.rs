@@ -1,4 +1,4 @@
-//! A plugin for tests: registration, prepare and health on one socket, all of it recorded.
+//! A plugin for tests: registration, prepare and health on one socket. It records all calls.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use tonic::codegen::{Service, http};
 use tonic::{Request, Response, Status};
 
-use super::fake_api::DEADLINE;
-use super::health::Health;
+use crate::kubelet::fake_api::TEST_TIMEOUT;
+use crate::kubelet::plugins::health::Health;
 
 /// A plugin that runs until it is dropped.
-pub(super) struct FakePlugin {
+pub(crate) struct FakePlugin {
     socket: PathBuf,
     shared: Arc<Shared>,
     stop: CancellationToken,
@@ -42,23 +42,23 @@ struct Shared {
 }
 
 #[derive(Clone)]
-struct Served(Arc<Shared>);
+struct Services(Arc<Shared>);
 
-/// Notes the `:authority` of every request.
+/// Records the `:authority` of every request.
 #[derive(Clone)]
-struct Recording<S> {
+struct AuthorityRecorder<S> {
     inner: S,
     shared: Arc<Shared>,
 }
 
 impl FakePlugin {
     /// Starts a plugin of `driver` with its socket in `folder`.
-    pub(super) fn start(folder: &Path, driver: &str) -> Self {
+    pub(crate) fn start(folder: &Path, driver: &str) -> Self {
         Self::start_at(folder.join(format!("{driver}@reg.sock")), driver)
     }
 
-    /// Starts one more instance of `driver`, named `instance`.
-    pub(super) fn start_instance(folder: &Path, driver: &str, instance: &str) -> Self {
+    /// Starts another instance of `driver`, named `instance`.
+    pub(crate) fn start_instance(folder: &Path, driver: &str, instance: &str) -> Self {
         Self::start_at(folder.join(format!("{driver}-{instance}@reg.sock")), driver)
     }
 
@@ -74,23 +74,23 @@ impl FakePlugin {
             epoch: watch::Sender::new(0),
             streams: AtomicUsize::new(0),
         });
-        let (served, stop) = (Served(Arc::clone(&shared)), CancellationToken::new());
-        let recorded = Recording {
-            inner: registration::registration_server::RegistrationServer::new(served.clone()),
+        let (services, stop) = (Services(Arc::clone(&shared)), CancellationToken::new());
+        let recorded = AuthorityRecorder {
+            inner: registration::registration_server::RegistrationServer::new(services.clone()),
             shared: Arc::clone(&shared),
         };
-        let prepared = Recording {
-            inner: dra::dra_plugin_server::DraPluginServer::new(served.clone()),
+        let prepared = AuthorityRecorder {
+            inner: dra::dra_plugin_server::DraPluginServer::new(services.clone()),
             shared: Arc::clone(&shared),
         };
         let server = tonic::transport::Server::builder()
             .add_service(recorded)
             .add_service(prepared)
             .add_service(v1::dra_resource_health_server::DraResourceHealthServer::new(
-                served.clone(),
+                services.clone(),
             ))
             .add_service(v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(
-                served,
+                services,
             ));
         let listener = UnixListener::bind(&socket).unwrap();
         let stopped = stop.clone().cancelled_owned();
@@ -100,58 +100,58 @@ impl FakePlugin {
         Self { socket, shared, stop, is_killed: false }
     }
 
-    /// Ends as a killed process does: connections break off, the socket's file stays.
-    pub(super) fn kill(mut self) {
+    /// Ends like a killed process: connections break, and the socket file stays.
+    pub(crate) fn kill(mut self) {
         self.is_killed = true;
         self.end_streams();
     }
 
-    /// The socket, which serves everything.
-    pub(super) fn registration_socket(&self) -> PathBuf {
+    /// The socket, which serves all services.
+    pub(crate) fn registration_socket(&self) -> PathBuf {
         self.socket.clone()
     }
 
-    /// What the kubelet told about the registration, once it has.
-    pub(super) async fn notified(&self) -> (bool, String) {
+    /// Waits for the kubelet's registration notification.
+    pub(crate) async fn wait_for_notification(&self) -> (bool, String) {
         let mut notified = self.shared.notified.subscribe();
-        let told = notified.wait_for(Option::is_some);
-        tokio::time::timeout(DEADLINE, told).await.unwrap().unwrap().clone().unwrap()
+        let received = notified.wait_for(Option::is_some);
+        tokio::time::timeout(TEST_TIMEOUT, received).await.unwrap().unwrap().clone().unwrap()
     }
 
-    /// Every `:authority` that came, in order.
-    pub(super) fn authorities(&self) -> Vec<String> {
+    /// All received `:authority` values, in order.
+    pub(crate) fn authorities(&self) -> Vec<String> {
         self.shared.authorities.lock().unwrap().clone()
     }
 
-    /// Every claim call that came, in order, as `prepare UID` and `unprepare UID`.
-    pub(super) fn calls(&self) -> Vec<String> {
+    /// All received claim calls in order, as `prepare UID` and `unprepare UID`.
+    pub(crate) fn calls(&self) -> Vec<String> {
         self.shared.calls.borrow().clone()
     }
 
-    /// Waits until `count` claim calls came.
-    pub(super) async fn until_called(&self, count: usize) {
+    /// Waits until `count` claim calls have been received.
+    pub(crate) async fn wait_until_called(&self, count: usize) {
         let mut calls = self.shared.calls.subscribe();
         let came = calls.wait_for(|calls| calls.len() >= count);
-        drop(tokio::time::timeout(DEADLINE, came).await.unwrap().unwrap());
+        drop(tokio::time::timeout(TEST_TIMEOUT, came).await.unwrap().unwrap());
     }
 
-    /// Lets every prepare fail with `error` until told otherwise.
-    pub(super) fn fail(&self, error: Option<&str>) {
+    /// Makes every prepare fail with `error`; `None` ends that.
+    pub(crate) fn fail(&self, error: Option<&str>) {
         *self.shared.failure.lock().unwrap() = error.map(ToOwned::to_owned);
     }
 
     /// Reports device `gpu-0` of pool `n`.
-    pub(super) fn say(&self, health: Health) {
+    pub(crate) fn report_health(&self, health: Health) {
         self.shared.health.send_replace(health);
     }
 
     /// Ends the health streams that are open.
-    pub(super) fn end_streams(&self) {
+    pub(crate) fn end_streams(&self) {
         self.shared.epoch.send_modify(|epoch| *epoch += 1);
     }
 
-    /// How many health streams were opened.
-    pub(super) fn streams_opened(&self) -> usize {
+    /// Number of health streams opened so far.
+    pub(crate) fn streams_opened(&self) -> usize {
         self.shared.streams.load(Ordering::SeqCst)
     }
 }
@@ -165,7 +165,7 @@ impl Drop for FakePlugin {
     }
 }
 
-impl<S, B> Service<http::Request<B>> for Recording<S>
+impl<S, B> Service<http::Request<B>> for AuthorityRecorder<S>
 where
     S: Service<http::Request<B>>,
 {
@@ -184,12 +184,12 @@ where
     }
 }
 
-impl<S: tonic::server::NamedService> tonic::server::NamedService for Recording<S> {
+impl<S: tonic::server::NamedService> tonic::server::NamedService for AuthorityRecorder<S> {
     const NAME: &'static str = S::NAME;
 }
 
 #[tonic::async_trait]
-impl registration::registration_server::Registration for Served {
+impl registration::registration_server::Registration for Services {
     async fn get_info(
         &self,
         _: Request<registration::InfoRequest>,
@@ -213,7 +213,7 @@ impl registration::registration_server::Registration for Served {
 }
 
 #[tonic::async_trait]
-impl dra::dra_plugin_server::DraPlugin for Served {
+impl dra::dra_plugin_server::DraPlugin for Services {
     async fn node_prepare_resources(
         &self,
         request: Request<dra::NodePrepareResourcesRequest>,
@@ -256,7 +256,7 @@ impl dra::dra_plugin_server::DraPlugin for Served {
     }
 }
 
-/// The health of `gpu-0` at once and at every change, until the streams are ended.
+/// The health of `gpu-0`, now and at every change, until the streams are ended.
 fn health(shared: &Arc<Shared>) -> impl Stream<Item = Health> + Send + use<> {
     shared.streams.fetch_add(1, Ordering::SeqCst);
     let mut epoch = shared.epoch.subscribe();
@@ -266,7 +266,7 @@ fn health(shared: &Arc<Shared>) -> impl Stream<Item = Health> + Send + use<> {
 }
 
 #[tonic::async_trait]
-impl v1::dra_resource_health_server::DraResourceHealth for Served {
+impl v1::dra_resource_health_server::DraResourceHealth for Services {
     type NodeWatchResourcesStream =
         Pin<Box<dyn Stream<Item = Result<v1::NodeWatchResourcesResponse, Status>> + Send>>;
 
@@ -291,7 +291,7 @@ impl v1::dra_resource_health_server::DraResourceHealth for Served {
 }
 
 #[tonic::async_trait]
-impl v1alpha1::dra_resource_health_server::DraResourceHealth for Served {
+impl v1alpha1::dra_resource_health_server::DraResourceHealth for Services {
     type NodeWatchResourcesStream =
         Pin<Box<dyn Stream<Item = Result<v1alpha1::NodeWatchResourcesResponse, Status>> + Send>>;
 

@@ -1,4 +1,7 @@
-//! A simulated node: its folders, its plugins, its claims; what all tasks of the node share.
+//! A simulated node: the folders, plugins and claims shared by its tasks.
+
+pub(crate) mod heartbeat;
+mod object;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -13,51 +16,51 @@ use octavo_machine::Machine;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
-use super::health::{Reports, SharedReports};
-use super::ledger::Ledger;
-use super::plugins::Plugins;
+use crate::kubelet::claims::claim_info::ClaimInfoCache;
+use crate::kubelet::plugins::Plugins;
+use crate::kubelet::plugins::health::{Reports, SharedReports};
 
 /// A simulated node.
-pub(super) struct Node {
+pub(crate) struct Node {
     /// Name of the node.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Folder of the node: `kubelet/`, `cdi/`, `driver/`.
     folder: PathBuf,
     /// Address that the node reports.
-    pub(super) address: Ipv4Addr,
-    /// What the node is made of, where its folder says.
-    pub(super) machine: Option<Machine>,
+    pub(crate) address: Ipv4Addr,
+    /// The machine description, if the node's folder has one.
+    pub(crate) machine: Option<Machine>,
     /// Connection to the API server.
-    pub(super) client: Client,
+    pub(crate) client: Client,
     /// Registered plugins.
-    pub(super) plugins: Plugins,
-    /// What the plugins say of their devices.
-    pub(super) reports: SharedReports,
-    /// Addresses of pods, one range for all nodes.
-    pub(super) pod_addresses: Arc<PodAddresses>,
-    /// Ends all that the node does.
-    pub(super) shutdown: CancellationToken,
-    ledger: Mutex<Ledger>,
+    pub(crate) plugins: Plugins,
+    /// Device health reported by the plugins.
+    pub(crate) reports: SharedReports,
+    /// Pod addresses, from one range for all nodes.
+    pub(crate) pod_addresses: Arc<PodAddresses>,
+    /// Cancels all tasks of the node.
+    pub(crate) shutdown: CancellationToken,
+    claim_infos: Mutex<ClaimInfoCache>,
     locks: ClaimLocks,
     recorder: Recorder,
 }
 
-/// Addresses that pods are given. They are no network's: no packet ever bears them.
+/// Allocator of pod addresses. No network has these addresses, and no packet carries them.
 #[derive(Debug, Default)]
-pub(super) struct PodAddresses {
+pub(crate) struct PodAddresses {
     taken: Mutex<(u32, BTreeSet<Ipv4Addr>)>,
 }
 
-/// One lock for every claim that is being prepared or unprepared.
+/// One lock per claim that is being prepared or unprepared.
 #[derive(Debug, Default)]
 struct ClaimLocks {
     locks: Mutex<BTreeMap<String, Weak<tokio::sync::Mutex<()>>>>,
 }
 
 impl Node {
-    /// Opens the node in `folder`, the `ordinal`th of its lab. Makes the folders that a kubelet
-    /// makes and reads what an earlier life of the process left.
-    pub(super) fn open(
+    /// Opens the node in `folder`, the `ordinal`th of its lab. Creates the kubelet's folders and
+    /// loads the state of an earlier process.
+    pub(crate) fn open(
         folder: PathBuf,
         ordinal: usize,
         client: Client,
@@ -76,12 +79,12 @@ impl Node {
         }
         let description = folder.join("driver/usr/lib64/machine.yaml");
         let machine = description.exists().then(|| Machine::read(&description)).transpose()?;
-        let ledger_path = ledger_path(&folder);
-        let ledger = Ledger::load(&ledger_path).with_context(|| {
+        let claim_infos_path = claim_infos_path(&folder);
+        let claim_infos = ClaimInfoCache::load(&claim_infos_path).with_context(|| {
             format!(
                 "cannot read the prepared claims of node {name} from {}; if no pod runs there, \
                  remove the file",
-                ledger_path.display()
+                claim_infos_path.display()
             )
         })?;
         let reporter = Reporter { controller: "kubelet".to_owned(), instance: Some(name.clone()) };
@@ -92,7 +95,7 @@ impl Node {
             reports: SharedReports::new(Reports::default()),
             pod_addresses,
             shutdown,
-            ledger: Mutex::new(ledger),
+            claim_infos: Mutex::new(claim_infos),
             locks: ClaimLocks::default(),
             recorder: Recorder::new(client.clone(), reporter),
             client,
@@ -101,40 +104,40 @@ impl Node {
         })
     }
 
-    /// Where plugins put their registration sockets.
-    pub(super) fn plugins_registry(&self) -> PathBuf {
+    /// Folder of the plugins' registration sockets.
+    pub(crate) fn plugins_registry(&self) -> PathBuf {
         self.folder.join("kubelet/plugins_registry")
     }
 
-    /// Where CDI specs lie.
-    pub(super) fn cdi(&self) -> PathBuf {
+    /// Folder of CDI specs.
+    pub(crate) fn cdi(&self) -> PathBuf {
         self.folder.join("cdi")
     }
 
-    /// Where it is written what the containers of pod `uid` would get.
-    pub(super) fn pod_folder(&self, uid: &str) -> PathBuf {
+    /// Folder of the container records of pod `uid`.
+    pub(crate) fn pod_folder(&self, uid: &str) -> PathBuf {
         self.folder.join("kubelet/pods").join(uid)
     }
 
-    /// The claims that are prepared on the node. Not to be held across an await.
-    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The claims prepared on the node. Do not hold the guard across an await.
+    pub(crate) fn claim_infos(&self) -> MutexGuard<'_, ClaimInfoCache> {
+        self.claim_infos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the ledger and has it on disk before it returns.
-    pub(super) fn change_ledger<T>(
+    /// Changes the claim cache and saves it before returning.
+    pub(crate) fn update_claim_infos<T>(
         &self,
-        change: impl FnOnce(&mut Ledger) -> T,
+        change: impl FnOnce(&mut ClaimInfoCache) -> T,
     ) -> std::io::Result<T> {
-        let mut ledger = self.ledger();
-        let result = change(&mut ledger);
-        ledger.save(&ledger_path(&self.folder))?;
+        let mut cache = self.claim_infos();
+        let result = change(&mut cache);
+        cache.save(&claim_infos_path(&self.folder))?;
         Ok(result)
     }
 
-    /// Locks claims against being prepared and unprepared by other pods at the same time. The
-    /// order of the set keeps two pods from waiting for one another.
-    pub(super) async fn lock_claims(&self, keys: &BTreeSet<String>) -> Vec<OwnedMutexGuard<()>> {
+    /// Locks claims against concurrent prepare and unprepare by other pods. The order of the set
+    /// prevents deadlocks between two pods.
+    pub(crate) async fn lock_claims(&self, keys: &BTreeSet<String>) -> Vec<OwnedMutexGuard<()>> {
         let mut guards = Vec::with_capacity(keys.len());
         for key in keys {
             guards.push(self.locks.get(key).lock_owned().await);
@@ -142,9 +145,9 @@ impl Node {
         guards
     }
 
-    /// Writes an event about `pod`. That it cannot be written harms nobody but its reader.
-    pub(super) async fn event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
-        // The API takes notes of up to 1 kB.
+    /// Publishes an event about `pod`. A failure is only logged.
+    pub(crate) async fn event(&self, pod: &Pod, type_: EventType, reason: &str, note: &str) {
+        // The API limits notes to 1 kB.
         let note = note.get(..note.floor_char_boundary(1000)).unwrap_or_default();
         let event = Event {
             type_,
@@ -155,7 +158,7 @@ impl Node {
         };
         let reference = pod.object_ref(&());
         let publish = self.recorder.publish(&event, &reference);
-        match tokio::time::timeout(super::API_TIMEOUT, publish).await {
+        match tokio::time::timeout(crate::kubelet::API_TIMEOUT, publish).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(node = self.name, reason, %error, "event not written"),
             Err(_) => tracing::warn!(node = self.name, reason, "event not written in time"),
@@ -164,11 +167,11 @@ impl Node {
 }
 
 impl PodAddresses {
-    /// A free address of 10.64.0.0/10.
-    pub(super) fn take(&self) -> Ipv4Addr {
+    /// Allocates a free address of 10.64.0.0/10.
+    pub(crate) fn allocate(&self) -> Ipv4Addr {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            // Four million addresses are never all taken on one machine.
+            // Four million addresses are never exhausted on one machine.
             taken.0 = (taken.0 + 1) % (1 << 22);
             let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 64, 0, 0)) + taken.0);
             if !taken.0.is_multiple_of(256) && taken.1.insert(address) {
@@ -177,13 +180,13 @@ impl PodAddresses {
         }
     }
 
-    /// Marks an address that a pod has from an earlier life of the process.
-    pub(super) fn keep(&self, address: Ipv4Addr) {
+    /// Reserves an address that a pod got from an earlier process.
+    pub(crate) fn reserve(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.insert(address);
     }
 
-    /// Gives an address back.
-    pub(super) fn give_back(&self, address: Ipv4Addr) {
+    /// Returns an address to the pool.
+    pub(crate) fn release(&self, address: Ipv4Addr) {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&address);
     }
 }
@@ -201,13 +204,13 @@ impl ClaimLocks {
     }
 }
 
-/// Every node has a loopback address of its own, where nothing listens: whoever asks the kubelet
-/// for logs is refused at once instead of waiting.
+/// A loopback address per node on which no program listens. Requests for logs are therefore refused
+/// at once instead of timing out.
 fn node_address(ordinal: usize) -> Ipv4Addr {
     let [_, _, high, low] = u32::try_from(ordinal + 1).unwrap_or_default().to_be_bytes();
     Ipv4Addr::new(127, 66, high, low)
 }
 
-fn ledger_path(folder: &Path) -> PathBuf {
+fn claim_infos_path(folder: &Path) -> PathBuf {
     folder.join("kubelet/dra_state.json")
 }

@@ -1,6 +1,11 @@
 //! The DRA plugins that are registered on a node.
 
+pub(crate) mod calls;
 mod dialer;
+pub(crate) mod health;
+pub(crate) mod registrar;
+pub(crate) mod registration;
+mod sockets;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,104 +17,105 @@ use tonic::transport::{Channel, Endpoint};
 
 use dialer::{Connections, Dialer};
 
-/// Version of the DRA service that a plugin is called by.
+/// DRA service version used for a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DraVersion {
+pub(crate) enum DraVersion {
     /// `v1.DRAPlugin`.
     V1,
     /// `v1beta1.DRAPlugin`.
     V1Beta1,
 }
 
-/// Version of the health service that a plugin is asked by.
+/// Health service version used for a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HealthVersion {
-    /// `v1.DRAResourceHealth`, where the plugin names it.
+pub(crate) enum HealthVersion {
+    /// `v1.DRAResourceHealth`, if the plugin advertises it.
     V1,
-    /// `v1alpha1.DRAResourceHealth`, asked of every plugin that does not.
+    /// `v1alpha1.DRAResourceHealth`, tried on every other plugin.
     V1Alpha1,
 }
 
-/// What a plugin said of itself.
+/// A plugin's answer to `GetInfo`, evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Introduction {
+pub(crate) struct PluginDescription {
     /// Name of the driver.
-    pub(super) driver: String,
+    pub(crate) driver: String,
     /// Socket of the DRA service.
-    pub(super) endpoint: PathBuf,
+    pub(crate) endpoint: PathBuf,
     /// DRA service to use.
-    pub(super) dra: DraVersion,
+    pub(crate) dra: DraVersion,
     /// Health service to use.
-    pub(super) health: HealthVersion,
+    pub(crate) health: HealthVersion,
 }
 
 /// A registered plugin.
 #[derive(Debug)]
-pub(super) struct Instance {
-    /// Registration socket: the instance lives as long as it.
-    pub(super) socket: PathBuf,
-    /// What the plugin said of itself.
-    pub(super) introduction: Introduction,
-    /// Connection to the DRA socket; connects on demand, again if need be.
-    pub(super) channel: Channel,
-    /// Whether it is connected at the moment.
+pub(crate) struct PluginInstance {
+    /// Registration socket; its removal deregisters the instance.
+    pub(crate) socket: PathBuf,
+    /// The plugin's answer to `GetInfo`, evaluated.
+    pub(crate) description: PluginDescription,
+    /// Connection to the DRA socket; connects and reconnects on demand.
+    pub(crate) channel: Channel,
+    /// Number of open connections.
     connections: Connections,
     /// Cancelled when the instance is deregistered.
-    pub(super) gone: CancellationToken,
+    pub(crate) deregistered: CancellationToken,
 }
 
-/// The plugins of a node. Several instances of a driver may be there at once, as during a rolling
-/// update; as in the kubelet, the last registered one is called to which there is a connection, or
-/// the last one where there is none to any. A killed instance leaves its registration socket, so
-/// that only its lost connection tells of its end.
+/// The plugins of a node. A driver may have several instances, for example during a rolling update.
+/// As in the kubelet, calls go to the last registered instance with a connection. Without any
+/// connection they go to the last registered instance. A killed instance leaves its registration
+/// socket, so only the lost connection reveals its end.
 #[derive(Debug)]
-pub(super) struct Plugins {
-    instances: Mutex<BTreeMap<String, Vec<Arc<Instance>>>>,
+pub(crate) struct Plugins {
+    instances: Mutex<BTreeMap<String, Vec<Arc<PluginInstance>>>>,
     changes: watch::Sender<u64>,
 }
 
 /// No plugin serves the driver.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("DRA driver {0} is not registered")]
-pub(super) struct NotRegistered(pub(super) String);
+pub(crate) struct NotRegistered(pub(crate) String);
 
-/// Why a plugin could not be taken in.
+/// A plugin could not be registered.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AddError {
-    /// Another instance has the endpoint.
+pub(crate) enum AddError {
+    /// Another instance uses the endpoint.
     #[error("endpoint {endpoint} already registered for DRA driver plugin {driver}")]
     EndpointTaken { driver: String, endpoint: String },
 }
 
 impl Plugins {
     /// No plugins.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { instances: Mutex::default(), changes: watch::Sender::new(0) }
     }
 
-    /// Takes in the plugin behind registration socket `socket`. `parent` ends with the socket.
-    pub(super) fn add(
+    /// Registers the plugin behind registration socket `socket`. `parent` is cancelled with the
+    /// socket.
+    pub(crate) fn add(
         &self,
         socket: &Path,
-        introduction: Introduction,
+        description: PluginDescription,
         parent: &CancellationToken,
-    ) -> Result<Arc<Instance>, AddError> {
-        let endpoint = introduction.endpoint.display().to_string();
+    ) -> Result<Arc<PluginInstance>, AddError> {
+        let endpoint = description.endpoint.display().to_string();
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_driver = instances.entry(introduction.driver.clone()).or_default();
-        // Those whose sockets went while they registered: nobody else takes them out.
-        of_driver.retain(|old| !old.gone.is_cancelled());
-        if of_driver.iter().any(|old| old.introduction.endpoint == introduction.endpoint) {
-            return Err(AddError::EndpointTaken { driver: introduction.driver, endpoint });
+        let of_driver = instances.entry(description.driver.clone()).or_default();
+        // Instances whose sockets vanished during registration: no other code removes them.
+        of_driver.retain(|old| !old.deregistered.is_cancelled());
+        if of_driver.iter().any(|old| old.description.endpoint == description.endpoint) {
+            return Err(AddError::EndpointTaken { driver: description.driver, endpoint });
         }
         let connections = Connections::default();
-        let channel = dra_channel(&introduction.endpoint, connections.clone());
-        let instance = Arc::new(Instance {
+        let channel = dra_channel(&description.endpoint, connections.clone());
+        let instance = Arc::new(PluginInstance {
             socket: socket.to_owned(),
-            introduction,
+            description,
             channel,
             connections,
-            gone: parent.child_token(),
+            deregistered: parent.child_token(),
         });
         of_driver.push(Arc::clone(&instance));
         drop(instances);
@@ -117,8 +123,8 @@ impl Plugins {
         Ok(instance)
     }
 
-    /// Takes out the plugin behind `socket`, if there is one.
-    pub(super) fn remove(&self, socket: &Path) -> Option<Arc<Instance>> {
+    /// Deregisters the plugin behind `socket`, if there is one.
+    pub(crate) fn remove(&self, socket: &Path) -> Option<Arc<PluginInstance>> {
         let mut removed = None;
         let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
         for of_driver in instances.values_mut() {
@@ -129,32 +135,32 @@ impl Plugins {
         instances.retain(|_, of_driver| !of_driver.is_empty());
         drop(instances);
         if let Some(instance) = &removed {
-            instance.gone.cancel();
+            instance.deregistered.cancel();
             self.changes.send_modify(|version| *version += 1);
         }
         removed
     }
 
     /// The instance to call for `driver`.
-    pub(super) fn get(&self, driver: &str) -> Result<Arc<Instance>, NotRegistered> {
+    pub(crate) fn get(&self, driver: &str) -> Result<Arc<PluginInstance>, NotRegistered> {
         let instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = |instance: &&Arc<Instance>| !instance.gone.is_cancelled();
+        let here = |instance: &&Arc<PluginInstance>| !instance.deregistered.is_cancelled();
         let newest_first = || instances.get(driver).into_iter().flatten().rev().filter(here);
         let connected = newest_first().find(|instance| instance.connections.any());
         let chosen = connected.or_else(|| newest_first().next());
         chosen.cloned().ok_or_else(|| NotRegistered(driver.to_owned()))
     }
 
-    /// Tells of every registration and deregistration.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    /// Changes with every registration and deregistration.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 }
 
-/// A connection to a DRA socket with the authority that the kubelet's client sends there.
+/// A connection to a DRA socket with the authority that the kubelet's client sends.
 fn dra_channel(endpoint: &Path, connections: Connections) -> Channel {
     Endpoint::from_static("http://localhost")
-        // A plugin's messages are small; the defaults would reserve memory for every node.
+        // A plugin's messages are small; the default buffers would reserve memory for every node.
         .buffer_size(8)
         .connect_with_connector_lazy(Dialer::new(endpoint.to_owned(), connections))
 }

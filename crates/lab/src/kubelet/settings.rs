@@ -1,4 +1,4 @@
-//! What can be set for the simulated kubelets of a lab.
+//! Settings of the simulated kubelets of a lab.
 
 use std::path::Path;
 
@@ -19,14 +19,14 @@ pub(crate) struct Settings {
 }
 
 impl Default for Settings {
-    /// The kubelet's own values.
+    /// The kubelet's own defaults.
     fn default() -> Self {
         Self { lease_seconds: 10, status_seconds: 300, health_retry_seconds: 5 }
     }
 }
 
 impl Settings {
-    /// Reads the settings; a missing file means the defaults.
+    /// Reads the settings; a missing file gives the defaults.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,

@@ -1,5 +1,5 @@
-//! The cgroups of a lab's real nodes: one folder for the lab in every hierarchy, one in it for each
-//! node. Both versions of cgroups are served; a machine may have both mounted.
+//! The cgroups of a lab's real nodes: one folder per lab and hierarchy, with one folder per node.
+//! Both cgroup versions are supported; a machine may have both mounted.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,14 +9,14 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use super::lab_id;
-use crate::layout::Layout;
+use crate::cluster::layout::Layout;
 
-/// Controllers that a node's pods are limited by.
+/// Controllers that limit a node's pods.
 const CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
-/// How often, and how long apart, it is tried to remove a cgroup whose processes are just ending.
-const ATTEMPTS: u32 = 1500;
-const PAUSE: Duration = Duration::from_millis(20);
+/// Number of attempts, and the delay between them, to remove a cgroup whose processes are ending.
+const MAX_REMOVE_ATTEMPTS: u32 = 1500;
+const REMOVE_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// A mounted hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) fn folder(layout: &Layout) -> String {
     format!("octavo-{}", lab_id(layout))
 }
 
-/// Refuses a machine without cgroups that may be made.
+/// Rejects a machine on which cgroups cannot be created.
 pub(super) fn check() -> anyhow::Result<()> {
     let hierarchies = hierarchies()?;
     let Some(first) = hierarchies.first() else {
@@ -53,7 +53,7 @@ pub(super) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a node's cgroup in every hierarchy, which the kubelet expects to find.
+/// Creates a node's cgroup in every hierarchy, as the kubelet expects.
 pub(super) fn create(layout: &Layout, node: &str) -> anyhow::Result<()> {
     for hierarchy in hierarchies()? {
         let lab = hierarchy.mount_point.join(folder(layout));
@@ -63,7 +63,7 @@ pub(super) fn create(layout: &Layout, node: &str) -> anyhow::Result<()> {
         for pair in chain.windows(2) {
             let [parent, child] = pair else { continue };
             if hierarchy.unified {
-                // A controller that is not there, or not this machine's to give, is done without.
+                // Controllers that are missing or not delegated to this machine are skipped.
                 for controller in CONTROLLERS {
                     let _ =
                         fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
@@ -84,7 +84,7 @@ pub(super) fn has_leftovers(layout: &Layout) -> bool {
     })
 }
 
-/// Removes the lab's cgroups with all below them. Their processes must have ended.
+/// Removes the lab's cgroups recursively. Their processes must have ended.
 pub(super) async fn remove(layout: &Layout) -> anyhow::Result<()> {
     for hierarchy in hierarchies()? {
         remove_tree(&hierarchy.mount_point.join(folder(layout))).await?;
@@ -92,7 +92,7 @@ pub(super) async fn remove(layout: &Layout) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the cgroups of one node, so that the next start of it finds none of its old pods.
+/// Removes the cgroups of one node, so that its next start finds no old pods.
 pub(super) async fn remove_node(layout: &Layout, node: &str) -> anyhow::Result<()> {
     for hierarchy in hierarchies()? {
         remove_tree(&hierarchy.mount_point.join(folder(layout)).join(node)).await?;
@@ -101,10 +101,10 @@ pub(super) async fn remove_node(layout: &Layout, node: &str) -> anyhow::Result<(
 }
 
 async fn remove_tree(folder: &Path) -> anyhow::Result<()> {
-    for attempt in 0..ATTEMPTS {
+    for attempt in 0..MAX_REMOVE_ATTEMPTS {
         match remove_once(folder) {
-            Err(e) if attempt + 1 < ATTEMPTS && e.kind() == ErrorKind::ResourceBusy => {
-                tokio::time::sleep(PAUSE).await;
+            Err(e) if attempt + 1 < MAX_REMOVE_ATTEMPTS && e.kind() == ErrorKind::ResourceBusy => {
+                tokio::time::sleep(REMOVE_RETRY_DELAY).await;
             }
             removed => {
                 return removed.with_context(|| {
@@ -119,7 +119,7 @@ async fn remove_tree(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes a cgroup after those below it. Only folders: a cgroup's files are the kernel's.
+/// Removes a cgroup after its children. Removes only folders: the kernel owns the files.
 fn remove_once(folder: &Path) -> std::io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
@@ -137,7 +137,7 @@ fn remove_once(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A new cgroup of version 1 has no processors and no memory nodes, and nothing may run in it.
+/// A new version 1 cgroup has no CPUs and memory nodes, and no process can run in it.
 fn inherit_cpuset(parent: &Path, child: &Path) -> anyhow::Result<()> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let to = child.join(file);
@@ -155,7 +155,7 @@ fn hierarchies() -> anyhow::Result<Vec<Hierarchy>> {
     Ok(parse(&text))
 }
 
-/// The hierarchies in a table of mounts, each once.
+/// The hierarchies in a mount table, each once.
 fn parse(mountinfo: &str) -> Vec<Hierarchy> {
     let mut found: Vec<Hierarchy> = Vec::new();
     for line in mountinfo.lines() {
@@ -166,7 +166,7 @@ fn parse(mountinfo: &str) -> Vec<Hierarchy> {
             _ => continue,
         };
         let Some(mount_point) = mount.split(' ').nth(4).map(PathBuf::from) else { continue };
-        if !found.iter().any(|known| known.mount_point == mount_point) {
+        if !found.iter().any(|listed| listed.mount_point == mount_point) {
             found.push(Hierarchy { mount_point, unified });
         }
     }

@@ -1,4 +1,4 @@
-//! Files and command lines of a real node's programs.
+//! Config files and command lines of a real node's programs.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -8,52 +8,53 @@ use std::process::Command;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::images::PAUSE;
-use super::mounts::{DRIVER, ETC, HARDWARE};
-use super::{Place, RealProgram, requirements};
-use crate::kubeconfig::{self, Credential};
-use crate::layout::Layout;
-use crate::pki;
-use crate::settings::RealNodes;
+use super::images::PAUSE_IMAGE;
+use super::mounts::{DRIVER_ROOT, ETC_DIR, HARDWARE_DIR};
+use super::{NodeContext, RealProgram, requirements};
+use crate::cluster::kubeconfig::{self, Credential};
+use crate::cluster::layout::Layout;
+use crate::cluster::pki;
+use crate::cluster::settings::RealNodes;
 
 /// containerd's socket.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// Where the simulated driver finds its machine in a container.
-const SIMULATOR: &str = "/run/octavo-simulator";
+/// Path in containers at which the simulated driver finds its machine.
+const SIMULATOR_DIR: &str = "/run/octavo-simulator";
 
 /// `f_type` of an overlay file system.
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// Stem of the files with which a kubelet shows who it is.
+/// Stem of a kubelet's client certificate files.
 pub(crate) fn client_stem(node: &str) -> String {
     format!("kubelet-{node}")
 }
 
-/// Stem of a kubelet's files as a server.
+/// Stem of a kubelet's server certificate files.
 pub(crate) fn server_stem(node: &str) -> String {
     format!("kubelet-{node}-server")
 }
 
-/// Writes a node's files. Its agent's token and kubeconfig lie in its folder already.
-pub(crate) fn write(place: &Place<'_>) -> anyhow::Result<()> {
-    let name = &place.node.name;
-    let folder = place.layout.real_node(name);
+/// Writes a node's files. The agent's token and kubeconfig already exist in its folder.
+pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
+    let name = &context.node.name;
+    let folder = context.layout.real_node(name);
     let etc = folder.join("etc");
     for folder in [folder.join("lib"), folder.join("log"), etc.join("cni")] {
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let stem = client_stem(name);
-    let kubeconfig = place.layout.client_kubeconfig(&stem);
-    let apiserver = place.settings.apiserver();
-    kubeconfig::write(&kubeconfig, place.layout, apiserver, &Credential::Certificate(&stem))?;
+    let kubeconfig = context.layout.client_kubeconfig(&stem);
+    let apiserver = context.settings.apiserver();
+    kubeconfig::write(&kubeconfig, context.layout, apiserver, &Credential::Certificate(&stem))?;
     let cni = requirements::cni_folder().context("the CNI plugins are gone")?;
     let files = [
         ("containerd.toml", containerd(cni, snapshotter(&folder))),
-        ("kubelet.yaml", yaml(&kubelet(place.layout, name, &place.cgroup()))?),
-        ("agent.yaml", yaml(&agent(place))?),
-        ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(place.number))),
-        // The machine's own may be a link into `/run`, and names servers that a node cannot reach.
+        ("kubelet.yaml", yaml(&kubelet(context.layout, name, &context.cgroup()))?),
+        ("agent.yaml", yaml(&agent(context))?),
+        ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(context.number))),
+        // The machine's own file may be a link into `/run`, and names servers that a node cannot
+        // reach.
         ("resolv.conf", "# A real node of the lab has no name server.\n".to_owned()),
     ];
     for (file, text) in files {
@@ -63,53 +64,54 @@ pub(crate) fn write(place: &Place<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How a program of the node is started, within the node.
-pub(super) fn command(place: &Place<'_>, program: RealProgram) -> Command {
-    let etc = Path::new(ETC);
+/// The command of a program within the node.
+pub(super) fn command(context: &NodeContext<'_>, program: RealProgram) -> Command {
+    let etc = Path::new(ETC_DIR);
     match program {
         RealProgram::Containerd => {
-            let mut command = Command::new(place.real.containerd.join("containerd"));
+            let mut command = Command::new(context.real.containerd.join("containerd"));
             command.arg("--config").arg(etc.join("containerd.toml"));
             command
         }
         RealProgram::Kubelet => {
-            let tool = place.settings.control_plane.get("kubelet");
+            let tool = context.settings.control_plane.get("kubelet");
             let (binary, args) = match tool {
                 Some(tool) => (tool.program.as_path(), tool.args.as_slice()),
                 None => (Path::new("kubelet"), [].as_slice()),
             };
-            let stem = client_stem(&place.node.name);
+            let stem = client_stem(&context.node.name);
             let mut command = Command::new(binary);
             command
                 .args(args)
                 .arg("--config")
                 .arg(etc.join("kubelet.yaml"))
                 .arg("--kubeconfig")
-                .arg(place.layout.client_kubeconfig(&stem))
-                .arg(format!("--hostname-override={}", place.node.name))
-                .arg(format!("--node-ip={}", place.address()));
+                .arg(context.layout.client_kubeconfig(&stem))
+                .arg(format!("--hostname-override={}", context.node.name))
+                .arg(format!("--node-ip={}", context.address()));
             command
         }
         RealProgram::Agent => {
-            let mut command = Command::new(&place.settings.octavo);
+            let mut command = Command::new(&context.settings.octavo);
             command.args(["agent", "--config"]).arg(etc.join("agent.yaml"));
             command
         }
     }
 }
 
-/// What gives the images to containerd.
-pub(super) fn import(place: &Place<'_>) -> Command {
-    let mut command = Command::new(place.real.containerd.join("ctr"));
-    let folder = place.layout.real_node(&place.node.name);
+/// The command that imports the images into containerd.
+pub(super) fn import(context: &NodeContext<'_>) -> Command {
+    let mut command = Command::new(context.real.containerd.join("ctr"));
+    let folder = context.layout.real_node(&context.node.name);
     command
         .args(["--namespace", "k8s.io", "images", "import", "--snapshotter"])
         .arg(snapshotter(&folder))
-        .arg(place.layout.images());
+        .arg(context.layout.images());
     command
 }
 
-/// Overlays, unless the state folder is itself on one: the kernel does not stack them.
+/// The snapshotter: overlayfs, unless the state folder is on an overlay, which the kernel does not
+/// stack.
 fn snapshotter(folder: &Path) -> &'static str {
     let kind = rustix::fs::statfs(folder).map(|file_system| file_system.f_type);
     if kind.is_ok_and(|kind| u64::try_from(kind) == Ok(OVERLAYFS)) { "native" } else { "overlayfs" }
@@ -134,7 +136,7 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
   snapshotter = '{snapshotter}'
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = '{PAUSE}'
+  sandbox = '{PAUSE_IMAGE}'
 
 [plugins.'io.containerd.cri.v1.runtime']
   cdi_spec_dirs = ['/run/cdi']
@@ -145,7 +147,7 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['{cni}']
-  conf_dir = '{ETC}/cni'
+  conf_dir = '{ETC_DIR}/cni'
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
   runtime_type = 'io.containerd.runc.v2'
@@ -175,38 +177,38 @@ fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
         "failCgroupV1": false,
         "failSwapOn": false,
         "oomScoreAdj": 0,
-        "resolvConf": format!("{ETC}/resolv.conf"),
-        // By default below `/usr`.
+        "resolvConf": format!("{ETC_DIR}/resolv.conf"),
+        // The default is below `/usr`.
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
-        // The disk is the machine's, and how full it is is not the node's business.
+        // The disk is the machine's, so its usage is not the node's concern.
         "evictionHard": { "imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%" },
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "5s",
-        // A prepare that failed is tried again only when the pod's turn comes, by default after a
-        // minute or more.
+        // A failed prepare is retried only at the pod's next sync, by default after a minute or
+        // more.
         "syncFrequency": "10s",
     })
 }
 
-fn agent(place: &Place<'_>) -> Value {
-    let hardware = Path::new(HARDWARE);
+fn agent(context: &NodeContext<'_>) -> Value {
+    let hardware = Path::new(HARDWARE_DIR);
     json!({
-        "nodeName": place.node.name,
-        // Beside its token, where the node's other files of the API lie.
-        "kubeconfig": place.layout.node(&place.node.name).join("kubeconfig"),
-        "driverRoot": DRIVER,
-        "devRoot": DRIVER,
+        "nodeName": context.node.name,
+        // Beside the token, with the node's other API files.
+        "kubeconfig": context.layout.node(&context.node.name).join("kubeconfig"),
+        "driverRoot": DRIVER_ROOT,
+        "devRoot": DRIVER_ROOT,
         "procRoot": hardware.join("proc"),
         "sysRoot": hardware.join("sys"),
         "kubeletRoot": "/var/lib/kubelet",
         "cdiRoot": "/run/cdi",
         "runRoot": "/run",
-        "hookPath": place.settings.octavo,
-        "dynamicMig": place.node.dynamic_mig,
-        // What the driver's libraries ask the kernel for, the simulated ones find in a folder.
+        "hookPath": context.settings.octavo,
+        "dynamicMig": context.node.dynamic_mig,
+        // The simulated libraries read a folder where the real ones call the kernel.
         "mounts": [{
-            "hostPath": Path::new(DRIVER).join("usr/lib64"),
-            "containerPath": SIMULATOR,
+            "hostPath": Path::new(DRIVER_ROOT).join("usr/lib64"),
+            "containerPath": SIMULATOR_DIR,
             "readOnly": false,
         }],
     })
@@ -234,7 +236,7 @@ fn cni_network(number: u8) -> Value {
     })
 }
 
-/// Keys and certificates of a node's kubelet: as a client of the API server, and as its server.
+/// Client and server certificates of each node's kubelet.
 pub(crate) fn identities(
     real: &RealNodes,
 ) -> impl Iterator<Item = (pki::NodeClient, pki::NodeServer)> {

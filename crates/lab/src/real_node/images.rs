@@ -1,10 +1,9 @@
-//! The images of a real node's containers, packed from programs of this machine: no registry is
-//! asked.
+//! The container images of real nodes, packed from programs of this machine without a registry.
 //!
-//! Both are one layer: busybox with a link for each of its commands, a `cat` that is linked against
-//! this machine's C library, and the libraries that it, the simulated driver and `octavo` need. So a shell is
-//! there to look around with, and a program that the dynamic linker starts, with whatever CDI added
-//! to its libraries.
+//! Both images have one layer. It has busybox with a link per command, and a `cat` that is linked
+//! against this machine's C library. It also has the libraries needed by these, the simulated
+//! driver and `octavo`. So containers have a shell for inspection, and a dynamically linked program
+//! that loads the libraries added by CDI.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,17 +15,17 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{requirements, tool};
-use crate::driver_library::DriverLibraries;
-use crate::layout::Layout;
+use crate::cluster::layout::Layout;
+use crate::nodes::driver_libraries::DriverLibraries;
 
 /// Image of the process that holds a pod's namespaces.
-pub(crate) const PAUSE: &str = "octavo.dev/lab/pause:1";
+pub(crate) const PAUSE_IMAGE: &str = "octavo.dev/lab/pause:1";
 
 /// Image for tests: a shell and its commands.
 pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 
-/// Folder of programs in the image that the dynamic linker starts.
-const DYNAMIC: &str = "dynamic";
+/// Folder of dynamically linked programs in the image.
+const DYNAMIC_DIR: &str = "dynamic";
 
 /// Packs the images into the lab's archive.
 pub(crate) fn pack(
@@ -45,9 +44,9 @@ pub(crate) fn pack(
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
 }
 
-/// Fills the root that containers get.
+/// Fills the root file system of the containers.
 fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<()> {
-    for folder in ["bin", DYNAMIC, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
+    for folder in ["bin", DYNAMIC_DIR, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
         let folder = root.join(folder);
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     }
@@ -63,7 +62,7 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
     };
     let (busybox, cat) = (find("busybox")?, find("cat")?);
     copy(&busybox, &root.join("bin/busybox"))?;
-    copy(&cat, &root.join(DYNAMIC).join("cat"))?;
+    copy(&cat, &root.join(DYNAMIC_DIR).join("cat"))?;
     for command in tool::run(&busybox.to_string_lossy(), &["--list"])?.lines() {
         match symlink("busybox", root.join("bin").join(command)) {
             // busybox itself.
@@ -81,19 +80,18 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// The libraries that a program or library is linked against, as the dynamic linker finds them
-/// here.
+/// The libraries that the dynamic linker loads for a program or library on this machine.
 fn libraries_of(file: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
     let output = tool::command("ldd").arg(file).output().context("start ldd")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() && !errors.contains("not a dynamic executable") {
-        bail!("`ldd {}` failed ({}): {}", file.display(), output.status, errors.trim());
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() && !stderr.contains("not a dynamic executable") {
+        bail!("`ldd {}` failed ({}): {}", file.display(), output.status, stderr.trim());
     }
-    if let Some(line) = said.lines().find(|line| line.contains("not found")) {
+    if let Some(line) = stdout.lines().find(|line| line.contains("not found")) {
         bail!("{} needs a library that is not there: {}", file.display(), line.trim());
     }
-    Ok(parse_ldd(&said))
+    Ok(parse_ldd(&stdout))
 }
 
 fn parse_ldd(text: &str) -> BTreeSet<PathBuf> {
@@ -112,7 +110,7 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     copied.with_context(|| format!("copy {} to {}", from.display(), to.display()))
 }
 
-/// The same files always give the same archive.
+/// Creates a reproducible archive: equal files give equal archives.
 fn archive(folder: &Path, to: &Path) -> anyhow::Result<()> {
     let plain = ["--sort=name", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
     let (folder, to) = (folder.to_string_lossy(), to.to_string_lossy());
@@ -126,9 +124,9 @@ fn write_layout(folder: &Path, layer: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(&store.blobs).context("make the folder of an image's parts")?;
     let layer = fs::read(layer).context("read an image's layer")?;
     let layer = store.add("application/vnd.oci.image.layer.v1.tar", &layer)?;
-    // It ends by SIGKILL only, as what holds a pod's namespaces should.
+    // Ends only by SIGKILL, as a pause process should.
     let sleep = json!(["/bin/busybox", "sleep", "2147483647"]);
-    let manifests = [(PAUSE, sleep), (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]))]
+    let manifests = [(PAUSE_IMAGE, sleep), (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]))]
         .into_iter()
         .map(|(name, entry)| image(&store, name, &entry, &layer))
         .collect::<anyhow::Result<Vec<Value>>>()?;
@@ -142,17 +140,17 @@ fn write_layout(folder: &Path, layer: &Path) -> anyhow::Result<()> {
         .context("write the index of the images")
 }
 
-/// Adds an image and returns its line in the index.
+/// Adds an image and returns its index entry.
 fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Result<Value> {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
-        other => other,
+        arch => arch,
     };
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": { "Env": [format!("PATH=/bin:/usr/bin:/{DYNAMIC}")], "Cmd": entry },
+        "config": { "Env": [format!("PATH=/bin:/usr/bin:/{DYNAMIC_DIR}")], "Cmd": entry },
         "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
     });
     let config = store.add_json("application/vnd.oci.image.config.v1+json", &config)?;
@@ -168,13 +166,13 @@ fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Res
     Ok(line)
 }
 
-/// Parts of images, each under its checksum.
+/// Blobs of images, stored by checksum.
 struct Store {
     blobs: PathBuf,
 }
 
 impl Store {
-    /// Adds a part and returns what describes it.
+    /// Adds a blob and returns its descriptor.
     fn add(&self, media_type: &str, bytes: &[u8]) -> anyhow::Result<Value> {
         let digest = Sha256::digest(bytes);
         let digest = digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
@@ -221,7 +219,7 @@ mod tests {
         let names: Vec<&Value> = (0..2)
             .map(|i| &index["manifests"][i]["annotations"]["io.containerd.image.name"])
             .collect();
-        assert_eq!(names, [PAUSE, TOOLS_IMAGE]);
+        assert_eq!(names, [PAUSE_IMAGE, TOOLS_IMAGE]);
         for image in index["manifests"].as_array().unwrap() {
             let manifest = read(&blob(image));
             let config = read(&blob(&manifest["config"]));

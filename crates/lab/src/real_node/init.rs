@@ -1,6 +1,5 @@
-//! What runs as process 1 of a real node: makes the file system and the network, starts the node's
-//! programs, starts them again when they end, and takes orphans off the process table. When it
-//! ends, the kernel ends everything in the node.
+//! Process 1 of a real node. It sets up the file system and the network, and supervises the node's
+//! programs. It also reaps orphans. When it ends, the kernel ends every process of the node.
 
 use std::fs::File;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -14,26 +13,27 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::config::CONTAINERD_SOCKET;
-use super::{Place, RealProgram, config, inside, mounts, places, tool};
-use crate::layout::Layout;
-use crate::process::MARK;
-use crate::settings::Settings;
-use crate::{nodes, start};
+use super::{NodeContext, RealProgram, config, mounts, node_contexts, node_network, tool};
+use crate::cluster::layout::Layout;
+use crate::cluster::process::STATE_DIR_VARIABLE;
+use crate::cluster::settings::Settings;
+use crate::cluster::start;
+use crate::nodes::provision;
 
-/// A program that ends sooner than this after its start did not work at all.
-const TOO_SOON: Duration = Duration::from_secs(2);
+/// A program that ends sooner than this after its start counts as a failed start.
+const MIN_UPTIME: Duration = Duration::from_secs(2);
 
-/// So many starts in a row that do not work at all end the node.
-const ATTEMPTS: u32 = 5;
+/// Consecutive failed starts of a program that end the node.
+const MAX_FAILED_STARTS: u32 = 5;
 
-/// How long to wait before the next of these starts.
-const PAUSE: Duration = Duration::from_millis(300);
+/// Delay before the next start after a failed one.
+const RESTART_DELAY: Duration = Duration::from_millis(300);
 
-/// How often containerd's socket is tried.
-const POLL: Duration = Duration::from_millis(10);
+/// Interval between two attempts to connect to containerd.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How many lines of a program's log a message shows.
-const TAIL: usize = 8;
+/// Lines of a program's log in an error message.
+const LOG_TAIL_LINES: usize = 8;
 
 /// A child process that has ended.
 type Exit = (Pid, ExitStatus);
@@ -44,28 +44,28 @@ pub(crate) async fn run(layout: &Layout, name: &str) -> anyhow::Result<()> {
         bail!("a real node needs namespaces of its own: `octavo lab up --real-node 1` starts one");
     }
     let settings = Settings::read(layout)?.context("there is no lab in this folder")?;
-    let place = places(layout, &settings)
-        .find(|place| place.node.name == name)
+    let context = node_contexts(layout, &settings)
+        .find(|context| context.node.name == name)
         .with_context(|| format!("the lab has no real node {name}"))?;
-    mounts::prepare(&place)?;
-    inside::set_up(&place).await?;
-    // The node's `/run` is empty: for its programs it has booted.
-    nodes::reboot(&layout.node(name))?;
-    let mut node = RunningNode { place, children: Vec::new() };
+    mounts::prepare(&context)?;
+    node_network::set_up(&context).await?;
+    // The node's `/run` is empty, so its programs see a fresh boot.
+    provision::reboot(&layout.node(name))?;
+    let mut node = RunningNode { context, children: Vec::new() };
     node.start(RealProgram::Containerd, 0)?;
     let mut exits = reap();
-    containerd_serves(&mut node, &mut exits).await?;
+    wait_for_containerd(&mut node, &mut exits).await?;
     import_images(&mut node, &mut exits).await?;
     node.start(RealProgram::Kubelet, 0)?;
     node.start(RealProgram::Agent, 0)?;
     loop {
         let exit = exits.recv().await.context("the node's processes cannot be waited for")?;
-        node.see(exit).await?;
+        node.handle_exit(exit).await?;
     }
 }
 
 struct RunningNode<'a> {
-    place: Place<'a>,
+    context: NodeContext<'a>,
     children: Vec<Child>,
 }
 
@@ -73,55 +73,55 @@ struct Child {
     pid: Pid,
     program: RealProgram,
     began: Instant,
-    /// How many starts before this one did not work at all, in a row.
-    failures: u32,
+    /// Number of consecutive failed starts before this one.
+    failed_starts: u32,
 }
 
 impl RunningNode<'_> {
-    fn start(&mut self, program: RealProgram, failures: u32) -> anyhow::Result<()> {
-        let log = self.place.layout.real_log(&self.place.node.name, program.name());
-        let mut command = config::command(&self.place, program);
+    fn start(&mut self, program: RealProgram, failed_starts: u32) -> anyhow::Result<()> {
+        let log = self.context.layout.real_log(&self.context.node.name, program.name());
+        let mut command = config::command(&self.context, program);
         let pid = spawn(&mut command, &log)?;
-        let pid_file = self.place.layout.real_pid_file(&self.place.node.name, program);
+        let pid_file = self.context.layout.real_pid_file(&self.context.node.name, program);
         std::fs::write(&pid_file, pid.as_raw_nonzero().to_string())
             .with_context(|| format!("write {}", pid_file.display()))?;
-        self.children.push(Child { pid, program, began: Instant::now(), failures });
+        self.children.push(Child { pid, program, began: Instant::now(), failed_starts });
         Ok(())
     }
 
-    /// Starts again what has ended. What is not known is an orphan of a container.
-    async fn see(&mut self, (pid, status): Exit) -> anyhow::Result<()> {
+    /// Restarts an ended program. Unknown processes are orphans of containers.
+    async fn handle_exit(&mut self, (pid, status): Exit) -> anyhow::Result<()> {
         let Some(at) = self.children.iter().position(|child| child.pid == pid) else {
             return Ok(());
         };
         let child = self.children.swap_remove(at);
-        let soon = child.began.elapsed() < TOO_SOON;
-        let failures = if soon { child.failures + 1 } else { 0 };
+        let ended_early = child.began.elapsed() < MIN_UPTIME;
+        let failed_starts = if ended_early { child.failed_starts + 1 } else { 0 };
         let name = child.program.name();
-        if failures >= ATTEMPTS {
-            let log = self.place.layout.real_log(&self.place.node.name, name);
+        if failed_starts >= MAX_FAILED_STARTS {
+            let log = self.context.layout.real_log(&self.context.node.name, name);
             bail!(
                 "{name} cannot be started ({status}); the end of its log {}:\n{}",
                 log.display(),
-                start::tail(&std::fs::read_to_string(&log).unwrap_or_default(), TAIL)
+                start::tail(&std::fs::read_to_string(&log).unwrap_or_default(), LOG_TAIL_LINES)
             );
         }
         tracing::info!(program = name, %status, "ended; starting it again");
-        if soon {
-            tokio::time::sleep(PAUSE).await;
+        if ended_early {
+            tokio::time::sleep(RESTART_DELAY).await;
         }
-        self.start(child.program, failures)
+        self.start(child.program, failed_starts)
     }
 }
 
-async fn containerd_serves(
+async fn wait_for_containerd(
     node: &mut RunningNode<'_>,
     exits: &mut mpsc::Receiver<Exit>,
 ) -> anyhow::Result<()> {
-    let mut poll = tokio::time::interval(POLL);
+    let mut poll = tokio::time::interval(POLL_INTERVAL);
     loop {
         tokio::select! {
-            Some(exit) = exits.recv() => node.see(exit).await?,
+            Some(exit) = exits.recv() => node.handle_exit(exit).await?,
             _ = poll.tick() => if UnixStream::connect(CONTAINERD_SOCKET).await.is_ok() {
                 return Ok(());
             }
@@ -133,11 +133,11 @@ async fn import_images(
     node: &mut RunningNode<'_>,
     exits: &mut mpsc::Receiver<Exit>,
 ) -> anyhow::Result<()> {
-    let log = node.place.layout.real_log(&node.place.node.name, "node");
-    let importer = spawn(&mut config::import(&node.place), &log)?;
+    let log = node.context.layout.real_log(&node.context.node.name, "node");
+    let importer = spawn(&mut config::import(&node.context), &log)?;
     while let Some((pid, status)) = exits.recv().await {
         if pid != importer {
-            node.see((pid, status)).await?;
+            node.handle_exit((pid, status)).await?;
         } else if status.success() {
             return Ok(());
         } else {
@@ -147,48 +147,47 @@ async fn import_images(
     bail!("the node's processes cannot be waited for")
 }
 
-/// Starts a program in a process group of its own, with an environment that says no more than which
-/// lab it is of, and its output added to a log.
+/// Starts a program in its own process group. Its environment has only the lab's identity and basic
+/// paths, and its output is appended to a log.
 fn spawn(command: &mut Command, log: &std::path::Path) -> anyhow::Result<Pid> {
     let open = || File::options().create(true).append(true).open(log);
     let (out, errors) =
         open().and_then(|file| Ok((file.try_clone()?, file))).context("open the program's log")?;
-    let containerd = command.get_program().to_owned();
+    let program = command.get_program().to_owned();
     let child = command
         .env_clear()
         .env("PATH", tool::PATH)
         .env("HOME", "/root")
-        .env(MARK, std::env::var_os(MARK).unwrap_or_default())
+        .env(STATE_DIR_VARIABLE, std::env::var_os(STATE_DIR_VARIABLE).unwrap_or_default())
         .current_dir("/")
         .process_group(0)
         .stdin(Stdio::null())
         .stdout(out)
         .stderr(errors)
         .spawn()
-        .with_context(|| format!("start {}", containerd.display()))?;
-    // Its end is told by [`reap`], which waits for every child.
+        .with_context(|| format!("start {}", program.display()))?;
+    // [`reap`] waits for all children and reports the exit.
     i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process id fits 31 bits")
 }
 
-/// Waits for every child that ends, on a thread of its own: there is always one, containerd at
-/// least.
+/// Reaps children on a separate thread. At least containerd is always running.
 fn reap() -> mpsc::Receiver<Exit> {
-    let (tell, told) = mpsc::channel(64);
+    let (sender, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {
         loop {
             let exit = match rustix::process::wait(WaitOptions::empty()) {
                 Ok(Some((pid, status))) => (pid, ExitStatus::from_raw(status.as_raw())),
                 // Between the end of the last child and the start of the next.
                 Err(rustix::io::Errno::CHILD) => {
-                    std::thread::sleep(POLL);
+                    std::thread::sleep(POLL_INTERVAL);
                     continue;
                 }
                 _ => continue,
             };
-            if tell.blocking_send(exit).is_err() {
+            if sender.blocking_send(exit).is_err() {
                 return;
             }
         }
     });
-    told
+    receiver
 }

@@ -1,12 +1,12 @@
-//! The file system of a real node: the machine's, but for the folders that a node fills.
+//! The file system of a real node: the machine's, with some folders replaced.
 //!
-//! | path | what lies there |
+//! | path | content |
 //! |---|---|
-//! | `/run` | a file system in memory, empty at each start, as a boot finds it |
-//! | `/var/lib`, `/var/log` | the node's own, in the state folder |
-//! | `/run/nvidia` | the simulated hardware; in `driver` the driver's root, as a driver container has it |
+//! | `/run` | a tmpfs, empty at each start as after a boot |
+//! | `/var/lib`, `/var/log` | the node's own folders in the state folder |
+//! | `/run/nvidia` | the simulated hardware; `driver` is the driver's root, as with a driver container |
 //! | `/run/nvidia/driver/dev` | its device nodes |
-//! | some files of `/proc/sys` | stand-ins, so that the kubelet changes nothing of the machine |
+//! | some files of `/proc/sys` | stand-ins, so that the kubelet changes no setting of the machine |
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,22 +16,22 @@ use anyhow::Context as _;
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
-use super::Place;
+use super::NodeContext;
 
-/// Folders in which a node does not see what the machine has.
-pub(super) const REPLACED: [&str; 3] = ["/run", "/var/lib", "/var/log"];
+/// Folders of the machine that are hidden from a node.
+pub(super) const REPLACED_DIRS: [&str; 3] = ["/run", "/var/lib", "/var/log"];
 
-/// Where the node's programs find their files.
-pub(super) const ETC: &str = "/run/octavo-lab/etc";
+/// Folder of the config files of the node's programs.
+pub(super) const ETC_DIR: &str = "/run/octavo-lab/etc";
 
-/// The node's folder of simulated hardware.
-pub(super) const HARDWARE: &str = "/run/nvidia";
+/// Folder of the simulated hardware.
+pub(super) const HARDWARE_DIR: &str = "/run/nvidia";
 
 /// Root of the driver and of its device nodes.
-pub(super) const DRIVER: &str = "/run/nvidia/driver";
+pub(super) const DRIVER_ROOT: &str = "/run/nvidia/driver";
 
-/// What the kubelet wants of the kernel, and writes where it reads something else. These settings
-/// are the whole machine's: it reads the wanted values from files of its own instead.
+/// Kernel settings that the kubelet requires, and writes if they differ. They apply to the whole
+/// machine. The kubelet therefore reads the required values from stand-in files.
 const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
     ("kernel/keys/root_maxkeys", "1000000"),
@@ -41,44 +41,43 @@ const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("vm/panic_on_oom", "0"),
 ];
 
-/// Number of the device that stands in for each of the driver's: `/dev/null`. A runtime wants
-/// character devices; a number of the driver's own could be that of real hardware.
-const STAND_IN: (u32, u32) = (1, 3);
+/// Number of the stand-in device for each device of the driver: `/dev/null`. Runtimes require
+/// character devices, and the driver's own numbers could belong to real hardware.
+const STAND_IN_DEVICE: (u32, u32) = (1, 3);
 
-/// Makes the node's file system. Only to be called in mount and process namespaces of the node's
-/// own.
-pub(super) fn prepare(place: &Place<'_>) -> anyhow::Result<()> {
-    // Mounts of containers and volumes must reach one another, and nothing outside.
+/// Sets up the node's file system. Call it only in the node's own mount and pid namespaces.
+pub(super) fn prepare(context: &NodeContext<'_>) -> anyhow::Result<()> {
+    // Mounts of containers and volumes must propagate within the node, and not outside.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::SHARED)
         .context("share mounts within the node")?;
-    memory("/run")?;
-    let folder = place.layout.real_node(&place.node.name);
-    bind(&folder.join("lib"), "/var/lib")?;
-    bind(&folder.join("log"), "/var/log")?;
-    bind(&folder.join("etc"), ETC)?;
-    let hardware = place.layout.node(&place.node.name);
+    mount_tmpfs("/run")?;
+    let folder = context.layout.real_node(&context.node.name);
+    bind_mount(&folder.join("lib"), "/var/lib")?;
+    bind_mount(&folder.join("log"), "/var/log")?;
+    bind_mount(&folder.join("etc"), ETC_DIR)?;
+    let hardware = context.layout.node(&context.node.name);
     let devices = hardware.join("driver/dev");
     fs::create_dir_all(&devices).with_context(|| format!("make {}", devices.display()))?;
-    // As a whole: the simulated driver finds what the kernel tells of it by its own place.
-    bind(&hardware, HARDWARE)?;
-    let devices = Path::new(DRIVER).join("dev");
-    memory(&devices)?;
+    // Mounted as a whole: the simulated driver locates its `/proc` files relative to itself.
+    bind_mount(&hardware, HARDWARE_DIR)?;
+    let devices = Path::new(DRIVER_ROOT).join("dev");
+    mount_tmpfs(&devices)?;
     copy_devices(&hardware.join("dev"), &devices)?;
-    hold_kernel_settings()
+    shadow_kernel_settings()
 }
 
-fn memory(path: impl AsRef<Path>) -> anyhow::Result<()> {
+fn mount_tmpfs(path: impl AsRef<Path>) -> anyhow::Result<()> {
     let path = path.as_ref();
     rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::NOSUID, c"mode=755")
         .with_context(|| format!("mount a file system in memory on {}", path.display()))
 }
 
-fn bind(from: &Path, to: &str) -> anyhow::Result<()> {
+fn bind_mount(from: &Path, to: &str) -> anyhow::Result<()> {
     let bound = fs::create_dir_all(to).and_then(|()| Ok(rustix::mount::mount_bind(from, to)?));
     bound.with_context(|| format!("mount {} on {to}", from.display()))
 }
 
-fn hold_kernel_settings() -> anyhow::Result<()> {
+fn shadow_kernel_settings() -> anyhow::Result<()> {
     let folder = Path::new("/run/octavo-lab/sysctl");
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     for (name, value) in KERNEL_SETTINGS {
@@ -94,9 +93,9 @@ fn hold_kernel_settings() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a character device for each file of a folder of simulated hardware; links stay links.
+/// Creates a character device for each file of the simulated hardware; symbolic links are copied.
 fn copy_devices(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let (major, minor) = STAND_IN;
+    let (major, minor) = STAND_IN_DEVICE;
     let number = rustix::fs::makedev(major, minor);
     let entries = fs::read_dir(from).with_context(|| format!("read {}", from.display()))?;
     for entry in entries {
@@ -111,7 +110,7 @@ fn copy_devices(from: &Path, to: &Path) -> anyhow::Result<()> {
                 return fs::create_dir(&target);
             }
             rustix::fs::mknodat(CWD, &target, FileType::CharacterDevice, Mode::empty(), number)?;
-            // As the driver makes them, whatever this process's mask is.
+            // Mode of the driver's devices, independent of this process's umask.
             fs::set_permissions(&target, fs::Permissions::from_mode(0o666))
         };
         copy().with_context(|| format!("make the device {}", target.display()))?;

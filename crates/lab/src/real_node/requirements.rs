@@ -1,13 +1,13 @@
-//! What a machine must have for real nodes, and what to do where it has not.
+//! Requirements of real nodes on the machine, with remedies.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
 use super::{mounts, tool};
-use crate::layout::Layout;
+use crate::cluster::layout::Layout;
 
-/// Commands, and the Debian packages that bring them.
+/// Commands with the Debian packages that provide them.
 const COMMANDS: [(&str, &str); 7] = [
     ("busybox", "busybox-static"),
     ("ip", "iproute2"),
@@ -18,21 +18,21 @@ const COMMANDS: [(&str, &str); 7] = [
     ("unshare", "util-linux"),
 ];
 
-/// Where distributions put CNI plugins.
+/// Folders of CNI plugins in distributions.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
-/// CNI plugins that the node's network is made with, in one package.
+/// CNI plugins for the node's network, all in one package.
 const CNI_PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 const CNI_PACKAGE: &str = "containernetworking-plugins";
 
-/// Why this machine cannot have real nodes, with the remedy; none where it can.
+/// The reason why this machine cannot run real nodes, with the remedy; `None` if it can.
 ///
-/// Tests that need a real node ask first, and say that they are skipped where there is an answer.
+/// Tests that need a real node call it first, and report that they are skipped.
 pub fn real_node_obstacle() -> Option<String> {
     check().err().map(|error| format!("{error:#}"))
 }
 
-/// Refuses a machine that cannot have real nodes.
+/// Rejects a machine that cannot run real nodes.
 pub(crate) fn check() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("a real node needs root: it makes namespaces, mounts and cgroups; run this as root");
@@ -65,14 +65,14 @@ pub(crate) fn check() -> anyhow::Result<()> {
         )
 }
 
-/// Refuses files below folders that a node replaces by its own: it would not see them.
+/// Rejects files below folders that a node replaces, because the node would not see them.
 pub(crate) fn check_visible<'a>(
     layout: &'a Layout,
     programs: impl Iterator<Item = &'a Path>,
 ) -> anyhow::Result<()> {
     for path in programs.chain([layout.root()]) {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if let Some(hidden) = mounts::REPLACED.iter().find(|folder| real.starts_with(folder)) {
+        if let Some(hidden) = mounts::REPLACED_DIRS.iter().find(|folder| real.starts_with(folder)) {
             bail!(
                 "{} is below {hidden}, where a real node has its own files and would not see it: \
                  use another folder for the lab (--state-dir), the cache (OCTAVO_CACHE_DIR) or the \
@@ -91,7 +91,7 @@ pub(super) fn cni_folder() -> Option<&'static str> {
         .find(|folder| CNI_PLUGINS.iter().all(|plugin| Path::new(folder).join(plugin).is_file()))
 }
 
-/// Where a command of the system is.
+/// Path of a system command.
 pub(super) fn find(command: &str) -> Option<PathBuf> {
     let folders = std::env::split_paths(tool::PATH);
     folders.map(|folder| folder.join(command)).find(|path| path.is_file())

@@ -1,40 +1,40 @@
-//! Which real nodes a lab is to have: `2:dgx-h100`.
+//! The real nodes of a lab: `2:dgx-h100`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::dynamic_mig::NodeDynamicMig;
-use crate::nodeset::stem;
-use crate::owner::Owner;
-use crate::settings::Node;
+use crate::cluster::settings::Node;
+use crate::nodes::dynamic_mig::NodeDynamicMig;
+use crate::nodes::nodeset::stem;
+use crate::nodes::owner::Owner;
 
-/// The machine whose GPUs a real node simulates where none is named.
+/// The default machine, whose GPUs a real node simulates.
 const DEFAULT_MACHINE: &str = "dgx-h100";
 
-/// Machines and how many real nodes there are to be with the GPUs of each, in the order given.
+/// Machines with their numbers of real nodes, in the given order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RealNodeSet {
     groups: Vec<(u8, String)>,
 }
 
-/// Why a text does not say which real nodes a lab is to have.
+/// A text is not a valid set of real nodes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RealNodeSetError {
-    /// A count is no number, or there are more than [`RealNodeSet::MOST`].
+    /// A count is not a number, or the sum exceeds [`RealNodeSet::MAX_NODES`].
     #[error(
         "`{0}` is no count of real nodes: write COUNT or COUNT:MACHINE, as 2:dgx-h100, {most} nodes at most",
-        most = RealNodeSet::MOST
+        most = RealNodeSet::MAX_NODES
     )]
     Count(String),
-    /// No machine after the colon, or one that gives no name.
+    /// No machine after the colon, or one without a usable name.
     #[error("`{0}` names no machine after the colon: write COUNT:MACHINE, as 2:dgx-h100")]
     Machine(String),
 }
 
 impl RealNodeSet {
-    /// Most real nodes of a lab.
-    pub const MOST: u8 = 64;
+    /// Largest number of real nodes of a lab.
+    pub const MAX_NODES: u8 = 64;
 
     /// The nodes: `real-0`, `real-1`, ...
     pub fn nodes(&self) -> Vec<Node> {
@@ -60,7 +60,7 @@ impl FromStr for RealNodeSet {
 
     fn from_str(text: &str) -> Result<Self, RealNodeSetError> {
         let mut groups = Vec::new();
-        let mut left = Self::MOST;
+        let mut left = Self::MAX_NODES;
         for part in text.split(',').map(str::trim) {
             let (count, machine) = part.split_once(':').unwrap_or((part, DEFAULT_MACHINE));
             let count: u8 = count.parse().map_err(|_| RealNodeSetError::Count(part.to_owned()))?;
@@ -69,7 +69,7 @@ impl FromStr for RealNodeSet {
             if stem(machine).is_none() {
                 return Err(RealNodeSetError::Machine(part.to_owned()));
             }
-            // A path is kept absolute: a later command may run in another folder.
+            // Paths are stored as absolute paths: a later command may run in another folder.
             let machine = match std::path::absolute(machine) {
                 Ok(path) if machine.contains('/') => path.display().to_string(),
                 _ => machine.to_owned(),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_set_of_real_nodes_is_refused_with_the_part_that_is_wrong() {
+    fn invalid_real_node_set_is_refused_with_the_wrong_part() {
         let error = |text: &str| text.parse::<RealNodeSet>().unwrap_err();
         assert_eq!(error("many"), RealNodeSetError::Count("many".into()));
         assert_eq!(error("60,5:t4"), RealNodeSetError::Count("5:t4".into()));

@@ -1,4 +1,4 @@
-//! What of a lab's real nodes follows from its settings and its folder.
+//! Tests of what follows from a lab's settings and folder alone.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ fn two_nodes() -> RealNodes {
 fn the_api_server_leaves_loopback_only_for_real_nodes() {
     let layout = Layout::new(Path::new("/s")).unwrap();
     let flags = |settings: &Settings| {
-        crate::component::command(crate::Component::KubeApiserver, &layout, settings).args
+        crate::cluster::component::command(crate::Component::KubeApiserver, &layout, settings).args
     };
     let without = flags(&settings(None));
     assert!(without.contains(&"--bind-address=127.0.0.1".to_owned()));
@@ -50,10 +50,10 @@ fn the_api_server_leaves_loopback_only_for_real_nodes() {
 fn places_have_addresses_and_cgroups_of_their_own() {
     let layout = Layout::new(Path::new("/s")).unwrap();
     let settings = settings(Some(two_nodes()));
-    let places: Vec<_> = places(&layout, &settings).collect();
-    assert_eq!(places[1].address(), Ipv4Addr::new(198, 18, 3, 11));
-    assert_ne!(places[0].cgroup(), places[1].cgroup());
-    assert!(places[1].cgroup().ends_with("/real-1"), "{}", places[1].cgroup());
+    let contexts: Vec<_> = node_contexts(&layout, &settings).collect();
+    assert_eq!(contexts[1].address(), Ipv4Addr::new(198, 18, 3, 11));
+    assert_ne!(contexts[0].cgroup(), contexts[1].cgroup());
+    assert!(contexts[1].cgroup().ends_with("/real-1"), "{}", contexts[1].cgroup());
 }
 
 #[test]

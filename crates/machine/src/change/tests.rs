@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-/// An instance at the first memory slice with a compute instance.
+/// An instance at the first memory slice, with one compute instance.
 fn instance() -> GpuInstance {
     let text =
         r#"{"profile": 19, "start": 0, "computeInstances": {"0": {"profile": 0, "start": 0}}}"#;

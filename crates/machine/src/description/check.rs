@@ -1,4 +1,4 @@
-//! What the types of a description cannot say: uniqueness and the form of addresses.
+//! Constraints of a description beyond its types: uniqueness and address formats.
 
 use std::collections::BTreeSet;
 
@@ -93,7 +93,7 @@ fn is_uuid(text: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// Lower case, as sysfs prints it: the address is a file name there.
+/// Lower case as in sysfs, where the address is a file name.
 fn is_pci_address(text: &str) -> bool {
     let Some((bus, function)) = text.rsplit_once('.') else { return false };
     let parts: Vec<&str> = bus.split(':').collect();

@@ -1,35 +1,36 @@
-//! How simulated GPUs compute.
+//! Behaviour of simulated GPUs.
 
 use serde::{Deserialize, Serialize};
 
-/// How simulated GPUs compute.
+/// Behaviour of simulated GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Simulation {
-    /// How a GPU's time passes.
+    /// Clock of the GPU.
     pub clock: SimulationClock,
-    /// Memory that a context takes, in MiB.
+    /// Memory of a context, in MiB.
     pub context_mib: u64,
-    /// What the length of each kernel is drawn from, by its name.
+    /// Seed from which each kernel's duration is drawn, together with its name.
     pub seed: u64,
-    /// Length of the shortest kernels, in nanoseconds.
+    /// Duration of the shortest kernels, in nanoseconds.
     pub shortest_kernel_nanos: u64,
-    /// Length of the longest kernels, in nanoseconds.
+    /// Duration of the longest kernels, in nanoseconds.
     pub longest_kernel_nanos: u64,
-    /// Bytes that a second of copying moves between host and GPU, in MiB.
+    /// Copy bandwidth between host and GPU, in MiB per second.
     pub copy_mib_per_second: u64,
 }
 
-/// How the time of a simulated GPU passes.
+/// Clock of a simulated GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SimulationClock {
-    /// It stands still until a program waits, then jumps to what is waited for: no program ever
-    /// sleeps, and all that is measured on the GPU is the same in each run.
+    /// A virtual clock, which stands still until a program waits, then jumps to the awaited time.
+    /// No program ever sleeps, and measurements on the GPU are reproducible.
     #[default]
     Virtual,
-    /// As on the host: a kernel of a millisecond takes a millisecond.
-    Wall,
+    /// The host's clock: a kernel of a millisecond takes a millisecond.
+    #[serde(rename = "wall")]
+    WallClock,
 }
 
 impl Simulation {

@@ -18,7 +18,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(path.with_extension("yaml")).unwrap()
 }
 
-/// The message for a shipped description in which `old` was replaced by `new`.
+/// The error for a shipped description with `old` replaced by `new`.
 fn refused(machine: &str, old: &str, new: &str) -> String {
     let text = text(machine);
     let changed = text.replacen(old, new, 1);

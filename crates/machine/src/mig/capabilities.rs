@@ -1,9 +1,8 @@
-//! Files under `/proc/driver/nvidia/capabilities` that say which node under `/dev/nvidia-caps`
-//! stands for the right to use an instance.
+//! Capability files under `/proc/driver/nvidia/capabilities`. They map an instance to the node
+//! under `/dev/nvidia-caps` that grants access to it.
 //!
-//! Drivers give every instance that there could be a number of its own
-//! (`/proc/driver/nvidia-caps/mig-minors`), whether it is there or not; the files are there while
-//! the instance is.
+//! Drivers assign a minor number to every possible instance
+//! (`/proc/driver/nvidia-caps/mig-minors`). The files exist only while the instance does.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,67 +14,69 @@ use crate::{MachineError, State};
 
 use super::MigTable;
 
-/// First number that an instance has: 1 and 2 are configuring and monitoring.
-const FIRST: u32 = 3;
-/// Compute instances of a GPU instance that have numbers.
-const COMPUTE_INSTANCES: u32 = 8;
-/// GPU instances of a GPU that have numbers.
-const GPU_INSTANCES: u32 = 15;
+/// First minor of an instance: 1 and 2 are for configuration and monitoring.
+const FIRST_INSTANCE_MINOR: u32 = 3;
+/// Compute instances of a GPU instance with minor numbers.
+const MAX_COMPUTE_INSTANCES: u32 = 8;
+/// GPU instances of a GPU with minor numbers.
+const MAX_GPU_INSTANCES: u32 = 15;
 
-/// Where the driver library lies in a simulated node's folder.
-const LIBRARIES: &str = "driver/usr/lib64";
-/// The capabilities in the same folder.
-const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
+/// Folder of the driver library within a simulated node's folder.
+const LIBRARY_DIR: &str = "driver/usr/lib64";
+/// Folder of the capability files within a simulated node's folder.
+const CAPABILITIES_DIR: &str = "proc/driver/nvidia/capabilities";
 
-/// Mode of an instance's node.
-const READ_BY_ALL: u32 = 0o444;
+/// Mode of an instance's device node.
+const ALL_READ_MODE: u32 = 0o444;
 
-/// The right to use an instance.
+/// The capability to use an instance.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MigCapability {
     /// Minor of the GPU.
     pub gpu: u32,
     /// Id of the GPU instance.
     pub gpu_instance: u32,
-    /// Id of the compute instance; `None`: the right to the GPU instance.
+    /// Id of the compute instance; `None`: the capability of the GPU instance.
     pub compute_instance: Option<u32>,
 }
 
 impl MigCapability {
     /// Minor number of its node, `/dev/nvidia-caps/nvidia-capN`.
     pub fn minor(&self) -> u32 {
-        let outer = self.gpu * GPU_INSTANCES + self.gpu_instance;
-        FIRST + outer * (1 + COMPUTE_INSTANCES) + self.compute_instance.map_or(0, |id| 1 + id)
+        let outer = self.gpu * MAX_GPU_INSTANCES + self.gpu_instance;
+        FIRST_INSTANCE_MINOR
+            + outer * (1 + MAX_COMPUTE_INSTANCES)
+            + self.compute_instance.map_or(0, |id| 1 + id)
     }
 
-    /// Its file below the capabilities' folder: `gpu0/mig/gi1/ci0/access`.
+    /// Path of its file below the capabilities folder: `gpu0/mig/gi1/ci0/access`.
     pub fn path(&self) -> PathBuf {
         let folder = format!("gpu{}/mig/gi{}", self.gpu, self.gpu_instance);
         let inner = self.compute_instance.map_or_else(String::new, |id| format!("ci{id}"));
         Path::new(&folder).join(inner).join("access")
     }
 
-    /// What `/proc/driver/nvidia-caps/mig-minors` calls it: `gpu0/gi1/ci0/access`.
+    /// Name in `/proc/driver/nvidia-caps/mig-minors`: `gpu0/gi1/ci0/access`.
     pub fn name(&self) -> String {
         let inner = self.compute_instance.map_or_else(String::new, |id| format!("ci{id}/"));
         format!("gpu{}/gi{}/{inner}access", self.gpu, self.gpu_instance)
     }
 }
 
-/// What a capability's file says: its minor number, and the mode of its node in decimal.
+/// Content of a capability file: minor number, and mode of the device node in decimal.
 pub fn capability_text(minor: u32, mode: u32) -> String {
     format!("DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
 }
 
-/// Every right that instances of the machine's GPUs could give, in order.
+/// The capabilities of all possible instances of the machine's GPUs, sorted.
 pub fn mig_capabilities(machine: &Machine) -> Vec<MigCapability> {
     let table = machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table));
     let Some(table) = table else { return Vec::new() };
     let mut slices = BTreeMap::<u32, u32>::new();
     for profile in &table.profiles {
         for &start in profile.starts {
-            let most = slices.entry(table.instance_id(profile, start)).or_default();
-            *most = profile.compute_slices.max(*most);
+            let max = slices.entry(table.instance_id(profile, start)).or_default();
+            *max = profile.compute_slices.max(*max);
         }
     }
     let mut capabilities: Vec<MigCapability> = machine
@@ -89,32 +90,33 @@ pub fn mig_capabilities(machine: &Machine) -> Vec<MigCapability> {
     capabilities
 }
 
-/// The rights to a GPU instance and its compute instances.
+/// The capabilities of a GPU instance and of its compute instances.
 fn of_instance(
     gpu: u32,
     gpu_instance: u32,
     compute_instances: impl Iterator<Item = u32>,
 ) -> impl Iterator<Item = MigCapability> {
-    let right = move |compute_instance| MigCapability { gpu, gpu_instance, compute_instance };
-    std::iter::once(right(None)).chain(compute_instances.map(move |id| right(Some(id))))
+    let capability = move |compute_instance| MigCapability { gpu, gpu_instance, compute_instance };
+    std::iter::once(capability(None)).chain(compute_instances.map(move |id| capability(Some(id))))
 }
 
 /// The capability files of a simulated node.
-pub(crate) struct Files {
+pub(crate) struct CapabilityFiles {
     root: PathBuf,
     wanted: BTreeMap<PathBuf, String>,
     gpus: Vec<u32>,
 }
 
-impl Files {
-    /// The files that belong to a state; `None` if the machine has no instances or `folder`, where
-    /// its state lies, is not part of a node with a simulated `/proc`.
+impl CapabilityFiles {
+    /// The files for a state. `None` if the machine has no MIG, or if `folder`, which holds its
+    /// state, is not part of a node with a simulated `/proc`.
     pub(crate) fn of(folder: &Path, machine: &Machine, state: &State) -> Option<Self> {
         machine.model.mig.as_ref()?;
-        if !folder.ends_with(LIBRARIES) {
+        if !folder.ends_with(LIBRARY_DIR) {
             return None;
         }
-        let root = folder.ancestors().nth(Path::new(LIBRARIES).iter().count())?.join(CAPABILITIES);
+        let root =
+            folder.ancestors().nth(Path::new(LIBRARY_DIR).iter().count())?.join(CAPABILITIES_DIR);
         if !root.is_dir() {
             return None;
         }
@@ -127,12 +129,14 @@ impl Files {
                     of_instance(minor, *id, instance.compute_instances.keys().copied())
                 })
             })
-            .map(|right| (right.path(), capability_text(right.minor(), READ_BY_ALL)))
+            .map(|capability| {
+                (capability.path(), capability_text(capability.minor(), ALL_READ_MODE))
+            })
             .collect();
         Some(Self { root, wanted, gpus: minors.collect() })
     }
 
-    /// Makes those that are missing.
+    /// Creates missing files.
     pub(crate) fn make(&self) -> Result<(), MachineError> {
         for (path, text) in &self.wanted {
             let path = self.root.join(path);
@@ -147,14 +151,14 @@ impl Files {
         Ok(())
     }
 
-    /// Removes those of instances that are no more.
+    /// Removes the files of instances that no longer exist.
     pub(crate) fn remove(&self) -> Result<(), MachineError> {
         for gpu in &self.gpus {
             let folder = format!("gpu{gpu}/mig");
             for outer in self.folders(Path::new(&folder)) {
-                if self.keep(&outer)? {
+                if self.remove_unless_wanted(&outer)? {
                     for inner in self.folders(&outer) {
-                        self.keep(&inner)?;
+                        self.remove_unless_wanted(&inner)?;
                     }
                 }
             }
@@ -162,8 +166,8 @@ impl Files {
         Ok(())
     }
 
-    /// Removes an instance's folder unless it belongs to the state; says whether it stays.
-    fn keep(&self, folder: &Path) -> Result<bool, MachineError> {
+    /// Removes an instance's folder unless it belongs to the state. Returns whether it stays.
+    fn remove_unless_wanted(&self, folder: &Path) -> Result<bool, MachineError> {
         if self.wanted.contains_key(&folder.join("access")) {
             return Ok(true);
         }
@@ -176,7 +180,7 @@ impl Files {
         }
     }
 
-    /// Folders in a folder, by their paths below the root.
+    /// Folders in a folder, as paths below the root.
     fn folders(&self, folder: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.root.join(folder)).into_iter().flatten().flatten();
         entries

@@ -1,23 +1,25 @@
-//! Profiles by GPU.
+//! MIG profiles by GPU.
 //!
-//! Names, ids, slices and engines are from NVIDIA's MIG user guide and from `nvidia-smi mig -lgip`
-//! listings that owners published; placements of H200, GH200, B200 and GB200 are those of H100,
-//! whose shape they share. Memory and multiprocessors that no listing tells, marked `derived`, are
-//! 98 % of the slices' share of the GPU's memory in whole 128 MiB; twice the multiprocessors of a
-//! half as large instance, four less with one compute slice less, and all of the GPU for the
-//! largest. A program asks the driver and takes nothing for granted here.
+//! Names, ids, slices and engines are from NVIDIA's MIG user guide and from published `nvidia-smi
+//! mig -lgip` listings. Placements of H200, GH200, B200 and GB200 are those of H100, which has the
+//! same shape.
+//!
+//! Values without a published listing are marked `derived`. Memory is 98 % of the slices' share of
+//! the GPU's memory, in whole 128 MiB. Multiprocessors are twice those of an instance of half the
+//! size, four less with one compute slice less, and all of the GPU for the largest. Programs should
+//! query the driver and not rely on these values.
 
 use super::{MigProfile, MigTable};
 
 /// Number, id, compute slices, memory slices, instances and starts of a profile: the same for all
 /// GPUs of a family.
-type Shape = (u32, u32, u32, u32, u32, &'static [u32]);
+type ProfileShape = (u32, u32, u32, u32, u32, &'static [u32]);
 
 /// Name, MiB, multiprocessors, copy engines, decoders, JPEG and optical flow engines.
-type Row = (&'static str, u64, u32, u32, u32, u32, u32);
+type ProfileRow = (&'static str, u64, u32, u32, u32, u32, u32);
 
-/// Seven compute and eight memory slices. The last memory slice holds no single one.
-const SEVEN: [Shape; 7] = [
+/// Seven compute and eight memory slices. No single-slice instance uses the last memory slice.
+const SEVEN_SLICES: [ProfileShape; 7] = [
     (0, 19, 1, 1, 7, &[0, 1, 2, 3, 4, 5, 6]),
     (1, 14, 2, 2, 3, &[0, 2, 4]),
     (2, 9, 3, 4, 2, &[0, 4]),
@@ -28,7 +30,7 @@ const SEVEN: [Shape; 7] = [
 ];
 
 /// Four compute and four memory slices.
-const FOUR: [Shape; 5] = [
+const FOUR_SLICES: [ProfileShape; 5] = [
     (0, 14, 1, 1, 4, &[0, 1, 2, 3]),
     (1, 5, 2, 2, 2, &[0, 2]),
     (3, 0, 4, 4, 1, &[0]),
@@ -36,7 +38,7 @@ const FOUR: [Shape; 5] = [
     (8, 6, 2, 2, 1, &[0, 2]),
 ];
 
-const A100_40: [Row; 7] = [
+const A100_40: [ProfileRow; 7] = [
     ("1g.5gb", 4864, 14, 1, 0, 0, 0),
     ("2g.10gb", 9856, 28, 2, 1, 0, 0),
     ("3g.20gb", 19968, 42, 3, 2, 0, 0),
@@ -46,7 +48,7 @@ const A100_40: [Row; 7] = [
     ("1g.10gb", 9856, 14, 1, 1, 0, 0),
 ];
 
-const A100_80: [Row; 7] = [
+const A100_80: [ProfileRow; 7] = [
     ("1g.10gb", 9856, 14, 1, 1, 0, 0),
     ("2g.20gb", 19968, 28, 2, 1, 0, 0),
     ("3g.40gb", 40192, 42, 3, 2, 0, 0),
@@ -57,7 +59,7 @@ const A100_80: [Row; 7] = [
 ];
 
 /// Memory from a published listing: 9.75, 19.62, 39.50 and 79.25 GiB.
-const H100_80: [Row; 7] = [
+const H100_80: [ProfileRow; 7] = [
     ("1g.10gb", 9984, 16, 1, 1, 1, 0),
     ("2g.20gb", 20096, 32, 2, 2, 2, 0),
     ("3g.40gb", 40448, 60, 3, 3, 3, 0),
@@ -68,7 +70,7 @@ const H100_80: [Row; 7] = [
 ];
 
 /// Derived: memory of two slices.
-const H100_NVL_94: [Row; 7] = [
+const H100_NVL_94: [ProfileRow; 7] = [
     ("1g.12gb", 11264, 16, 1, 1, 1, 0),
     ("2g.24gb", 23424, 32, 2, 2, 2, 0),
     ("3g.47gb", 47493, 60, 3, 3, 3, 0),
@@ -78,7 +80,7 @@ const H100_NVL_94: [Row; 7] = [
     ("1g.24gb", 23424, 26, 1, 1, 1, 0),
 ];
 
-const H200_141: [Row; 7] = [
+const H200_141: [ProfileRow; 7] = [
     ("1g.18gb", 16384, 16, 1, 1, 1, 0),
     ("2g.35gb", 33024, 32, 2, 2, 2, 0),
     ("3g.71gb", 71168, 60, 3, 3, 3, 0),
@@ -89,7 +91,7 @@ const H200_141: [Row; 7] = [
 ];
 
 /// Derived: memory of four and eight slices.
-const GH200_144: [Row; 7] = [
+const GH200_144: [ProfileRow; 7] = [
     ("1g.18gb", 17920, 16, 1, 1, 1, 0),
     ("2g.36gb", 36096, 32, 2, 2, 2, 0),
     ("3g.72gb", 72192, 60, 3, 3, 3, 0),
@@ -100,7 +102,7 @@ const GH200_144: [Row; 7] = [
 ];
 
 /// Derived: memory and multiprocessors of three, four and seven compute slices.
-const B200_180: [Row; 7] = [
+const B200_180: [ProfileRow; 7] = [
     ("1g.23gb", 22528, 18, 2, 1, 1, 0),
     ("2g.45gb", 45312, 36, 4, 2, 2, 0),
     ("3g.90gb", 89728, 68, 6, 3, 3, 0),
@@ -111,7 +113,7 @@ const B200_180: [Row; 7] = [
 ];
 
 /// Derived: memory and multiprocessors of three, four and seven compute slices.
-const GB200_186: [Row; 7] = [
+const GB200_186: [ProfileRow; 7] = [
     ("1g.23gb", 22528, 18, 2, 1, 1, 0),
     ("2g.47gb", 46592, 38, 4, 2, 2, 0),
     ("3g.93gb", 92800, 72, 6, 3, 3, 0),
@@ -121,7 +123,7 @@ const GB200_186: [Row; 7] = [
     ("1g.47gb", 46592, 32, 2, 1, 1, 0),
 ];
 
-const A30_24: [Row; 5] = [
+const A30_24: [ProfileRow; 5] = [
     ("1g.6gb", 5952, 14, 1, 0, 0, 0),
     ("2g.12gb", 11968, 28, 2, 2, 0, 0),
     ("4g.24gb", 24000, 56, 4, 4, 1, 1),
@@ -129,17 +131,17 @@ const A30_24: [Row; 5] = [
     ("2g.12gb+me", 11968, 28, 2, 2, 1, 1),
 ];
 
-/// All tables by key, each the rows of a family's shapes.
-const TABLES: [(&str, &[Shape], &[Row]); 9] = [
-    ("a100-40", &SEVEN, &A100_40),
-    ("a100-80", &SEVEN, &A100_80),
-    ("h100-80", &SEVEN, &H100_80),
-    ("h100-nvl-94", &SEVEN, &H100_NVL_94),
-    ("h200-141", &SEVEN, &H200_141),
-    ("gh200-144", &SEVEN, &GH200_144),
-    ("b200-180", &SEVEN, &B200_180),
-    ("gb200-186", &SEVEN, &GB200_186),
-    ("a30-24", &FOUR, &A30_24),
+/// All tables by key: the shapes of the family and the rows of the model.
+const TABLES: [(&str, &[ProfileShape], &[ProfileRow]); 9] = [
+    ("a100-40", &SEVEN_SLICES, &A100_40),
+    ("a100-80", &SEVEN_SLICES, &A100_80),
+    ("h100-80", &SEVEN_SLICES, &H100_80),
+    ("h100-nvl-94", &SEVEN_SLICES, &H100_NVL_94),
+    ("h200-141", &SEVEN_SLICES, &H200_141),
+    ("gh200-144", &SEVEN_SLICES, &GH200_144),
+    ("b200-180", &SEVEN_SLICES, &B200_180),
+    ("gb200-186", &SEVEN_SLICES, &GB200_186),
+    ("a30-24", &FOUR_SLICES, &A30_24),
 ];
 
 pub(super) fn keys() -> impl Iterator<Item = &'static str> {
@@ -147,19 +149,19 @@ pub(super) fn keys() -> impl Iterator<Item = &'static str> {
 }
 
 pub(super) fn find(key: &str) -> Option<MigTable> {
-    let &(key, shapes, rows) = TABLES.iter().find(|(known, ..)| *known == key)?;
+    let &(key, shapes, rows) = TABLES.iter().find(|(table_key, ..)| *table_key == key)?;
     let profiles: Vec<MigProfile> =
         shapes.iter().zip(rows).map(|(shape, row)| profile(*shape, *row)).collect();
-    let most = |slices: fn(&MigProfile) -> u32| profiles.iter().map(slices).max().unwrap_or(0);
+    let max = |slices: fn(&MigProfile) -> u32| profiles.iter().map(slices).max().unwrap_or(0);
     Some(MigTable {
         key,
-        compute_slices: most(|profile| profile.compute_slices),
-        memory_slices: most(|profile| profile.memory_slices),
+        compute_slices: max(|profile| profile.compute_slices),
+        memory_slices: max(|profile| profile.memory_slices),
         profiles,
     })
 }
 
-fn profile(shape: Shape, row: Row) -> MigProfile {
+fn profile(shape: ProfileShape, row: ProfileRow) -> MigProfile {
     let (number, id, compute_slices, memory_slices, instances, starts) = shape;
     let (name, memory_mib, multiprocessors, copy_engines, decoders, jpeg_engines, ofa_engines) =
         row;

@@ -7,7 +7,7 @@ fn tables() -> Vec<MigTable> {
 }
 
 #[test]
-fn every_table_has_profiles_that_are_told_apart() {
+fn table_profiles_are_distinct() {
     assert_eq!(tables().len(), 9);
     for table in tables() {
         let ids: BTreeSet<u32> = table.profiles.iter().map(|profile| profile.id).collect();
@@ -42,14 +42,14 @@ fn a_profile_s_places_are_aligned_apart_and_within_the_gpu() {
 #[test]
 fn more_slices_have_more_memory_and_multiprocessors() {
     for table in tables() {
-        for one in &table.profiles {
-            for other in &table.profiles {
-                let context = format!("{}: {} and {}", table.key, one.name, other.name);
-                if one.memory_slices < other.memory_slices {
-                    assert!(one.memory_mib < other.memory_mib, "{context}");
+        for smaller in &table.profiles {
+            for larger in &table.profiles {
+                let context = format!("{}: {} and {}", table.key, smaller.name, larger.name);
+                if smaller.memory_slices < larger.memory_slices {
+                    assert!(smaller.memory_mib < larger.memory_mib, "{context}");
                 }
-                if one.compute_slices < other.compute_slices {
-                    assert!(one.multiprocessors < other.multiprocessors, "{context}");
+                if smaller.compute_slices < larger.compute_slices {
+                    assert!(smaller.multiprocessors < larger.multiprocessors, "{context}");
                 }
             }
         }
@@ -60,7 +60,7 @@ fn more_slices_have_more_memory_and_multiprocessors() {
 fn an_instance_s_id_says_its_place() {
     let table = MigTable::find("a100-40").unwrap();
     let id = |name: &str, start| table.instance_id(table.profile_named(name).unwrap(), start);
-    // The example of NVIDIA's MIG user guide: 4g at 0, 2g at 4 and 1g at 6.
+    // Example of NVIDIA's MIG user guide: 4g at 0, 2g at 4 and 1g at 6.
     assert_eq!([id("4g.20gb", 0), id("2g.10gb", 4), id("1g.5gb", 6)], [1, 5, 13]);
     assert_eq!([id("7g.40gb", 0), id("3g.20gb", 4), id("1g.10gb", 6)], [0, 2, 6]);
     let small = MigTable::find("a30-24").unwrap();

@@ -1,7 +1,7 @@
 use super::{Event, EventKind, GpuState, RecoveryAction, State};
 
 #[test]
-fn a_state_that_is_not_there_is_that_of_a_machine_to_which_nothing_happened() {
+fn missing_state_file_is_the_default_state() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(State::read(&folder.path().join("state.json")).unwrap(), State::default());
 }

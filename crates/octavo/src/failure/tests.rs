@@ -6,10 +6,10 @@ use octavo_sim::run::SimError;
 use octavo_sim::whatif::args::WhatifCommandError;
 use octavo_view::ViewError;
 
-use super::{is_unread, text};
+use super::{is_broken_pipe, text};
 
 #[test]
-fn causes_follow_and_are_not_said_twice() {
+fn causes_follow_without_repetition() {
     let error = anyhow!("disk full").context("cannot write a: disk full").context("cannot save");
     assert_eq!(text(&error, false), "error: cannot save\n  caused by: cannot write a: disk full\n");
 }
@@ -31,20 +31,20 @@ fn closed() -> io::Error {
 #[test]
 fn a_reader_that_went_away_is_found_behind_other_errors() {
     let top = Err::<(), _>(ViewError::Output(closed())).context("outer").unwrap_err();
-    assert!(is_unread(&top));
-    assert!(is_unread(&SimError::Output(closed()).into()));
+    assert!(is_broken_pipe(&top));
+    assert!(is_broken_pipe(&SimError::Output(closed()).into()));
     let whatif = WhatifCommandError::Output(closed());
-    assert!(is_unread(&SimError::from(whatif).into()));
-    assert!(!is_unread(&anyhow!("other")));
+    assert!(is_broken_pipe(&SimError::from(whatif).into()));
+    assert!(!is_broken_pipe(&anyhow!("other")));
     let full = ViewError::Output(io::ErrorKind::StorageFull.into());
-    assert!(!is_unread(&full.into()), "not told, and nobody left because of it");
+    assert!(!is_broken_pipe(&full.into()), "not told, and nobody left because of it");
 }
 
 #[test]
 fn a_socket_or_file_that_breaks_is_a_failure() {
-    assert!(!is_unread(&anyhow::Error::new(closed()).context("the API server hung up")));
+    assert!(!is_broken_pipe(&anyhow::Error::new(closed()).context("the API server hung up")));
     let path = || "fifo".into();
-    assert!(!is_unread(&SimError::File { path: path(), source: closed() }.into()));
+    assert!(!is_broken_pipe(&SimError::File { path: path(), source: closed() }.into()));
     let page = DocumentError::Write { path: path(), source: closed() };
-    assert!(!is_unread(&SimError::from(WhatifCommandError::from(page)).into()));
+    assert!(!is_broken_pipe(&SimError::from(WhatifCommandError::from(page)).into()));
 }

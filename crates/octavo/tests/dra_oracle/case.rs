@@ -1,4 +1,4 @@
-//! A case: a cluster and the claims of one pod, as the API has them.
+//! A case: a cluster and the claims of one pod, as API objects.
 
 use std::collections::BTreeMap;
 
@@ -6,41 +6,41 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use serde::{Deserialize, Serialize};
 
-/// A cluster and one pod's claims. Both sides read the same objects.
+/// A cluster and one pod's claims. Both allocators read the same objects.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Case {
     pub(crate) nodes: Vec<core::Node>,
     pub(crate) slices: Vec<api::ResourceSlice>,
     pub(crate) device_classes: Vec<api::DeviceClass>,
-    /// The pod's, in its order. Those that are allocated only have to be reachable.
+    /// The pod's claims in order. Allocated ones only have to be reachable.
     pub(crate) claims: Vec<api::ResourceClaim>,
-    /// The cluster's other claims, allocated.
+    /// The cluster's other claims, all allocated.
     pub(crate) other_claims: Vec<api::ResourceClaim>,
-    /// A pod that asks for extended resources.
+    /// A pod with extended resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<core::Pod>,
 }
 
-/// What came of the pod's claims on one node.
+/// Result for the pod's claims on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Verdict {
     Feasible,
-    /// Other nodes may do.
+    /// Other nodes may be feasible.
     Infeasible,
-    /// The claims, classes or slices are at fault.
+    /// The claims, classes or slices are invalid.
     Error,
-    /// The search was given up.
+    /// The search was aborted.
     Timeout,
-    /// Kubernetes' code panicked: whatever ours says, it is no agreement.
+    /// Kubernetes' code panicked; this never counts as agreement.
     Panic,
 }
 
-/// Allocations by node, one for each claim that was to be allocated.
-pub(crate) type Given = BTreeMap<String, Vec<api::AllocationResult>>;
+/// Allocations by node, one per claim to allocate.
+pub(crate) type AllocationsByNode = BTreeMap<String, Vec<api::AllocationResult>>;
 
-/// Every request of a claim, alternatives apart.
+/// A request of a claim, or one of its alternatives.
 pub(crate) enum AnyRequest<'a> {
     Exactly(&'a api::ExactDeviceRequest),
     Alternative(&'a api::DeviceSubRequest),
@@ -54,12 +54,12 @@ impl Case {
         })
     }
 
-    /// The pod's claims that are to be allocated.
+    /// The pod's claims that are not allocated.
     pub(crate) fn open_claims(&self) -> impl Iterator<Item = &api::ResourceClaim> {
         self.claims.iter().filter(|claim| allocation(claim).is_none())
     }
 
-    /// What the open claims ask for.
+    /// The requests of the open claims.
     pub(crate) fn requests(&self) -> Vec<AnyRequest<'_>> {
         let mut all = Vec::new();
         for request in self.open_claims().flat_map(requests) {
@@ -69,13 +69,13 @@ impl Case {
         all
     }
 
-    /// What must hold between devices of the open claims.
+    /// The constraints of the open claims.
     pub(crate) fn constraints(&self) -> impl Iterator<Item = &api::DeviceConstraint> {
         let devices = self.open_claims().filter_map(|claim| claim.spec.devices.as_ref());
         devices.flat_map(|devices| devices.constraints.iter().flatten())
     }
 
-    /// Results of all claims that are allocated.
+    /// Results of all allocated claims.
     pub(crate) fn results(&self) -> impl Iterator<Item = &api::DeviceRequestAllocationResult> {
         let claims = self.other_claims.iter().chain(&self.claims);
         let devices = claims.filter_map(|claim| allocation(claim)?.devices.as_ref());
@@ -83,12 +83,12 @@ impl Case {
     }
 }
 
-/// What a claim was given.
+/// The allocation of a claim.
 pub(crate) fn allocation(claim: &api::ResourceClaim) -> Option<&api::AllocationResult> {
     claim.status.as_ref()?.allocation.as_ref()
 }
 
-/// What a claim asks for.
+/// The requests of a claim.
 pub(crate) fn requests(claim: &api::ResourceClaim) -> impl Iterator<Item = &api::DeviceRequest> {
     claim.spec.devices.iter().flat_map(|devices| devices.requests.iter().flatten())
 }

@@ -1,60 +1,61 @@
-//! Where two allocators differ about a case.
+//! Compares two allocators on a case.
 
 use k8s_openapi::api::resource::v1 as api;
 
-use crate::case::{Case, Given, Verdict};
+use crate::case::{AllocationsByNode, Case, Verdict};
 use crate::oracle::{Allocator, Answer};
 use crate::ours;
 
-/// What a comparison has found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
-    /// Where verdicts or requests differ, one line each.
+    /// Differing verdicts or requests, one line each.
     pub(crate) differences: Vec<String>,
-    /// Where both can serve the pod, but not with the very same allocations: both take the first
-    /// that they find in one order. One entry each.
-    pub(crate) other_devices: Vec<String>,
-    /// What is wrong with ours' allocations by the rules of Kubernetes' code, one line each.
+    /// Nodes on which both can serve the pod, but with different allocations. Both take the first
+    /// solution in the same order, so this is a difference. One entry each.
+    pub(crate) different_devices: Vec<String>,
+    /// Violations of Kubernetes' rules in Octavo's allocations, one line each.
     pub(crate) complaints: Vec<String>,
-    /// Upstream's verdicts.
+    /// Verdicts of Kubernetes.
     pub(crate) verdicts: Vec<Verdict>,
-    /// On how many nodes both can serve the pod, and with the very same allocations.
+    /// Number of nodes on which both allocate the same.
     pub(crate) identical: usize,
 }
 
 impl Comparison {
-    /// Everything that must not be.
+    /// All findings.
     pub(crate) fn all(&self) -> Vec<String> {
-        let all = [&self.differences, &self.other_devices, &self.complaints];
+        let all = [&self.differences, &self.different_devices, &self.complaints];
         all.into_iter().flatten().cloned().collect()
     }
 
     /// Whether both decide the same, right or wrong.
     pub(crate) fn agrees(&self) -> bool {
-        self.differences.is_empty() && self.other_devices.is_empty()
+        self.differences.is_empty() && self.different_devices.is_empty()
     }
 
-    /// Whether nothing is to be said.
+    /// Whether there is no finding.
     pub(crate) fn is_clean(&self) -> bool {
         self.agrees() && self.complaints.is_empty()
     }
 }
 
-/// Asks the oracle about a case that ours has decided; `decided` may be of another case, such as
-/// one with a fault planted.
+/// Queries the oracle about a case and compares its answer with `decided`. That may belong to a
+/// changed case, such as one with a planted fault.
 pub(crate) fn compare(
     oracle: &mut Allocator,
     seed: u64,
     case: &Case,
-    decided: &[ours::OnNode],
+    decided: &[ours::NodeOutcome],
 ) -> Comparison {
     let feasible = decided.iter().filter(|node| node.verdict == Verdict::Feasible);
-    let given: Given = feasible.map(|node| (node.node.clone(), node.allocations.clone())).collect();
+    let given: AllocationsByNode =
+        feasible.map(|node| (node.node.clone(), node.allocations.clone())).collect();
     let answer = oracle.decide(seed, case, &given);
     differences(&answer, decided)
 }
 
-fn differences(answer: &Answer, decided: &[ours::OnNode]) -> Comparison {
+fn differences(answer: &Answer, decided: &[ours::NodeOutcome]) -> Comparison {
     let mut found = Comparison::default();
     assert_eq!(answer.nodes.len(), decided.len());
     for (theirs, ours) in answer.nodes.iter().zip(decided) {
@@ -93,14 +94,14 @@ fn differences(answer: &Answer, decided: &[ours::OnNode]) -> Comparison {
             } else {
                 let json = |of| serde_json::to_string(of).unwrap();
                 let (theirs, ours) = (json(&theirs), json(&ours));
-                found.other_devices.push(format!("{node}: {theirs}\n  ours {ours}"));
+                found.different_devices.push(format!("{node}: {theirs}\n  ours {ours}"));
             }
         }
     }
     found
 }
 
-/// Allocations without what is of no consequence: identities of shares.
+/// Allocations without share ids, which are arbitrary.
 fn plain(allocations: &[api::AllocationResult]) -> Vec<api::AllocationResult> {
     let mut plain = allocations.to_vec();
     for devices in plain.iter_mut().filter_map(|allocation| allocation.devices.as_mut()) {

@@ -1,6 +1,6 @@
-//! Where we mean to decide otherwise than the Kubernetes that we are compared with: each entry
-//! names the issue by which Kubernetes is at fault, and a case that shows it. When Kubernetes has
-//! been corrected, the case shows nothing any more, and the entry has to go.
+//! Deliberate differences from the compared Kubernetes version. Each entry names the Kubernetes
+//! issue and a case that shows it. Once Kubernetes is fixed, the case shows nothing and the entry
+//! must be removed.
 
 use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{Feature, Features};
@@ -12,21 +12,21 @@ use crate::oracle::Allocator;
 use crate::ours;
 use crate::traits::{Trait, traits};
 
-/// A fault of Kubernetes.
+/// A bug of Kubernetes.
 pub(crate) struct Divergence {
-    /// The issue, and where it was corrected.
+    /// The issue and its fix.
     pub(crate) issue: &'static str,
-    /// What it comes to.
+    /// Summary of the bug.
     pub(crate) about: &'static str,
-    /// A case with one node that shows it.
+    /// A case with one node that shows the bug.
     pub(crate) case: fn() -> Case,
-    /// What Kubernetes says of that case.
+    /// Kubernetes' verdict on that case.
     pub(crate) theirs: Verdict,
-    /// What is right.
+    /// The correct verdict.
     pub(crate) ours: Verdict,
 }
 
-/// All of them.
+/// All known bugs.
 pub(crate) const DIVERGENCES: [Divergence; 4] = [
     Divergence {
         issue: "kubernetes/kubernetes#140438, corrected after 1.36.3 by #140600",
@@ -58,21 +58,21 @@ pub(crate) const DIVERGENCES: [Divergence; 4] = [
     },
 ];
 
-/// Whether a case that differs does so only by a fault of Kubernetes that is in the list: the
-/// first. Cases for the others come from no seed.
-pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
+/// Whether a differing case differs only by the first known bug. The generator makes no cases for
+/// the other bugs.
+pub(crate) fn is_known_divergence(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
     if !traits(case).contains(&Trait::DistinctAttribute) {
         return false;
     }
     let right = ours::decide(case, Features::default());
     let faulty = ours::decide(case, Features::default().with(Feature::KubernetesFaults));
-    // Who forgets values only ever admits more: the way of the search parts from the right one where
-    // a value is given twice, where something else fails behind that, or where a request for all
-    // devices has a value twice, which is an error.
-    let outcome = |there: &ours::OnNode| (there.verdict, there.allocations.clone());
+    // An allocator that forgets values only admits more. Its search departs from the correct one in
+    // three situations: a value is allocated twice; another check fails after that; or a request
+    // for all devices has a value twice, which is an error.
+    let key = |outcome: &ours::NodeOutcome| (outcome.verdict, outcome.allocations.clone());
     let mut differing =
-        right.iter().zip(&faulty).filter(|(right, faulty)| outcome(right) != outcome(faulty));
-    let is_by_fault = |right: &ours::OnNode, faulty: &ours::OnNode| {
+        right.iter().zip(&faulty).filter(|(right, faulty)| key(right) != key(faulty));
+    let is_by_fault = |right: &ours::NodeOutcome, faulty: &ours::NodeOutcome| {
         let is_error_of_all =
             right.verdict == Verdict::Error && right.message.contains(" they do not differ in ");
         faulty.verdict == Verdict::Error || repeats(case, faulty) || is_error_of_all
@@ -82,14 +82,14 @@ pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
         is_any = true;
         is_by_fault(right, faulty)
     });
-    // With the fault, ours must agree to the letter: what ours gives is then what Kubernetes gives.
-    // That it may find wrong when it checks.
+    // With the bug emulated, both allocators must agree exactly. Kubernetes' own check may still
+    // reject the allocation.
     is_any && is_all && compare(oracle, seed, case, &faulty).agrees()
 }
 
-/// Whether devices that were given for a claim have a value twice that must be distinct.
-fn repeats(case: &Case, there: &ours::OnNode) -> bool {
-    case.open_claims().zip(&there.allocations).any(|(claim, given)| {
+/// Whether the devices allocated for a claim repeat a value that must be distinct.
+fn repeats(case: &Case, outcome: &ours::NodeOutcome) -> bool {
+    case.open_claims().zip(&outcome.allocations).any(|(claim, given)| {
         let results = given.devices.iter().flat_map(|devices| devices.results.iter().flatten());
         let constraints = claim.spec.devices.iter().flat_map(|devices| &devices.constraints);
         constraints.flatten().any(|constraint| {
@@ -97,34 +97,35 @@ fn repeats(case: &Case, there: &ours::OnNode) -> bool {
             let mut seen = Vec::new();
             let covered = results.clone().filter(|result| covers(constraint, &result.request));
             covered.filter_map(|result| value(case, result, attribute)).any(|value| {
-                let is_known = seen.contains(&value);
+                let is_repeated = seen.contains(&value);
                 seen.push(value);
-                is_known
+                is_repeated
             })
         })
     })
 }
 
-/// Whether a constraint is about a request, given as `<request>` or `<request>/<alternative>`.
+/// Whether a constraint applies to a request, given as `<request>` or `<request>/<alternative>`.
 fn covers(constraint: &api::DeviceConstraint, request: &str) -> bool {
     let base = request.split_once('/').map_or(request, |(base, _)| base);
     let named = constraint.requests.as_deref().unwrap_or_default();
     named.is_empty() || named.iter().any(|name| name == base || name == request)
 }
 
-/// A given device's attribute, by its qualified name.
+/// An attribute of an allocated device, by its qualified name.
 fn value<'a>(
     case: &'a Case,
     result: &api::DeviceRequestAllocationResult,
     attribute: &str,
 ) -> Option<&'a api::DeviceAttribute> {
-    let is_it = |(slice, device): &(&api::ResourceSlice, &api::Device)| {
+    let is_device = |(slice, device): &(&api::ResourceSlice, &api::Device)| {
         let spec = &slice.spec;
         spec.driver == result.driver
             && spec.pool.name == result.pool
             && device.name == result.device
     };
-    let newest = case.devices().filter(is_it).max_by_key(|(slice, _)| slice.spec.pool.generation);
+    let newest =
+        case.devices().filter(is_device).max_by_key(|(slice, _)| slice.spec.pool.generation);
     let attributes = newest?.1.attributes.as_ref()?;
     attributes.get(attribute).or_else(|| {
         let (domain, name) = attribute.split_once('/')?;
@@ -132,20 +133,20 @@ fn value<'a>(
     })
 }
 
-/// Three devices of two colours; three of different colours are asked for.
+/// Three devices of two colours, and a request for three different colours.
 fn red_blue_red() -> Case {
     let device =
         |name: &str, color: &str| json!({"name": name, "attributes": {"color": {"string": color}}});
     let devices = [device("a", "red"), device("b", "blue"), device("c", "red")];
     let slice = slice(&json!({"devices": devices}));
-    let asked = json!({
+    let request = json!({
         "requests": [{"name": "req-0", "exactly": {"deviceClassName": "all", "count": 3}}],
         "constraints": [{"distinctAttribute": "gpu.example.com/color"}],
     });
-    case(&[slice], &asked)
+    case(&[slice], &request)
 }
 
-/// Two drivers have a pool named after the node, each with one counter and one device that needs
+/// Two drivers with a pool named after the node. Each has one counter, and one device that needs
 /// all of it.
 fn pools_of_one_name() -> Case {
     let slice = |driver: &str, name: &str, member: &str, content: serde_json::Value| {
@@ -173,13 +174,13 @@ fn pools_of_one_name() -> Case {
             ]
         })
         .collect();
-    let asked = json!({
+    let request = json!({
         "requests": [{"name": "req-0", "exactly": {"deviceClassName": "all", "count": 2}}],
     });
-    case(&slices, &asked)
+    case(&slices, &request)
 }
 
-/// Two classes serve a resource; a pod asks for the older by its implicit name.
+/// Two classes serve a resource, and a pod requests the older class by its implicit name.
 fn implicit_name_of_a_loser() -> Case {
     let class = |name: &str, created: &str| {
         json!({
@@ -216,11 +217,11 @@ fn huge_amounts() -> Case {
         let capacity = json!({"requests": {"memory": "10000000000000000001"}});
         json!({"name": name, "exactly": {"deviceClassName": "all", "capacity": capacity}})
     };
-    let asked = json!({"requests": [request("req-0"), request("req-1")]});
-    case(&[slice(&json!({"devices": [device]}))], &asked)
+    let request = json!({"requests": [request("req-0"), request("req-1")]});
+    case(&[slice(&json!({"devices": [device]}))], &request)
 }
 
-/// The one slice of a node.
+/// The only slice of a node.
 fn slice(content: &serde_json::Value) -> serde_json::Value {
     let mut slice = json!({
         "metadata": {"name": "slice"},
@@ -234,14 +235,14 @@ fn slice(content: &serde_json::Value) -> serde_json::Value {
     slice
 }
 
-fn case(slices: &[serde_json::Value], asked: &serde_json::Value) -> Case {
+fn case(slices: &[serde_json::Value], request: &serde_json::Value) -> Case {
     let case = json!({
         "nodes": [{"metadata": {"name": "node-a"}}],
         "deviceClasses": [{"metadata": {"name": "all"}, "spec": {}}],
         "slices": slices,
         "claims": [{
             "metadata": {"namespace": "default", "name": "claim"},
-            "spec": {"devices": asked},
+            "spec": {"devices": request},
         }],
     });
     serde_json::from_value(case).unwrap()

@@ -1,5 +1,5 @@
-//! Cases from seeds: small clusters in which everything that an allocator looks at occurs, alone
-//! and with everything else, and about half of which can be served.
+//! Generates cases from seeds: small clusters with every feature of an allocator, alone and in
+//! combination. About half of the cases can be served.
 
 mod allocated;
 mod claims;
@@ -17,15 +17,16 @@ use octavo_oracle::Rng;
 
 use crate::SEEDS_OF_ADMISSION;
 use crate::case::Case;
-pub(crate) use claims::NO_SELECTOR;
+pub(crate) use claims::INVALID_SELECTOR;
 
-/// Drivers of the clusters: in the order of their names, as allocators take them.
+/// Drivers of the clusters, sorted by name as allocators process them.
 const DRIVERS: [&str; 2] = ["gpu.example.com", "net.example.com"];
 
-/// In one of so many cases a slice does not say where it is: no API server of today takes that.
-const NOWHERE: u64 = 40;
+/// One case in this number has a slice without a node scope. Current API servers reject such a
+/// slice.
+const UNPLACED_SLICE_PERIOD: u64 = 40;
 
-/// Which features a case draws on. Not all that are on end up in it.
+/// Features that a case may use. Not every enabled feature occurs in it.
 struct Plan {
     class_selectors: bool,
     request_selectors: bool,
@@ -91,15 +92,15 @@ impl Plan {
     }
 }
 
-/// The case of a seed.
+/// Generates the case of a seed.
 pub(crate) fn generate(seed: u64) -> Case {
     let mut rng = Rng::new(seed);
     let plan = Plan::draw(&mut rng);
     let nodes = nodes(&mut rng);
     let mut device_classes = classes(&mut rng, &plan);
     let mut slices = pools::slices(&mut rng, &plan, &nodes);
-    if seed >= SEEDS_OF_ADMISSION.end && seed.is_multiple_of(NOWHERE) {
-        pools::lose_place(&mut slices);
+    if seed >= SEEDS_OF_ADMISSION.end && seed.is_multiple_of(UNPLACED_SLICE_PERIOD) {
+        pools::remove_node_scope(&mut slices);
     }
     let other_claims = allocated::others(&mut rng, &plan, &slices);
     let claims = claims::claims(&mut rng, &plan, &slices, &nodes);
@@ -108,8 +109,8 @@ pub(crate) fn generate(seed: u64) -> Case {
     if plan.extended {
         case.pod = Some(extended::pod(&mut rng, &mut device_classes, &mut case.nodes));
     }
-    // As they come about: when a class loses a resource's name to an older one, 1.36.3 forgets its
-    // implicit name, too (divergences.rs).
+    // Sorted by age, because of a bug: when a class loses a resource name to an older class, 1.36.3
+    // also forgets its implicit name (divergences.rs).
     device_classes.sort_by(|a, b| {
         let age = |class: &api::DeviceClass| class.metadata.creation_timestamp.clone();
         age(a).cmp(&age(b)).then_with(|| b.metadata.name.cmp(&a.metadata.name))
@@ -131,7 +132,7 @@ fn nodes(rng: &mut Rng) -> Vec<core::Node> {
     ["node-a", "node-b", "node-c"][..count].iter().map(node).collect()
 }
 
-/// Classes that requests may name. `all` selects everything.
+/// Classes for requests. `all` selects everything.
 fn classes(rng: &mut Rng, plan: &Plan) -> Vec<api::DeviceClass> {
     let mut class = |name: &str, selectors: &[&str]| {
         let selectors: Vec<_> = selectors.iter().map(|expression| cel(expression)).collect();
@@ -181,7 +182,7 @@ fn named(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-/// A claim's metadata: unlike nodes, slices and classes, claims live in a namespace.
+/// Metadata of a claim, which has a namespace unlike nodes, slices and classes.
 fn namespaced(name: &str) -> ObjectMeta {
     ObjectMeta {
         namespace: Some("default".to_owned()),

@@ -1,8 +1,8 @@
-//! Our allocator against Kubernetes' own, on clusters that are made at random: the verdict must be
-//! the same for every node, and what ours gives must keep the rules of Kubernetes' own code.
+//! Compares Octavo's allocator with Kubernetes' own on random clusters. The verdict must be the
+//! same for every node, and Octavo's allocations must satisfy Kubernetes' own rules.
 //!
-//! A case is named by its seed: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo --test dra_oracle`
-//! runs the case of seed 77 alone. What differs is made small and printed as JSON.
+//! A seed identifies a case: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo --test dra_oracle` runs
+//! the case of seed 77 alone. Differing cases are shrunk and printed as JSON.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -35,11 +35,11 @@ use std::ops::Range;
 use octavo_dra::Features;
 use octavo_oracle::{program, seeds};
 
-use crate::case::{Given, Verdict};
+use crate::case::{AllocationsByNode, Verdict};
 use crate::compare::compare;
 use crate::divergences::DIVERGENCES;
-use crate::generator::{NO_SELECTOR, generate};
-use crate::mutations::{BLIND, WRONG, answer_wrongly};
+use crate::generator::{INVALID_SELECTOR, generate};
+use crate::mutations::{INPUT_FAULTS, OUTPUT_FAULTS, corrupt};
 use crate::oracle::Allocator;
 use crate::run::{Report, run};
 use crate::traits::Trait;
@@ -47,10 +47,10 @@ use crate::traits::Trait;
 /// Seeds of the comparison.
 const SEEDS: Range<u64> = 0..10_000;
 
-/// Seeds within which every planted fault must show.
+/// Seeds in which every planted fault must show.
 const SEEDS_OF_FAULTS: Range<u64> = 0..1_500;
 
-/// Seeds whose objects are shown to the API server's validation, which compiles every selector.
+/// Seeds whose objects pass through the API server's validation, which compiles every selector.
 const SEEDS_OF_ADMISSION: Range<u64> = 0..400;
 
 #[test]
@@ -60,24 +60,24 @@ fn kubernetes_decides_ten_thousand_cases_as_we_do() {
     println!("{report}");
     assert!(report.failures.is_empty(), "{} cases differ: see above", report.failures.len());
     if chosen.is_none() {
-        assert_cases_are_worth_it(&report);
+        assert_cases_are_diverse(&report);
     }
 }
 
-/// A generator that makes nothing but easy cases would prove nothing.
-fn assert_cases_are_worth_it(report: &Report) {
-    for one in Trait::ALL {
-        let percent = report.coverage.percent(one);
-        assert!(percent >= 10.0, "only {percent:.1}% of the cases have {one:?}");
-        for other in Trait::ALL {
-            let both = report.coverage.both(one, other);
-            assert!(both > 0, "no case has both {one:?} and {other:?}");
+/// A generator of easy cases would prove nothing.
+fn assert_cases_are_diverse(report: &Report) {
+    for first in Trait::ALL {
+        let percent = report.coverage.percent(first);
+        assert!(percent >= 10.0, "only {percent:.1}% of the cases have {first:?}");
+        for second in Trait::ALL {
+            let both = report.coverage.both(first, second);
+            assert!(both > 0, "no case has both {first:?} and {second:?}");
         }
     }
     let feasible = report.percent(Verdict::Feasible);
     assert!((30.0..=70.0).contains(&feasible), "{feasible:.1}% of the verdicts are feasible");
     assert_eq!(report.count(Verdict::Timeout), 0, "a search that is given up decides nothing");
-    // The known divergences are rare: more of them would hide something else.
+    // Known divergences are rare; more of them could hide other differences.
     assert!(report.divergences.len() * 50 < report.cases, "too many cases are excused");
     let servable = report.servable_percent();
     assert!((30.0..=70.0).contains(&servable), "{servable:.1}% of the cases can be served");
@@ -86,14 +86,14 @@ fn assert_cases_are_worth_it(report: &Report) {
 #[test]
 fn an_api_server_would_accept_the_cases() {
     let program = program().unwrap();
-    let refusals = seeds::side_by_side(SEEDS_OF_ADMISSION, |seeds| {
+    let refusals = seeds::in_parallel(SEEDS_OF_ADMISSION, |seeds| {
         let mut oracle = Allocator::start(&program);
         let refusals = seeds.map(|seed| (seed, oracle.refusals(seed, &generate(seed))));
         refusals.filter(|(_, refusals)| !refusals.is_empty()).collect::<Vec<_>>()
     });
     let refusals: Vec<_> = refusals.into_iter().flatten().collect();
     // An expression that is wrong on purpose.
-    let planted = format!("Invalid value: {NO_SELECTOR:?}");
+    let planted = format!("Invalid value: {INVALID_SELECTOR:?}");
     let unplanned: Vec<_> = refusals
         .iter()
         .flat_map(|(seed, refusals)| refusals.iter().map(move |refusal| (seed, refusal)))
@@ -106,14 +106,14 @@ fn an_api_server_would_accept_the_cases() {
 fn every_planted_fault_shows() {
     let program = program().unwrap();
     let mut oracle = Allocator::start(&program);
-    for (name, blind) in BLIND {
+    for (name, blind) in INPUT_FAULTS {
         let mut shows = |seed: u64| {
             let case = generate(seed);
             let mut seen = case.clone();
             blind(&mut seen);
             let decided = ours::decide(&seen, Features::default());
             let comparison = compare(&mut oracle, seed, &case, &decided);
-            !comparison.is_clean() && !divergences::explain(&mut oracle, seed, &case)
+            !comparison.is_clean() && !divergences::is_known_divergence(&mut oracle, seed, &case)
         };
         let seed = SEEDS_OF_FAULTS.into_iter().find(|seed| shows(*seed));
         let seed = seed.unwrap_or_else(|| panic!("an allocator that {name} would pass"));
@@ -125,11 +125,11 @@ fn every_planted_fault_shows() {
 fn every_wrong_answer_shows() {
     let program = program().unwrap();
     let mut oracle = Allocator::start(&program);
-    for (name, fault) in WRONG {
+    for (name, fault) in OUTPUT_FAULTS {
         let mut shows = |seed: u64| {
             let case = generate(seed);
             let mut decided = ours::decide(&case, Features::default());
-            answer_wrongly(&mut decided, fault);
+            corrupt(&mut decided, fault);
             !compare(&mut oracle, seed, &case, &decided).is_clean()
         };
         let seed = SEEDS_OF_FAULTS.into_iter().find(|seed| shows(*seed));
@@ -144,7 +144,7 @@ fn known_faults_of_kubernetes_are_still_there() {
     for divergence in DIVERGENCES {
         let case = (divergence.case)();
         assert_eq!(oracle.refusals(0, &case), [""; 0]);
-        let theirs = oracle.decide(0, &case, &Given::new()).nodes[0].verdict;
+        let theirs = oracle.decide(0, &case, &AllocationsByNode::new()).nodes[0].verdict;
         let (issue, about) = (divergence.issue, divergence.about);
         assert_eq!(theirs, divergence.theirs, "{issue}: {about}: corrected? Then the entry goes.");
         let ours = ours::decide(&case, Features::default())[0].verdict;

@@ -1,16 +1,16 @@
-//! Faults that an allocator might have. A fault is planted by showing ours a case that has been
-//! changed as if ours were blind to something; the comparison has to see the difference.
+//! Possible faults of an allocator. A fault is planted by giving Octavo's allocator a changed case,
+//! as if it ignored some property. The comparison must notice the difference.
 
 use k8s_openapi::api::resource::v1 as api;
 
 use crate::case::{Case, Verdict};
-use crate::ours::OnNode;
+use crate::ours::NodeOutcome;
 
 /// A fault with its name.
 pub(crate) type Fault<T> = (&'static str, fn(&mut T));
 
-/// Faults in what the allocator looks at.
-pub(crate) const BLIND: [Fault<Case>; 26] = [
+/// Faults in the allocator's input.
+pub(crate) const INPUT_FAULTS: [Fault<Case>; 26] = [
     ("ignores class selectors", |case| {
         case.device_classes.iter_mut().for_each(|class| class.spec.selectors = None);
     }),
@@ -113,48 +113,48 @@ pub(crate) const BLIND: [Fault<Case>; 26] = [
     }),
 ];
 
-/// Faults in what the allocator gives, where it can be served at all. They are for one result.
-pub(crate) const WRONG: [Fault<OnNode>; 8] = [
-    ("forgets a device", |there| {
-        each_results(there, |results| {
+/// Faults in the allocator's output, where the pod can be served. They change one result.
+pub(crate) const OUTPUT_FAULTS: [Fault<NodeOutcome>; 8] = [
+    ("forgets a device", |outcome| {
+        each_results(outcome, |results| {
             results.pop();
         });
     }),
-    ("gives a device that there is not", |there| {
-        each_results(there, |results| {
+    ("gives a device that there is not", |outcome| {
+        each_results(outcome, |results| {
             results.iter_mut().take(1).for_each(|result| result.device.push('x'));
         });
     }),
-    ("gives a device twice", |there| {
-        each_results(there, |results| {
+    ("gives a device twice", |outcome| {
+        each_results(outcome, |results| {
             let first = results.first().cloned();
             results.extend(first);
         });
     }),
-    ("names another request", |there| {
-        each_results(there, |results| {
+    ("names another request", |outcome| {
+        each_results(outcome, |results| {
             results.iter_mut().take(1).for_each(|result| "req-9".clone_into(&mut result.request));
         });
     }),
-    ("forgets the nodes", |there| {
-        there.allocations.iter_mut().for_each(|allocation| allocation.node_selector = None);
+    ("forgets the nodes", |outcome| {
+        outcome.allocations.iter_mut().for_each(|allocation| allocation.node_selector = None);
     }),
-    ("forgets what is consumed", |there| {
-        each_results(there, |results| {
+    ("forgets what is consumed", |outcome| {
+        each_results(outcome, |results| {
             for result in results {
                 result.consumed_capacity = None;
             }
         });
     }),
-    ("forgets identities of shares", |there| {
-        each_results(there, |results| {
+    ("forgets identities of shares", |outcome| {
+        each_results(outcome, |results| {
             for result in results {
                 result.share_id = None;
             }
         });
     }),
-    ("forgets binding conditions", |there| {
-        each_results(there, |results| {
+    ("forgets binding conditions", |outcome| {
+        each_results(outcome, |results| {
             for result in results {
                 result.binding_conditions = None;
             }
@@ -162,10 +162,10 @@ pub(crate) const WRONG: [Fault<OnNode>; 8] = [
     }),
 ];
 
-/// Plants a fault in what was given on the nodes that can serve the pod.
-pub(crate) fn answer_wrongly(decided: &mut [OnNode], fault: fn(&mut OnNode)) {
-    for there in decided.iter_mut().filter(|there| there.verdict == Verdict::Feasible) {
-        fault(there);
+/// Plants a fault in the allocations on feasible nodes.
+pub(crate) fn corrupt(decided: &mut [NodeOutcome], fault: fn(&mut NodeOutcome)) {
+    for outcome in decided.iter_mut().filter(|outcome| outcome.verdict == Verdict::Feasible) {
+        fault(outcome);
     }
 }
 
@@ -188,14 +188,14 @@ fn each_claim(case: &mut Case, change: impl FnMut(&mut api::DeviceClaim)) {
     case.claims.iter_mut().filter_map(|claim| claim.spec.devices.as_mut()).for_each(change);
 }
 
-/// What requests and alternatives have in common.
+/// Fields common to requests and alternatives.
 struct RequestMut<'a> {
     selectors: &'a mut Option<Vec<api::DeviceSelector>>,
     tolerations: &'a mut Option<Vec<api::DeviceToleration>>,
     capacity: &'a mut Option<api::CapacityRequirements>,
     mode: &'a mut Option<String>,
     count: &'a mut Option<i64>,
-    /// Of alternatives always `None`.
+    /// Always `None` in alternatives.
     admin_access: &'a mut Option<bool>,
 }
 
@@ -228,15 +228,15 @@ fn each_request(case: &mut Case, mut change: impl FnMut(RequestMut<'_>)) {
 
 type ResultsOf = Vec<api::DeviceRequestAllocationResult>;
 
-/// Results of claims that are allocated already.
+/// Visits the results of claims that were allocated before.
 fn each_result(case: &mut Case, change: impl FnMut(&mut api::DeviceRequestAllocationResult)) {
     let claims = case.other_claims.iter_mut().filter_map(|claim| claim.status.as_mut());
     let devices = claims.filter_map(|status| status.allocation.as_mut()?.devices.as_mut());
     devices.flat_map(|devices| devices.results.iter_mut().flatten()).for_each(change);
 }
 
-/// Results that were given just now.
-fn each_results(there: &mut OnNode, change: impl FnMut(&mut ResultsOf)) {
-    let devices = there.allocations.iter_mut().filter_map(|a| a.devices.as_mut());
+/// Visits the new results.
+fn each_results(outcome: &mut NodeOutcome, change: impl FnMut(&mut ResultsOf)) {
+    let devices = outcome.allocations.iter_mut().filter_map(|a| a.devices.as_mut());
     devices.filter_map(|devices| devices.results.as_mut()).for_each(change);
 }

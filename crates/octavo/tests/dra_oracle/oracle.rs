@@ -7,16 +7,16 @@ use k8s_openapi::api::resource::v1 as api;
 use octavo_oracle::Oracle;
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Case, Given, Verdict};
+use crate::case::{AllocationsByNode, Case, Verdict};
 
-/// A `control-plane dra-oracle`.
+/// A `control-plane dra-oracle` process.
 pub(crate) struct Allocator(Oracle);
 
 #[derive(Serialize)]
 struct Question<'a> {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     admit: bool,
-    given: &'a Given,
+    given: &'a AllocationsByNode,
     #[serde(flatten)]
     case: &'a Case,
 }
@@ -33,22 +33,22 @@ struct Select<'a> {
     devices: &'a [api::Device],
 }
 
-/// Its answer.
+/// The oracle's answer.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Answer {
-    pub(crate) nodes: Vec<OnNode>,
+    pub(crate) nodes: Vec<NodeAnswer>,
     /// For each device "true", "false" or "error: ...".
     pub(crate) selected: Vec<String>,
     pub(crate) compile_error: Option<String>,
-    /// What an API server would have against the objects.
+    /// Validation errors of an API server.
     pub(crate) refusals: Vec<String>,
 }
 
-/// Its answer for one node.
+/// The oracle's answer for one node.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct OnNode {
+pub(crate) struct NodeAnswer {
     pub(crate) node: String,
     pub(crate) verdict: Verdict,
     #[serde(default)]
@@ -59,7 +59,7 @@ pub(crate) struct OnNode {
     pub(crate) extended_requests: Vec<api::DeviceRequest>,
     #[serde(default)]
     pub(crate) extended_mappings: Vec<core::ContainerExtendedResourceRequest>,
-    /// "ok" or what is wrong with the given allocations; nothing where none were given.
+    /// "ok", or the problem of the given allocations; empty if none were given.
     #[serde(default)]
     pub(crate) checked: String,
 }
@@ -69,18 +69,18 @@ impl Allocator {
         Self(Oracle::start(program, "dra-oracle").unwrap())
     }
 
-    /// What Kubernetes makes of a case, and of our allocations for it.
-    pub(crate) fn decide(&mut self, seed: u64, case: &Case, given: &Given) -> Answer {
+    /// Kubernetes' decision on a case, with its check of our allocations.
+    pub(crate) fn decide(&mut self, seed: u64, case: &Case, given: &AllocationsByNode) -> Answer {
         self.ask(&seed.to_string(), &Question { admit: false, given, case })
     }
 
-    /// What an API server has against a case.
+    /// Validation errors of an API server for a case.
     pub(crate) fn refusals(&mut self, seed: u64, case: &Case) -> Vec<String> {
-        let question = Question { admit: true, given: &Given::new(), case };
+        let question = Question { admit: true, given: &AllocationsByNode::new(), case };
         self.ask(&seed.to_string(), &question).refusals
     }
 
-    /// Which devices of a driver an expression selects.
+    /// The devices of a driver that an expression selects.
     pub(crate) fn select(
         &mut self,
         expression: &str,

@@ -1,4 +1,4 @@
-//! What our allocator makes of a case.
+//! Octavo's decision on a case.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use octavo_kube_io::slices;
 
 use crate::case::{Case, Verdict, allocation};
 
-/// What comes of the pod's claims on one node.
+/// Result for the pod's claims on one node.
 #[derive(Debug, PartialEq)]
-pub(crate) struct OnNode {
+pub(crate) struct NodeOutcome {
     pub(crate) node: String,
     pub(crate) verdict: Verdict,
-    /// Why, where it is not feasible.
+    /// The reason if the node is not feasible.
     pub(crate) message: String,
-    /// One for each claim that was to be allocated.
+    /// One per claim to allocate.
     pub(crate) allocations: Vec<api::AllocationResult>,
     /// Requests of the special claim for extended resources.
     pub(crate) extended_requests: Vec<api::DeviceRequest>,
@@ -31,7 +31,7 @@ pub(crate) struct OnNode {
 }
 
 /// Decides a case for all its nodes.
-pub(crate) fn decide(case: &Case, features: Features) -> Vec<OnNode> {
+pub(crate) fn decide(case: &Case, features: Features) -> Vec<NodeOutcome> {
     let read_slices: Vec<Slice> =
         case.slices.iter().map(|slice| slices::from_api(slice).unwrap()).collect();
     let mut classes = Classes::default();
@@ -46,11 +46,11 @@ pub(crate) fn decide(case: &Case, features: Features) -> Vec<OnNode> {
         case.other_claims.iter().map(|claim| claim_from_api(claim).unwrap()).collect();
     let allocator = Allocator::new(&classes, &read_slices, others.iter().chain(&claims), features);
     let (slices, claims) = (&read_slices[..], &claims[..]);
-    let scene = Scene { case, slices, claims, classes: &classes, allocator };
-    case.nodes.iter().map(|node| scene.on_node(node)).collect()
+    let context = CaseContext { case, slices, claims, classes: &classes, allocator };
+    case.nodes.iter().map(|node| context.on_node(node)).collect()
 }
 
-/// Whether every object of a case has a meaning: what is left of one may have none.
+/// Whether every object of a case can be parsed; shrunk cases may not.
 pub(crate) fn is_readable(case: &Case) -> bool {
     let mut claims = case.claims.iter().chain(&case.other_claims);
     case.slices.iter().all(|slice| slices::from_api(slice).is_ok())
@@ -59,7 +59,7 @@ pub(crate) fn is_readable(case: &Case) -> bool {
         && case.pod.as_ref().is_none_or(|pod| pod.spec.is_some())
 }
 
-struct Scene<'a> {
+struct CaseContext<'a> {
     case: &'a Case,
     slices: &'a [Slice],
     claims: &'a [Claim],
@@ -67,10 +67,10 @@ struct Scene<'a> {
     allocator: Allocator<'a>,
 }
 
-impl Scene<'_> {
-    fn on_node(&self, api_node: &core::Node) -> OnNode {
+impl CaseContext<'_> {
+    fn on_node(&self, api_node: &core::Node) -> NodeOutcome {
         let node = node_from_api(api_node);
-        let mut there = OnNode {
+        let mut outcome = NodeOutcome {
             node: node.name.clone(),
             verdict: Verdict::Infeasible,
             message: String::new(),
@@ -87,21 +87,21 @@ impl Scene<'_> {
             let reachable =
                 given.nodes.as_ref().is_none_or(|nodes| nodes.matches(&node) == Ok(true));
             if !reachable {
-                "allocated elsewhere".clone_into(&mut there.message);
-                return there;
+                "allocated elsewhere".clone_into(&mut outcome.message);
+                return outcome;
             }
         }
         let special = match self.special(api_node) {
             Ok(special) => special,
             Err(message) => {
-                there.message = message;
-                return there;
+                outcome.message = message;
+                return outcome;
             }
         };
         if let Some(special) = &special {
-            there.extended_requests = special.requests.iter().map(request_to_api).collect();
+            outcome.extended_requests = special.requests.iter().map(request_to_api).collect();
             let mappings = special.mappings.iter();
-            there.extended_mappings = mappings
+            outcome.extended_mappings = mappings
                 .map(|m| (m.container.clone(), m.resource.clone(), m.request.clone()))
                 .collect();
         }
@@ -114,22 +114,22 @@ impl Scene<'_> {
         };
         match self.allocator.allocate(&node, &open, &mut share_ids) {
             Ok(allocations) => {
-                there.verdict = Verdict::Feasible;
-                there.allocations = self.to_api(&node, &allocations, &there.extended_requests);
+                outcome.verdict = Verdict::Feasible;
+                outcome.allocations = self.to_api(&node, &allocations, &outcome.extended_requests);
             }
             Err(refusal) => {
-                there.verdict = match &refusal {
+                outcome.verdict = match &refusal {
                     Refusal::Steps { .. } => Verdict::Timeout,
                     refusal if refusal.is_of_node() => Verdict::Infeasible,
                     _ => Verdict::Error,
                 };
-                there.message = refusal.to_string();
+                outcome.message = refusal.to_string();
             }
         }
-        there
+        outcome
     }
 
-    /// The claim for what the pod asks for as extended resources, or why it does not fit.
+    /// The claim for the pod's extended resources, or the reason why it does not fit.
     fn special(&self, node: &core::Node) -> Result<Option<ExtendedClaim>, String> {
         let Some(pod) = &self.case.pod else { return Ok(None) };
         let allocatable = node.status.iter().flat_map(|status| status.allocatable.iter().flatten());
@@ -155,7 +155,8 @@ impl Scene<'_> {
         extended_claim(&containers, self.classes, &allocatable).map_err(|e| e.to_string())
     }
 
-    /// As the API has them: those of the pod's open claims, then that of the special claim.
+    /// The allocations as API objects: first those of the pod's open claims, then that of the
+    /// special claim.
     fn to_api(
         &self,
         node: &Node,

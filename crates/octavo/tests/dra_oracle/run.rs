@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use octavo_dra::Features;
 use octavo_oracle::program;
-use octavo_oracle::seeds::side_by_side;
+use octavo_oracle::seeds::in_parallel;
 
 use crate::case::{Case, Verdict};
 use crate::compare::{Comparison, compare};
@@ -17,29 +17,29 @@ use crate::ours;
 use crate::shrink::shrink;
 use crate::traits::{Coverage, traits};
 
-/// How many failures are made small and printed; more would be noise.
-const SHOWN: usize = 2;
+/// Largest number of failures that are shrunk and printed.
+const MAX_SHOWN_FAILURES: usize = 2;
 
-/// What came of many cases.
+/// Result of many cases.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) cases: usize,
     servable: usize,
     verdicts: BTreeMap<Verdict, usize>,
     identical: usize,
-    other_devices: usize,
+    different_devices: usize,
     pub(crate) divergences: Vec<u64>,
     pub(crate) coverage: Coverage,
-    /// Seeds of cases that differ, with what differs.
+    /// Seeds of differing cases, with the differences.
     pub(crate) failures: Vec<(u64, Vec<String>)>,
-    /// The first of them, small.
+    /// The first of them, shrunk.
     shown: Vec<String>,
 }
 
 /// Compares the cases of these seeds.
 pub(crate) fn run(seeds: Range<u64>) -> Report {
     let program = program().unwrap();
-    let parts = side_by_side(seeds, |seeds| {
+    let parts = in_parallel(seeds, |seeds| {
         let mut oracle = Allocator::start(&program);
         let mut report = Report::default();
         for seed in seeds {
@@ -57,7 +57,7 @@ pub(crate) fn run(seeds: Range<u64>) -> Report {
 }
 
 impl Report {
-    /// How often there was this verdict.
+    /// Number of occurrences of a verdict.
     pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.verdicts.get(&verdict).copied().unwrap_or_default()
     }
@@ -83,13 +83,13 @@ impl Report {
             *self.verdicts.entry(*verdict).or_default() += 1;
         }
         self.identical += comparison.identical;
-        self.other_devices += comparison.other_devices.len();
+        self.different_devices += comparison.different_devices.len();
         if !comparison.is_clean() {
-            if divergences::explain(oracle, seed, &case) {
+            if divergences::is_known_divergence(oracle, seed, &case) {
                 self.divergences.push(seed);
                 return;
             }
-            if self.shown.len() < SHOWN {
+            if self.shown.len() < MAX_SHOWN_FAILURES {
                 self.shown.push(small(oracle, seed, &case));
             }
             self.failures.push((seed, comparison.all()));
@@ -103,7 +103,7 @@ impl Report {
             *self.verdicts.entry(verdict).or_default() += count;
         }
         self.identical += part.identical;
-        self.other_devices += part.other_devices;
+        self.different_devices += part.different_devices;
         self.divergences.extend(part.divergences);
         self.coverage.add(&part.coverage);
         self.failures.extend(part.failures);
@@ -115,13 +115,13 @@ fn decide_and_compare(oracle: &mut Allocator, seed: u64, case: &Case) -> Compari
     compare(oracle, seed, case, &ours::decide(case, Features::default()))
 }
 
-/// The case made small, with what differs, to be read by a person.
+/// The shrunk case with its differences, for people.
 fn small(oracle: &mut Allocator, seed: u64, case: &Case) -> String {
     let admitted = oracle.refusals(seed, case).is_empty();
     let smallest = shrink(case, |case| {
         (!admitted || oracle.refusals(seed, case).is_empty())
             && !decide_and_compare(oracle, seed, case).is_clean()
-            && !divergences::explain(oracle, seed, case)
+            && !divergences::is_known_divergence(oracle, seed, case)
     });
     let comparison = decide_and_compare(oracle, seed, &smallest);
     format!(
@@ -140,7 +140,7 @@ impl fmt::Display for Report {
             writeln!(f, "  {verdict:?} {:.1}%", self.percent(*verdict))?;
         }
         writeln!(f, "  {:.1}% of the cases can be served", self.servable_percent())?;
-        let both = self.identical + self.other_devices;
+        let both = self.identical + self.different_devices;
         let identical = self.identical as f64 * 100.0 / both.max(1) as f64;
         writeln!(f, "where both can serve: {identical:.2}% of {both} the very same allocation")?;
         let known = &self.divergences;

@@ -1,5 +1,5 @@
-//! Selectors on devices of random attributes: the table of `crates/cel/testdata`, asked of
-//! Kubernetes' own evaluator.
+//! Selectors on devices with random attributes: the expressions of `crates/cel/testdata`, checked
+//! against Kubernetes' own evaluator.
 
 use k8s_openapi::api::resource::v1 as api;
 use octavo_cel::{CelError, DeviceView, Selector};
@@ -14,8 +14,9 @@ const TABLE: &str = include_str!("../../../cel/testdata/selectors.txt");
 
 const DRIVER: &str = "gpu.nvidia.com";
 
-/// What ours leaves out (crates/cel/src/lib.rs): an error where Kubernetes has a value.
-const LEFT_OUT: [&str; 7] = [
+/// Features that Octavo's CEL leaves out (crates/cel/src/lib.rs). They give an error where
+/// Kubernetes has a value.
+const UNSUPPORTED: [&str; 7] = [
     "timestamp(",
     "url(",
     "isURL(",
@@ -40,7 +41,8 @@ fn selectors_select_as_in_kubernetes() {
     let slice = api::ResourceSlice { spec, ..Default::default() };
     let slice: Slice = slices::from_api(&slice).unwrap();
     let lines = TABLE.lines().map(str::trim);
-    // What is about price alone takes long, and its answers are recorded beside the table.
+    // Expressions that only test the cost are slow, and their answers are recorded beside the
+    // table.
     let is_dear = |line: &str| line.contains("lists.range(") || line.matches(".all(").count() > 2;
     let expressions =
         lines.filter(|line| !line.is_empty() && !line.starts_with('#') && !is_dear(line));
@@ -60,7 +62,8 @@ fn selectors_select_as_in_kubernetes() {
             let ours = answer.as_ref().map_or_else(|_| "error".to_owned(), bool::to_string);
             asked += 1;
             selected += usize::from(theirs == "true");
-            let left_out = ours == "error" && LEFT_OUT.iter().any(|word| expression.contains(word));
+            let left_out =
+                ours == "error" && UNSUPPORTED.iter().any(|word| expression.contains(word));
             if !theirs.starts_with(&ours) && !left_out {
                 different.push(format!("{expression}\n  {device:?}\n  {theirs}, ours {answer:?}"));
             }
@@ -72,7 +75,7 @@ fn selectors_select_as_in_kubernetes() {
     assert!(different.is_empty(), "{} answers differ:\n{shown}", different.len());
 }
 
-/// A device with attributes of the names and types that GPUs have, and sometimes of others.
+/// A device with the names and types of real GPU attributes, and occasionally others.
 fn device(rng: &mut Rng, number: usize) -> api::Device {
     let texts = |rng: &mut Rng, words: &[&'static str]| json!({"string": rng.word(words)});
     let mut attributes = json!({

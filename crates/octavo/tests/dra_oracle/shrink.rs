@@ -1,14 +1,14 @@
-//! Making a case small that shows a difference: a person is to read it.
+//! Shrinks a case that shows a difference, so that people can read it.
 
 use serde_json::Value;
 
 use crate::case::Case;
 use crate::ours::is_readable;
 
-/// The smallest case to be had by leaving things out that still `shows` what is to be seen.
+/// The smallest case, obtained by removing parts, for which `shows` still holds.
 pub(crate) fn shrink(case: &Case, mut shows: impl FnMut(&Case) -> bool) -> Case {
     let mut best = serde_json::to_value(case).unwrap();
-    let mut try_it = |candidate: &Value| {
+    let mut still_shows = |candidate: &Value| {
         serde_json::from_value::<Case>(candidate.clone())
             .is_ok_and(|case| is_readable(&case) && shows(&case))
     };
@@ -16,10 +16,10 @@ pub(crate) fn shrink(case: &Case, mut shows: impl FnMut(&Case) -> bool) -> Case 
         let mut smaller = false;
         let mut paths = Vec::new();
         removable(&best, "", &mut paths);
-        // Back to front: places of what is before stay as they are.
+        // Back to front, so that earlier paths stay valid.
         for path in paths.iter().rev() {
             let Some(candidate) = without(&best, path) else { continue };
-            if let Some(shown) = candidate.into_iter().find(|candidate| try_it(candidate)) {
+            if let Some(shown) = candidate.into_iter().find(|candidate| still_shows(candidate)) {
                 best = shown;
                 smaller = true;
             }
@@ -30,7 +30,7 @@ pub(crate) fn shrink(case: &Case, mut shows: impl FnMut(&Case) -> bool) -> Case 
     }
 }
 
-/// Pointers to every element and member, parents before children.
+/// JSON pointers to every element and member, parents before children.
 fn removable(value: &Value, at: &str, paths: &mut Vec<String>) {
     match value {
         Value::Array(elements) => {
@@ -50,7 +50,8 @@ fn removable(value: &Value, at: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// The value without what is there: as it is and, for a slice, also with its pool told so.
+/// The value without the part at `path`. For a slice there is a second candidate with the pool's
+/// slice count adjusted.
 fn without(value: &Value, path: &str) -> Option<Vec<Value>> {
     let (parent, last) = path.rsplit_once('/')?;
     let mut smaller = value.clone();
@@ -68,13 +69,13 @@ fn without(value: &Value, path: &str) -> Option<Vec<Value>> {
     if parent != "/slices" {
         return Some(vec![smaller]);
     }
-    let mut told = smaller.clone();
-    for slice in told.pointer_mut("/slices")?.as_array_mut()? {
+    let mut adjusted = smaller.clone();
+    for slice in adjusted.pointer_mut("/slices")?.as_array_mut()? {
         let same = |member: &str| slice.pointer(member) == removed.pointer(member);
         if same("/spec/driver") && same("/spec/pool/name") && same("/spec/pool/generation") {
             let count = slice.pointer_mut("/spec/pool/resourceSliceCount")?;
             *count = (count.as_i64()? - 1).into();
         }
     }
-    Some(vec![told, smaller])
+    Some(vec![adjusted, smaller])
 }

@@ -1,4 +1,4 @@
-//! The Helm chart on a real API server, applied by a real helm; and what its rights allow.
+//! The Helm chart on a real API server, applied by a real helm, and the rights that it grants.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,11 +12,11 @@ use kube::{Api, Client, Config};
 use octavo_lab::Component;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, OCTAVO, eventually};
+use crate::testbed::{OCTAVO, Testbed, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn helm_installs_the_chart_and_upgrades_it() {
-    let bed = Bed::up("t4=1").await;
+    let testbed = Testbed::up("t4=1").await;
     let chart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../charts/octavo");
     let helm = helm_binary();
     let home = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
         let output = Command::new(&helm)
             .args(args)
             .args(["--namespace", "octavo-system"])
-            .env("KUBECONFIG", bed.lab.kubeconfig())
+            .env("KUBECONFIG", testbed.lab.kubeconfig())
             .env("HELM_CACHE_HOME", home.path())
             .env("HELM_CONFIG_HOME", home.path())
             .env("HELM_DATA_HOME", home.path())
@@ -35,15 +35,15 @@ async fn helm_installs_the_chart_and_upgrades_it() {
         assert!(output.status.success(), "helm {args:?}: {errors}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    // The lab has applied the chart's objects by itself: helm takes them over.
+    // The lab has applied the chart's objects itself; helm takes them over.
     let install = ["upgrade", "--install", "octavo", chart, "--take-ownership"];
     run(&[&install[..], &["--force-conflicts", "--set", "agent.runtimeClassName="]].concat());
     let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> =
-        Api::namespaced(bed.client.clone(), "octavo-system");
+        Api::namespaced(testbed.client.clone(), "octavo-system");
     let set = sets.get("octavo-agent").await.unwrap();
     let pod = set.spec.unwrap().template.spec.unwrap();
     assert_eq!(pod.service_account_name.as_deref(), Some("octavo-agent"));
-    agent_reads_its_config(&bed).await;
+    agent_reads_its_config(&testbed).await;
 
     run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
     assert!(run(&["history", "octavo"]).contains("superseded"));
@@ -55,11 +55,11 @@ async fn helm_installs_the_chart_and_upgrades_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_writes_slices_of_its_own_node_only() {
-    let bed = Bed::up("gh200=2").await;
-    // Their own slices would come back while the test deletes them.
-    bed.lab.stop(Component::Agents).await;
-    let own = agent_slices(&bed.node("gh200-0")).await;
-    let other = agent_slices(&bed.node("gh200-1")).await;
+    let testbed = Testbed::up("gh200=2").await;
+    // Running agents would restore their slices while the test deletes them.
+    testbed.lab.stop(Component::Agents).await;
+    let own = agent_slices(&testbed.node("gh200-0")).await;
+    let other = agent_slices(&testbed.node("gh200-1")).await;
     let create = |slice: Value| {
         let (own, slice) = (own.clone(), serde_json::from_value::<ResourceSlice>(slice).unwrap());
         async move { own.create(&PostParams::default(), &slice).await }
@@ -113,7 +113,7 @@ async fn an_agent_writes_slices_of_its_own_node_only() {
     assert!(error.to_string().contains("the agent of node 'gh200-1' may not write"), "{error}");
     own.delete("own", &DeleteParams::default()).await.unwrap();
 
-    let unbound: Api<ResourceSlice> = Api::all(unbound_agent(&bed).await);
+    let unbound: Api<ResourceSlice> = Api::all(unbound_agent(&testbed).await);
     let slice = slice("own", driver, "gh200-0", &json!({"nodeName": "gh200-0"}));
     let slice = serde_json::from_value(slice).unwrap();
     let error = unbound.create(&PostParams::default(), &slice).await.unwrap_err();
@@ -122,26 +122,26 @@ async fn an_agent_writes_slices_of_its_own_node_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_writes_the_device_status_of_claims_of_its_own_node_only() {
-    let bed = Bed::up("gh200=2").await;
-    bed.pod_with_claim("mine", &json!([])).await;
-    let node = bed.running("mine").await.spec.unwrap().node_name.unwrap();
-    let other = if node == "gh200-0" { "gh200-1" } else { "gh200-0" };
+    let testbed = Testbed::up("gh200=2").await;
+    testbed.pod_with_claim("mine", &json!([])).await;
+    let node = testbed.wait_until_running("mine").await.spec.unwrap().node_name.unwrap();
+    let other_node = if node == "gh200-0" { "gh200-1" } else { "gh200-0" };
     let claims = async |node: &str| -> Api<ResourceClaim> {
-        Api::default_namespaced(agent(&bed.node(node)).await)
+        Api::default_namespaced(agent(&testbed.node(node)).await)
     };
-    let claim = serde_json::to_value(bed.claims().get("mine").await.unwrap()).unwrap();
-    let given = &claim["status"]["allocation"]["devices"]["results"][0];
+    let claim = serde_json::to_value(testbed.claims().get("mine").await.unwrap()).unwrap();
+    let result = &claim["status"]["allocation"]["devices"]["results"][0];
     let device = json!({
-        "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0", "shareID": given["shareID"],
+        "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0", "shareID": result["shareID"],
     });
     let params = PatchParams::default();
     let own = Patch::Merge(json!({"status": {"devices": [device]}}));
-    let error = claims(other).await.patch_status("mine", &params, &own).await.unwrap_err();
+    let error = claims(other_node).await.patch_status("mine", &params, &own).await.unwrap_err();
     assert!(error.to_string().contains("resourceclaims/driver"), "{error}");
     let written = claims(&node).await.patch_status("mine", &params, &own).await.unwrap();
     assert_eq!(written.status.unwrap().devices.unwrap().len(), 1);
 
-    // What the scheduler decided is not the agent's to change.
+    // The scheduler's decision is not the agent's to change.
     let unreserved = Patch::Merge(json!({"status": {"reservedFor": null}}));
     let error = claims(&node).await.patch_status("mine", &params, &unreserved).await.unwrap_err();
     assert!(error.to_string().contains("resourceclaims/binding"), "{error}");
@@ -149,29 +149,29 @@ async fn an_agent_writes_the_device_status_of_claims_of_its_own_node_only() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_may_not_list_claims() {
-    let bed = Bed::up("gh200=1").await;
-    let client = agent(&bed.node("gh200-0")).await;
+    let testbed = Testbed::up("gh200=1").await;
+    let client = agent(&testbed.node("gh200-0")).await;
     let claims: Api<ResourceClaim> = Api::all(client);
     let error = claims.list(&ListParams::default()).await.unwrap_err().to_string();
     assert!(error.contains("cannot list resource \"resourceclaims\""), "{error}");
 }
 
-/// The config file that the chart makes is one that the agent takes: with it, the agent looks for the
-/// driver where its container would have it.
-async fn agent_reads_its_config(bed: &Bed) {
+/// The agent accepts the chart's config file: with it, the agent looks for the driver at the
+/// container's path.
+async fn agent_reads_its_config(testbed: &Testbed) {
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
-        Api::namespaced(bed.client.clone(), "octavo-system");
+        Api::namespaced(testbed.client.clone(), "octavo-system");
     let config =
         maps.get("octavo-agent").await.unwrap().data.unwrap().remove("agent.yaml").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("agent.yaml");
     std::fs::write(&file, config).unwrap();
-    let output = bed.octavo(&["agent", "inventory", "--config", file.to_str().unwrap()]);
+    let output = testbed.octavo(&["agent", "inventory", "--config", file.to_str().unwrap()]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && errors.contains("/driver-root"), "{errors}");
 }
 
-/// A client with the rights of a node's agent: its service account, its node-bound token.
+/// A client with the rights of a node's agent: its service account and its node-bound token.
 async fn agent(node: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(node.join("kubeconfig")).unwrap();
     let options = KubeConfigOptions::default();
@@ -179,13 +179,13 @@ async fn agent(node: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// A client with the agents' service account and a token that names no node.
-async fn unbound_agent(bed: &Bed) -> Client {
-    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client.clone(), "octavo-system");
+/// A client with the agents' service account and a token without a node.
+async fn unbound_agent(testbed: &Testbed) -> Client {
+    let accounts: Api<ServiceAccount> = Api::namespaced(testbed.client.clone(), "octavo-system");
     let request = TokenRequest::default();
     let params = PostParams::default();
     let made = accounts.create_token_request("octavo-agent", &params, &request).await.unwrap();
-    let kubeconfig = Kubeconfig::read_from(bed.lab.kubeconfig()).unwrap();
+    let kubeconfig = Kubeconfig::read_from(testbed.lab.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
     config.auth_info =
@@ -224,7 +224,7 @@ fn helm_binary() -> String {
     );
     let output = Command::new(xtask).args(["chart", "helm-path"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Where helm is built first, lines about that come before its path.
-    let told = String::from_utf8(output.stdout).unwrap();
-    told.lines().last().expect("a path").to_owned()
+    // Building helm prints lines before the path.
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    stdout.lines().last().expect("a path").to_owned()
 }

@@ -1,15 +1,15 @@
-//! Hardware that fails and recovers: slices and health say so, for the sick GPU alone.
+//! Failing and recovering hardware: slices and health change only for the sick GPU.
 
 use serde_json::json;
 
-use crate::bed::{Bed, eventually};
+use crate::testbed::{Testbed, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sick_gpu_is_tainted_alone_and_comes_back() {
-    let bed = Bed::up("l4=1").await;
-    bed.octavo_ok(&["lab", "gpu", "l4-0", "1", "fail", "--xid", "79"]);
+    let testbed = Testbed::up("l4=1").await;
+    testbed.octavo_ok(&["lab", "gpu", "l4-0", "1", "fail", "--xid", "79"]);
     let taints = eventually("gpu-1 is tainted", || async {
-        let taints = bed.device("l4-0", "gpu-1").await?.taints.unwrap_or_default();
+        let taints = testbed.device("l4-0", "gpu-1").await?.taints.unwrap_or_default();
         (!taints.is_empty()).then_some(taints)
     })
     .await;
@@ -17,60 +17,62 @@ async fn a_sick_gpu_is_tainted_alone_and_comes_back() {
     assert_eq!(taints[0].value.as_deref(), Some("79"));
     assert_eq!(taints[0].effect, "NoSchedule");
     for well in ["gpu-0", "gpu-2", "gpu-3"] {
-        let device = bed.device("l4-0", well).await.unwrap();
+        let device = testbed.device("l4-0", well).await.unwrap();
         assert!(device.taints.unwrap_or_default().is_empty(), "{well} is tainted, too");
     }
-    bed.octavo_ok(&["lab", "gpu", "l4-0", "1", "heal"]);
+    testbed.octavo_ok(&["lab", "gpu", "l4-0", "1", "heal"]);
     eventually("gpu-1 is untainted", || async {
-        let taints = bed.device("l4-0", "gpu-1").await?.taints.unwrap_or_default();
+        let taints = testbed.device("l4-0", "gpu-1").await?.taints.unwrap_or_default();
         taints.is_empty().then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_is_told_that_its_gpu_is_sick() {
-    let bed = Bed::up("gh200=1").await;
-    bed.pod_with_claim("patient", &json!([])).await;
-    bed.running("patient").await;
+async fn pod_status_shows_a_sick_gpu() {
+    let testbed = Testbed::up("gh200=1").await;
+    testbed.pod_with_claim("patient", &json!([])).await;
+    testbed.wait_until_running("patient").await;
     let health = |wanted: &'static str| {
-        let bed = &bed;
+        let testbed = &testbed;
         eventually(wanted, move || async move {
-            let pod = serde_json::to_value(bed.pods().get("patient").await.ok()?).unwrap();
+            let pod = serde_json::to_value(testbed.pods().get("patient").await.ok()?).unwrap();
             let resources =
                 &pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"];
             (resources[0]["health"] == wanted).then_some(())
         })
     };
     health("Healthy").await;
-    bed.octavo_ok(&["lab", "gpu", "gh200-0", "0", "fail", "--xid", "48"]);
+    testbed.octavo_ok(&["lab", "gpu", "gh200-0", "0", "fail", "--xid", "48"]);
     health("Unhealthy").await;
-    bed.octavo_ok(&["lab", "gpu", "gh200-0", "0", "heal"]);
+    testbed.octavo_ok(&["lab", "gpu", "gh200-0", "0", "heal"]);
     health("Healthy").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_reboot_nothing_of_before_is_held() {
-    let bed = Bed::up("gh200=1").await;
-    bed.pod_with_claim("before", &json!([])).await;
-    bed.running("before").await;
-    bed.lab.stop(octavo_lab::Component::Kubelets).await;
-    bed.lab.stop(octavo_lab::Component::Agents).await;
-    bed.octavo_ok(&["lab", "node", "gh200-0", "reboot"]);
-    bed.lab.start(octavo_lab::Component::Agents).await.unwrap();
-    bed.lab.start(octavo_lab::Component::Kubelets).await.unwrap();
-    // The pod is still the node's: its claim is prepared anew, for this boot.
-    let boot = bed.node("gh200-0").join("proc/sys/kernel/random/boot_id");
+async fn reboot_discards_prepared_state() {
+    let testbed = Testbed::up("gh200=1").await;
+    testbed.pod_with_claim("before", &json!([])).await;
+    testbed.wait_until_running("before").await;
+    testbed.lab.stop(octavo_lab::Component::Kubelets).await;
+    testbed.lab.stop(octavo_lab::Component::Agents).await;
+    testbed.octavo_ok(&["lab", "node", "gh200-0", "reboot"]);
+    testbed.lab.start(octavo_lab::Component::Agents).await.unwrap();
+    testbed.lab.start(octavo_lab::Component::Kubelets).await.unwrap();
+    // The pod is still bound to the node, so its claim is prepared again for this boot.
+    let boot = testbed.node("gh200-0").join("proc/sys/kernel/random/boot_id");
     let boot = std::fs::read_to_string(boot).unwrap();
     eventually("the claim is prepared again", || async {
-        let files = bed.node_files("gh200-0");
+        let files = testbed.node_files("gh200-0");
         let of_this_boot = |path: &std::path::PathBuf| {
             std::fs::read_to_string(path).is_ok_and(|text| text.contains(boot.trim()))
         };
         (files.len() == 2 && files.iter().any(of_this_boot)).then_some(())
     })
     .await;
-    bed.delete_pod("before").await;
-    eventually("no file is left", || async { bed.node_files("gh200-0").is_empty().then_some(()) })
-        .await;
+    testbed.delete_pod("before").await;
+    eventually("no file is left", || async {
+        testbed.node_files("gh200-0").is_empty().then_some(())
+    })
+    .await;
 }

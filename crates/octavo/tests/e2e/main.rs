@@ -1,5 +1,5 @@
-//! End to end: the real API server, controllers and scheduler, the real agent, simulated
-//! hardware. Every test starts a lab of its own and ends it, also when it fails.
+//! End to end: the real API server, controllers and scheduler, the real agent, and simulated
+//! hardware. Every test starts its own lab and ends it, even on failure.
 
 #![forbid(unsafe_code)]
 #![allow(
@@ -10,10 +10,10 @@
     reason = "a test that cannot go on has failed"
 )]
 
-mod bed;
 mod chart;
 mod claims;
 mod hardware;
+mod memory_enforcement;
 mod mig;
 mod outages;
 mod real_node;
@@ -21,5 +21,5 @@ mod rolling;
 mod scheduler;
 mod scheduler_faults;
 mod shares;
+mod testbed;
 mod tour;
-mod wall;

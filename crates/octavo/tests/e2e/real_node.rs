@@ -1,4 +1,4 @@
-//! Real nodes: a kubelet, containerd and runc start a process, and the process says what it sees.
+//! Real nodes: kubelet, containerd and runc start a process, which reports what it sees.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,11 +13,11 @@ use octavo_lab::{Lab, RealProgram, TOOLS_IMAGE, UpOptions, real_node_obstacle};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::bed::{Bed, OCTAVO, claim, eventually, files};
-use crate::mig::{mig, opt_in};
-use crate::shares::share;
+use crate::mig::{mig_claim, opt_in};
+use crate::shares::share_claim;
+use crate::testbed::{OCTAVO, Testbed, claim, eventually, files};
 
-/// Settings of the whole machine that a kubelet changes where nobody stops it.
+/// Settings of the whole machine that an unrestricted kubelet changes.
 const KERNEL_SETTINGS: [&str; 6] = [
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -27,8 +27,8 @@ const KERNEL_SETTINGS: [&str; 6] = [
     "vm/panic_on_oom",
 ];
 
-/// Folders of the machine that a node's programs would make where nobody stops them.
-const FOLDERS: [&str; 8] = [
+/// Folders of the machine that unrestricted programs of a node would create.
+const MACHINE_DIRS: [&str; 8] = [
     "/etc/cni/net.d",
     "/opt/cni",
     "/opt/containerd",
@@ -39,30 +39,32 @@ const FOLDERS: [&str; 8] = [
     "/var/lib/kubelet",
 ];
 
-/// What a container tells of itself, each part after its name.
-const LOOK: &str = "\
+/// Script that prints a container's view in named sections.
+const INSPECT_SCRIPT: &str = "\
     echo '== devices'; ls -l /dev/nvidia* /dev/dri/card*; \
     echo '== env'; env; \
     echo '== mounts'; cat /proc/self/mountinfo; \
     echo '== cache'; ls /etc/ld.so.cache; \
     echo '== maps'; LD_PRELOAD=libnvidia-ml.so.1 /dynamic/cat /proc/self/maps";
 
-/// The last line of what a pod of these tests writes.
-const END: &str = "== end";
+/// The last line of a test pod's output.
+const END_MARKER: &str = "== end";
 
-/// Holds the machine's one place for a lab with real nodes, or says why the test is skipped.
-pub(crate) async fn place() -> Option<MutexGuard<'static, ()>> {
-    static PLACE: Mutex<()> = Mutex::const_new(());
+/// Locks the machine for a lab with real nodes. Prints why the test is skipped if that is
+/// impossible.
+pub(crate) async fn lock_real_nodes() -> Option<MutexGuard<'static, ()>> {
+    static REAL_NODES: Mutex<()> = Mutex::const_new(());
     if let Some(obstacle) = real_node_obstacle() {
-        // Past the test runner, which hides what a passing test prints.
+        // Written directly to standard error, because the test runner hides the output of passing
+        // tests.
         let _ = writeln!(std::io::stderr(), "skipped, no real node here: {obstacle}");
         return None;
     }
-    Some(PLACE.lock().await)
+    Some(REAL_NODES.lock().await)
 }
 
-/// A pod on a real node that runs `script` in a shell and then waits, with what `claims` names. It
-/// does not end by itself, because the claims of pods that have ended are taken back.
+/// A pod on a real node that runs `script` in a shell with the named claims, then sleeps. It does
+/// not end by itself, because the claims of ended pods are unprepared.
 pub(crate) fn shell_pod(name: &str, node: &str, script: &str, claims: &[&str]) -> Value {
     let claims_of_pod: Vec<Value> =
         claims.iter().map(|claim| json!({"name": claim, "resourceClaimName": claim})).collect();
@@ -74,33 +76,34 @@ pub(crate) fn shell_pod(name: &str, node: &str, script: &str, claims: &[&str]) -
         "spec": {
             "nodeSelector": {"kubernetes.io/hostname": node},
             "restartPolicy": "Never",
-            // With 0 the pod is gone before its container is, and the next claim of its GPU waits.
+            // With 0 the pod is gone before its container, and the next claim of its GPU has to
+            // wait.
             "terminationGracePeriodSeconds": 1,
             "resourceClaims": claims_of_pod,
             "containers": [{
                 "name": "main",
                 "image": TOOLS_IMAGE,
-                "command": ["sh", "-c", format!("{script}; echo '{END}'; sleep 10000")],
+                "command": ["sh", "-c", format!("{script}; echo '{END_MARKER}'; sleep 10000")],
                 "resources": {"claims": claims},
             }],
         },
     })
 }
 
-/// Runs a pod of [`shell_pod`] and returns what its script wrote. The pod stays.
-pub(crate) async fn log_of(bed: &Bed, pod: Value) -> String {
+/// Runs a pod of [`shell_pod`] and returns its script's output. The pod stays.
+pub(crate) async fn log_of(testbed: &Testbed, pod: Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap().to_owned();
-    bed.create::<Pod>(pod).await;
-    bed.running(&name).await;
+    testbed.create::<Pod>(pod).await;
+    testbed.wait_until_running(&name).await;
     eventually(&format!("pod {name} has told all"), || async {
-        let output = bed.octavo(&["lab", "kubectl", "logs", &name]);
+        let output = testbed.octavo(&["lab", "kubectl", "logs", &name]);
         let log = String::from_utf8_lossy(&output.stdout).into_owned();
-        log.lines().any(|line| line == END).then_some(log)
+        log.lines().any(|line| line == END_MARKER).then_some(log)
     })
     .await
 }
 
-/// The lines of a part of what a container told.
+/// The lines of one section of a container's output.
 fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
     let from = format!("== {name}");
     let lines = log.lines().skip_while(|line| *line != from).skip(1);
@@ -118,132 +121,142 @@ fn claim_files(lab: &Lab, node: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-async fn nothing_is_left_of_claims(bed: &Bed, node: &str) {
+async fn wait_until_no_claim_file_is_left(testbed: &Testbed, node: &str) {
     eventually(&format!("no file of a claim is left on {node}"), || async {
-        claim_files(&bed.lab, node).is_empty().then_some(())
+        claim_files(&testbed.lab, node).is_empty().then_some(())
     })
     .await;
 }
 
-async fn runs_again(
-    bed: &Bed,
+async fn wait_for_restart(
+    testbed: &Testbed,
     node: &str,
     program: RealProgram,
     before: Option<octavo_lab::Process>,
 ) {
     eventually(&format!("{} of {node} runs again", program.name()), || async {
-        let now = bed.lab.real_process(node, program)?;
+        let now = testbed.lab.real_process(node, program)?;
         (Some(now) != before).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_container_of_a_real_node_has_what_its_claim_promises_and_down_leaves_nothing() {
-    let Some(_place) = place().await else { return };
+async fn containers_get_their_claims_and_down_leaves_nothing() {
+    let Some(_guard) = lock_real_nodes().await else { return };
     let before = Footprint::take();
-    let bed = Bed::up_real("1:dgx-h100,1:t4").await;
-    let traces = Traces::of(&bed.lab);
+    let testbed = Testbed::up_real("1:dgx-h100,1:t4").await;
+    let traces = Traces::of(&testbed.lab);
 
     for (node, name) in [("real-0", "one"), ("real-1", "two")] {
-        bed.create::<ResourceClaim>(claim(name, &json!([]))).await;
-        let log = log_of(&bed, shell_pod(name, node, LOOK, &[name])).await;
-        let gpu = allocated_gpu(&bed, name).await;
-        has_its_gpu(&log, gpu);
+        testbed.create::<ResourceClaim>(claim(name, &json!([]))).await;
+        let log = log_of(&testbed, shell_pod(name, node, INSPECT_SCRIPT, &[name])).await;
+        let gpu = allocated_gpu(&testbed, name).await;
+        assert_sees_its_gpu(&log, gpu);
     }
-    // Without a claim there is nothing of a GPU.
-    let log = log_of(&bed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
+    // Without a claim no GPU is visible.
+    let log = log_of(&testbed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
     assert!(!log.to_lowercase().contains("nvidia"), "{log}");
 
     // Parts of GPUs: a share has its limits beside it, a MIG device its capabilities.
-    opt_in(&bed, "real-0", "7").await;
-    bed.create::<ResourceClaim>(share("part", &json!({"memory": "20Gi", "compute": "25"}))).await;
+    opt_in(&testbed, "real-0", "7").await;
+    testbed
+        .create::<ResourceClaim>(share_claim("part", &json!({"memory": "20Gi", "compute": "25"})))
+        .await;
     let look = "cat /run/octavo/shares/*/limits.json; echo; echo '== devices'; ls /dev/nvidia*";
-    let log = log_of(&bed, shell_pod("part", "real-0", look, &["part"])).await;
+    let log = log_of(&testbed, shell_pod("part", "real-0", look, &["part"])).await;
     let (limits, devices) = log.split_once("== devices").unwrap();
     let limits: Value = serde_json::from_str(limits).unwrap();
     assert_eq!(limits["memoryBytes"], 20_u64 << 30, "{limits}");
     assert_eq!(limits["computeMilliPercent"], 25_000, "{limits}");
     assert_eq!(devices.matches("/dev/nvidia").count() - devices.matches("/dev/nvidia-").count(), 2);
-    bed.create::<ResourceClaim>(mig("cut", &["1g.10gb"])).await;
-    let log = log_of(&bed, shell_pod("cut", "real-0", "ls /dev/nvidia-caps", &["cut"])).await;
+    testbed.create::<ResourceClaim>(mig_claim("cut", &["1g.10gb"])).await;
+    let log = log_of(&testbed, shell_pod("cut", "real-0", "ls /dev/nvidia-caps", &["cut"])).await;
     assert_eq!(log.matches("nvidia-cap").count(), 2, "{log}");
     for name in ["part", "cut"] {
-        bed.delete_pod(name).await;
-        bed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+        testbed.delete_pod(name).await;
+        testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     eventually("the parts of GPUs are given back", || async {
-        (claim_files(&bed.lab, "real-0").len() == 2).then_some(())
+        (claim_files(&testbed.lab, "real-0").len() == 2).then_some(())
     })
     .await;
     for (node, name) in [("real-0", "one"), ("real-1", "two")] {
-        bed.delete_pod(name).await;
-        bed.claims().delete(name, &DeleteParams::default()).await.unwrap();
-        nothing_is_left_of_claims(&bed, node).await;
+        testbed.delete_pod(name).await;
+        testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+        wait_until_no_claim_file_is_left(&testbed, node).await;
     }
 
-    // Down with a pod that runs.
-    bed.create::<ResourceClaim>(claim("held", &json!([]))).await;
-    bed.create::<Pod>(shell_pod("held", "real-0", "true", &["held"])).await;
-    bed.running("held").await;
-    let said =
-        bed.octavo_ok(&["lab", "kubectl", "exec", "held", "--", "sh", "-c", "echo $0 $((6 * 7))"]);
-    assert_eq!(said.trim(), "sh 42");
-    assert!(bed.octavo_ok(&["lab", "status"]).contains("real-0/kubelet"));
-    bed.octavo_ok(&["lab", "down"]);
-    traces.are_gone().await;
+    // `down` with a running pod.
+    testbed.create::<ResourceClaim>(claim("held", &json!([]))).await;
+    testbed.create::<Pod>(shell_pod("held", "real-0", "true", &["held"])).await;
+    testbed.wait_until_running("held").await;
+    let output = testbed.octavo_ok(&[
+        "lab",
+        "kubectl",
+        "exec",
+        "held",
+        "--",
+        "sh",
+        "-c",
+        "echo $0 $((6 * 7))",
+    ]);
+    assert_eq!(output.trim(), "sh 42");
+    assert!(testbed.octavo_ok(&["lab", "status"]).contains("real-0/kubelet"));
+    testbed.octavo_ok(&["lab", "down"]);
+    traces.wait_until_gone().await;
     assert_eq!(Footprint::take(), before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_killed_on_a_real_node_comes_back_with_its_pods() {
-    let Some(_place) = place().await else { return };
-    let bed = Bed::up_real("1:t4").await;
-    let traces = Traces::of(&bed.lab);
+async fn killed_programs_and_nodes_come_back_with_their_pods() {
+    let Some(_guard) = lock_real_nodes().await else { return };
+    let testbed = Testbed::up_real("1:t4").await;
+    let traces = Traces::of(&testbed.lab);
     let node = "real-0";
-    bed.create::<ResourceClaim>(claim("kept", &json!([]))).await;
+    testbed.create::<ResourceClaim>(claim("kept", &json!([]))).await;
     let mut kept = shell_pod("kept", node, "true", &["kept"]);
     kept["spec"]["restartPolicy"] = json!("Always");
-    bed.create::<Pod>(kept).await;
-    bed.running("kept").await;
+    testbed.create::<Pod>(kept).await;
+    testbed.wait_until_running("kept").await;
     for program in RealProgram::ALL {
-        let old = bed.lab.real_process(node, program);
+        let old = testbed.lab.real_process(node, program);
         assert!(old.is_some(), "{program:?} runs");
-        bed.lab.kill_real(node, program).await;
-        runs_again(&bed, node, program, old).await;
-        // Its containers did not notice, and new ones start.
+        testbed.lab.kill_real(node, program).await;
+        wait_for_restart(&testbed, node, program, old).await;
+        // Its containers keep running, and new ones start.
         let name = format!("after-{}", program.name());
-        bed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
-        let log = log_of(&bed, shell_pod(&name, node, LOOK, &[&name])).await;
-        has_its_gpu(&log, allocated_gpu(&bed, &name).await);
-        bed.delete_pod(&name).await;
-        bed.claims().delete(&name, &DeleteParams::default()).await.unwrap();
+        testbed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
+        let log = log_of(&testbed, shell_pod(&name, node, INSPECT_SCRIPT, &[&name])).await;
+        assert_sees_its_gpu(&log, allocated_gpu(&testbed, &name).await);
+        testbed.delete_pod(&name).await;
+        testbed.claims().delete(&name, &DeleteParams::default()).await.unwrap();
     }
-    assert_eq!(restarts(&bed, "kept").await, 0);
+    assert_eq!(restarts(&testbed, "kept").await, 0);
     eventually("the files of one claim are left", || async {
-        (claim_files(&bed.lab, node).len() == 2).then_some(())
+        (claim_files(&testbed.lab, node).len() == 2).then_some(())
     })
     .await;
 
-    // The power fails. What `up` starts again has its pods back.
-    bed.lab.kill_real_node(node).await;
-    assert!(bed.octavo_ok(&["lab", "status"]).contains("real-0/agent ended"));
-    let resumed = UpOptions::control_plane_only(bed.lab.state_dir(), OCTAVO);
+    // Power failure: `up` restarts the node, and its pods come back.
+    testbed.lab.kill_real_node(node).await;
+    assert!(testbed.octavo_ok(&["lab", "status"]).contains("real-0/agent ended"));
+    let resumed = UpOptions::control_plane_only(testbed.lab.state_dir(), OCTAVO);
     Box::pin(Lab::up(UpOptions { nodes: None, ..resumed })).await.unwrap();
     eventually("the pod runs in a new container", || async {
-        (restarts(&bed, "kept").await > 0).then_some(())
+        (restarts(&testbed, "kept").await > 0).then_some(())
     })
     .await;
-    bed.running("kept").await;
-    let log = log_of(&bed, shell_pod("last", node, "echo well", &[])).await;
+    testbed.wait_until_running("kept").await;
+    let log = log_of(&testbed, shell_pod("last", node, "echo well", &[])).await;
     assert_eq!(log.lines().next(), Some("well"));
-    bed.octavo_ok(&["lab", "down"]);
-    traces.are_gone().await;
+    testbed.octavo_ok(&["lab", "down"]);
+    traces.wait_until_gone().await;
 }
 
-/// What a container with one GPU must see.
-fn has_its_gpu(log: &str, gpu: u32) {
+/// Checks the view of a container with one GPU.
+fn assert_sees_its_gpu(log: &str, gpu: u32) {
     let devices = part(log, "devices");
     let is_there = |name: &str| {
         devices.iter().any(|line| line.starts_with('c') && line.ends_with(&format!(" {name}")))
@@ -267,25 +280,25 @@ fn has_its_gpu(log: &str, gpu: u32) {
         });
         assert!(mounted, "{library}: {log}");
     }
-    // The hook has written the cache, and the dynamic linker has found the library by it.
+    // The hook has written the cache, through which the dynamic linker found the library.
     assert_eq!(part(log, "cache"), ["/etc/ld.so.cache"], "{log}");
     assert!(part(log, "maps").iter().any(|line| line.contains("libnvidia-ml.so.")), "{log}");
 }
 
-/// Minor number of the GPU that a claim was given.
-async fn allocated_gpu(bed: &Bed, name: &str) -> u32 {
-    let claim = bed.claims().get(name).await.unwrap();
+/// Minor number of the GPU allocated to a claim.
+async fn allocated_gpu(testbed: &Testbed, name: &str) -> u32 {
+    let claim = testbed.claims().get(name).await.unwrap();
     let results = claim.status.unwrap().allocation.unwrap().devices.unwrap().results.unwrap();
     results[0].device.strip_prefix("gpu-").unwrap().parse().unwrap()
 }
 
-async fn restarts(bed: &Bed, name: &str) -> i32 {
-    let status = bed.pods().get(name).await.ok().and_then(|pod| pod.status);
+async fn restarts(testbed: &Testbed, name: &str) -> i32 {
+    let status = testbed.pods().get(name).await.ok().and_then(|pod| pod.status);
     let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
     containers.iter().map(|container| container.restart_count).sum()
 }
 
-/// What of the machine a lab could change.
+/// Parts of the machine that a lab could change.
 #[derive(Debug, PartialEq, Eq)]
 struct Footprint {
     settings: BTreeMap<&'static str, String>,
@@ -299,15 +312,18 @@ impl Footprint {
         };
         Self {
             settings: KERNEL_SETTINGS.into_iter().map(setting).collect(),
-            folders: FOLDERS.into_iter().map(|path| (path, Path::new(path).exists())).collect(),
+            folders: MACHINE_DIRS
+                .into_iter()
+                .map(|path| (path, Path::new(path).exists()))
+                .collect(),
         }
     }
 }
 
-/// By what the real nodes of a lab are found on the machine.
+/// Identifiers of the real nodes' objects on the machine.
 struct Traces {
     state: PathBuf,
-    /// The eight digits in names of links and cgroups.
+    /// The eight digits in the names of links and cgroups.
     id: String,
     namespaces: BTreeSet<PathBuf>,
 }
@@ -334,7 +350,7 @@ impl Traces {
         }
     }
 
-    async fn are_gone(&self) {
+    async fn wait_until_gone(&self) {
         assert!(!self.state.exists());
         assert!(!ip(&["link"]).contains(&self.id), "links are left");
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -344,7 +360,7 @@ impl Traces {
             let left = mount_point.join(format!("octavo-{}", self.id));
             assert!(!left.exists(), "{} is left", left.display());
         }
-        // The last process to leave them may still be ending.
+        // The last process in them may still be ending.
         eventually("no process is in a namespace of the nodes", || async {
             (self.processes_in_namespaces() == 0).then_some(())
         })

@@ -1,4 +1,4 @@
-//! Two agents on one node, as while a `DaemonSet` is updated: the node passes from one to the other and back, and no
+//! Two agents on one node, as during a `DaemonSet` update. The node passes between them, and no
 //! claim is lost.
 
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use octavo_lab::Component;
 use serde_json::json;
 
-use crate::bed::{Bed, OCTAVO, eventually};
+use crate::testbed::{OCTAVO, Testbed, eventually};
 
 /// The node of these tests.
 const NODE: &str = "l4-0";
@@ -22,16 +22,16 @@ struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent for the node with an instance id of its own.
-    fn start(bed: &Bed, instance: &str) -> Self {
-        // Free a moment ago; who listens there is asked before anything else is done.
+    /// Starts an agent for the node with its own instance id.
+    fn start(testbed: &Testbed, instance: &str) -> Self {
+        // The port was free a moment ago; the readiness report shows who listens there.
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let log = bed.lab.layout().root().join(format!("logs/agent-{instance}.log"));
+        let log = testbed.lab.layout().root().join(format!("logs/agent-{instance}.log"));
         let log = std::fs::File::create(log).unwrap();
         let process = Command::new(OCTAVO)
             .args(["agent", "--instance-id", instance, "--admin-address", &admin.to_string()])
             .arg("--config")
-            .arg(bed.node(NODE).join("agent.yaml"))
+            .arg(testbed.node(NODE).join("agent.yaml"))
             .env("RUST_LOG", "info")
             .stdout(Stdio::null())
             .stderr(log)
@@ -40,7 +40,7 @@ impl Agent {
         Self { process, admin }
     }
 
-    /// The readiness report; empty while nobody answers.
+    /// The readiness report; empty without an answer.
     fn report(&self) -> String {
         let mut answer = String::new();
         let Ok(mut stream) = TcpStream::connect(self.admin) else { return answer };
@@ -52,10 +52,10 @@ impl Agent {
         answer
     }
 
-    /// Waits until the agent says that it is ready, and says this, too.
-    async fn says(&self, line: &str) {
-        let is_said = |report: &str| report.contains("200 OK") && report.contains(line);
-        eventually(line, async || is_said(&self.report()).then_some(())).await;
+    /// Waits until the agent reports that it is ready, with this line.
+    async fn wait_until_ready(&self, line: &str) {
+        let is_ready = |report: &str| report.contains("200 OK") && report.contains(line);
+        eventually(line, async || is_ready(&self.report()).then_some(())).await;
     }
 
     fn kill(mut self) {
@@ -72,111 +72,111 @@ impl Drop for Agent {
 }
 
 /// Registration sockets on the node.
-fn registrations(bed: &Bed) -> Vec<String> {
-    let folder = std::fs::read_dir(bed.node(NODE).join("kubelet/plugins_registry")).unwrap();
+fn registrations(testbed: &Testbed) -> Vec<String> {
+    let folder = std::fs::read_dir(testbed.node(NODE).join("kubelet/plugins_registry")).unwrap();
     let mut names: Vec<_> =
         folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
 
-async fn versions(bed: &Bed) -> Vec<Option<String>> {
-    bed.slices_of(NODE).await.iter().map(ResourceExt::resource_version).collect()
+async fn versions(testbed: &Testbed) -> Vec<Option<String>> {
+    testbed.slices_of(NODE).await.iter().map(ResourceExt::resource_version).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_agent_takes_the_node_over_and_pods_start_meanwhile() {
-    let bed = Bed::up("l4=1").await;
-    bed.pod_with_claim("before", &json!([])).await;
-    bed.running("before").await;
-    let slices = versions(&bed).await;
+    let testbed = Testbed::up("l4=1").await;
+    testbed.pod_with_claim("before", &json!([])).await;
+    testbed.wait_until_running("before").await;
+    let slices = versions(&testbed).await;
 
-    let second = Agent::start(&bed, "b");
+    let second = Agent::start(&testbed, "b");
     for pod in ["during-1", "during-2"] {
-        bed.pod_with_claim(pod, &json!([])).await;
+        testbed.pod_with_claim(pod, &json!([])).await;
     }
     for pod in ["during-1", "during-2"] {
-        bed.running(pod).await;
+        testbed.wait_until_running(pod).await;
     }
-    second.says("ready: kubelet").await;
+    second.wait_until_ready("ready: kubelet").await;
     eventually("only the second agent is registered", async || {
-        (registrations(&bed) == ["gpu.nvidia.com-b@reg.sock"]).then_some(())
+        (registrations(&testbed) == ["gpu.nvidia.com-b@reg.sock"]).then_some(())
     })
     .await;
-    assert_eq!(bed.node_files(NODE).len(), 6, "a record and a spec for every claim");
-    assert_eq!(versions(&bed).await, slices, "nothing had changed, so nothing is written");
+    assert_eq!(testbed.node_files(NODE).len(), 6, "a record and a spec for every claim");
+    assert_eq!(versions(&testbed).await, slices, "nothing had changed, so nothing is written");
 
-    // The first one ends, as a DaemonSet has it when the second one is ready.
-    bed.lab.stop(Component::Agents).await;
-    bed.delete_pod("before").await;
+    // The first agent ends, as in a DaemonSet update once the second is ready.
+    testbed.lab.stop(Component::Agents).await;
+    testbed.delete_pod("before").await;
     eventually("the second agent has taken the claim back", async || {
-        (bed.node_files(NODE).len() == 4).then_some(())
+        (testbed.node_files(NODE).len() == 4).then_some(())
     })
     .await;
-    bed.pod_with_claim("after", &json!([])).await;
-    bed.running("after").await;
+    testbed.pod_with_claim("after", &json!([])).await;
+    testbed.wait_until_running("after").await;
     for pod in ["during-1", "during-2", "after"] {
-        bed.delete_pod(pod).await;
+        testbed.delete_pod(pod).await;
     }
-    eventually("no file is left", async || bed.node_files(NODE).is_empty().then_some(())).await;
+    eventually("no file is left", async || testbed.node_files(NODE).is_empty().then_some(())).await;
     second.kill();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whichever_agent_is_killed_the_other_one_goes_on() {
-    let bed = Bed::up("l4=1").await;
-    bed.pod_with_claim("steady", &json!([])).await;
-    bed.running("steady").await;
-    let files = bed.node_files(NODE);
+async fn killing_either_agent_leaves_the_other_serving() {
+    let testbed = Testbed::up("l4=1").await;
+    testbed.pod_with_claim("steady", &json!([])).await;
+    testbed.wait_until_running("steady").await;
+    let files = testbed.node_files(NODE);
 
-    // The newcomer has the node and dies: who gave it takes it back.
-    let second = Agent::start(&bed, "b");
-    second.says("ready: kubelet").await;
+    // The new agent owns the node and dies: the previous owner takes the node back.
+    let second = Agent::start(&testbed, "b");
+    second.wait_until_ready("ready: kubelet").await;
     second.kill();
-    bed.pod_with_claim("first", &json!([])).await;
-    bed.running("first").await;
+    testbed.pod_with_claim("first", &json!([])).await;
+    testbed.wait_until_running("first").await;
     eventually("the dead agent's socket is gone", async || {
-        (registrations(&bed) == ["gpu.nvidia.com@reg.sock"]).then_some(())
+        (registrations(&testbed) == ["gpu.nvidia.com@reg.sock"]).then_some(())
     })
     .await;
-    assert_eq!(bed.node_files(NODE).len(), files.len() + 2);
+    assert_eq!(testbed.node_files(NODE).len(), files.len() + 2);
 
-    // The one that stands by dies, and comes back as a newcomer: the other one stands by then.
-    let third = Agent::start(&bed, "c");
-    third.says("ready: kubelet").await;
-    bed.lab.kill(Component::Agents).await;
-    bed.lab.start(Component::Agents).await.unwrap();
-    third.says("ready: standby").await;
-    bed.delete_pod("first").await;
+    // The standby agent dies and returns as the new one; the other becomes the standby.
+    let third = Agent::start(&testbed, "c");
+    third.wait_until_ready("ready: kubelet").await;
+    testbed.lab.kill(Component::Agents).await;
+    testbed.lab.start(Component::Agents).await.unwrap();
+    third.wait_until_ready("ready: standby").await;
+    testbed.delete_pod("first").await;
 
-    // And the active one dies: the claims are known to the one that stood by.
-    bed.lab.kill(Component::Agents).await;
-    third.says("ready: kubelet").await;
-    bed.pod_with_claim("last", &json!([])).await;
-    bed.running("last").await;
-    bed.running("steady").await;
-    bed.delete_pod("last").await;
-    bed.delete_pod("steady").await;
-    eventually("no file is left", async || bed.node_files(NODE).is_empty().then_some(())).await;
+    // Then the active agent dies: the standby knows the claims.
+    testbed.lab.kill(Component::Agents).await;
+    third.wait_until_ready("ready: kubelet").await;
+    testbed.pod_with_claim("last", &json!([])).await;
+    testbed.wait_until_running("last").await;
+    testbed.wait_until_running("steady").await;
+    testbed.delete_pod("last").await;
+    testbed.delete_pod("steady").await;
+    eventually("no file is left", async || testbed.node_files(NODE).is_empty().then_some(())).await;
     third.kill();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn health_is_known_after_a_hand_over() {
-    let bed = Bed::up("l4=1").await;
-    bed.pod_with_claim("patient", &json!([])).await;
-    bed.running("patient").await;
-    let second = Agent::start(&bed, "b");
-    second.says("ready: kubelet").await;
-    bed.lab.stop(Component::Agents).await;
-    // The kubelet forgets the health that it knows when the first agent's stream ends.
+    let testbed = Testbed::up("l4=1").await;
+    testbed.pod_with_claim("patient", &json!([])).await;
+    testbed.wait_until_running("patient").await;
+    let second = Agent::start(&testbed, "b");
+    second.wait_until_ready("ready: kubelet").await;
+    testbed.lab.stop(Component::Agents).await;
+    // The kubelet forgets the known health when the first agent's stream ends.
     eventually("the pod's GPU is known to be well", async || {
-        let pod = serde_json::to_value(bed.pods().get("patient").await.ok()?).unwrap();
+        let pod = serde_json::to_value(testbed.pods().get("patient").await.ok()?).unwrap();
         let resources =
             &pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"][0]["resources"];
         (resources[0]["health"] == "Healthy").then_some(())
     })
     .await;
-    bed.delete_pod("patient").await;
+    testbed.delete_pod("patient").await;
     second.kill();
 }

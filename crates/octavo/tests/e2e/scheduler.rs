@@ -1,4 +1,4 @@
-//! Octavo's scheduler on nodes of its own, with the chart's rights and the real agents.
+//! Octavo's scheduler on its own nodes, with the chart's rights and the real agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use kube::{Api, ResourceExt as _};
 use octavo_lab::{Component, DynamicMig};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, claim, eventually};
-use crate::mig::mig;
-use crate::shares::share;
+use crate::mig::mig_claim;
+use crate::shares::share_claim;
+use crate::testbed::{Testbed, claim, eventually};
 
 const NODES: &str = "dgx-h100=2";
 
-/// A pod of Octavo's scheduler that asks for nothing but a container.
+/// A pod for Octavo's scheduler that requests only a container.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -37,7 +37,7 @@ pub(crate) fn with_gpus(name: &str, count: u32) -> Value {
     pod
 }
 
-/// The same with a claim: by its name, or by the name of the template that it is made from.
+/// The same with a claim, named directly or by its template.
 pub(crate) fn with_claim(name: &str, source: &Value) -> Value {
     let mut pod = pod(name);
     let mut claim = json!({"name": "gpu"});
@@ -52,13 +52,13 @@ pub(crate) fn in_group(mut pod: Value, group: &str) -> Value {
     pod
 }
 
-pub(crate) fn groups(bed: &Bed) -> Api<DynamicObject> {
+pub(crate) fn groups(testbed: &Testbed) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("octavo.dev", "v1alpha1", "PodGroup");
     let kind = ApiResource::from_gvk_with_plural(&kind, "podgroups");
-    Api::default_namespaced_with(bed.client.clone(), &kind)
+    Api::default_namespaced_with(testbed.client.clone(), &kind)
 }
 
-pub(crate) async fn create_group(bed: &Bed, name: &str, spec: &Value) {
+pub(crate) async fn create_group(testbed: &Testbed, name: &str, spec: &Value) {
     let object = serde_json::from_value(json!({
         "apiVersion": "octavo.dev/v1alpha1",
         "kind": "PodGroup",
@@ -66,16 +66,18 @@ pub(crate) async fn create_group(bed: &Bed, name: &str, spec: &Value) {
         "spec": spec,
     }))
     .unwrap();
-    groups(bed).create(&PostParams::default(), &object).await.unwrap();
+    groups(testbed).create(&PostParams::default(), &object).await.unwrap();
 }
 
-pub(crate) async fn group_status(bed: &Bed, name: &str) -> Value {
-    groups(bed).get(name).await.unwrap().data["status"].clone()
+pub(crate) async fn group_status(testbed: &Testbed, name: &str) -> Value {
+    groups(testbed).get(name).await.unwrap().data["status"].clone()
 }
 
-/// Every whole device that is given, by claim; a device that is given twice ends the test.
-pub(crate) async fn given(bed: &Bed) -> BTreeMap<String, BTreeSet<(String, String)>> {
-    let claims = bed.claims().list(&ListParams::default()).await.unwrap().items;
+/// All allocated whole devices by claim; fails on a device that is allocated twice.
+pub(crate) async fn allocated_devices(
+    testbed: &Testbed,
+) -> BTreeMap<String, BTreeSet<(String, String)>> {
+    let claims = testbed.claims().list(&ListParams::default()).await.unwrap().items;
     let mut all = BTreeSet::new();
     let mut by_claim = BTreeMap::new();
     for claim in claims {
@@ -98,60 +100,60 @@ pub(crate) async fn given(bed: &Bed) -> BTreeMap<String, BTreeSet<(String, Strin
     by_claim
 }
 
-async fn gpus_of(bed: &Bed, name: &str) -> usize {
-    let pod = bed.running(name).await;
+async fn gpus_of(testbed: &Testbed, name: &str) -> usize {
+    let pod = testbed.wait_until_running(name).await;
     let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
-    bed.container(&node, &pod, "main").gpus().len()
+    testbed.container(&node, &pod, "main").gpus().len()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pod_gets_what_it_asks_for_by_nothing_by_template_and_by_resource() {
-    let bed = Bed::up_octavo(NODES).await;
-    bed.create::<Pod>(pod("plain")).await;
+async fn pods_get_gpus_by_template_and_by_extended_resource() {
+    let testbed = Testbed::up_octavo(NODES).await;
+    testbed.create::<Pod>(pod("plain")).await;
     let mut template = claim("one-gpu", &json!([]));
     template["kind"] = "ResourceClaimTemplate".into();
     template["spec"] = json!({"spec": template["spec"]});
-    bed.create::<ResourceClaimTemplate>(template).await;
+    testbed.create::<ResourceClaimTemplate>(template).await;
     let source = json!({"resourceClaimTemplateName": "one-gpu"});
-    bed.create::<Pod>(with_claim("template", &source)).await;
-    bed.create::<Pod>(with_gpus("resource", 1)).await;
-    bed.create::<Pod>(with_gpus("four", 4)).await;
+    testbed.create::<Pod>(with_claim("template", &source)).await;
+    testbed.create::<Pod>(with_gpus("resource", 1)).await;
+    testbed.create::<Pod>(with_gpus("four", 4)).await;
 
-    assert_eq!(gpus_of(&bed, "plain").await, 0);
-    assert_eq!(gpus_of(&bed, "template").await, 1);
-    assert_eq!(gpus_of(&bed, "resource").await, 1);
-    assert_eq!(gpus_of(&bed, "four").await, 4);
-    let given: usize = given(&bed).await.values().map(BTreeSet::len).sum();
-    assert_eq!(given, 6);
+    assert_eq!(gpus_of(&testbed, "plain").await, 0);
+    assert_eq!(gpus_of(&testbed, "template").await, 1);
+    assert_eq!(gpus_of(&testbed, "resource").await, 1);
+    assert_eq!(gpus_of(&testbed, "four").await, 4);
+    let count: usize = allocated_devices(&testbed).await.values().map(BTreeSet::len).sum();
+    assert_eq!(count, 6);
 
-    // What a pod had is free when it is gone: sixteen GPUs again.
+    // A deleted pod's devices are free again: sixteen GPUs.
     for name in ["template", "resource", "four"] {
-        bed.delete_pod(name).await;
+        testbed.delete_pod(name).await;
     }
-    bed.create::<Pod>(with_gpus("whole-0", 8)).await;
-    bed.create::<Pod>(with_gpus("whole-1", 8)).await;
-    assert_eq!(gpus_of(&bed, "whole-0").await, 8);
-    assert_eq!(gpus_of(&bed, "whole-1").await, 8);
+    testbed.create::<Pod>(with_gpus("whole-0", 8)).await;
+    testbed.create::<Pod>(with_gpus("whole-1", 8)).await;
+    assert_eq!(gpus_of(&testbed, "whole-0").await, 8);
+    assert_eq!(gpus_of(&testbed, "whole-1").await, 8);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quarters_of_a_gpu_share_one_gpu_and_have_their_limits() {
-    let bed = Bed::up_octavo(NODES).await;
+    let testbed = Testbed::up_octavo(NODES).await;
     // Four of them fill a GPU of 79.6 GiB.
     let quarter = json!({"memory": "19Gi", "compute": "25"});
     let names = ["share-0", "share-1", "share-2"];
     for name in names {
-        bed.create::<ResourceClaim>(share(name, &quarter)).await;
-        bed.create::<Pod>(with_claim(name, &json!({"resourceClaimName": name}))).await;
+        testbed.create::<ResourceClaim>(share_claim(name, &quarter)).await;
+        testbed.create::<Pod>(with_claim(name, &json!({"resourceClaimName": name}))).await;
     }
     let mut devices = BTreeSet::new();
     for name in names {
-        let pod = bed.running(name).await;
+        let pod = testbed.wait_until_running(name).await;
         let node = pod.spec.as_ref().unwrap().node_name.clone().unwrap();
-        let folders = bed.container(&node, &pod, "main").shares();
+        let folders = testbed.container(&node, &pod, "main").shares();
         assert_eq!(folders.len(), 1, "{name} has {folders:?}");
         assert_eq!(folders[0].limits()["memoryBytes"], 19_u64 << 30, "{name}");
-        let claim = serde_json::to_value(bed.claims().get(name).await.unwrap()).unwrap();
+        let claim = serde_json::to_value(testbed.claims().get(name).await.unwrap()).unwrap();
         let result = &claim["status"]["allocation"]["devices"]["results"][0];
         devices.insert((result["pool"].to_string(), result["device"].to_string()));
     }
@@ -161,41 +163,41 @@ async fn quarters_of_a_gpu_share_one_gpu_and_have_their_limits() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mig_device_is_made_for_its_pod() {
     let cut = DynamicMig::Some([("dgx-h100-0".to_owned(), [7].into())].into());
-    let bed = Bed::up_octavo_cut(NODES, cut).await;
-    bed.create::<ResourceClaim>(mig("slice", &["1g.10gb"])).await;
-    bed.create::<Pod>(with_claim("slice", &json!({"resourceClaimName": "slice"}))).await;
-    let pod = bed.running("slice").await;
+    let testbed = Testbed::up_octavo_with_mig(NODES, cut).await;
+    testbed.create::<ResourceClaim>(mig_claim("slice", &["1g.10gb"])).await;
+    testbed.create::<Pod>(with_claim("slice", &json!({"resourceClaimName": "slice"}))).await;
+    let pod = testbed.wait_until_running("slice").await;
     assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("dgx-h100-0"));
-    assert_eq!(bed.mig_instances("dgx-h100-0"), 1);
-    bed.delete_pod("slice").await;
+    assert_eq!(testbed.mig_instances("dgx-h100-0"), 1);
+    testbed.delete_pod("slice").await;
     eventually("the instance is gone", || async {
-        (bed.mig_instances("dgx-h100-0") == 0).then_some(())
+        (testbed.mig_instances("dgx-h100-0") == 0).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_waits_for_its_last_pod_and_is_then_bound_whole() {
-    let bed = Bed::up_octavo(NODES).await;
-    create_group(&bed, "train", &json!({"minMember": 4})).await;
+    let testbed = Testbed::up_octavo(NODES).await;
+    create_group(&testbed, "train", &json!({"minMember": 4})).await;
     for number in 0..3 {
-        bed.create::<Pod>(in_group(with_gpus(&format!("train-{number}"), 4), "train")).await;
+        testbed.create::<Pod>(in_group(with_gpus(&format!("train-{number}"), 4), "train")).await;
     }
-    // One pod of somebody else shows that the scheduler has seen the three before it.
-    bed.create::<Pod>(pod("other")).await;
-    bed.running("other").await;
+    // An unrelated pod shows that the scheduler has seen the three before it.
+    testbed.create::<Pod>(pod("other")).await;
+    testbed.wait_until_running("other").await;
     for number in 0..3 {
-        let pod = bed.pods().get(&format!("train-{number}")).await.unwrap();
+        let pod = testbed.pods().get(&format!("train-{number}")).await.unwrap();
         assert_eq!(pod.spec.unwrap().node_name, None, "three of four are no gang");
     }
-    bed.create::<Pod>(in_group(with_gpus("train-3", 4), "train")).await;
+    testbed.create::<Pod>(in_group(with_gpus("train-3", 4), "train")).await;
     for number in 0..4 {
-        assert_eq!(gpus_of(&bed, &format!("train-{number}")).await, 4);
+        assert_eq!(gpus_of(&testbed, &format!("train-{number}")).await, 4);
     }
-    let devices: usize = given(&bed).await.values().map(BTreeSet::len).sum();
+    let devices: usize = allocated_devices(&testbed).await.values().map(BTreeSet::len).sum();
     assert_eq!(devices, 16);
     let status = eventually("the gang's status says that it is placed", || async {
-        let status = group_status(&bed, "train").await;
+        let status = group_status(&testbed, "train").await;
         (status["phase"] == "Scheduled" && status["bound"] == 4).then_some(status)
     })
     .await;
@@ -205,14 +207,14 @@ async fn a_gang_waits_for_its_last_pod_and_is_then_bound_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gang_that_cannot_be_is_told_why_and_takes_nothing_from_others() {
-    let bed = Bed::up_octavo(NODES).await;
-    create_group(&bed, "large", &json!({"minMember": 3})).await;
+async fn infeasible_gang_has_a_reason_and_holds_nothing() {
+    let testbed = Testbed::up_octavo(NODES).await;
+    create_group(&testbed, "large", &json!({"minMember": 3})).await;
     for number in 0..3 {
-        bed.create::<Pod>(in_group(with_gpus(&format!("large-{number}"), 8), "large")).await;
+        testbed.create::<Pod>(in_group(with_gpus(&format!("large-{number}"), 8), "large")).await;
     }
     let why = eventually("why the gang waits, on its object", || async {
-        let status = group_status(&bed, "large").await;
+        let status = group_status(&testbed, "large").await;
         let conditions = status["conditions"].as_array().cloned()?;
         let waits = |found: &Value| found["type"] == "Scheduled" && found["status"] == "False";
         let found = conditions.into_iter().find(waits)?;
@@ -222,53 +224,53 @@ async fn a_gang_that_cannot_be_is_told_why_and_takes_nothing_from_others() {
     assert!(!why["reason"].as_str().unwrap().is_empty(), "{why}");
     let proof = "3 wanted at least, at most 2 are possible";
     assert!(why["message"].as_str().unwrap().contains(proof), "the bound that fails: {why}");
-    let told = bed.unschedulable("large-0").await;
-    assert!(!told.is_empty());
-    // Nothing is held back for it, and nothing was given to it.
-    bed.create::<Pod>(with_gpus("small-0", 8)).await;
-    bed.create::<Pod>(with_gpus("small-1", 8)).await;
-    assert_eq!(gpus_of(&bed, "small-0").await, 8);
-    assert_eq!(gpus_of(&bed, "small-1").await, 8);
+    let message = testbed.wait_until_unschedulable("large-0").await;
+    assert!(!message.is_empty());
+    // Nothing is reserved for the gang or allocated to it.
+    testbed.create::<Pod>(with_gpus("small-0", 8)).await;
+    testbed.create::<Pod>(with_gpus("small-1", 8)).await;
+    assert_eq!(gpus_of(&testbed, "small-0").await, 8);
+    assert_eq!(gpus_of(&testbed, "small-1").await, 8);
     for number in 0..3 {
-        let pod = bed.pods().get(&format!("large-{number}")).await.unwrap();
+        let pod = testbed.pods().get(&format!("large-{number}")).await.unwrap();
         assert_eq!(pod.spec.unwrap().node_name, None, "a part of the gang is bound");
     }
-    given(&bed).await;
+    allocated_devices(&testbed).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_scheduler_that_is_killed_again_and_again_ends_what_it_had_begun() {
-    let bed = Bed::up_octavo(NODES).await;
-    // One GPU each: each pod is a claim, its finalizer, its allocation, a status and a binding, and the
-    // scheduler dies somewhere between them.
+async fn repeatedly_killed_scheduler_completes_its_binds() {
+    let testbed = Testbed::up_octavo(NODES).await;
+    // Each pod takes several writes: a claim, its finalizer, its allocation, a status and a
+    // binding. The scheduler is killed somewhere between them.
     for number in 0..16 {
-        bed.create::<Pod>(with_gpus(&format!("pod-{number}"), 1)).await;
+        testbed.create::<Pod>(with_gpus(&format!("pod-{number}"), 1)).await;
         if number % 4 == 1 {
-            bed.lab.kill(Component::OctavoScheduler).await;
+            testbed.lab.kill(Component::OctavoScheduler).await;
         }
         if number % 4 == 3 {
-            bed.lab.start(Component::OctavoScheduler).await.unwrap();
+            testbed.lab.start(Component::OctavoScheduler).await.unwrap();
         }
     }
     for number in 0..16 {
-        assert_eq!(gpus_of(&bed, &format!("pod-{number}")).await, 1);
+        assert_eq!(gpus_of(&testbed, &format!("pod-{number}")).await, 1);
     }
-    // What a death has left half done is done or taken back: sixteen GPUs, sixteen claims of one each.
+    // Interrupted work is completed or rolled back: sixteen GPUs, sixteen claims with one each.
     eventually("every claim is one of a pod that runs", || async {
-        let given = given(&bed).await;
-        (given.len() == 16 && given.values().all(|devices| devices.len() == 1)).then_some(())
+        let by_claim = allocated_devices(&testbed).await;
+        (by_claim.len() == 16 && by_claim.values().all(|devices| devices.len() == 1)).then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_scheduler_gives_devices_of_its_own_nodes_only() {
-    let bed = Bed::up_octavo("dgx-h100=1").await;
+    let testbed = Testbed::up_octavo("dgx-h100=1").await;
     // Kubernetes' own scheduler finds every device tainted.
-    bed.create::<ResourceClaim>(claim("theirs", &json!([]))).await;
-    bed.create::<Pod>(crate::bed::pod("theirs", "theirs")).await;
-    let told = bed.unschedulable("theirs").await;
-    assert!(told.contains("cannot allocate all claims"), "{told}");
-    bed.create::<Pod>(with_gpus("ours", 8)).await;
-    assert_eq!(gpus_of(&bed, "ours").await, 8);
+    testbed.create::<ResourceClaim>(claim("theirs", &json!([]))).await;
+    testbed.create::<Pod>(crate::testbed::pod("theirs", "theirs")).await;
+    let message = testbed.wait_until_unschedulable("theirs").await;
+    assert!(message.contains("cannot allocate all claims"), "{message}");
+    testbed.create::<Pod>(with_gpus("ours", 8)).await;
+    assert_eq!(gpus_of(&testbed, "ours").await, 8);
 }

@@ -1,11 +1,11 @@
-//! Octavo's scheduler when something fails, or makes no sense: whatever happens, pods are bound or told why
-//! they wait, and no device is given twice.
+//! Octavo's scheduler under failures and invalid input: pods are bound or have a reason to wait,
+//! and no device is allocated twice.
 //!
-//! Two labs for all of it: one in which programs fail, one that is asked for nonsense.
+//! There are two labs: one with failing programs, and one with invalid objects.
 
 mod input;
 mod outages;
-mod second;
+mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use kube::{Api, ResourceExt as _};
 use octavo_lab::{Component, Owner, Owners, UpOptions};
 use serde_json::Value;
 
-use crate::bed::{Bed, OCTAVO, eventually};
-use crate::scheduler::given;
+use crate::scheduler::allocated_devices;
+use crate::testbed::{OCTAVO, Testbed, eventually};
 
-/// A lab of Octavo's nodes with more arguments for the API server and a config of the scheduler.
-async fn bed(nodes: &str, apiserver: &[&str], config: Value) -> Bed {
+/// A lab of Octavo's nodes with additional API server arguments and a scheduler config.
+async fn start_testbed(nodes: &str, apiserver: &[&str], config: Value) -> Testbed {
     let arguments = apiserver.iter().map(|argument| (*argument).to_owned()).collect();
-    Bed::up_with(|state| UpOptions {
+    Testbed::up_with(|state| UpOptions {
         nodes: Some(nodes.parse().unwrap()),
         owners: Some(Owners::All(Owner::Octavo)),
         scheduler: Some(true),
@@ -32,31 +32,31 @@ async fn bed(nodes: &str, apiserver: &[&str], config: Value) -> Bed {
     .await
 }
 
-/// Waits until all of these pods are bound, and looks at the whole cluster.
-async fn all_bound(bed: &Bed, names: &[String]) {
+/// Waits until all of these pods are bound, then checks the cluster's invariants.
+async fn wait_until_all_bound(testbed: &Testbed, names: &[String]) {
     eventually(&format!("{} pods are bound, {} first", names.len(), names[0]), || async {
-        let nodes = nodes_of_pods(bed).await?;
+        let nodes = nodes_of_pods(testbed).await?;
         names.iter().all(|name| matches!(nodes.get(name), Some(Some(_)))).then_some(())
     })
     .await;
-    check(bed).await;
+    check_invariants(testbed).await;
 }
 
-/// By pod: its node, if it has one.
-async fn nodes_of_pods(bed: &Bed) -> Option<BTreeMap<String, Option<String>>> {
-    let pods = bed.pods().list(&ListParams::default()).await.ok()?;
+/// The node of each pod, if it is bound.
+async fn nodes_of_pods(testbed: &Testbed) -> Option<BTreeMap<String, Option<String>>> {
+    let pods = testbed.pods().list(&ListParams::default()).await.ok()?;
     let node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
     Some(pods.iter().map(|pod| (pod.name_any(), node(pod))).collect())
 }
 
-/// What must hold at any time: no device is given twice, and who is bound is where its devices are.
-async fn check(bed: &Bed) {
-    given(bed).await;
-    let pods = bed.pods().list(&ListParams::default()).await.unwrap();
-    // A pod of the same name may be another.
+/// Invariants: no device is allocated twice, and bound pods are where their devices are.
+async fn check_invariants(testbed: &Testbed) {
+    allocated_devices(testbed).await;
+    let pods = testbed.pods().list(&ListParams::default()).await.unwrap();
+    // Pods are compared by UID, because names are reused.
     let node = |pod: Pod| Some((pod.metadata.uid?, pod.spec?.node_name?));
     let nodes: BTreeMap<String, String> = pods.into_iter().filter_map(node).collect();
-    for claim in bed.claims().list(&ListParams::default()).await.unwrap() {
+    for claim in testbed.claims().list(&ListParams::default()).await.unwrap() {
         let name = claim.name_any();
         let claim = serde_json::to_value(claim).unwrap();
         let results = claim["status"]["allocation"]["devices"]["results"].as_array().cloned();
@@ -73,12 +73,12 @@ async fn check(bed: &Bed) {
     }
 }
 
-/// Waits until a pod has been told why it waits, by words that are in its condition.
-async fn told(bed: &Bed, name: &str, reason: &str, words: &[&str]) {
+/// Waits until a pod's condition has this reason, with all these words in its message.
+async fn wait_for_reason(testbed: &Testbed, name: &str, reason: &str, words: &[&str]) {
     let mut last = String::new();
     let seen = std::sync::Mutex::new(&mut last);
     eventually(&format!("pod {name} is told {reason}: {words:?}"), || async {
-        let conditions = bed.pods().get(name).await.ok()?.status?.conditions?;
+        let conditions = testbed.pods().get(name).await.ok()?.status?.conditions?;
         let found = conditions.into_iter().find(|found| found.type_ == "PodScheduled")?;
         let (why, message) = (found.reason?, found.message.unwrap_or_default());
         let is_it = why == reason && words.iter().all(|words| message.contains(words));
@@ -93,11 +93,11 @@ async fn told(bed: &Bed, name: &str, reason: &str, words: &[&str]) {
     .await;
 }
 
-fn nodes(bed: &Bed) -> Api<Node> {
-    Api::all(bed.client.clone())
+fn nodes(testbed: &Testbed) -> Api<Node> {
+    Api::all(testbed.client.clone())
 }
 
-/// Names with numbers behind them.
+/// Names with numeric suffixes.
 fn numbered(stem: &str, count: u32) -> Vec<String> {
     (0..count).map(|number| format!("{stem}-{number}")).collect()
 }

@@ -1,14 +1,14 @@
-//! Shares of a GPU: memory and time in parts, from manifest to the limits beside the container.
+//! Shares of a GPU's memory and compute, from the manifest to the limits beside the container.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, eventually, pod};
+use crate::testbed::{Testbed, eventually, pod};
 
 /// A claim for a share of one GPU.
-pub(crate) fn share(name: &str, amounts: &Value) -> Value {
+pub(crate) fn share_claim(name: &str, amounts: &Value) -> Value {
     json!({
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
@@ -20,24 +20,24 @@ pub(crate) fn share(name: &str, amounts: &Value) -> Value {
     })
 }
 
-async fn pod_with_share(bed: &Bed, name: &str, amounts: &Value) {
-    bed.create::<ResourceClaim>(share(name, amounts)).await;
-    bed.create::<Pod>(pod(name, name)).await;
+async fn pod_with_share(testbed: &Testbed, name: &str, amounts: &Value) {
+    testbed.create::<ResourceClaim>(share_claim(name, amounts)).await;
+    testbed.create::<Pod>(pod(name, name)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn eight_shares_fill_a_gpu_and_a_ninth_waits_with_its_reason() {
-    let bed = Bed::up("gh200=1").await;
+    let testbed = Testbed::up("gh200=1").await;
     let eighth = json!({"memory": "11Gi", "compute": "12500m"});
     let names: Vec<String> = (0..8).map(|index| format!("share-{index}")).collect();
     for name in &names {
-        pod_with_share(&bed, name, &eighth).await;
-        bed.bound(name).await;
+        pod_with_share(&testbed, name, &eighth).await;
+        testbed.wait_until_bound(name).await;
     }
     let mut limits = Vec::new();
     for name in &names {
-        let pod = bed.running(name).await;
-        let container = bed.container("gh200-0", &pod, "main");
+        let pod = testbed.wait_until_running(name).await;
+        let container = testbed.container("gh200-0", &pod, "main");
         let folders = container.shares();
         assert_eq!(folders.len(), 1, "one share, one folder: {container:?}");
         assert_eq!(container.device_nodes("/dev/nvidia0"), 1, "{container:?}");
@@ -53,46 +53,49 @@ async fn eight_shares_fill_a_gpu_and_a_ninth_waits_with_its_reason() {
         assert_eq!(limits["computeMilliPercent"], 12_500, "{limits}");
     }
 
-    pod_with_share(&bed, "ninth", &json!({"memory": "1Gi", "compute": "1"})).await;
-    let told = bed.unschedulable("ninth").await;
-    assert!(told.contains("cannot allocate all claims"), "{told}");
-    let output = bed.octavo(&["explain", "pod", "ninth"]);
+    pod_with_share(&testbed, "ninth", &json!({"memory": "1Gi", "compute": "1"})).await;
+    let message = testbed.wait_until_unschedulable("ninth").await;
+    assert!(message.contains("cannot allocate all claims"), "{message}");
+    let output = testbed.octavo(&["explain", "pod", "ninth"]);
     assert_eq!(output.status.code(), Some(3), "it waits");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains("gpu-0") && told.contains("compute"), "what is short is named: {told}");
+    let explanation = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(explanation.contains("gpu-0") && explanation.contains("compute"), "{explanation}");
 
-    let top: Value = serde_json::from_str(&bed.octavo_ok(&["top", "--output", "json"])).unwrap();
+    let top: Value =
+        serde_json::from_str(&testbed.octavo_ok(&["top", "--output", "json"])).unwrap();
     assert_eq!(top["totals"]["split"], 1, "{top}");
     assert_eq!(top["gpus"][0]["state"], "shared", "{top}");
     assert_eq!(top["gpus"][0]["left"]["compute"], "0", "{top}");
     assert_eq!(top["gpus"][0]["holders"].as_array().unwrap().len(), 8, "{top}");
 
-    // One goes, the ninth comes, and nothing of the first is left.
-    bed.delete_pod("share-3").await;
-    bed.claims().delete("share-3", &DeleteParams::default()).await.unwrap();
-    bed.running("ninth").await;
-    assert_eq!(bed.share_folders("gh200-0").len(), 8);
+    // One share is freed, the ninth is placed, and nothing of the first remains.
+    testbed.delete_pod("share-3").await;
+    testbed.claims().delete("share-3", &DeleteParams::default()).await.unwrap();
+    testbed.wait_until_running("ninth").await;
+    assert_eq!(testbed.share_folders("gh200-0").len(), 8);
     for name in names.iter().map(String::as_str).chain(["ninth"]).filter(|name| *name != "share-3")
     {
-        bed.delete_pod(name).await;
+        testbed.delete_pod(name).await;
     }
-    eventually("no file is left", || async { bed.node_files("gh200-0").is_empty().then_some(()) })
-        .await;
-    assert!(bed.share_folders("gh200-0").is_empty());
+    eventually("no file is left", || async {
+        testbed.node_files("gh200-0").is_empty().then_some(())
+    })
+    .await;
+    assert!(testbed.share_folders("gh200-0").is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shares_say_what_holds_their_containers() {
-    let bed = Bed::up("gh200=1").await;
-    pod_with_share(&bed, "share", &json!({"memory": "20Gi", "compute": "25"})).await;
-    bed.running("share").await;
+    let testbed = Testbed::up("gh200=1").await;
+    pod_with_share(&testbed, "share", &json!({"memory": "20Gi", "compute": "25"})).await;
+    testbed.wait_until_running("share").await;
     let status = eventually("the share's device status", || async {
-        let claim = bed.claims().get("share").await.ok()?;
+        let claim = testbed.claims().get("share").await.ok()?;
         let claim = serde_json::to_value(claim).unwrap();
         claim["status"]["devices"].as_array()?.first().cloned()
     })
     .await;
-    let claim = serde_json::to_value(bed.claims().get("share").await.unwrap()).unwrap();
+    let claim = serde_json::to_value(testbed.claims().get("share").await.unwrap()).unwrap();
     let result = &claim["status"]["allocation"]["devices"]["results"][0];
     assert_eq!(status["shareID"], result["shareID"], "{claim}");
     let conditions = status["conditions"].as_array().unwrap();
@@ -101,28 +104,29 @@ async fn shares_say_what_holds_their_containers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shares_and_whole_gpus_keep_out_of_one_anothers_way() {
-    let bed = Bed::up("gh200=1").await;
-    pod_with_share(&bed, "small", &json!({"memory": "10Gi"})).await;
-    bed.running("small").await;
-    // A claim of old says nothing of memory and takes all of it: there is no such GPU now.
-    bed.pod_with_claim("whole", &json!([])).await;
-    bed.unschedulable("whole").await;
+async fn shares_and_whole_gpus_exclude_one_another() {
+    let testbed = Testbed::up("gh200=1").await;
+    pod_with_share(&testbed, "small", &json!({"memory": "10Gi"})).await;
+    testbed.wait_until_running("small").await;
+    // A claim without capacity requests takes all memory, and no GPU has all of it free.
+    testbed.pod_with_claim("whole", &json!([])).await;
+    testbed.wait_until_unschedulable("whole").await;
     // An extended resource is a whole GPU, too, and waits for the same one.
-    bed.create::<Pod>(json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "extended"},
-        "spec": {"containers": [{
-            "name": "main", "image": "ubuntu:24.04",
-            "resources": {"limits": {"nvidia.com/gpu": "1"}},
-        }]},
-    }))
-    .await;
-    bed.unschedulable("extended").await;
-    bed.delete_pod("small").await;
-    bed.claims().delete("small", &DeleteParams::default()).await.unwrap();
-    // One of them gets it, the other waits on.
+    testbed
+        .create::<Pod>(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "extended"},
+            "spec": {"containers": [{
+                "name": "main", "image": "ubuntu:24.04",
+                "resources": {"limits": {"nvidia.com/gpu": "1"}},
+            }]},
+        }))
+        .await;
+    testbed.wait_until_unschedulable("extended").await;
+    testbed.delete_pod("small").await;
+    testbed.claims().delete("small", &DeleteParams::default()).await.unwrap();
+    // One of them gets it, the other keeps waiting.
     let winner = eventually("the GPU is given to one", || async {
-        let pods = bed.pods();
+        let pods = testbed.pods();
         let mut running = Vec::new();
         for name in ["whole", "extended"] {
             let phase = pods.get(name).await.ok()?.status?.phase?;
@@ -134,15 +138,15 @@ async fn shares_and_whole_gpus_keep_out_of_one_anothers_way() {
     })
     .await;
     let loser = if winner == "whole" { "extended" } else { "whole" };
-    bed.unschedulable(loser).await;
-    pod_with_share(&bed, "late", &json!({"memory": "1Gi"})).await;
-    bed.unschedulable("late").await;
-    bed.delete_pod(winner).await;
+    testbed.wait_until_unschedulable(loser).await;
+    pod_with_share(&testbed, "late", &json!({"memory": "1Gi"})).await;
+    testbed.wait_until_unschedulable("late").await;
+    testbed.delete_pod(winner).await;
     if winner == "whole" {
-        bed.claims().delete("whole", &DeleteParams::default()).await.unwrap();
+        testbed.claims().delete("whole", &DeleteParams::default()).await.unwrap();
     }
     eventually("one of those that wait is served", || async {
-        let pods = bed.pods();
+        let pods = testbed.pods();
         for name in [loser, "late"] {
             if pods.get(name).await.ok()?.status?.phase? == "Running" {
                 return Some(());
@@ -155,40 +159,41 @@ async fn shares_and_whole_gpus_keep_out_of_one_anothers_way() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_container_may_have_two_shares_and_two_pods_one() {
-    let bed = Bed::up("gh200=1").await;
+    let testbed = Testbed::up("gh200=1").await;
     let quarter = json!({"memory": "20Gi", "compute": "25"});
-    bed.create::<ResourceClaim>(share("one", &quarter)).await;
-    bed.create::<ResourceClaim>(share("two", &quarter)).await;
-    bed.create::<Pod>(json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "both"},
-        "spec": {
-            "resourceClaims": [
-                {"name": "one", "resourceClaimName": "one"},
-                {"name": "two", "resourceClaimName": "two"},
-            ],
-            "containers": [{
-                "name": "main", "image": "ubuntu:24.04",
-                "resources": {"claims": [{"name": "one"}, {"name": "two"}]},
-            }],
-        },
-    }))
-    .await;
-    let both = bed.running("both").await;
-    let container = bed.container("gh200-0", &both, "main");
+    testbed.create::<ResourceClaim>(share_claim("one", &quarter)).await;
+    testbed.create::<ResourceClaim>(share_claim("two", &quarter)).await;
+    testbed
+        .create::<Pod>(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "both"},
+            "spec": {
+                "resourceClaims": [
+                    {"name": "one", "resourceClaimName": "one"},
+                    {"name": "two", "resourceClaimName": "two"},
+                ],
+                "containers": [{
+                    "name": "main", "image": "ubuntu:24.04",
+                    "resources": {"claims": [{"name": "one"}, {"name": "two"}]},
+                }],
+            },
+        }))
+        .await;
+    let both = testbed.wait_until_running("both").await;
+    let container = testbed.container("gh200-0", &both, "main");
     assert_eq!(container.shares().len(), 2, "{container:?}");
     assert_eq!(container.device_nodes("/dev/nvidia0"), 1, "one node for one GPU: {container:?}");
 
-    bed.create::<Pod>(pod("second", "one")).await;
-    let second = bed.running("second").await;
-    let second = bed.container("gh200-0", &second, "main");
+    testbed.create::<Pod>(pod("second", "one")).await;
+    let second = testbed.wait_until_running("second").await;
+    let second = testbed.container("gh200-0", &second, "main");
     let shared = second.shares().pop().unwrap();
     assert!(container.shares().contains(&shared), "the same folder in both pods");
-    // The first pod goes; its claim is still in use by the second.
-    bed.delete_pod("both").await;
-    assert!(bed.share_folders("gh200-0").contains(&shared.host));
-    bed.delete_pod("second").await;
+    // The first pod is deleted; the second still uses its claim.
+    testbed.delete_pod("both").await;
+    assert!(testbed.share_folders("gh200-0").contains(&shared.host));
+    testbed.delete_pod("second").await;
     eventually("no share is left", || async {
-        bed.share_folders("gh200-0").is_empty().then_some(())
+        testbed.share_folders("gh200-0").is_empty().then_some(())
     })
     .await;
 }

@@ -87,7 +87,7 @@ fn kube_scheduler_says_of_every_node_what_we_say() {
 
 /// What kube-scheduler says, by seed.
 fn ask(program: &Path, seeds: Range<u64>) -> Vec<Answer> {
-    let parts = seeds::side_by_side(seeds, |seeds| {
+    let parts = seeds::in_parallel(seeds, |seeds| {
         let mut filters = Filters::start(program);
         seeds.map(|seed| (seed, filters.decide(seed, &generate(seed)))).collect::<Vec<_>>()
     });
@@ -104,7 +104,7 @@ fn assert_every_mutation_shows(answers: &[Answer]) {
             !differences(&decide(&case), theirs).is_empty()
         })
     };
-    let parts = seeds::side_by_side(0..MUTATIONS.len() as u64, |numbers| {
+    let parts = seeds::in_parallel(0..MUTATIONS.len() as u64, |numbers| {
         let shown = numbers.map(|number| (number, first(&MUTATIONS[number as usize])));
         shown.collect::<Vec<_>>()
     });

@@ -69,7 +69,7 @@ fn a_claim_that_is_not_created_yet_is_waited_for() {
 }
 
 #[test]
-fn a_usable_claim_tells_its_drivers() {
+fn usable_claim_lists_its_drivers() {
     let named = NamedClaim { name: "p-own-x".to_owned(), owned: true };
     let usable = check(&pod(), &named, &claim("pod-uid", "pod-uid")).unwrap();
     assert_eq!(usable.drivers.len(), 2);

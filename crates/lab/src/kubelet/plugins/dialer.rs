@@ -1,4 +1,4 @@
-//! Connects to a plugin's DRA socket and knows whether the connection stands.
+//! Connects to a plugin's DRA socket and counts open connections.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,34 +14,34 @@ use tokio::net::UnixStream;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 
-/// How many connections to a plugin stand.
+/// Number of open connections to a plugin.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Connections(Arc<AtomicUsize>);
+pub(crate) struct Connections(Arc<AtomicUsize>);
 
-/// Makes the connections of one plugin.
+/// Connector for one plugin.
 #[derive(Clone, Debug)]
-pub(super) struct Dialer {
+pub(crate) struct Dialer {
     path: PathBuf,
     connections: Connections,
 }
 
-/// A connection that counts as long as it stands.
+/// A connection that is counted while it is open.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: UnixStream,
     connections: Connections,
 }
 
 impl Connections {
-    /// Whether any stands.
-    pub(super) fn any(&self) -> bool {
+    /// Whether a connection is open.
+    pub(crate) fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }
 }
 
 impl Dialer {
-    /// Connects to the socket at `path`.
-    pub(super) fn new(path: PathBuf, connections: Connections) -> Self {
+    /// A connector for the socket at `path`.
+    pub(crate) fn new(path: PathBuf, connections: Connections) -> Self {
         Self { path, connections }
     }
 }

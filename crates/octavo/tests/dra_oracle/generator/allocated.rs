@@ -1,4 +1,4 @@
-//! Claims that have been allocated: whole devices, shares, and access for administration.
+//! Allocated claims: whole devices, shares, and admin access.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub(super) fn others(
     claims
 }
 
-/// A claim of the pod that has been allocated before: it must be reachable, no more.
+/// An already allocated claim of the pod, which only has to be reachable.
 pub(super) fn own(
     rng: &mut Rng,
     slices: &[api::ResourceSlice],

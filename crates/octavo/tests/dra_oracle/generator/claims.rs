@@ -1,4 +1,4 @@
-//! The pod's claims: what they ask for, and what must hold between the devices.
+//! The pod's claims: requests and constraints.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
@@ -6,10 +6,10 @@ use octavo_oracle::Rng;
 
 use super::{DRIVERS, Plan, allocated, cel, devices, namespaced, opaque};
 
-/// Most devices that requests with a count ask for together: searches stay small.
-const MOST_DEVICES: usize = 4;
+/// Largest total of devices in requests with a count; keeps searches small.
+const MAX_COUNTED_DEVICES: usize = 4;
 
-/// Selectors of requests, for devices of both drivers. None fails where an attribute is missing.
+/// Selectors of requests for devices of both drivers. None fails on a missing attribute.
 const SELECTORS: [&str; 16] = [
     r#"device.driver.startsWith("gpu.")"#,
     r#"device.attributes[device.driver].?model.orValue("") == "a""#,
@@ -30,16 +30,16 @@ const SELECTORS: [&str; 16] = [
 ];
 
 /// A selector that does not compile.
-pub(crate) const NO_SELECTOR: &str = "device.nonsense == 1";
+pub(crate) const INVALID_SELECTOR: &str = "device.nonsense == 1";
 
-/// Selectors that fail for devices without the attribute, or always.
+/// Selectors that fail on devices without the attribute, or always.
 const FAULTY_SELECTORS: [&str; 6] = [
     r#"device.attributes["gpu.example.com"].model == "a""#,
     r#"device.attributes["gpu.example.com"].healthy"#,
     r#"device.attributes["gpu.example.com"].numa == 1 || device.driver == "net.example.com""#,
     r#"device.attributes["gpu.example.com"].firmware.compareTo(semver("1.2.0")) >= 0"#,
     r#"device.attributes["gpu.example.com"].index"#,
-    NO_SELECTOR,
+    INVALID_SELECTOR,
 ];
 
 const ATTRIBUTES: [&str; 6] = [
@@ -51,7 +51,7 @@ const ATTRIBUTES: [&str; 6] = [
     "topology.example.com/rack",
 ];
 
-/// The pod's claims, in its order.
+/// The pod's claims in order.
 pub(super) fn claims(
     rng: &mut Rng,
     plan: &Plan,
@@ -59,7 +59,7 @@ pub(super) fn claims(
     nodes: &[core::Node],
 ) -> Vec<api::ResourceClaim> {
     let count = if plan.several_claims { *rng.pick(&[2, 2, 3]) } else { 1 };
-    let mut left = MOST_DEVICES;
+    let mut left = MAX_COUNTED_DEVICES;
     let mut claims: Vec<_> =
         (0..count).map(|number| claim(rng, plan, &format!("own-{number}"), &mut left)).collect();
     if plan.own_allocated {
@@ -112,7 +112,7 @@ fn claim(rng: &mut Rng, plan: &Plan, name: &str, left: &mut usize) -> api::Resou
     }
 }
 
-/// Names of some requests or alternatives, or none for all.
+/// Names of some requests or alternatives, or `None` for all.
 fn concerned(rng: &mut Rng, requests: &[api::DeviceRequest]) -> Option<Vec<String>> {
     let any_alternative = requests.iter().any(|request| request.first_available.is_some());
     if rng.chance(if any_alternative { 25 } else { 50 }) {
@@ -139,62 +139,62 @@ fn request(rng: &mut Rng, plan: &Plan, name: &str, left: &mut usize) -> api::Dev
         let mut least = before;
         let mut alternatives = Vec::new();
         for number in 0..count {
-            // Only one of them is served.
+            // Only one alternative is served.
             let mut left_then = before;
-            let asked = exactly(rng, plan, &mut left_then);
+            let exact = exactly(rng, plan, &mut left_then);
             least = least.min(left_then);
             alternatives.push(api::DeviceSubRequest {
                 name: format!("sub-{number}"),
-                allocation_mode: asked.allocation_mode,
-                capacity: asked.capacity,
-                count: asked.count,
-                device_class_name: asked.device_class_name,
-                selectors: asked.selectors,
-                tolerations: asked.tolerations,
+                allocation_mode: exact.allocation_mode,
+                capacity: exact.capacity,
+                count: exact.count,
+                device_class_name: exact.device_class_name,
+                selectors: exact.selectors,
+                tolerations: exact.tolerations,
             });
         }
         *left = least;
         request.first_available = Some(alternatives);
     } else {
-        let mut asked = exactly(rng, plan, left);
+        let mut exact = exactly(rng, plan, left);
         if plan.admin && rng.chance(45) {
-            asked.admin_access = Some(true);
+            exact.admin_access = Some(true);
         }
-        request.exactly = Some(asked);
+        request.exactly = Some(exact);
     }
     request
 }
 
 fn exactly(rng: &mut Rng, plan: &Plan, left: &mut usize) -> api::ExactDeviceRequest {
-    let mut asked =
+    let mut request =
         api::ExactDeviceRequest { device_class_name: class(rng, plan), ..Default::default() };
     if plan.all && rng.chance(30) {
-        asked.allocation_mode = Some("All".to_owned());
+        request.allocation_mode = Some("All".to_owned());
     } else {
         let most = if plan.counts && rng.chance(50) { *rng.pick(&[2, 2, 3]) } else { 1 };
         let count = rng.between(most.min(2), most).min((*left).max(1));
         *left = left.saturating_sub(count);
-        // The API server writes defaults; that they are read is tested, too.
+        // The API server writes defaults, but reading objects without them is tested, too.
         if count > 1 || rng.chance(50) {
-            asked.allocation_mode = Some("ExactCount".to_owned());
-            asked.count = Some(count as i64);
+            request.allocation_mode = Some("ExactCount".to_owned());
+            request.count = Some(count as i64);
         }
     }
     if plan.request_selectors && rng.chance(50) {
         let count = if rng.chance(85) { 1 } else { 2 };
-        asked.selectors = Some((0..count).map(|_| cel(rng.word(&SELECTORS))).collect());
+        request.selectors = Some((0..count).map(|_| cel(rng.word(&SELECTORS))).collect());
     }
     if plan.faulty_selectors && rng.chance(30) {
-        asked.selectors.get_or_insert_default().push(cel(rng.word(&FAULTY_SELECTORS)));
+        request.selectors.get_or_insert_default().push(cel(rng.word(&FAULTY_SELECTORS)));
     }
     if plan.capacity_requests && rng.chance(50) {
         let requests = Some(devices::amounts(rng));
-        asked.capacity = Some(api::CapacityRequirements { requests });
+        request.capacity = Some(api::CapacityRequirements { requests });
     }
     if plan.taints && rng.chance(55) {
-        asked.tolerations = Some((0..rng.between(1, 2)).map(|_| toleration(rng)).collect());
+        request.tolerations = Some((0..rng.between(1, 2)).map(|_| toleration(rng)).collect());
     }
-    asked
+    request
 }
 
 fn class(rng: &mut Rng, plan: &Plan) -> String {

@@ -1,4 +1,4 @@
-//! Devices: whole, shared and partitions, with what selectors and constraints look at.
+//! Devices: whole, shared and partitioned, with the attributes that selectors and constraints use.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use octavo_oracle::Rng;
 
 use super::Plan;
 
-/// One device. It may draw on the pool's counter sets.
+/// Generates a device, which may consume counters of the pool's sets.
 pub(super) fn device(
     rng: &mut Rng,
     plan: &Plan,
@@ -63,7 +63,7 @@ fn attributes(rng: &mut Rng, plan: &Plan, driver: &str) -> BTreeMap<String, api:
     }
     let qualified = rng.chance(15);
     let named = all.into_iter().map(|(name, value)| match name {
-        // The driver's own domain may be written out.
+        // The driver's own domain is optional in attribute names.
         "numa" if qualified => (format!("{driver}/numa"), value),
         _ => (name.to_owned(), value),
     });
@@ -128,7 +128,7 @@ pub(super) fn quantity(value: &str) -> Quantity {
     Quantity(value.to_owned())
 }
 
-/// Parts of capacities that requests ask for: more than there is, fractions, and odd notations too.
+/// Requested capacities, including excessive amounts, fractions and unusual notations.
 pub(super) fn amounts(rng: &mut Rng) -> BTreeMap<String, Quantity> {
     let mut amounts = BTreeMap::new();
     if rng.chance(75) {
@@ -154,7 +154,7 @@ fn taint(rng: &mut Rng) -> api::DeviceTaint {
     }
 }
 
-/// Counter sets of a pool: one for a physical device, with room for some of its partitions.
+/// Counter sets of a pool: one per physical device, with capacity for some of its partitions.
 pub(super) fn counter_sets(rng: &mut Rng) -> Vec<api::CounterSet> {
     let count = rng.between(1, 2);
     let set = |number: usize| {

@@ -1,4 +1,4 @@
-//! Pods that ask for extended resources, which classes or device plugins provide.
+//! Pods with extended resources, served by classes or device plugins.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use super::namespaced;
 
 const RESOURCE: &str = "example.com/gpu";
 
-/// The pod. Some classes come to serve extended resources, some nodes have device plugins.
+/// Generates the pod. Some classes serve extended resources, and some nodes have device plugins.
 pub(super) fn pod(
     rng: &mut Rng,
     classes: &mut [api::DeviceClass],
     nodes: &mut [core::Node],
 ) -> core::Pod {
-    // The newest class serves the resource; of classes of one age, the first by name.
+    // The newest class serves the resource; among classes of one age the first by name.
     let serving = rng.between(1, 2);
     for _ in 0..serving {
         let class = rng.below(classes.len());

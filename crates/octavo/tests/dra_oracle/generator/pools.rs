@@ -1,4 +1,4 @@
-//! Pools and the slices that publish them: complete and not, current and not, sound and not.
+//! Pools and their slices: complete and incomplete, current and stale, valid and invalid.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
@@ -7,13 +7,13 @@ use octavo_oracle::Rng;
 use super::scopes::{Scope, place};
 use super::{DRIVERS, Plan, devices, named};
 
-/// All slices of the cluster, in no order.
+/// All slices of the cluster in random order.
 pub(super) fn slices(rng: &mut Rng, plan: &Plan, nodes: &[core::Node]) -> Vec<api::ResourceSlice> {
     let mut slices = Vec::new();
     let drivers = if plan.second_driver { 2 } else { 1 };
     for (index, driver) in DRIVERS[..drivers].iter().enumerate() {
         for node in nodes {
-            // Some nodes have nothing.
+            // Some nodes have no devices.
             if rng.chance(85) {
                 let name = node.metadata.name.as_deref().unwrap_or_default();
                 pool(rng, plan, nodes, driver, name, Scope::Node(name), &mut slices);
@@ -40,8 +40,9 @@ pub(super) fn slices(rng: &mut Rng, plan: &Plan, nodes: &[core::Node]) -> Vec<ap
     slices
 }
 
-/// Takes from a slice with devices what it says of its place: a later version may say it otherwise.
-pub(super) fn lose_place(slices: &mut [api::ResourceSlice]) {
+/// Removes the node scope from a slice with devices; a later API version may express it
+/// differently.
+pub(super) fn remove_node_scope(slices: &mut [api::ResourceSlice]) {
     let lost = slices.iter_mut().map(|slice| &mut slice.spec).find(|spec| spec.devices.is_some());
     if let Some(spec) = lost {
         spec.node_name = None;
@@ -60,7 +61,7 @@ fn pool(
     scope: Scope<'_>,
     slices: &mut Vec<api::ResourceSlice>,
 ) {
-    // Counters of two drivers in pools of one name are a matter of their own: divergences.rs.
+    // Counters of two drivers in pools of one name trigger a Kubernetes bug: divergences.rs.
     let with_counters = plan.counters && driver == DRIVERS[0];
     let sets = if with_counters { devices::counter_sets(rng) } else { Vec::new() };
     let mut contents: Vec<Content> = Vec::new();
@@ -81,7 +82,7 @@ fn pool(
         contents.push(Content::Devices(made));
     }
     if plan.invalid && rng.chance(60) {
-        spoil(rng, &mut contents);
+        invalidate(rng, &mut contents);
     }
     let generation = rng.between(2, 4) as i64;
     let total = contents.len() as i64;
@@ -100,12 +101,12 @@ fn pool(
             Content::Counters(sets) => spec.shared_counters = Some(sets),
         }
         place(rng, scope, nodes, &mut spec);
-        // The order of names is not that of making.
+        // Names are not in creation order.
         let name = format!("{}-{pool}-{}", rng.word(&["a", "b", "c"]), slices.len());
         slices.push(api::ResourceSlice { metadata: named(&name), spec });
     };
     if plan.stale && rng.chance(60) {
-        // What is left of an older generation, or of a newer one that is not all there yet.
+        // Remains of an older generation, or an incomplete newer one.
         let older = rng.chance(80);
         for _ in 0..rng.between(1, 2) {
             let name = format!("dev-{}", rng.below(4));
@@ -125,18 +126,18 @@ enum Content {
     Counters(Vec<api::CounterSet>),
 }
 
-/// Breaks what a pool must keep.
-fn spoil(rng: &mut Rng, contents: &mut Vec<Content>) {
+/// Violates a rule for pools.
+fn invalidate(rng: &mut Rng, contents: &mut Vec<Content>) {
     let copied = contents.iter().rev().find_map(|content| match content {
         Content::Devices(devices) => devices.first().cloned(),
         Content::Counters(_) => None,
     });
     let Some(mut device) = copied else { return };
     if rng.chance(50) {
-        // A name twice.
+        // A duplicate name.
         contents.push(Content::Devices(vec![device]));
     } else {
-        // A counter set or counter that there is not.
+        // A missing counter set or counter.
         "dev-x".clone_into(&mut device.name);
         let set = if rng.chance(50) { "set-0" } else { "nowhere" };
         device.consumes_counters = Some(vec![devices::consumption(set, &[("nothing", "1")])]);

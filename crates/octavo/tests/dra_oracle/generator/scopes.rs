@@ -1,22 +1,22 @@
-//! From where devices can be reached.
+//! Node scopes of devices.
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use octavo_oracle::Rng;
 
-/// How a pool says where it is.
+/// Node scope of a pool.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope<'a> {
-    /// All of it is on one node.
+    /// The whole pool is on one node.
     Node(&'a str),
-    /// Every slice is on a node of its own choice.
+    /// Each slice is on a random node.
     Nodes,
     All,
     Selector,
     PerDevice,
 }
 
-/// Writes where a slice and its devices are.
+/// Writes the node scope of a slice and its devices.
 pub(super) fn place(
     rng: &mut Rng,
     scope: Scope<'_>,
@@ -34,7 +34,7 @@ pub(super) fn place(
                 match rng.below(10) {
                     0..4 => device.node_name.clone_from(&rng.pick(nodes).metadata.name),
                     4..7 => device.all_nodes = Some(true),
-                    // Of several terms an allocation cannot make one: that is an error.
+                    // An allocation cannot combine several terms, so this is an error.
                     7 if rng.chance(15) => device.node_selector = Some(selector(rng, nodes, 2)),
                     _ => device.node_selector = Some(selector(rng, nodes, 1)),
                 }

@@ -1,0 +1,233 @@
+//! The command line of `octavo lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::cli::gpu::GpuAction;
+use crate::cluster::component::Component;
+use crate::nodes::dynamic_mig::DynamicMig;
+use crate::nodes::nodeset::NodeSet;
+use crate::nodes::owner::Owners;
+use crate::real_node::RealProgram;
+use crate::real_node::set::RealNodeSet;
+
+/// A real Kubernetes control plane with simulated GPU nodes, on this machine.
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    /// Folder with everything of the lab [default: octavo/lab in the user's state folder, else
+    /// ~/.octavo/lab]
+    #[arg(long, env = "OCTAVO_LAB_DIR", global = true, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// Start the lab, or start again what has died of it.
+    Up(UpArgs),
+    /// Stop every process of the lab and remove its files.
+    Down(DownArgs),
+    /// Show the lab's processes and nodes.
+    Status(StatusArgs),
+    /// Print the path of the administrator's kubeconfig.
+    Kubeconfig,
+    /// Run kubectl against the lab.
+    #[command(disable_help_flag = true)]
+    Kubectl(KubectlArgs),
+    /// Make a simulated GPU fail, heal or report something.
+    Gpu(GpuArgs),
+    /// Do something to a simulated node.
+    Node(NodeArgs),
+    /// Print the log of one of the lab's processes.
+    Logs(LogsArgs),
+    /// Apply the example manifests one by one, check what each promises, and delete them.
+    Tour(TourArgs),
+    /// Run the simulated kubelets of all nodes. Started by `up`.
+    #[command(hide = true)]
+    Kubelets,
+    /// Wait until the process that brought the lab up has ended, then end the lab. Started by `up`.
+    #[command(hide = true)]
+    ParentWatch(ParentWatchArgs),
+    /// Run a real node, as process 1 of namespaces of its own. Started by `up`.
+    #[command(hide = true)]
+    RealNode(RealNodeArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Machines and how many nodes of each: names that ship, or paths of YAML files [default:
+    /// dgx-h100=2,dgx-a100-80=1,gb200-tray=2]
+    #[arg(long, value_name = "MACHINE=COUNT,...")]
+    pub(crate) nodes: Option<NodeSet>,
+    /// GPUs that are cut by MIG as claims ask for it: `all`, `none`, or minor numbers by node
+    /// [default: none; the node label octavo.dev/dynamic-mig goes before it]
+    #[arg(long, value_name = "all|none|NODE:GPU,...")]
+    pub(crate) dynamic_mig: Option<DynamicMig>,
+    /// Scheduler that gives the nodes' devices: octavo, kube, or by machine MACHINE=OWNER,... [default:
+    /// kube]. Octavo's carry the label octavo.dev/scheduler=octavo and a taint on every device
+    #[arg(long, value_name = "octavo|kube|MACHINE=OWNER,...")]
+    pub(crate) owner: Option<Owners>,
+    /// Start Octavo's scheduler beside Kubernetes' own [default: if this binary has it]
+    #[arg(long, overrides_with = "no_scheduler")]
+    pub(crate) scheduler: bool,
+    /// Do not start Octavo's scheduler
+    #[arg(long, overrides_with = "scheduler")]
+    pub(crate) no_scheduler: bool,
+    /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
+    /// COUNT or COUNT:MACHINE [default: 0; the machine: dgx-h100]. Needs root, and runc, CNI
+    /// plugins, iproute2, iptables and busybox-static on this machine
+    #[arg(long, value_name = "COUNT[:MACHINE],...")]
+    pub(crate) real_node: Option<RealNodeSet>,
+    /// The simulated driver library [default: the one beside this binary]
+    #[arg(long, env = "OCTAVO_FAKE_DRIVER", value_name = "FILE")]
+    pub(crate) fake_driver: Option<PathBuf>,
+    /// Give up when the nodes are not ready after this time
+    #[arg(long, default_value_t = 180, value_name = "SECONDS")]
+    pub(crate) timeout: u64,
+    /// Start the control plane without simulated nodes, their kubelets and agents
+    #[arg(long, conflicts_with = "nodes")]
+    pub(crate) control_plane_only: bool,
+}
+
+impl UpArgs {
+    /// The scheduler choice of the command line; `None` if neither flag is given.
+    pub(crate) fn octavo_scheduler(&self) -> Option<bool> {
+        match (self.scheduler, self.no_scheduler) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            (false, false) => None,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ParentWatchArgs {
+    /// Number and start time of the process, as in a pid file
+    pub(crate) parent: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RealNodeArgs {
+    /// Name of the node
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DownArgs {
+    /// Leave the logs in the state folder
+    #[arg(long)]
+    pub(crate) keep_logs: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Form of the output
+    #[arg(long, short, value_enum, default_value_t = OutputForm::Table)]
+    pub(crate) output: OutputForm,
+}
+
+/// Output format of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputForm {
+    Table,
+    Json,
+    Yaml,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KubectlArgs {
+    /// Arguments of kubectl
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) args: Vec<std::ffi::OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GpuArgs {
+    /// Name of the node
+    pub(crate) node: String,
+    /// Index of the GPU, as nvidia-smi counts
+    pub(crate) index: u32,
+    #[command(subcommand)]
+    pub(crate) action: GpuAction,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArgs {
+    /// Name of the node
+    pub(crate) node: String,
+    #[command(subcommand)]
+    pub(crate) action: NodeAction,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NodeAction {
+    /// Give the node a new boot id and empty what a reboot empties. The kubelet and the agent of a
+    /// simulated node run on; a real node is killed and started again.
+    Reboot,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// The process: one of the control plane, kubelets or agents of the simulated nodes, or a part
+    /// of a real node as real-0/kubelet (kubelet, containerd, agent, node)
+    pub(crate) process: LogSource,
+    /// Print this many lines from the end only
+    #[arg(long, value_name = "LINES")]
+    pub(crate) tail: Option<usize>,
+    /// Go on printing what is added, until Ctrl-C
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+/// A process that writes a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LogSource {
+    Component(Component),
+    /// A real node and one of its programs.
+    Real(String, String),
+}
+
+impl std::str::FromStr for LogSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let programs = || RealProgram::ALL.into_iter().map(RealProgram::name).chain(["node"]);
+        if let Some((node, program)) = text.split_once('/') {
+            return if programs().any(|known| known == program) {
+                Ok(Self::Real(node.to_owned(), program.to_owned()))
+            } else {
+                let known: Vec<&str> = programs().collect();
+                Err(format!("a real node has no {program}: write one of {}", known.join(", ")))
+            };
+        }
+        let known = Component::ALL.into_iter().find(|component| component.name() == text);
+        known.map(Self::Component).ok_or_else(|| {
+            let known: Vec<&str> = Component::ALL.into_iter().map(Component::name).collect();
+            format!("write one of {}, or NODE/PROGRAM of a real node", known.join(", "))
+        })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourArgs {
+    /// Folder of the example manifests
+    #[arg(long, default_value = "examples", value_name = "DIR")]
+    pub(crate) examples: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_one_of_a_component_or_of_a_part_of_a_real_node() {
+        let parse = |text: &str| text.parse::<LogSource>();
+        assert_eq!(parse("etcd"), Ok(LogSource::Component(Component::Etcd)));
+        let kubelet = LogSource::Real("real-0".into(), "kubelet".into());
+        assert_eq!(parse("real-0/kubelet"), Ok(kubelet));
+        assert!(parse("real-0/etcd").unwrap_err().contains("containerd, kubelet, agent, node"));
+        assert!(parse("real-0").unwrap_err().contains("kube-apiserver"));
+    }
+}

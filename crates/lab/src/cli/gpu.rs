@@ -1,0 +1,341 @@
+//! `octavo lab gpu`: changes the state of simulated GPUs.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use octavo_machine::{Event, EventKind, GpuState, Machine, RecoveryAction, State};
+
+use crate::cluster::Lab;
+use crate::cluster::layout::Layout;
+
+mod mig;
+
+/// Folder of the driver library within a node's folder. The machine description and its state are
+/// there, too.
+const DRIVER_DIR: &str = "driver/usr/lib64";
+
+#[derive(Clone, Debug, PartialEq, Subcommand)]
+pub(crate) enum GpuAction {
+    /// Let it fail: an XID, memory errors, or both.
+    Fail(Fail),
+    /// Let it fall off the bus: every call answers "GPU is lost".
+    Lost,
+    /// Clear all faults and values that were set; MIG mode and instances stay.
+    Heal,
+    /// Reset it: processes and MIG instances are gone, and a MIG mode that waited for this holds.
+    Reset,
+    /// Set what it reports.
+    Set(Box<Set>),
+    /// Change its MIG mode and instances behind the agent's back.
+    Mig(mig::MigArgs),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+#[group(id = "fault", required = true, multiple = true, args = ["xid", "ecc", "lost", "recovery_action"])]
+pub(crate) struct Fail {
+    /// Report this XID; may be given more than once
+    #[arg(long, value_name = "N")]
+    xid: Vec<u64>,
+    /// Count memory errors: corrected or uncorrected, and how many
+    #[arg(long, value_name = "KIND[=COUNT]")]
+    ecc: Vec<EccErrors>,
+    /// Lose the GPU, too
+    #[arg(long)]
+    lost: bool,
+    /// What the driver advises to do about it [default: what is usual for the XID]
+    #[arg(long, value_enum, value_name = "ACTION")]
+    recovery_action: Option<Advice>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+#[group(id = "value", required = true, multiple = true)]
+pub(crate) struct Set {
+    /// Core temperature in degrees Celsius
+    #[arg(long, value_name = "CELSIUS")]
+    temperature: Option<u32>,
+    /// Power draw in watts
+    #[arg(long, value_name = "WATTS")]
+    power: Option<u32>,
+    /// SM utilisation in percent
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(..=100))]
+    utilisation: Option<u32>,
+    /// Frame buffer in use, in MiB
+    #[arg(long, value_name = "MIB")]
+    memory_used: Option<u64>,
+    /// Processes that use the GPU as a whole; while there are any its MIG mode stays
+    #[arg(long, value_name = "COUNT")]
+    processes: Option<u32>,
+    /// How long making a MIG instance takes, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_create: Option<u64>,
+    /// How long destroying a MIG instance takes, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_destroy: Option<u64>,
+    /// Whether a row remap waits for a reset
+    #[arg(long, value_name = "BOOL")]
+    remap_pending: Option<bool>,
+    /// Whether a row remap has failed
+    #[arg(long, value_name = "BOOL")]
+    remap_failed: Option<bool>,
+    /// Fabric health mask, as NVML packs it
+    #[arg(long, value_name = "MASK")]
+    fabric_health: Option<u32>,
+    /// Let an NVML call answer this code on the GPU; 0 lets it succeed again
+    #[arg(long, value_name = "FUNCTION=CODE")]
+    call: Vec<CallCode>,
+}
+
+/// Memory errors to add to the counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct EccErrors {
+    corrected: bool,
+    count: u64,
+}
+
+/// A return code for an NVML call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallCode {
+    function: String,
+    code: u32,
+}
+
+/// The driver's recovery advice, in short words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Advice {
+    None,
+    Reset,
+    Reboot,
+    DrainP2p,
+    DrainAndReset,
+}
+
+/// Applies an action to a GPU and returns a message for the user.
+pub(crate) fn act(
+    layout: &Layout,
+    lab: &Lab,
+    node: &str,
+    index: u32,
+    action: &GpuAction,
+) -> anyhow::Result<String> {
+    let folder = node_folder(layout, lab, node)?;
+    let machine = Machine::read(&machine_file(&folder))
+        .with_context(|| format!("read the machine of {node}"))?;
+    let count = machine.gpus.len();
+    if usize::try_from(index).is_ok_and(|index| index >= count) {
+        bail!("{node} has {count} GPUs, 0 to {}: there is no GPU {index}", count - 1);
+    }
+    let done = edit(&folder, &machine, |state| apply(&machine, state, index, action))
+        .with_context(|| format!("change GPU {index} of {node}"))?;
+    Ok(match done {
+        ActionResult::Report(text) => text,
+        ActionResult::Changed(what) => format!("GPU {index} of {node} {what}\n"),
+    })
+}
+
+/// Result of an action.
+#[derive(Debug, PartialEq, Eq)]
+enum ActionResult {
+    /// The GPU changed; the text is a predicate.
+    Changed(String),
+    /// Nothing changed; the text is the requested report.
+    Report(String),
+}
+
+/// The folder of a node of the lab.
+pub(crate) fn node_folder(layout: &Layout, lab: &Lab, node: &str) -> anyhow::Result<PathBuf> {
+    if lab.settings().all_nodes().any(|known| known.name == node) {
+        return Ok(layout.node(node));
+    }
+    bail!("the lab has no node {node}: `octavo lab status` lists its nodes")
+}
+
+/// The machine description of the node in `folder`.
+pub(crate) fn machine_file(folder: &Path) -> PathBuf {
+    folder.join(DRIVER_DIR).join("machine.yaml")
+}
+
+/// Changes the state of the node in `folder`, one writer at a time.
+fn edit<T>(
+    folder: &Path,
+    machine: &Machine,
+    change: impl FnOnce(&mut State) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    octavo_machine::change(&folder.join(DRIVER_DIR), machine, change)
+}
+
+/// Applies a reboot to the GPUs of the node in `folder`.
+pub(crate) fn reboot(folder: &Path) -> anyhow::Result<()> {
+    let machine = Machine::read(&machine_file(folder)).context("read the node's machine")?;
+    edit(folder, &machine, |state| {
+        state.reboot(&machine);
+        Ok(())
+    })
+}
+
+fn apply(
+    machine: &Machine,
+    state: &mut State,
+    index: u32,
+    action: &GpuAction,
+) -> anyhow::Result<ActionResult> {
+    let done = match action {
+        GpuAction::Fail(fault) => {
+            fail(state, index, fault);
+            "has failed"
+        }
+        GpuAction::Lost => {
+            state.gpus.entry(index).or_default().lost = true;
+            "is lost"
+        }
+        GpuAction::Heal => {
+            heal(state, index);
+            "is well"
+        }
+        GpuAction::Reset => {
+            reset(machine, state.gpus.entry(index).or_default());
+            "is reset"
+        }
+        GpuAction::Set(values) => {
+            set(state, index, values);
+            "is set"
+        }
+        GpuAction::Mig(args) => return mig::apply(machine, state, index, args),
+    };
+    Ok(ActionResult::Changed(done.to_owned()))
+}
+
+/// Resets all state of a GPU except its MIG mode and instances, which are not faults.
+fn heal(state: &mut State, index: u32) {
+    let Some(gpu) = state.gpus.remove(&index) else { return };
+    let mut mig = gpu.mig;
+    for instance in mig.instances.values_mut() {
+        for inner in instance.compute_instances.values_mut() {
+            inner.processes = 0;
+        }
+    }
+    if mig != octavo_machine::MigState::default() {
+        state.gpus.insert(index, GpuState { mig, ..GpuState::default() });
+    }
+}
+
+fn reset(machine: &Machine, gpu: &mut GpuState) {
+    gpu.processes = 0;
+    gpu.ecc.volatile_corrected = 0;
+    gpu.ecc.volatile_uncorrected = 0;
+    if let Some(mig) = &machine.model.mig {
+        gpu.mig.reset(mig);
+    }
+}
+
+fn fail(state: &mut State, index: u32, fault: &Fail) {
+    let event =
+        |kind, data| Event { gpu: index, kind, data, gpu_instance: None, compute_instance: None };
+    let gpu = state.gpus.entry(index).or_default();
+    for errors in &fault.ecc {
+        let ecc = &mut gpu.ecc;
+        if errors.corrected {
+            ecc.volatile_corrected += errors.count;
+            ecc.aggregate_corrected += errors.count;
+            state.events.push(event(EventKind::SingleBitEcc, 0));
+        } else {
+            ecc.volatile_uncorrected += errors.count;
+            ecc.aggregate_uncorrected += errors.count;
+            state.events.push(event(EventKind::DoubleBitEcc, 0));
+        }
+    }
+    gpu.lost |= fault.lost;
+    gpu.recovery_action = match fault.recovery_action {
+        Some(advice) => advice.into(),
+        None => fault.xid.iter().copied().map(usual_advice).fold(gpu.recovery_action, more_severe),
+    };
+    state.events.extend(fault.xid.iter().map(|&xid| event(EventKind::Xid, xid)));
+}
+
+/// The driver's usual advice after an XID, according to NVIDIA's XID catalogue. None after an
+/// application fault, a reboot after the GPU has left the bus, otherwise a reset.
+fn usual_advice(xid: u64) -> RecoveryAction {
+    match xid {
+        8 | 11 | 13 | 14 | 25 | 31 | 32 | 37..=45 | 60 | 63 | 66..=72 | 92..=94 | 106..=108 => {
+            RecoveryAction::None
+        }
+        79 => RecoveryAction::NodeReboot,
+        _ => RecoveryAction::GpuReset,
+    }
+}
+
+/// Of two actions the one that demands more.
+fn more_severe(left: RecoveryAction, right: RecoveryAction) -> RecoveryAction {
+    let severity = |action| match action {
+        RecoveryAction::None => 0,
+        RecoveryAction::DrainP2p => 1,
+        RecoveryAction::GpuReset => 2,
+        RecoveryAction::DrainAndReset => 3,
+        RecoveryAction::NodeReboot => 4,
+    };
+    if severity(right) > severity(left) { right } else { left }
+}
+
+fn set(state: &mut State, index: u32, values: &Set) {
+    state.mig_create_millis = values.mig_create.unwrap_or(state.mig_create_millis);
+    state.mig_destroy_millis = values.mig_destroy.unwrap_or(state.mig_destroy_millis);
+    let gpu = state.gpus.entry(index).or_default();
+    gpu.processes = values.processes.unwrap_or(gpu.processes);
+    gpu.temperature_celsius = values.temperature.or(gpu.temperature_celsius);
+    gpu.power_milliwatts =
+        values.power.map(|watts| watts.saturating_mul(1000)).or(gpu.power_milliwatts);
+    gpu.utilisation_percent = values.utilisation.unwrap_or(gpu.utilisation_percent);
+    gpu.memory_used_mib = values.memory_used.unwrap_or(gpu.memory_used_mib);
+    gpu.remap_pending = values.remap_pending.unwrap_or(gpu.remap_pending);
+    gpu.remap_failed = values.remap_failed.unwrap_or(gpu.remap_failed);
+    gpu.fabric_health = values.fabric_health.or(gpu.fabric_health);
+    for call in &values.call {
+        if call.code == 0 {
+            gpu.failing_calls.remove(&call.function);
+        } else {
+            gpu.failing_calls.insert(call.function.clone(), call.code);
+        }
+    }
+}
+
+impl From<Advice> for RecoveryAction {
+    fn from(advice: Advice) -> Self {
+        match advice {
+            Advice::None => Self::None,
+            Advice::Reset => Self::GpuReset,
+            Advice::Reboot => Self::NodeReboot,
+            Advice::DrainP2p => Self::DrainP2p,
+            Advice::DrainAndReset => Self::DrainAndReset,
+        }
+    }
+}
+
+impl FromStr for EccErrors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, count) = text.split_once('=').unwrap_or((text, "1"));
+        let corrected = match kind {
+            "corrected" => true,
+            "uncorrected" => false,
+            _ => return Err("write corrected or uncorrected, with =COUNT if not 1".to_owned()),
+        };
+        let count = count.parse().map_err(|_| format!("`{count}` is no number"))?;
+        Ok(Self { corrected, count })
+    }
+}
+
+impl FromStr for CallCode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.split_once('=').filter(|(function, _)| function.starts_with("nvml"));
+        let (function, code) = parts.ok_or("write FUNCTION=CODE, as nvmlDeviceGetUUID=15")?;
+        let code = code.parse().map_err(|_| format!("`{code}` is no number"))?;
+        Ok(Self { function: function.to_owned(), code })
+    }
+}
+
+#[cfg(test)]
+mod tests;

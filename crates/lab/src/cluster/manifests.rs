@@ -1,0 +1,57 @@
+//! Octavo's own objects in the lab, from the rendered Helm chart.
+
+use anyhow::Context as _;
+use kube::api::DynamicObject;
+
+use crate::cluster::apply;
+
+/// Namespace of Octavo's own objects.
+pub(crate) const NAMESPACE: &str = "octavo-system";
+
+/// Service account of the agents.
+pub(crate) const AGENT: &str = "octavo-agent";
+
+/// Service account of the scheduler.
+pub(crate) const SCHEDULER: &str = "octavo-scheduler";
+
+/// The chart, rendered for the lab.
+const CHART: &str = include_str!("../../manifests/octavo.yaml");
+
+/// Applies the chart's objects.
+pub(crate) async fn apply(client: &kube::Client) -> anyhow::Result<()> {
+    apply::apply(client, &objects()?).await.context("apply the rendered chart")
+}
+
+/// The chart's objects without workloads and their dependencies. In the lab, agents and scheduler
+/// are processes, not pods.
+fn objects() -> anyhow::Result<Vec<DynamicObject>> {
+    let mut objects = apply::parse(CHART).context("read the rendered chart")?;
+    let of_workloads = ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"];
+    objects.retain(|object| !of_workloads.contains(&apply::kind(object)));
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rendered_chart_has_accounts_and_roles_but_no_workloads() {
+        let objects = objects().unwrap();
+        let has = |kind: &str, name: &str| {
+            objects.iter().any(|object| {
+                apply::kind(object) == kind && object.metadata.name.as_deref() == Some(name)
+            })
+        };
+        assert!(has("Namespace", NAMESPACE));
+        assert!(has("ServiceAccount", AGENT));
+        assert!(has("ServiceAccount", SCHEDULER) && has("ClusterRole", SCHEDULER));
+        assert!(has("Role", SCHEDULER) && has("RoleBinding", SCHEDULER));
+        assert!(has("DeviceClass", "gpu.nvidia.com"));
+        assert!(objects.iter().any(|object| apply::kind(object) == "ClusterRoleBinding"));
+        let kinds: Vec<&str> = objects.iter().map(apply::kind).collect();
+        for absent in ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"] {
+            assert!(!kinds.contains(&absent), "{absent} in {kinds:?}");
+        }
+    }
+}

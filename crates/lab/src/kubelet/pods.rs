@@ -1,0 +1,9 @@
+//! Pods of the simulated nodes: watch, workers, statuses and containers.
+
+mod allocated_resources;
+mod cdi;
+pub(crate) mod containers;
+pub(crate) mod dispatch;
+pub(crate) mod plan;
+pub(crate) mod status;
+pub(crate) mod worker;

@@ -1,0 +1,432 @@
+//! The worker of one pod on its node.
+//!
+//! ```text
+//! start: prepare claims -> create containers -> Running -- run-for --> exited -> restart | done
+//!   ^ retried with back-off                        |                               |
+//!   +----------------------------------------------+------- deleted ---------------+
+//!                                                  v
+//!              stop: unprepare (until it succeeds) -> final status -> delete
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::events::EventType;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::kubelet::claims;
+use crate::kubelet::claims::prepare;
+use crate::kubelet::node::Node;
+use crate::kubelet::pods::allocated_resources;
+use crate::kubelet::pods::containers;
+use crate::kubelet::pods::plan::{AfterExit, Plan, restart_delay};
+use crate::kubelet::pods::status::{Phase, State, View, status_of};
+use crate::kubelet::{ApiError, backoff, within};
+
+/// Receives the newest version of a pod; `None` after its deletion.
+pub(crate) type PodReceiver = watch::Receiver<Option<Arc<Pod>>>;
+
+/// The task of a pod.
+struct PodWorker {
+    node: Arc<Node>,
+    latest: PodReceiver,
+    uid: String,
+    address: Option<Ipv4Addr>,
+    view: View,
+    sent: Option<PodStatus>,
+}
+
+/// Result of a wait.
+#[derive(Debug, PartialEq, Eq)]
+enum WaitResult {
+    /// The pod is being deleted, or gone.
+    Ending,
+    /// The time is over, or the awaited change occurred.
+    Due,
+}
+
+/// Runs the pod behind `latest` on `node` until the pod is gone. May be dropped at any time: the
+/// next process continues from the claim cache and the pod status.
+pub(crate) async fn run_pod(node: Arc<Node>, latest: PodReceiver) {
+    let Some(pod) = latest.borrow().clone() else { return };
+    let mut worker = PodWorker::new(node, latest, &pod);
+    if !is_terminal(&pod) && !is_ending(&worker.latest) {
+        worker.run_containers().await;
+    } else if is_terminal(&pod) {
+        worker.adopt_final_status(&pod);
+    }
+    worker.unprepare().await;
+    containers::remove(&worker.node, &worker.uid);
+    worker.terminate().await;
+    if let Some(address) = worker.address {
+        worker.node.pod_addresses.release(address);
+    }
+}
+
+impl PodWorker {
+    /// Starts from the pod's status as written by an earlier process.
+    fn new(node: Arc<Node>, latest: PodReceiver, pod: &Pod) -> Self {
+        let status = pod.status.clone().unwrap_or_default();
+        let address = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
+        if let Some(address) = address {
+            node.pod_addresses.reserve(address);
+        }
+        let first = status.container_statuses.iter().flatten().next();
+        let view = View {
+            phase: Phase::Pending,
+            start_time: status.start_time.map_or_else(Timestamp::now, |time| time.0),
+            host_ip: node.address.to_string(),
+            pod_ip: status.pod_ip.clone(),
+            state: creating(),
+            exceptions: BTreeMap::new(),
+            last: None,
+            restarts: first.map_or(0, |status| status.restart_count),
+            resources: BTreeMap::new(),
+        };
+        let uid = pod.uid().unwrap_or_default();
+        Self { node, latest, uid, address, view, sent: None }
+    }
+
+    /// Starts the pod's containers and runs them until they finish or the pod is deleted.
+    async fn run_containers(&mut self) {
+        let Some(pod) = self.pod() else { return };
+        let plan = match Plan::of(&pod) {
+            Ok(plan) => plan,
+            Err(message) => return self.report_invalid(message).await,
+        };
+        let mut started = running_since(&pod);
+        let Some(()) = self.start(started.is_some()).await else { return };
+        loop {
+            let since = *started.get_or_insert_with(Timestamp::now);
+            self.view.phase = Phase::Running;
+            self.view.state = State::Running { started: since };
+            self.report().await;
+            if self.watch_until(plan.run_for.map(|time| remaining(since, time))).await
+                == WaitResult::Ending
+            {
+                return;
+            }
+            let exit_code = plan.exit_code;
+            let finished = Timestamp::now();
+            let ended = State::Terminated { exit_code, started: Some(since), finished };
+            match plan.after_exit() {
+                AfterExit::Finish { succeeded } => {
+                    self.view.phase = if succeeded { Phase::Succeeded } else { Phase::Failed };
+                    self.view.state = ended;
+                    return;
+                }
+                AfterExit::Restart => {
+                    self.view.last = Some(ended);
+                    self.view.state = waiting("CrashLoopBackOff", "restarting".to_owned());
+                    self.report().await;
+                    if self.sleep(restart_delay(self.view.restarts)).await == WaitResult::Ending {
+                        return;
+                    }
+                    self.view.restarts += 1;
+                    started = None;
+                }
+            }
+        }
+    }
+
+    /// Prepares the claims and creates the containers, with retries. `None` if the pod is deleted
+    /// first. A pod that ran before a restart keeps its status.
+    async fn start(&mut self, runs: bool) -> Option<()> {
+        let mut attempt = 0;
+        loop {
+            let pod = self.pod().filter(|_| !is_ending(&self.latest))?;
+            let mut plugins = self.node.plugins.changes();
+            let failure = match prepare::prepare(&self.node, &pod).await {
+                Ok(()) => match containers::create(&self.node, &pod) {
+                    Ok(()) => {
+                        self.view.exceptions.clear();
+                        self.assign_address();
+                        return Some(());
+                    }
+                    Err(failed) => {
+                        let state = waiting(failed.reason, failed.message.clone());
+                        self.view.exceptions = BTreeMap::from([(failed.container, state)]);
+                        self.assign_address();
+                        ("Failed", format!("Error: {}", failed.message))
+                    }
+                },
+                Err(error) => {
+                    self.view.exceptions.clear();
+                    let note = format!("Failed to prepare dynamic resources: {error}");
+                    ("FailedPrepareDynamicResources", note)
+                }
+            };
+            if !runs {
+                self.report().await;
+            }
+            let (reason, note) = failure;
+            self.node.event(&pod, EventType::Warning, reason, &note).await;
+            let pause = backoff(attempt, &self.uid);
+            attempt += 1;
+            // A new plugin justifies an immediate attempt.
+            tokio::select! {
+                result = self.sleep(pause) => if result == WaitResult::Ending { return None },
+                Ok(()) = plugins.changed() => {}
+            }
+        }
+    }
+
+    /// Shows an annotation's error until the pod is deleted.
+    async fn report_invalid(&mut self, message: String) {
+        let containers = self.pod().and_then(|pod| pod.spec.clone()).map(|spec| spec.containers);
+        let names = containers.into_iter().flatten().map(|container| container.name);
+        self.view.exceptions = names
+            .map(|name| (name, waiting("CreateContainerConfigError", message.clone())))
+            .collect();
+        self.report().await;
+        self.wait_until_ending().await;
+    }
+
+    /// Waits for the pod's deletion or for `time`, and reports device health meanwhile.
+    async fn watch_until(&mut self, time: Option<Duration>) -> WaitResult {
+        let due = time.map(|time| tokio::time::Instant::now() + time);
+        let has_claims =
+            self.pod().is_some_and(|pod| claims::claims_of(&pod).is_ok_and(|c| !c.is_empty()));
+        let mut reports = self.node.reports.subscribe();
+        loop {
+            tokio::select! {
+                biased;
+                () = wait_until_ending(&mut self.latest) => return WaitResult::Ending,
+                () = sleep_until(due) => return WaitResult::Due,
+                Ok(()) = reports.changed(), if has_claims => {
+                    reports.mark_unchanged();
+                    self.report().await;
+                }
+            }
+        }
+    }
+
+    /// Unprepares the pod's claims, with retries until it succeeds.
+    async fn unprepare(&self) {
+        let mut attempt = 0;
+        while let Err(error) = prepare::unprepare(&self.node, &self.uid).await {
+            tracing::warn!(node = self.node.name, pod = self.uid, %error, "claims not unprepared");
+            if attempt == 0
+                && let Some(pod) = self.pod()
+            {
+                let note = format!("Failed to unprepare dynamic resources: {error}");
+                self.node.event(&pod, EventType::Warning, "FailedKillPod", &note).await;
+            }
+            pause_or_plugin_change(&self.node, backoff(attempt, &self.uid)).await;
+            attempt += 1;
+        }
+    }
+
+    /// Writes the final status, waits for the deletion request, and deletes the pod.
+    async fn terminate(&mut self) {
+        if !self.view.phase.is_terminal() && self.pod().is_some() {
+            let started = match self.view.state {
+                State::Running { started } => Some(started),
+                _ => None,
+            };
+            self.view.phase = Phase::Failed;
+            // Exit code of a process ended by SIGTERM, as shells report it.
+            let finished = Timestamp::now();
+            self.view.state = State::Terminated { exit_code: 143, started, finished };
+            self.view.exceptions.clear();
+        }
+        self.report().await;
+        self.wait_until_ending().await;
+        let mut attempt = 0;
+        while let Some(pod) = self.pod() {
+            match self.delete(&pod).await {
+                Ok(()) => {}
+                Err(error) => tracing::warn!(pod = pod.name_any(), %error, "pod not deleted"),
+            }
+            // Finalizers may keep the object; their owners remove them.
+            let gone = wait_until(&mut self.latest, |pod| pod.is_none());
+            let pause = backoff(attempt, &self.uid).max(Duration::from_secs(2));
+            if tokio::time::timeout(pause, gone).await.is_ok() {
+                return;
+            }
+            attempt += 1;
+        }
+    }
+
+    async fn delete(&self, pod: &Pod) -> Result<(), ApiError> {
+        let api: Api<Pod> = self.api(pod);
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions {
+                uid: Some(self.uid.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match within(api.delete(&pod.name_any(), &params)).await {
+            Err(error) if error.means_gone() => Ok(()),
+            result => result.map(drop),
+        }
+    }
+
+    /// Writes the status if it differs from the last one written, with retries.
+    async fn report(&mut self) {
+        let mut attempt = 0;
+        loop {
+            let Some(pod) = self.pod() else { return };
+            {
+                let (cache, reports) = (self.node.claim_infos(), self.node.reports.borrow());
+                if !self.view.phase.is_terminal() {
+                    self.view.resources =
+                        allocated_resources::of_pod(&pod, &cache, &reports, Instant::now());
+                }
+            }
+            let status = status_of(&pod, &self.view, Timestamp::now());
+            if self.sent.as_ref().is_some_and(|sent| is_same_status(sent, &status)) {
+                return;
+            }
+            // The UID protects a later pod of the same name.
+            let patch = Patch::Strategic(json!({"metadata": {"uid": self.uid}, "status": status}));
+            let api: Api<Pod> = self.api(&pod);
+            let params = PatchParams::default();
+            match within(api.patch_status(&pod.name_any(), &params, &patch)).await {
+                Ok(_) => {
+                    self.sent = Some(status);
+                    return;
+                }
+                Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => return,
+                // A conflict has two causes. Either another pod has the name, which the watch will
+                // report, or another client wrote at the same time. In the second case the status
+                // would be lost without a retry.
+                Err(error) => {
+                    tracing::warn!(pod = pod.name_any(), %error, "pod status not written");
+                    tokio::time::sleep(backoff(attempt, &self.uid)).await;
+                    attempt += 1;
+                }
+            }
+        }
+    }
+
+    /// Takes over the final status that an earlier process wrote.
+    fn adopt_final_status(&mut self, pod: &Pod) {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        self.view.phase = if phase == Some("Succeeded") { Phase::Succeeded } else { Phase::Failed };
+        // The status is already written, so only the deletion remains.
+        self.sent = Some(status_of(pod, &self.view, Timestamp::now()));
+    }
+
+    fn assign_address(&mut self) {
+        let address = *self.address.get_or_insert_with(|| self.node.pod_addresses.allocate());
+        self.view.pod_ip = Some(address.to_string());
+    }
+
+    fn pod(&self) -> Option<Arc<Pod>> {
+        self.latest.borrow().clone()
+    }
+
+    fn api(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default())
+    }
+
+    async fn sleep(&mut self, pause: Duration) -> WaitResult {
+        match tokio::time::timeout(pause, wait_until_ending(&mut self.latest)).await {
+            Ok(()) => WaitResult::Ending,
+            Err(_) => WaitResult::Due,
+        }
+    }
+
+    async fn wait_until_ending(&mut self) {
+        wait_until_ending(&mut self.latest).await;
+    }
+}
+
+/// Unprepares the claims of a vanished pod, with retries until it succeeds.
+pub(crate) async fn release_orphan(node: Arc<Node>, uid: String) {
+    let mut attempt = 0;
+    while let Err(error) = prepare::unprepare(&node, &uid).await {
+        tracing::warn!(node = node.name, pod = uid, %error, "claims of a vanished pod remain");
+        pause_or_plugin_change(&node, backoff(attempt, &uid)).await;
+        attempt += 1;
+    }
+    containers::remove(&node, &uid);
+}
+
+async fn pause_or_plugin_change(node: &Node, pause: Duration) {
+    let mut plugins = node.plugins.changes();
+    tokio::select! {
+        () = tokio::time::sleep(pause) => {}
+        Ok(()) = plugins.changed() => {}
+    }
+}
+
+async fn wait_until_ending(latest: &mut PodReceiver) {
+    wait_until(latest, is_ending_pod).await;
+}
+
+/// Waits until the pod is as `wanted`. A closed channel means that the process ends, not the pod;
+/// the wait then never returns.
+async fn wait_until(latest: &mut PodReceiver, wanted: impl Fn(Option<&Pod>) -> bool) {
+    if latest.wait_for(|pod| wanted(pod.as_deref())).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+fn is_ending(latest: &PodReceiver) -> bool {
+    is_ending_pod(latest.borrow().as_deref())
+}
+
+fn is_ending_pod(pod: Option<&Pod>) -> bool {
+    pod.is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
+}
+
+fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// Start time of the containers, according to the status of an earlier process.
+fn running_since(pod: &Pod) -> Option<Timestamp> {
+    let status = pod.status.as_ref()?;
+    let since = |status: &ContainerStatus| {
+        Some(status.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0)
+    };
+    status.container_statuses.iter().flatten().find_map(since)
+}
+
+fn remaining(since: Timestamp, time: Duration) -> Duration {
+    let passed = Timestamp::now().duration_since(since);
+    time.saturating_sub(passed.try_into().unwrap_or_default())
+}
+
+async fn sleep_until(due: Option<tokio::time::Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn creating() -> State {
+    waiting("ContainerCreating", String::new())
+}
+
+fn waiting(reason: &'static str, message: String) -> State {
+    State::Waiting { reason, message }
+}
+
+/// Whether two statuses are equal except for the dates of their conditions.
+fn is_same_status(left: &PodStatus, right: &PodStatus) -> bool {
+    let undated = |status: &PodStatus| {
+        let mut status = status.clone();
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.last_transition_time = None;
+        }
+        status
+    };
+    undated(left) == undated(right)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! The hardware of a simulated node: a folder that resembles the root file system of a GPU node.
+//!
+//! ```text
+//!  <node>/driver/   the driver's root: libraries, binaries, firmware; machine.yaml, state.json
+//!  <node>/dev/      device nodes
+//!  <node>/proc/     the kernel's files about the driver; files of MIG instances come and go
+//!  <node>/sys/      positions of the GPUs in the `PCIe` tree
+//! ```
+//!
+//! `dev`, `sys` and the capability numbers are the same on all nodes of a machine. Each is a
+//! symbolic link to a folder that these nodes share. With hundreds of nodes these are most of the
+//! files, and removing a copy per node would dominate the time of `down`.
+//!
+//! The driver library is the simulated one, with one copy per node, because it reads the machine
+//! description beside itself. All other files are only found, mounted and linked; no program runs
+//! them. Removing the node's folder removes the hardware.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use octavo_machine::Machine;
+
+use crate::nodes::driver_libraries::DriverLibraries;
+use tree::Tree;
+
+pub(crate) mod catalogue;
+mod device_nodes;
+mod driver_root;
+mod proc_files;
+mod sys_files;
+mod tree;
+
+/// Compute trays of one NVL72 rack, whose GPUs are one `NVLink` domain.
+const TRAYS_PER_RACK: u32 = 18;
+
+/// Folders that all nodes of a machine share.
+const SHARED_DIRS: [&str; 2] = ["dev", "sys"];
+
+/// Folder of capability numbers within the shared folder.
+const MIG_TABLE_DIR: &str = "nvidia-caps";
+
+/// Builds the files that all nodes of a machine share, in `shared_dir`.
+pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
+    let tree = Tree::new(shared_dir);
+    device_nodes::write(&tree, machine)?;
+    if machine.model.mig.is_some() {
+        let table = proc_files::mig_minors(machine);
+        tree.file(Path::new(MIG_TABLE_DIR).join("mig-minors"), &table)?;
+    }
+    sys_files::write(&tree, machine)
+}
+
+/// Builds the hardware of node `node_name` in `node_dir`. Shared files are in `shared_dir`
+/// ([`build_shared`]).
+///
+/// GPUs without a UUID get one derived from the node's name. The build is idempotent and keeps the
+/// machine's state. A changed machine description discards the old hardware and its state. The next
+/// build completes an interrupted one.
+pub(crate) fn build(
+    node_dir: &Path,
+    shared_dir: &Path,
+    node_name: &str,
+    machine: &Machine,
+    libraries: &DriverLibraries,
+    boot_id: &str,
+) -> anyhow::Result<()> {
+    let mut machine = machine.clone();
+    machine.instantiate(node_name);
+    let description = machine.to_yaml()?;
+    let description_path = node_dir.join(driver_root::LIBRARY_DIR).join("machine.yaml");
+    // Written last: the file marks a complete build.
+    if std::fs::read_to_string(&description_path).ok().as_ref() != Some(&description) {
+        remove_hardware(node_dir)?;
+    }
+    let tree = Tree::new(node_dir);
+    driver_root::write(&tree, &machine, libraries)?;
+    proc_files::write(&tree, &machine, boot_id)?;
+    for part in SHARED_DIRS {
+        tree.link(part, shared_dir.join(part))?;
+    }
+    if machine.model.mig.is_some() {
+        tree.link(proc_files::MIG_TABLE, shared_dir.join(MIG_TABLE_DIR))?;
+    }
+    tree.replace(&Path::new(driver_root::LIBRARY_DIR).join("machine.yaml"), &description)
+}
+
+/// Assigns the machine to a fabric. 18 trays in index order are one rack with one cluster and
+/// clique. Fabrics within a chassis (an all-zero cluster) and machines without a fabric are
+/// unchanged.
+pub(crate) fn place_in_fabric(machine: &mut Machine, tray_index: u32) {
+    let rack = tray_index / TRAYS_PER_RACK;
+    let Some(fabric) = &mut machine.fabric else { return };
+    let chassis = fabric.cluster_uuid.bytes().all(|byte| matches!(byte, b'0' | b'-'));
+    if chassis || rack == 0 {
+        return;
+    }
+    let derived = octavo_machine::derive_uuid(&fabric.cluster_uuid, rack);
+    derived.trim_start_matches("GPU-").clone_into(&mut fabric.cluster_uuid);
+}
+
+fn remove_hardware(node_dir: &Path) -> anyhow::Result<()> {
+    for part in ["driver", "dev", "proc", "sys"] {
+        let path = node_dir.join(part);
+        match std::fs::remove_dir_all(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(e).with_context(|| format!("remove {}", path.display()));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Positions of the GPUs in the `PCIe` tree, as in sysfs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use octavo_machine::{Gpu, Machine};
+
+use super::device_nodes::drm_names;
+use super::tree::Tree;
+
+pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
+    let (device, vendor) = split_packed_id(&machine.model.pci_device_id)?;
+    let subsystem = machine.model.pci_subsystem_id.as_deref().map(split_packed_id).transpose()?;
+    for gpu in &machine.gpus {
+        let path = device_path(gpu)?;
+        let folder = Path::new("sys/devices").join(&path);
+        let numa_node = gpu.numa_node.map_or_else(|| "-1".to_owned(), |node| node.to_string());
+        tree.file(folder.join("numa_node"), &format!("{numa_node}\n"))?;
+        tree.file(folder.join("vendor"), &format!("0x{vendor:04x}\n"))?;
+        tree.file(folder.join("device"), &format!("0x{device:04x}\n"))?;
+        if let Some((device, vendor)) = subsystem {
+            tree.file(folder.join("subsystem_vendor"), &format!("0x{vendor:04x}\n"))?;
+            tree.file(folder.join("subsystem_device"), &format!("0x{device:04x}\n"))?;
+        }
+        // A display-class 3D controller without connectors.
+        tree.file(folder.join("class"), "0x030200\n")?;
+        let (card, render) = drm_names(gpu);
+        tree.folder(folder.join("drm").join(card))?;
+        tree.folder(folder.join("drm").join(render))?;
+        tree.link(
+            Path::new("sys/bus/pci/devices").join(&gpu.pci),
+            Path::new("../../../devices").join(&path),
+        )?;
+    }
+    Ok(())
+}
+
+/// The sysfs path from the root complex to the GPU: a root port, then a switch if the bus numbers
+/// permit one. GPUs under one root share the switch.
+fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
+    let malformed = || format!("{} below {} is no PCI place", gpu.pci, gpu.pcie_root);
+    let (domain, root_bus) =
+        gpu.pcie_root.trim_start_matches("pci").split_once(':').with_context(malformed)?;
+    let bus = gpu.pci.split(':').nth(1).with_context(malformed)?;
+    let parse_hex = |text: &str| u32::from_str_radix(text, 16).with_context(malformed);
+    let (root, bus) = (parse_hex(root_bus)?, parse_hex(bus)?);
+    let mut path = PathBuf::from(&gpu.pcie_root);
+    path.push(format!("{domain}:{root:02x}:01.0"));
+    if bus > root + 2 {
+        path.push(format!("{domain}:{:02x}:00.0", root + 1));
+        // One downstream port per GPU. The number is arbitrary; the low bits of the bus serve.
+        path.push(format!("{domain}:{:02x}:{:02x}.0", root + 2, bus % 32));
+    }
+    path.push(&gpu.pci);
+    Ok(path)
+}
+
+/// Splits an id that NVML packs into device and vendor.
+fn split_packed_id(packed: &str) -> anyhow::Result<(u32, u32)> {
+    let id = u32::from_str_radix(packed.trim_start_matches("0x"), 16)
+        .with_context(|| format!("{packed} is no packed PCI id"))?;
+    Ok((id >> 16, id & 0xffff))
+}
