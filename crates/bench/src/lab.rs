@@ -9,7 +9,7 @@ use octavo_lab::{Component, Lab};
 use tokio::process::Command;
 
 use crate::figure::{Figure, Goal};
-use crate::ground::Ground;
+use crate::lab_dir::LabDir;
 use crate::process;
 
 /// Runs `octavo lab up` and `down` in a state folder of their own.
@@ -46,8 +46,8 @@ struct Round {
 }
 
 async fn round(octavo: &Path, nodes: &str) -> anyhow::Result<Round> {
-    let ground = Ground::new()?;
-    let state = ground.lab();
+    let lab_dir = LabDir::new()?;
+    let state = lab_dir.lab();
     let up = lab(octavo, state, &["up", "--nodes", nodes]).await;
     let measured = up.and_then(|up| {
         let running = Lab::open(state)?.context("the lab is up but left no settings")?;

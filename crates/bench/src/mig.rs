@@ -11,10 +11,10 @@ use kube::{Api, Client};
 use octavo_lab::{Component, DynamicMig, Lab};
 use serde_json::json;
 
+use crate::agent_process::AgentProcess;
 use crate::figure::{Figure, Goal};
-use crate::ground::Ground;
 use crate::kubelet::Kubelet;
-use crate::program::Agent;
+use crate::lab_dir::LabDir;
 use crate::{claims, process};
 
 const NODE: &str = "dgx-h100-0";
@@ -26,8 +26,8 @@ const CLAIMS: usize = 200;
 
 /// Brings up a node whose GPUs are all opted in, and measures its agent.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
-    let ground = Ground::new()?;
-    let mut options = ground.whole(octavo);
+    let lab_dir = LabDir::new()?;
+    let mut options = lab_dir.whole(octavo);
     options.nodes = Some("dgx-h100=1".parse()?);
     options.dynamic_mig = Some(DynamicMig::All);
     let lab = Box::pin(Lab::up(options)).await?;
@@ -40,16 +40,16 @@ async fn measure(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let client = lab.client().await?;
     lab.stop(Component::Kubelets).await;
     lab.stop(Component::Agents).await;
-    let bed = Bed { client, node: lab.layout().node(NODE) };
-    let agent = Agent::start(octavo, &bed.node.join("agent.yaml"))?;
-    bed.published().await?;
+    let testbed = Testbed { client, node: lab.layout().node(NODE) };
+    let agent = AgentProcess::start(octavo, &testbed.node.join("agent.yaml"))?;
+    testbed.published().await?;
     let kubelet =
-        Kubelet::connect(&bed.node.join("kubelet/plugins/gpu.nvidia.com/dra.sock")).await?;
-    let first = claims::allocated(&bed.client, "first", NODE, "gpu-0").await?;
+        Kubelet::connect(&testbed.node.join("kubelet/plugins/gpu.nvidia.com/dra.sock")).await?;
+    let first = claims::allocated(&testbed.client, "first", NODE, "gpu-0").await?;
     kubelet.until_ready(&first).await?;
     let mut figures = Vec::new();
-    figures.extend(bed.shares(&kubelet).await?);
-    figures.extend(bed.mig(&kubelet, &agent).await?);
+    figures.extend(testbed.shares(&kubelet).await?);
+    figures.extend(testbed.mig(&kubelet, &agent).await?);
     let memory = process::memory(agent.pid())?;
     figures.extend([
         Figure::new(
@@ -64,12 +64,12 @@ async fn measure(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-struct Bed {
+struct Testbed {
     client: Client,
     node: PathBuf,
 }
 
-impl Bed {
+impl Testbed {
     /// Waits until every placement is published.
     async fn published(&self) -> anyhow::Result<()> {
         let slices: Api<ResourceSlice> = Api::all(self.client.clone());
@@ -119,7 +119,7 @@ impl Bed {
     }
 
     /// Prepare and unprepare of MIG devices; the driver's own time is what the agent counts.
-    async fn mig(&self, kubelet: &Kubelet, agent: &Agent) -> anyhow::Result<Vec<Figure>> {
+    async fn mig(&self, kubelet: &Kubelet, agent: &AgentProcess) -> anyhow::Result<Vec<Figure>> {
         let (mut prepare, mut unprepare, mut made, mut gone) = (vec![], vec![], vec![], vec![]);
         for number in 0..CLAIMS {
             let device = format!("gpu-{}-mig-1g10gb-19-{}", number % GPUS, number % 7);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequence_is_the_same_every_time_and_departures_follow_their_arrivals() {
+    fn sequence_is_deterministic_and_departures_follow_arrivals() {
         let steps = sequence(&MIXES[1], 2, 7);
         assert_eq!(steps, sequence(&MIXES[1], 2, 7));
         assert_ne!(steps, sequence(&MIXES[1], 2, 8));

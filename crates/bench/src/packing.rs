@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use octavo_sim::published;
-use octavo_sim::replay::{self, Options, Policy, Popularity, Run, Unwatched};
+use octavo_sim::replay::{self, NoObserver, Options, Policy, Popularity, Run};
 use octavo_sim::trace::Trace;
 
 use crate::figure::{Figure, Goal};
@@ -119,7 +119,7 @@ fn runs(trace: &Trace, policy: Policy, popularity: Popularity) -> anyhow::Result
         jobs: NonZeroUsize::MIN,
         ..Options::default()
     };
-    let runs = replay::run(trace, &options, &Unwatched)?.runs;
+    let runs = replay::run(trace, &options, &NoObserver)?.runs;
     for run in &runs {
         let wrong = run.violation.as_deref().unwrap_or_default();
         anyhow::ensure!(run.valid, "{policy}, seed {}: {wrong}", run.seed);

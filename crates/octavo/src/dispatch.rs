@@ -9,15 +9,12 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use octavo_view::Outcome;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
+use crate::exit_status::ExitStatus;
 use crate::logging::{self, Habit};
 use crate::{reference, snapshot, version};
-
-/// Exit code for "it works, and what was asked about is waiting".
-const PENDING: u8 = 3;
 
 /// Threads of programs that serve many calls at once.
 const WORKERS: usize = 2;
@@ -49,11 +46,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Program::Explain(args) => {
             logging::start(cli.log, Habit::Command);
-            let outcome =
+            let status =
                 with_tls(&asking()?, async { Ok(octavo_view::run_explain(&args).await?) })?;
-            if outcome == Outcome::Pending {
-                return Ok(ExitCode::from(PENDING));
-            }
+            return Ok(ExitStatus::from(status).into());
         }
         Program::Snapshot(args) => {
             logging::start(cli.log, Habit::Command);
@@ -62,17 +57,15 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         // Pure arithmetic and files: no runtime, no TLS.
         Program::Sim(args) => {
             logging::start(cli.log, Habit::Command);
-            let outcome = octavo_sim::run::run(&args, typed::typed(env::args_os()))?;
-            if outcome == octavo_sim::run::Outcome::DoesNotFit {
-                return Ok(ExitCode::from(PENDING));
-            }
+            let status = octavo_sim::run::run(&args, typed::typed(env::args_os()))?;
+            return Ok(ExitStatus::from(status).into());
         }
         // No threads and no TLS before somebody else's library is opened.
         Program::Probe(args) => {
             logging::start(cli.log, Habit::Command);
             let mut out = io::stdout().lock();
             if octavo_probe::run(&args, &mut out)? == octavo_probe::Outcome::Leaks {
-                return Ok(ExitCode::FAILURE);
+                return Ok(ExitStatus::CheckFailed.into());
             }
         }
         Program::Share(args) => {
@@ -94,7 +87,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             write(octavo_scheduler::metrics::reference().as_bytes())?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitStatus::Success.into())
 }
 
 /// Runs a future that speaks TLS. rustls takes its cryptography from the process, once.

@@ -25,16 +25,16 @@ use crate::go_rand::GoRand;
 use crate::trace::{PodRow, Trace};
 
 mod factor;
-mod living;
+mod order_statistics;
 mod shuffled;
 #[cfg(test)]
 mod tests;
 
 pub use factor::Factor;
-use shuffled::{COPY, shuffled};
+use shuffled::{COPY_SUFFIX, shuffled};
 
 /// Arrivals at which a factor is refused: more than any cluster's list, little enough to hold.
-pub const MOST_ARRIVALS: usize = 4_000_000;
+pub const MAX_ARRIVALS: usize = 4_000_000;
 
 /// How the pods of a list come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,7 +114,7 @@ pub enum ArrivalError {
     },
     /// The factor needs more copies than can be held.
     #[error(
-        "a factor of {factor} takes more than {MOST_ARRIVALS} pods of this list; choose a smaller one"
+        "a factor of {factor} takes more than {MAX_ARRIVALS} pods of this list; choose a smaller one"
     )]
     TooManyPods {
         /// The factor.
@@ -154,7 +154,7 @@ impl Arrival {
         let name = pods.get(self.row).map_or("", |pod| pod.name.as_str());
         match self.copy {
             None => Cow::Borrowed(name),
-            Some(copy) => Cow::Owned(format!("{name}{COPY}{copy}")),
+            Some(copy) => Cow::Owned(format!("{name}{COPY_SUFFIX}{copy}")),
         }
     }
 }

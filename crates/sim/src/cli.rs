@@ -83,7 +83,7 @@ pub struct ReplayArgs {
     /// The runs.
     #[command(flatten)]
     pub runs: RunsArgs,
-    /// Form of the output
+    /// DocumentFormat of the output
     #[arg(
         long,
         short = 'o',

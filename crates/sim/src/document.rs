@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 /// How a document is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum DocumentFormat {
     /// JSON, indented.
     Json,
     /// YAML.
@@ -57,9 +57,9 @@ pub enum DocumentError {
     },
     /// A value that the form cannot hold.
     #[error("cannot be written as {form:?}: {problem}")]
-    Form {
+    Encode {
         /// The form.
-        form: Form,
+        form: DocumentFormat,
         /// Why.
         problem: String,
     },
@@ -70,14 +70,14 @@ impl DocumentError {
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Extension { .. } => true,
-            Self::Read { .. } | Self::Content { .. } | Self::Write { .. } | Self::Form { .. } => {
+            Self::Read { .. } | Self::Content { .. } | Self::Write { .. } | Self::Encode { .. } => {
                 false
             }
         }
     }
 }
 
-impl Form {
+impl DocumentFormat {
     /// The form that a file's name says.
     pub fn of(path: &Path) -> Result<Self, DocumentError> {
         match path.extension().and_then(|extension| extension.to_str()) {
@@ -90,7 +90,7 @@ impl Form {
 
 /// Reads a document; `what` is what an error says that it should be.
 pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, DocumentError> {
-    let form = Form::of(path)?;
+    let form = DocumentFormat::of(path)?;
     let content = |problem| DocumentError::Content { path: path.to_owned(), what, problem };
     let bytes =
         fs::read(path).map_err(|source| DocumentError::Read { path: path.to_owned(), source })?;
@@ -99,11 +99,11 @@ pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, D
 }
 
 /// Reads a document from its text; an error says line and column.
-pub fn parse<T: DeserializeOwned>(text: &str, form: Form) -> Result<T, String> {
+pub fn parse<T: DeserializeOwned>(text: &str, form: DocumentFormat) -> Result<T, String> {
     match form {
-        Form::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+        DocumentFormat::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
         // The reader's budget is for text from strangers; a large cluster's document is longer.
-        Form::Yaml => {
+        DocumentFormat::Yaml => {
             let options = serde_saphyr::options! { budget: None };
             serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
         }
@@ -111,11 +111,15 @@ pub fn parse<T: DeserializeOwned>(text: &str, form: Form) -> Result<T, String> {
 }
 
 /// The text of a document. It ends with a line feed.
-pub fn text<T: Serialize>(value: &T, form: Form) -> Result<String, DocumentError> {
-    let failed = |problem| DocumentError::Form { form, problem };
+pub fn text<T: Serialize>(value: &T, form: DocumentFormat) -> Result<String, DocumentError> {
+    let failed = |problem| DocumentError::Encode { form, problem };
     let mut text = match form {
-        Form::Json => serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string()))?,
-        Form::Yaml => serde_saphyr::to_string(value).map_err(|e| failed(e.to_string()))?,
+        DocumentFormat::Json => {
+            serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string()))?
+        }
+        DocumentFormat::Yaml => {
+            serde_saphyr::to_string(value).map_err(|e| failed(e.to_string()))?
+        }
     };
     if !text.ends_with('\n') {
         text.push('\n');
@@ -125,7 +129,7 @@ pub fn text<T: Serialize>(value: &T, form: Form) -> Result<String, DocumentError
 
 /// Writes a document.
 pub fn write<T: Serialize>(value: &T, path: &Path) -> Result<(), DocumentError> {
-    write_text(&text(value, Form::of(path)?)?, path)
+    write_text(&text(value, DocumentFormat::of(path)?)?, path)
 }
 
 /// Writes any text.

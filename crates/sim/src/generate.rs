@@ -27,8 +27,8 @@ use std::str::FromStr;
 use octavo_engine::snapshot::{Snapshot, SnapshotError};
 
 pub use machines::Machine;
-pub use mix::{Kind, Mix, MixError};
-pub use trace::{Lists, Load};
+pub use mix::{Mix, MixError, WorkloadKind};
+pub use trace::{Load, TraceLists};
 
 use random::Random;
 
@@ -162,7 +162,7 @@ pub fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
 }
 
 /// A node list and a pod list in openb's form, with times of creation and deletion.
-pub fn lists(options: &Options, load: &Load) -> Result<Lists, GenerateError> {
+pub fn lists(options: &Options, load: &Load) -> Result<TraceLists, GenerateError> {
     trace::lists(options, load)
 }
 

@@ -34,7 +34,7 @@ pub struct GoRand {
 impl GoRand {
     /// The generator as `rand.Seed(seed)` leaves it.
     pub fn new(seed: i64) -> Self {
-        let mut spread = Spread::new(seed);
+        let mut spread = SeedGenerator::new(seed);
         let state = std::array::from_fn(|index| {
             let mut word = u64::from(spread.next()) << 40;
             word ^= u64::from(spread.next()) << 20;
@@ -166,9 +166,9 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 /// The small generator that fills the large one's state: x ← 48271·x mod (2³¹-1).
-struct Spread(u32);
+struct SeedGenerator(u32);
 
-impl Spread {
+impl SeedGenerator {
     fn new(seed: i64) -> Self {
         let seed = seed.rem_euclid(i64::from(SPREAD_MODULUS));
         let seed = u32::try_from(seed).ok().filter(|seed| *seed != 0).unwrap_or(SEED_FOR_ZERO);

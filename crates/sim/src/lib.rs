@@ -8,7 +8,7 @@
 //!
 //! [`trace`] reads openb's lists and says what is wrong with them. [`arrivals`] puts the pods in the
 //! order in which FGD's authors let them arrive, for which [`go_rand`] draws Go's random numbers.
-//! [`cluster_from`] makes the engine's nodes and shapes of rows, and [`replay`] asks a policy for a
+//! [`trace_cluster`] makes the engine's nodes and shapes of rows, and [`replay`] asks a policy for a
 //! place for each pod and measures by [`metrics`]. [`published`] holds the authors' own figures.
 //! [`validate`] replays what a policy did in its own simple accounts and shares no code with any
 //! policy. [`report`] makes a page of runs, [`generate`] synthetic clusters and lists, [`whatif`]
@@ -18,7 +18,6 @@
 
 pub mod arrivals;
 pub mod cli;
-pub mod cluster_from;
 pub mod document;
 pub mod generate;
 pub mod go_rand;
@@ -29,5 +28,6 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod trace;
+pub mod trace_cluster;
 pub mod validate;
 pub mod whatif;

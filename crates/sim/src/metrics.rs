@@ -19,9 +19,9 @@ use octavo_engine::fragmentation::{Amounts, Class};
 use serde::Serialize;
 
 pub use classes::{Accepted, ClassCount};
-pub use curve::Point;
+pub use curve::CurvePoint;
 pub use decisions::DecisionTimes;
-pub(crate) use meter::{Meter, Plan, View};
+pub(crate) use meter::{ClusterUsage, Meter, MeterSetup};
 pub use over_time::OverTime;
 
 /// What a run comes to. "At the end" is after the last arrival: what leaves later leaves an empty

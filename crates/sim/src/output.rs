@@ -14,7 +14,7 @@ pub use files::{write_curves, write_placements};
 
 use crate::metrics::summary::Spread;
 use crate::published;
-use crate::replay::{Options, Order, Outcome, PUBLISHED_FACTOR, Policy, Popularity, Run};
+use crate::replay::{Options, Order, PUBLISHED_FACTOR, Policy, Popularity, ReplayResults, Run};
 use crate::trace::Trace;
 
 /// Version of the JSON form. Within it fields are added and never changed.
@@ -100,7 +100,7 @@ impl<'a> Report<'a> {
         nodes: &Path,
         pods: &Path,
         options: &Options,
-        outcome: &'a Outcome,
+        outcome: &'a ReplayResults,
     ) -> Self {
         let workload = published::workload_of(pods);
         let comparable = workload.filter(|_| is_published_protocol(trace, options));
@@ -116,7 +116,7 @@ impl<'a> Report<'a> {
             departures: options.departures,
             runs,
             policies: runs
-                .chunk_by(|one, other| one.policy == other.policy)
+                .chunk_by(|left, right| left.policy == right.policy)
                 .map(|runs| Summary::of(runs, comparable))
                 .collect(),
         }

@@ -10,11 +10,11 @@
 //! A pod that finds no place is skipped and never tried again. Runs know nothing of one another:
 //! any number of threads gives the same.
 
-mod cases;
 mod jobs;
 mod log;
-mod play;
 mod policy;
+mod replayer;
+mod run_spec;
 #[cfg(test)]
 mod tests;
 
@@ -25,11 +25,11 @@ use octavo_engine::cluster::Misfit;
 use serde::Serialize;
 
 pub use log::{Entry, Log, Place};
-pub use play::{Played, play};
 pub use policy::{Policy, Popularity, Setup};
+pub use replayer::{ReplayResult, replay_with};
 
 use crate::arrivals::{ArrivalError, Factor};
-use crate::metrics::{DecisionTimes, Metrics, Point};
+use crate::metrics::{CurvePoint, DecisionTimes, Metrics};
 use crate::trace::Trace;
 
 /// Demand over capacity of the published runs.
@@ -84,7 +84,7 @@ impl Default for Options {
 
 /// What all runs came to.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ReplayResults {
     /// Policy by policy, seed by seed, as the options list them.
     pub runs: Vec<Run>,
 }
@@ -114,7 +114,7 @@ pub struct Run {
     pub wall_s: f64,
     /// The curve.
     #[serde(skip)]
-    pub curve: Vec<Point>,
+    pub curve: Vec<CurvePoint>,
     /// What happened to each pod, with its name.
     #[serde(skip)]
     pub log: Log,
@@ -141,7 +141,7 @@ pub enum ReplayError {
         "none of the {pods} pods has a deletion_time, so nobody would leave; use a list with times, \
          or leave out --departures"
     )]
-    NobodyLeaves {
+    NoDepartures {
         /// Pods in the list.
         pods: usize,
     },
@@ -162,7 +162,7 @@ pub enum ReplayError {
 }
 
 /// Told how far the runs are. Called from several threads.
-pub trait Watch: Sync {
+pub trait ReplayObserver: Sync {
     /// So many events more of a run are over, of `events` in it.
     fn advanced(&self, more: usize, events: usize);
     /// A run is over.
@@ -171,9 +171,9 @@ pub trait Watch: Sync {
 
 /// Watches nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
+pub struct NoObserver;
 
-impl Watch for Unwatched {
+impl ReplayObserver for NoObserver {
     fn advanced(&self, _: usize, _: usize) {}
     fn finished(&self, _: &Run) {}
 }
@@ -181,16 +181,20 @@ impl Watch for Unwatched {
 /// Runs each policy with each seed on a trace.
 ///
 /// A run that the validator finds fault with is no error: look at [`Run::valid`].
-pub fn run(trace: &Trace, options: &Options, watch: &dyn Watch) -> Result<Outcome, ReplayError> {
+pub fn run(
+    trace: &Trace,
+    options: &Options,
+    observer: &dyn ReplayObserver,
+) -> Result<ReplayResults, ReplayError> {
     options.check()?;
     if options.departures && trace.pods.iter().all(|pod| pod.deletion_time.is_none()) {
-        return Err(ReplayError::NobodyLeaves { pods: trace.pods.len() });
+        return Err(ReplayError::NoDepartures { pods: trace.pods.len() });
     }
-    let cases = cases::of(options);
-    let ground = cases::Ground::of(trace);
-    let run = |index: usize| ground.run(cases[index], options, watch);
-    let runs = jobs::in_order(cases.len(), options.jobs, run);
-    Ok(Outcome { runs: runs.into_iter().collect::<Result<_, _>>()? })
+    let specs = run_spec::all(options);
+    let inputs = run_spec::SharedInputs::new(trace);
+    let run = |index: usize| inputs.run(specs[index], options, observer);
+    let runs = jobs::in_order(specs.len(), options.jobs, run);
+    Ok(ReplayResults { runs: runs.into_iter().collect::<Result<_, _>>()? })
 }
 
 impl Options {
@@ -213,7 +217,7 @@ impl ReplayError {
         match self {
             Self::Arrivals(error) => error.is_usage(),
             Self::DeparturesWithoutTimes { .. } | Self::InflatedOrder { .. } => true,
-            Self::Cluster(_) | Self::NobodyLeaves { .. } | Self::NoPolicy { .. } => false,
+            Self::Cluster(_) | Self::NoDepartures { .. } | Self::NoPolicy { .. } => false,
         }
     }
 }

@@ -95,7 +95,7 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Validator {
     accounts: BTreeMap<String, Account>,
-    running: BTreeMap<String, Held>,
+    running: BTreeMap<String, RunningPod>,
     gangs: BTreeMap<String, GangCount>,
     /// Gangs of which something changed since the last decision was over.
     unsettled: BTreeSet<String>,
@@ -104,7 +104,7 @@ pub struct Validator {
 
 /// What a pod that runs has taken.
 #[derive(Debug)]
-struct Held {
+struct RunningPod {
     node: String,
     cpu_milli: u64,
     memory_mib: u64,
@@ -181,7 +181,7 @@ impl Validator {
         let event = self.totals.events;
         let at_the_end = |fault| Violation { event, pod: None, fault };
         self.settle().map_err(at_the_end)?;
-        let mut held: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
+        let mut held: BTreeMap<&str, Vec<&RunningPod>> = BTreeMap::new();
         for pod in self.running.values() {
             held.entry(&pod.node).or_default().push(pod);
         }
@@ -230,7 +230,7 @@ impl Validator {
             self.gangs.entry(id.to_owned()).or_default().running += 1;
             self.unsettled.insert(id.to_owned());
         }
-        let held = Held {
+        let held = RunningPod {
             node: placement.node.to_owned(),
             cpu_milli: pod.cpu_milli,
             memory_mib: pod.memory_mib,

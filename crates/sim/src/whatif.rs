@@ -15,8 +15,8 @@
 pub mod args;
 mod ask;
 pub mod decision;
-mod failed;
 mod inline;
+mod node_failure;
 mod quantity;
 pub mod record;
 #[cfg(test)]
@@ -169,19 +169,19 @@ impl Answers {
             if number > 0 {
                 lines.push(String::new());
             }
-            let mut of_one = answer.explanation.lines().into_iter();
-            lines.extend(of_one.next());
-            lines.extend(of_one.map(|line| format!("  {line}")));
+            let mut answer_lines = answer.explanation.lines().into_iter();
+            lines.extend(answer_lines.next());
+            lines.extend(answer_lines.map(|line| format!("  {line}")));
             if let (Some(remedy), Explanation::Refused(refusal)) =
                 (&answer.disturbance, &answer.explanation)
             {
                 // The words for a remedy are those of a refusal.
-                let with = octavo_engine::explain::RefusalSaid {
+                let with_remedy = octavo_engine::explain::RefusalSaid {
                     remedy: Some(remedy.clone()),
                     ..refusal.clone()
                 };
-                let said = Explanation::Refused(with).lines().pop();
-                lines.extend(said.map(|line| format!("  {line}")));
+                let text = Explanation::Refused(with_remedy).lines().pop();
+                lines.extend(text.map(|line| format!("  {line}")));
             }
         }
         lines

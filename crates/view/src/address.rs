@@ -18,13 +18,16 @@ pub(crate) fn client(uri: &http::Uri) -> Result<Client, kube::Error> {
 }
 
 /// What a path of the client's server holds.
-pub(crate) async fn get(client: &Client, path: &str) -> Result<String, kube::Error> {
+pub(crate) async fn get_text(client: &Client, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     client.request_text(request).await
 }
 
 /// The status and the text of a path, whatever the status is.
-pub(crate) async fn ask(client: &Client, path: &str) -> Result<(StatusCode, String), kube::Error> {
+pub(crate) async fn get_with_status(
+    client: &Client,
+    path: &str,
+) -> Result<(StatusCode, String), kube::Error> {
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
     let answer = client.send(request).await?;
     let status = answer.status();

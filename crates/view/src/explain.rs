@@ -21,7 +21,7 @@ pub use devices::{
 pub use text::{TextOptions, render};
 
 use self::devices::PodClaims;
-use crate::scheduler::Said;
+use crate::scheduler::SchedulerExplanation;
 use crate::snapshot::{ClaimSource, ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
 use crate::usage::{self, GpuUse};
 
@@ -36,7 +36,8 @@ pub struct PodExplanation {
     /// The pod's phase.
     pub phase: String,
     /// What it is at, finer than the phase.
-    pub stage: Stage,
+    #[serde(rename = "stage")]
+    pub state: PodState,
     /// Whether it waits: its phase is `Pending`.
     pub waits: bool,
     /// When it was made.
@@ -52,7 +53,7 @@ pub struct PodExplanation {
     pub scheduled: Option<Condition>,
     /// What Octavo's scheduler says, where it is the one that must place the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scheduler_says: Option<Said>,
+    pub scheduler_says: Option<SchedulerExplanation>,
     /// Its claims.
     pub claims: Vec<ClaimView>,
     /// Events about it, oldest first.
@@ -74,7 +75,7 @@ pub struct PodExplanation {
 /// What a pod is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum PodState {
     /// Scheduling gates keep it from the scheduler.
     Gated,
     /// No node has been chosen.
@@ -119,9 +120,9 @@ pub fn explain_pod(
 ) -> Option<PodExplanation> {
     let pod = snapshot.pods.get(name)?;
     let claims = claims::of_pod(snapshot, name, pod);
-    let stage = stage(pod);
+    let state = pod_state(pod);
     let asks = claims.iter().any(|claim| !claim.allocated && !claim.requests.is_empty());
-    let candidates = if stage == Stage::Unscheduled && asks {
+    let candidates = if state == PodState::Unscheduled && asks {
         usage::gpus(snapshot, &Holders::of(snapshot))
     } else {
         Vec::new()
@@ -130,7 +131,7 @@ pub fn explain_pod(
         namespace: name.namespace.clone(),
         name: name.name.clone(),
         phase: pod.phase.clone(),
-        stage,
+        state,
         waits: pod.phase == "Pending",
         created: pod.created,
         node: pod.node.clone(),
@@ -144,13 +145,13 @@ pub fn explain_pod(
         advice: Vec::new(),
         gaps: snapshot.gaps.clone(),
     };
-    if stage == Stage::Unscheduled
+    if state == PodState::Unscheduled
         && let Some(input) = &snapshot.allocator
     {
         explanation.devices = devices_for(input, &explanation);
     }
     if explanation.waits {
-        explanation.advice = advice::of(snapshot, pod, &explanation);
+        explanation.advice = advice::wait_reasons(snapshot, pod, &explanation);
     }
     Some(explanation)
 }
@@ -160,27 +161,27 @@ fn devices_for(input: &AllocatorInput, explanation: &PodExplanation) -> Option<D
     let PodExplanation { namespace, scheduler, claims, .. } = explanation;
     let (allocated, open): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| claim.allocated);
     // The scheduler makes the claim for extended resources as it places the pod.
-    let is_to_be = |claim: &&ClaimView| {
+    let is_unmade = |claim: &&ClaimView| {
         matches!(claim.source, ClaimSource::ExtendedResource(_)) && !claim.exists
     };
-    let (to_be, open): (Vec<_>, Vec<_>) = open.into_iter().partition(is_to_be);
+    let (unmade, open): (Vec<_>, Vec<_>) = open.into_iter().partition(is_unmade);
     let name = |claim: &'_ ClaimView| claim.claim.clone();
     let open: Vec<String> = open.into_iter().map(name).collect::<Option<_>>()?;
     let allocated: Vec<String> = allocated.into_iter().filter_map(name).collect();
-    let has_extended = !to_be.is_empty();
+    let has_extended = !unmade.is_empty();
     let pod = PodClaims { namespace, scheduler, open, allocated, has_extended };
     devices::report(input, &pod)
 }
 
-fn stage(pod: &Pod) -> Stage {
+fn pod_state(pod: &Pod) -> PodState {
     match &*pod.phase {
-        "Succeeded" | "Failed" => Stage::Finished,
-        _ if pod.deleting => Stage::Deleting,
-        "Running" => Stage::Running,
-        "Pending" if pod.node.is_some() => Stage::Starting,
-        "Pending" if !pod.gates.is_empty() => Stage::Gated,
-        "Pending" => Stage::Unscheduled,
-        _ => Stage::Unknown,
+        "Succeeded" | "Failed" => PodState::Finished,
+        _ if pod.deleting => PodState::Deleting,
+        "Running" => PodState::Running,
+        "Pending" if pod.node.is_some() => PodState::Starting,
+        "Pending" if !pod.gates.is_empty() => PodState::Gated,
+        "Pending" => PodState::Unscheduled,
+        _ => PodState::Unknown,
     }
 }
 

@@ -19,17 +19,18 @@ use crate::address;
 use crate::error::ViewError;
 use crate::snapshot::ObjectName;
 
-pub(crate) use text::said as render_said;
+pub(crate) use text::explanation_lines;
 pub use text::{GangTextOptions, render};
 
 /// The scheduler's pods, whatever the release is called.
-const PODS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=scheduler";
+const SCHEDULER_LABELS: &str =
+    "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=scheduler";
 /// Name of the port of its admin server.
-const PORT: &str = "metrics";
+const PORT_NAME: &str = "metrics";
 /// The metric of who leads.
-const LEADS: &str = "octavo_scheduler_leader 1";
+const LEADER_METRIC: &str = "octavo_scheduler_leader 1";
 /// `spec.schedulerName` of pods that Kubernetes' own scheduler places.
-pub const KUBERNETES: &str = "default-scheduler";
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Where a scheduler's admin server is: `HOST:PORT`, or a URL before its paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,10 +64,10 @@ pub enum Subject {
 /// What a scheduler says of a pod or a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Said {
+pub struct SchedulerExplanation {
     /// What it waits for; absent: it does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WaitingSaid>,
+    pub waiting: Option<PendingReason>,
     /// The last decision; absent: there was none since the scheduler started, or it is forgotten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Explanation>,
@@ -83,14 +84,14 @@ pub struct Said {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance_note: Option<String>,
     /// Of what waits for GPUs: nodes that have some and are left out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
+    #[serde(default, rename = "leftOut", skip_serializing_if = "Vec::is_empty")]
+    pub infeasible_nodes: Vec<InfeasibleNodes>,
 }
 
 /// Nodes that have GPUs and are left out, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct InfeasibleNodes {
     /// One word.
     pub reason: String,
     /// How many nodes.
@@ -102,7 +103,7 @@ pub struct LeftOut {
 /// What something waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingSaid {
+pub struct PendingReason {
     /// One word.
     pub reason: String,
     /// In words.
@@ -122,7 +123,7 @@ pub struct GangExplanation {
     /// Who was asked: a pod or an address.
     pub scheduler: String,
     /// What the scheduler says.
-    pub scheduler_says: Said,
+    pub scheduler_says: SchedulerExplanation,
 }
 
 impl FromStr for SchedulerAddress {
@@ -160,15 +161,15 @@ impl Scheduler {
     /// answers.
     pub async fn find(client: &Client) -> Result<Self, ViewError> {
         let api = Api::<Pod>::all(client.clone());
-        let list = api.list(&ListParams::default().labels(PODS)).await;
+        let list = api.list(&ListParams::default().labels(SCHEDULER_LABELS)).await;
         let list = list.map_err(|error| ViewError::api("pods", error))?;
         let found: Vec<_> =
             list.items.into_iter().filter_map(|pod| Self::of_pod(client, pod)).collect();
         let (mut answers, mut problem) = (None, ViewError::NoScheduler);
-        for one in found {
-            match one.get("/metrics").await {
-                Ok(text) if text.lines().any(|line| line == LEADS) => return Ok(one),
-                Ok(_) => answers = answers.or(Some(one)),
+        for candidate in found {
+            match candidate.get("/metrics").await {
+                Ok(text) if text.lines().any(|line| line == LEADER_METRIC) => return Ok(candidate),
+                Ok(_) => answers = answers.or(Some(candidate)),
                 Err(error) => problem = error,
             }
         }
@@ -178,7 +179,7 @@ impl Scheduler {
     fn of_pod(client: &Client, pod: Pod) -> Option<Self> {
         let containers = pod.spec?.containers;
         let mut ports = containers.iter().flat_map(|container| container.ports.iter().flatten());
-        let port = ports.find(|port| port.name.as_deref() == Some(PORT))?.container_port;
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT_NAME))?.container_port;
         let (namespace, name) = (pod.metadata.namespace?, pod.metadata.name?);
         if pod.status?.phase? != "Running" {
             return None;
@@ -196,7 +197,11 @@ impl Scheduler {
     }
 
     /// Why something is where it is, or waits.
-    pub async fn explain(&self, subject: Subject, name: &ObjectName) -> Result<Said, ViewError> {
+    pub async fn explain(
+        &self,
+        subject: Subject,
+        name: &ObjectName,
+    ) -> Result<SchedulerExplanation, ViewError> {
         let text = self.get(&format!("/explain?{}={name}", subject.key())).await?;
         self.parse(&text)
     }
@@ -223,10 +228,11 @@ impl Scheduler {
     }
 
     async fn get(&self, path: &str) -> Result<String, ViewError> {
-        let answer = address::ask(&self.client, &format!("{}{path}", self.prefix)).await;
+        let answer =
+            address::get_with_status(&self.client, &format!("{}{path}", self.prefix)).await;
         let scheduler = self.name.clone();
         let (code, text) = answer.map_err(|error| {
-            let (scheduler, message) = (scheduler.clone(), causes(&error));
+            let (scheduler, message) = (scheduler.clone(), error_chain(&error));
             ViewError::SchedulerUnreachable { scheduler, message }
         })?;
         if code.is_success() {
@@ -255,15 +261,15 @@ struct Status {
 }
 
 /// An error with its causes, which say more than it does.
-fn causes(error: &dyn std::error::Error) -> String {
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
-    while let Some(one) = cause {
-        let more = one.to_string();
+    while let Some(error) = cause {
+        let more = error.to_string();
         if !words.contains(&more) {
             words = format!("{words}: {more}");
         }
-        cause = one.source();
+        cause = error.source();
     }
     words
 }

@@ -6,7 +6,7 @@
 //! are named by address and read directly.
 
 mod agents;
-mod figures;
+mod metrics_parser;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 pub use agents::{AgentAddress, read};
-pub use figures::{FigureKey, parse};
+pub use metrics_parser::{ShareKey, parse};
 pub use table::render;
 
 use crate::snapshot::{ClusterSnapshot, Gap, Holders};
@@ -57,13 +57,13 @@ pub struct ShareUse {
     pub asked: String,
     /// What its node's agent says; absent where it says nothing of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub figures: Option<Figures>,
+    pub figures: Option<ShareFigures>,
 }
 
 /// What an agent says of a share. Memory is in bytes, counts are since the agent began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Figures {
+pub struct ShareFigures {
     /// What it may have.
     pub limit_bytes: u64,
     /// What its ledger says, which its containers write.
@@ -114,9 +114,9 @@ pub struct UnreadNode {
 
 /// What agents said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Figures of shares.
-    pub figures: BTreeMap<FigureKey, Figures>,
+pub struct AgentReadings {
+    /// ShareFigures of shares.
+    pub figures: BTreeMap<ShareKey, ShareFigures>,
     /// Agents that could not be read.
     pub unread: Vec<UnreadNode>,
 }
@@ -127,7 +127,7 @@ pub fn shares(snapshot: &ClusterSnapshot) -> SharesReport {
     let mut shares = Vec::new();
     // In order of node and device.
     for gpu in usage::gpus(snapshot, &holders) {
-        let mut own: Vec<_> = gpu
+        let mut of_gpu: Vec<_> = gpu
             .shares()
             .map(|(holder, share)| ShareUse {
                 node: gpu.node.clone(),
@@ -141,14 +141,14 @@ pub fn shares(snapshot: &ClusterSnapshot) -> SharesReport {
                 figures: None,
             })
             .collect();
-        own.sort_by(|one, other| {
-            (&one.namespace, &one.claim, &one.share).cmp(&(
-                &other.namespace,
-                &other.claim,
-                &other.share,
+        of_gpu.sort_by(|left, right| {
+            (&left.namespace, &left.claim, &left.share).cmp(&(
+                &right.namespace,
+                &right.claim,
+                &right.share,
             ))
         });
-        shares.extend(own);
+        shares.extend(of_gpu);
     }
     SharesReport { shares, unread: Vec::new(), gaps: snapshot.gaps.clone() }
 }
@@ -171,18 +171,18 @@ impl SharesReport {
 
     /// Adds what agents said.
     #[must_use]
-    pub fn with(mut self, told: Told) -> Self {
+    pub fn with(mut self, readings: AgentReadings) -> Self {
         for share in &mut self.shares {
-            share.figures = told.figures.get(&share.key()).copied();
+            share.figures = readings.figures.get(&share.key()).copied();
         }
-        self.unread = told.unread;
+        self.unread = readings.unread;
         self
     }
 }
 
 impl ShareUse {
-    fn key(&self) -> FigureKey {
-        FigureKey {
+    fn key(&self) -> ShareKey {
+        ShareKey {
             node: self.node.clone(),
             namespace: self.namespace.clone(),
             claim: self.claim.clone(),

@@ -85,13 +85,13 @@ pub struct Request {
     /// Name, unique in the claim.
     pub name: String,
     /// What would serve, best first; more than one for `firstAvailable`.
-    pub alternatives: Vec<Ask>,
+    pub alternatives: Vec<RequestAlternative>,
 }
 
 /// Devices that would serve a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ask {
+pub struct RequestAlternative {
     /// Name of the `DeviceClass`.
     pub class: String,
     /// How many devices; absent for allocation mode `All`.

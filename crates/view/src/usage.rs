@@ -37,7 +37,7 @@ pub struct GpuUse {
     pub holders: Vec<Holder>,
     /// What is left of it, where it is held in shares.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
+    pub left: Option<FreeCapacity>,
     #[serde(skip)]
     pub(crate) whole: bool,
 }
@@ -45,7 +45,7 @@ pub struct GpuUse {
 /// What is left of a GPU that is held in shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Left {
+pub struct FreeCapacity {
     /// Memory, as a quantity.
     pub memory: String,
     /// Time that nobody has a claim on, in percent.
@@ -113,10 +113,10 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
                 continue;
             }
             let taints = device::blocking_taints(published);
-            let is_cut = |holder: &Holder| holder.via_part;
+            let is_partition = |holder: &Holder| holder.via_part;
             let state = if held_by.iter().any(|holder| holder.share.is_some()) {
                 GpuState::Shared
-            } else if !held_by.is_empty() && held_by.iter().all(is_cut) {
+            } else if !held_by.is_empty() && held_by.iter().all(is_partition) {
                 GpuState::Partitioned
             } else if !held_by.is_empty() {
                 GpuState::Used
@@ -146,22 +146,24 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
     }
     // Rows of a node stay together even where two names are equal as numbers: `n-1` and `n-01`.
     // MIG devices follow their GPU, wherever the slices list them.
-    rows.sort_by_cached_key(|row| (natural(&row.node), row.node.clone(), natural(&row.device)));
+    rows.sort_by_cached_key(|row| {
+        (natural_sort_key(&row.node), row.node.clone(), natural_sort_key(&row.device))
+    });
     rows
 }
 
 /// What shares leave of a GPU.
-fn left(gpu: &Device, holders: &[Holder]) -> Option<Left> {
+fn left(gpu: &Device, holders: &[Holder]) -> Option<FreeCapacity> {
     let shares = || holders.iter().filter_map(|holder| holder.share.as_ref());
     let memory = device::shareable_memory(gpu)?;
     let memory = shares().try_fold(memory, |left, share| left.checked_sub(share.memory))?;
     let compute = device::capacity(gpu, CAPACITY_COMPUTE)?.value;
     let compute = shares().try_fold(compute, |left, share| left.checked_sub(share.compute))?;
-    Some(Left { memory: memory.to_string(), compute: compute.to_string() })
+    Some(FreeCapacity { memory: memory.to_string(), compute: compute.to_string() })
 }
 
 /// A key under which `node-10` follows `node-9`.
-pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
+pub(crate) fn natural_sort_key(name: &str) -> Vec<(String, u64)> {
     let mut key = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {

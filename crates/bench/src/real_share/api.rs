@@ -91,7 +91,7 @@ impl Inner {
     ) -> (StatusCode, Value) {
         let object = path.strip_suffix("/status").unwrap_or(path);
         let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-        let is_rehearsal = query.contains("dryRun=All");
+        let is_dry_run = query.contains("dryRun=All");
         match *method {
             Method::GET => match self.objects.get(object) {
                 Some(found) => (StatusCode::OK, found.clone()),
@@ -102,12 +102,12 @@ impl Inner {
                 let name =
                     body.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
                 let name = name.unwrap_or_else(|| format!("made-{}", self.version));
-                if is_rehearsal {
+                if is_dry_run {
                     return (StatusCode::CREATED, body);
                 }
                 (StatusCode::CREATED, self.store(&format!("{object}/{name}"), body))
             }
-            Method::PUT if is_rehearsal => (StatusCode::OK, body),
+            Method::PUT if is_dry_run => (StatusCode::OK, body),
             Method::PUT => (StatusCode::OK, self.store(object, body)),
             Method::PATCH => match self.objects.get(object).cloned() {
                 Some(mut found) => {
@@ -145,7 +145,7 @@ impl Inner {
         }
         let devices = object.pointer("/status/devices").and_then(Value::as_array);
         let conditions =
-            devices.into_iter().flatten().filter_map(|one| one["conditions"].as_array());
+            devices.into_iter().flatten().filter_map(|device| device["conditions"].as_array());
         for condition in conditions.flatten().filter(|condition| condition["status"] == "True") {
             let kind = condition["type"].as_str().unwrap_or_default().to_owned();
             self.conditions.insert((path.to_owned(), kind));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rehearsal_keeps_nothing() {
+    fn dry_run_stores_nothing() {
         let mut inner = Inner::default();
         let body = json!({"metadata": {"name": "one"}}).to_string();
         let path = "/apis/resource.k8s.io/v1/resourceslices";

@@ -83,7 +83,7 @@ struct Mount {
 #[serde(rename_all = "camelCase")]
 struct Hook {
     #[serde(rename = "hookName")]
-    stage: String,
+    hook_name: String,
     path: String,
     #[serde(default)]
     args: Vec<String>,
@@ -153,7 +153,8 @@ fn edits(folder: &Path, names: &[String]) -> anyhow::Result<Edits> {
         let spec: Spec = serde_saphyr::from_str(&spec)
             .with_context(|| format!("{} is no CDI spec", path.display()))?;
         let name = |device: &Device| format!("{}={}", spec.kind, device.name);
-        let wanted: Vec<_> = spec.devices.iter().filter(|one| names.contains(&name(one))).collect();
+        let wanted: Vec<_> =
+            spec.devices.iter().filter(|device| names.contains(&name(device))).collect();
         found += wanted.len();
         if !wanted.is_empty() {
             let parts = wanted.into_iter().map(|device| device.container_edits.clone());
@@ -202,9 +203,9 @@ fn text(edits: &Edits, base: &Path, root: &Path, bundle: &Path) -> anyhow::Resul
     let state = "printf '{\"ociVersion\":\"1.2.0\",\"id\":\"share\",\"status\":\"creating\",\"pid\":%d,\"bundle\":\"%s\"}' $$";
     for hook in &edits.hooks {
         ensure!(
-            hook.stage == "createContainer",
+            hook.hook_name == "createContainer",
             "there is a hook {}, and only those before a container's start are run here",
-            hook.stage
+            hook.hook_name
         );
         let env: Vec<String> = hook.env.iter().map(|variable| quoted(variable)).collect();
         let args: Vec<String> = hook.args.iter().skip(1).map(|arg| quoted(arg)).collect();

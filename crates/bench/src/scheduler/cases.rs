@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::Case;
-use super::bed::{Bed, World};
 use super::objects::Gpus;
 use super::results::{Compared, Measured};
+use super::testbed::{ClusterSpec, Testbed};
 
 mod defragmentation;
 mod full;
@@ -18,7 +18,7 @@ pub(super) const ALL_BOUND: &str = "first create to all bound";
 pub(super) const RATE: &str = "rate";
 
 /// The cluster of a case.
-pub(super) fn world(case: Case, scale: f64) -> World {
+pub(super) fn world(case: Case, scale: f64) -> ClusterSpec {
     let (nodes, gpus, gangs) = match case {
         Case::Pods => (1_000, Gpus::None, false),
         Case::Claims => (100, Gpus::Dra, false),
@@ -28,30 +28,30 @@ pub(super) fn world(case: Case, scale: f64) -> World {
         Case::Full => (500, Gpus::Plain, true),
         Case::Defragmentation => (defragmentation::NODES, Gpus::Plain, true),
     };
-    let moves = if case == Case::Defragmentation { defragmentation::MOVES } else { 0 };
+    let moves = if case == Case::Defragmentation { defragmentation::MAX_MOVES } else { 0 };
     let least = match case {
-        Case::Full => full::LEAST_NODES,
-        Case::Defragmentation => defragmentation::LEAST_NODES,
+        Case::Full => full::MIN_NODES,
+        Case::Defragmentation => defragmentation::MIN_NODES,
         _ => 1,
     };
-    World { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves }
+    ClusterSpec { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves }
 }
 
 /// Measures one turn.
 pub(super) async fn run(
-    bed: &Bed,
+    testbed: &Testbed,
     case: Case,
     scale: f64,
-    patience: Duration,
+    timeout: Duration,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     match case {
         Case::Pods | Case::Claims | Case::Gpus | Case::GpusByDevices => {
-            throughput::run(bed, case, patience, measured).await
+            throughput::run(testbed, case, timeout, measured).await
         }
-        Case::Gang => gang::run(bed, scaled(gang::PODS, scale), measured).await,
-        Case::Full => full::run(bed, measured).await,
-        Case::Defragmentation => defragmentation::run(bed, measured).await,
+        Case::Gang => gang::run(testbed, scaled(gang::PODS, scale), measured).await,
+        Case::Full => full::run(testbed, measured).await,
+        Case::Defragmentation => defragmentation::run(testbed, measured).await,
     }
 }
 
@@ -75,7 +75,7 @@ fn float(count: usize) -> f64 {
 impl Case {
     /// What the case is, as the report names it.
     pub(super) fn title(self, scale: f64) -> String {
-        let World { nodes, .. } = world(self, scale);
+        let ClusterSpec { nodes, .. } = world(self, scale);
         match self {
             Self::Pods => format!("{} plain pods on {nodes} nodes", throughput::pods(self, nodes)),
             Self::Claims => {
@@ -101,7 +101,7 @@ impl Case {
     }
 
     /// How long a contender may take to bind all pods, if nothing else is asked for.
-    pub(super) fn patience(self) -> Duration {
+    pub(super) fn timeout(self) -> Duration {
         match self {
             // kube-scheduler takes far longer for this than anybody would wait.
             Self::GpusByDevices => Duration::from_mins(4),

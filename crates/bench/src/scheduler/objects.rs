@@ -29,7 +29,7 @@ pub(super) enum Gpus {
 
 /// What a pod asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum PodRequest {
     /// Processor and memory only.
     Plain,
     /// Also this many GPUs by `nvidia.com/gpu`, whoever serves that.
@@ -159,7 +159,7 @@ pub(super) fn priority(name: &str, value: i32) -> Value {
 }
 
 /// A pod of the contender's scheduler. It ends at once when it is deleted.
-pub(super) fn pod(name: &str, ask: Ask, contender: Contender) -> Value {
+pub(super) fn pod(name: &str, request: PodRequest, contender: Contender) -> Value {
     let mut container = json!({
         "name": "main", "image": "bench",
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
@@ -174,12 +174,12 @@ pub(super) fn pod(name: &str, ask: Ask, contender: Contender) -> Value {
             "terminationGracePeriodSeconds": 0,
         },
     });
-    match ask {
-        Ask::Plain => {}
-        Ask::Gpus(count) => {
+    match request {
+        PodRequest::Plain => {}
+        PodRequest::Gpus(count) => {
             container["resources"]["limits"] = json!({"nvidia.com/gpu": count.to_string()});
         }
-        Ask::Template => {
+        PodRequest::Template => {
             container["resources"]["claims"] = json!([{"name": "gpu"}]);
             pod["spec"]["resourceClaims"] =
                 json!([{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}]);
@@ -191,7 +191,7 @@ pub(super) fn pod(name: &str, ask: Ask, contender: Contender) -> Value {
 
 /// How close a gang's pods are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Near {
+pub(super) enum TopologyRequest {
     /// Anywhere.
     Anywhere,
     /// In one domain of this level or not at all.
@@ -201,12 +201,12 @@ pub(super) enum Near {
 }
 
 /// A gang of so many pods.
-pub(super) fn group(name: &str, size: usize, near: Near) -> Value {
+pub(super) fn group(name: &str, size: usize, topology: TopologyRequest) -> Value {
     let mut spec = json!({"minMember": size});
-    match near {
-        Near::Anywhere => {}
-        Near::Required(level) => spec["topology"] = json!({"required": level}),
-        Near::Preferred(level) => spec["topology"] = json!({"preferred": level}),
+    match topology {
+        TopologyRequest::Anywhere => {}
+        TopologyRequest::Required(level) => spec["topology"] = json!({"required": level}),
+        TopologyRequest::Preferred(level) => spec["topology"] = json!({"preferred": level}),
     }
     json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",

@@ -56,7 +56,7 @@ impl Measured {
     }
 
     /// The contender did not come to an end: figures with a sample of this turn say so.
-    pub(super) fn is_unfinished(&mut self) {
+    pub(super) fn mark_unfinished(&mut self) {
         self.is_whole = false;
     }
 
@@ -78,14 +78,14 @@ impl Measured {
     }
 
     /// A sample of what has to be so: without it, whatever Octavo is held against is worth nothing.
-    pub(super) fn add_with_duty(
+    pub(super) fn add_with_required_goal(
         &mut self,
         what: impl Into<String>,
         unit: &'static str,
         duty: Goal,
         amount: f64,
     ) {
-        let goal = if has_duties(self.contender) { duty } else { Goal::None };
+        let goal = if must_finish(self.contender) { duty } else { Goal::None };
         self.push(what.into(), unit, goal, amount);
     }
 
@@ -96,7 +96,7 @@ impl Measured {
 }
 
 /// Whether a turn of its that fails is a missed goal. kube-scheduler's is for the record.
-fn has_duties(contender: Contender) -> bool {
+fn must_finish(contender: Contender) -> bool {
     contender != Contender::Kube
 }
 
@@ -159,7 +159,7 @@ impl Results {
         for (contender, why) in &self.failures {
             let line = why.lines().next().unwrap_or_default();
             let what = format!("{name}: {} failed: {line}", contender.name());
-            let met = has_duties(*contender).then_some(false);
+            let met = must_finish(*contender).then_some(false);
             figures.push(Figure::absent(what, met));
         }
         Ok(figures)

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::api::{Api, Kind};
 use super::contender::Contender;
-use super::objects::{Gpus, Near};
+use super::objects::{Gpus, TopologyRequest};
 use super::observer::set_of;
 
 /// What must hold beside what always must.
@@ -18,7 +18,7 @@ pub(super) struct Expected {
     /// How many pods of each set must be bound, from the least to the most.
     pub(super) bound: BTreeMap<String, RangeInclusive<usize>>,
     /// Sets that are gangs, with what they asked of places: all or none of their pods are bound.
-    pub(super) gangs: BTreeMap<String, Near>,
+    pub(super) gangs: BTreeMap<String, TopologyRequest>,
 }
 
 /// What the API server has.
@@ -107,7 +107,7 @@ impl Cluster {
     /// Every device is given once, on the node of the pod that it is given for, and every bound pod
     /// that asks for one has it.
     fn devices(&self) -> anyhow::Result<()> {
-        let there: BTreeSet<(&str, &str)> = self
+        let published: BTreeSet<(&str, &str)> = self
             .slices
             .iter()
             .flat_map(|slice| {
@@ -122,7 +122,7 @@ impl Cluster {
             let results = claim["status"]["allocation"]["devices"]["results"].as_array();
             for result in results.into_iter().flatten() {
                 let device = (text(&result["pool"]), text(&result["device"]));
-                ensure!(there.contains(&device), "{device:?} of {} is not there", name(claim));
+                ensure!(published.contains(&device), "{device:?} of {} is not there", name(claim));
                 ensure!(given.insert(device), "{device:?} is given twice");
                 for consumer in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
                     by_pod.entry(text(&consumer["uid"])).or_default().push(device);
@@ -150,7 +150,7 @@ impl Cluster {
     fn gangs(&self, expected: &Expected) -> anyhow::Result<()> {
         let labels: BTreeMap<&str, &Value> =
             self.nodes.iter().map(|node| (name(node), &node["metadata"]["labels"])).collect();
-        for (gang, near) in &expected.gangs {
+        for (gang, topology) in &expected.gangs {
             let pods: Vec<&Value> =
                 self.pods.iter().filter(|pod| set_of(name(pod)) == gang).collect();
             let nodes: Vec<&str> = pods.iter().filter_map(|pod| node_of(pod)).collect();
@@ -160,7 +160,7 @@ impl Cluster {
                 nodes.len(),
                 pods.len()
             );
-            let Near::Required(level) = near else { continue };
+            let TopologyRequest::Required(level) = topology else { continue };
             let domains: BTreeSet<&str> =
                 nodes.iter().map(|node| text(&labels[*node][*level])).collect();
             ensure!(domains.len() <= 1, "the gang {gang} is in {} of {level}", domains.len());

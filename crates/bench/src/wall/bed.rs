@@ -52,13 +52,13 @@ exec \"$4\"";
 
 /// The folder and what it is made of.
 #[derive(Debug)]
-pub(super) struct Bed {
+pub(super) struct Testbed {
     folder: TempDir,
     client: PathBuf,
     gpu: [u8; 16],
 }
 
-/// A share of the bed's GPU.
+/// A share of the testbed's GPU.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: PathBuf,
@@ -74,7 +74,7 @@ pub(super) struct Ledger {
     pub(super) bytes: u64,
 }
 
-impl Bed {
+impl Testbed {
     pub(super) fn new(programs: &Programs) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ow").tempdir().context("make a folder")?;
         let path = folder.path();

@@ -1,20 +1,20 @@
 //! What the wall adds to a call: three clients of one chip asked in turns, batch by batch, so that whatever
 //! slows the machine slows all of them. Batches are shorter than a turn on the processor, and the middle one of
-//! some is taken, since others run on the machine too.
+//! some is taken, since other_clients run on the machine too.
 
 use anyhow::ensure;
 
 use super::Programs;
-use super::bed::{Bed, CONTEXT_BYTES, Ledger};
+use super::bed::{CONTEXT_BYTES, Ledger, Testbed};
 use super::client::Client;
 use crate::figure::{Figure, Goal, percentile};
 
 /// Processes of the large share.
 const PROCESSES: u64 = 100;
 /// What each of them holds.
-const HELD: u64 = 64 << 20;
+const HELD_BYTES: u64 = 64 << 20;
 /// Memory of both shares: what is held and measured fits.
-const MEMORY: u64 = 16 << 30;
+const SHARE_BYTES: u64 = 16 << 30;
 /// Size of the allocation that is measured.
 const PAIR_BYTES: u64 = 2 << 20;
 /// Samples of each call and client, after one that is thrown away, and batches of a sample.
@@ -31,33 +31,34 @@ const CALLS: [(&str, &str, u32, [Goal; 2]); 3] = [
 
 /// Measures all calls.
 pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
-    let bed = Bed::new(programs)?;
-    let (small, large) = (bed.share("small", MEMORY)?, bed.share("large", MEMORY)?);
-    let mut others = Vec::new();
+    let testbed = Testbed::new(programs)?;
+    let (small, large) =
+        (testbed.share("small", SHARE_BYTES)?, testbed.share("large", SHARE_BYTES)?);
+    let mut other_clients = Vec::new();
     for _ in 1..PROCESSES {
         // The simulated driver looks at all processes of its chip when it is asked for memory, and is slow then.
-        let mut other = bed.client_on_twin(&large)?;
-        other.done(&format!("take {HELD}"))?;
-        others.push(other);
+        let mut other = testbed.client_on_twin(&large)?;
+        other.done(&format!("take {HELD_BYTES}"))?;
+        other_clients.push(other);
     }
     let mut clients = [
-        bed.client_in_place(None)?,
-        bed.client_in_place(Some(&small))?,
-        bed.client_in_place(Some(&large))?,
+        testbed.client_in_place(None)?,
+        testbed.client_in_place(Some(&small))?,
+        testbed.client_in_place(Some(&large))?,
     ];
     // Correct before it is fast: all of it is counted, and counted once.
     for client in &mut clients {
-        client.done(&format!("take {HELD}"))?;
+        client.done(&format!("take {HELD_BYTES}"))?;
     }
-    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD })?;
-    let all = PROCESSES * (CONTEXT_BYTES + HELD);
+    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD_BYTES })?;
+    let all = PROCESSES * (CONTEXT_BYTES + HELD_BYTES);
     large.expect(Ledger { processes: PROCESSES, bytes: all })?;
     let total = |client: &mut Client| client.ask("memory").map(|answer| answer.get(1).copied());
     let [bare, one, many] = &mut clients;
-    ensure!(total(bare)? > Some(MEMORY), "the driver without a wall shows a share");
-    ensure!(total(one)? == Some(MEMORY), "a share does not show its own size");
-    ensure!(total(many)? == Some(MEMORY), "a share does not show its own size");
-    let beyond = many.ask(&format!("take {}", MEMORY - all + 1))?;
+    ensure!(total(bare)? > Some(SHARE_BYTES), "the driver without a wall shows a share");
+    ensure!(total(one)? == Some(SHARE_BYTES), "a share does not show its own size");
+    ensure!(total(many)? == Some(SHARE_BYTES), "a share does not show its own size");
+    let beyond = many.ask(&format!("take {}", SHARE_BYTES - all + 1))?;
     ensure!(beyond == [2], "one byte more than the share has left: the driver says {beyond:?}");
 
     let mut figures = Vec::new();
@@ -69,7 +70,7 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
         };
         figures.extend(measure(call, &line, count, goals, &mut clients)?);
     }
-    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD })?;
+    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD_BYTES })?;
     large.expect(Ledger { processes: PROCESSES, bytes: all })?;
     Ok(figures)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::living::Living;
+use super::order_statistics::RemainingItems;
 use super::*;
 use crate::trace::NodeRow;
 
@@ -140,7 +140,7 @@ fn a_list_above_its_target_loses_pods_until_it_is_not() {
 
 /// The pods that are left, as a list is tuned down by the letter of the protocol: whoever is drawn
 /// is cut out of it. And the order of the nodes, which is drawn last.
-fn tuned_down_by_the_letter(trace: &Trace, seed: i64, factor: Factor) -> (Vec<usize>, Vec<usize>) {
+fn tuned_down_step_by_step(trace: &Trace, seed: i64, factor: Factor) -> (Vec<usize>, Vec<usize>) {
     let mut rand = GoRand::new(seed);
     rand.int63();
     let mut rows = sorted(&trace.pods, |pod| &pod.name);
@@ -160,16 +160,16 @@ fn tuned_down_by_the_letter(trace: &Trace, seed: i64, factor: Factor) -> (Vec<us
 }
 
 #[test]
-fn who_is_taken_out_of_a_list_is_counted_among_those_left() {
-    let mut living = Living::all(6);
-    let taken: Vec<_> = [2, 2, 0, 2, 1, 0, 0].map(|place| living.take(place)).into();
+fn order_statistics_count_remaining_items() {
+    let mut remaining = RemainingItems::all(6);
+    let taken: Vec<_> = [2, 2, 0, 2, 1, 0, 0].map(|place| remaining.take(place)).into();
     assert_eq!(taken, [Some(2), Some(3), Some(0), Some(5), Some(4), Some(1), None]);
-    assert_eq!(living.count(), 0);
-    assert_eq!(Living::all(0).take(0), None);
+    assert_eq!(remaining.count(), 0);
+    assert_eq!(RemainingItems::all(0).take(0), None);
 }
 
 #[test]
-fn copies_have_names_that_are_not_in_the_list() {
+fn copy_names_are_not_in_the_list() {
     // Whoever is drawn first would be called as a pod that is there, and so would some later ones.
     let names =
         ["p", "p-tuned-0", "p-tuned-1", "p-tuned-1-tuned-3", "p-tuned-4", "p-tuned-0-tuned-0"];
@@ -239,8 +239,8 @@ fn at_one_second_those_leave_first_that_came_before() {
 #[test]
 fn a_list_without_times_has_no_order_in_time() {
     let pods = vec![timed("p", 1, None), pod("q", 1, 1), pod("r", 1, 1)];
-    let said = Arrivals::of(&trace(1, pods), Order::ByCreationTime).unwrap_err().to_string();
-    assert!(said.starts_with("pod `q` has no creation_time (2 of 3 have none)"), "{said}");
+    let message = Arrivals::of(&trace(1, pods), Order::ByCreationTime).unwrap_err().to_string();
+    assert!(message.starts_with("pod `q` has no creation_time (2 of 3 have none)"), "{message}");
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_listed_order_is_that_of_the_lines() {
 
 proptest! {
     #[test]
-    fn a_list_is_tuned_down_as_by_the_letter(
+    fn tuning_down_matches_the_protocol_step_by_step(
         demands in proptest::collection::vec((0..3u32, 1..=1000u32), 1..120),
         seed in any::<i64>(),
         percent in 1..100u32,
@@ -267,13 +267,13 @@ proptest! {
         let part = f64::from(u32::try_from(wanted).unwrap()) / 2000.0 * f64::from(percent) / 100.0;
         let arrivals = shuffled(&trace, seed, factor(part));
         let rows: Vec<_> = arrivals.pods.iter().map(|arrival| arrival.row).collect();
-        let expected = tuned_down_by_the_letter(&trace, seed, factor(part));
+        let expected = tuned_down_step_by_step(&trace, seed, factor(part));
         prop_assert!(rows.len() < demands.len());
         prop_assert_eq!((rows, arrivals.node_order), expected);
     }
 
     #[test]
-    fn who_leaves_came_before_and_leaves_once(
+    fn pods_depart_once_and_after_arriving(
         lives in proptest::collection::vec((0..20u64, proptest::option::of(0..20u64)), 1..40),
     ) {
         let pods: Vec<_> = lives.iter().enumerate()

@@ -8,7 +8,7 @@ use clap::Args;
 use super::machines::Machine;
 use super::mix::Mix;
 use super::{Fraction, GenerateError, Load, Options, cluster, lists};
-use crate::document::{self, DocumentError, Form};
+use crate::document::{self, DocumentError, DocumentFormat};
 
 /// What stands below the flags.
 pub const HELP: &str = "\
@@ -132,7 +132,7 @@ impl GenerateArgs {
 /// Runs `octavo sim generate`. Files are told in a line each on `out`.
 pub fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<(), GenerateCommandError> {
     let options = args.options();
-    let form = args.out.as_deref().map(Form::of).transpose()?;
+    let form = args.out.as_deref().map(DocumentFormat::of).transpose()?;
     let wants_lists = args.nodes_csv.is_some() || args.pods_csv.is_some();
     if wants_lists {
         let load = Load { hours: args.hours, wanted: args.load, mean_minutes: args.mean_minutes };
@@ -166,7 +166,7 @@ pub fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<(), GenerateComma
         }
         _ if !wants_lists => {
             let snapshot = cluster(&options)?;
-            out.write_all(document::text(&snapshot, Form::Yaml)?.as_bytes())?;
+            out.write_all(document::text(&snapshot, DocumentFormat::Yaml)?.as_bytes())?;
         }
         _ => {}
     }

@@ -36,7 +36,7 @@ pub enum Machine {
 
 /// What a machine is.
 #[derive(Clone, Debug)]
-pub struct Description {
+pub struct MachineSpec {
     /// Its kind's name.
     pub name: &'static str,
     /// GPUs.
@@ -114,80 +114,80 @@ const GB200_186: MigNames = [
 
 impl Machine {
     /// What the machine is.
-    pub fn describe(self) -> Description {
+    pub fn describe(self) -> MachineSpec {
         match self {
-            Self::H100 => Description {
+            Self::H100 => MachineSpec {
                 name: "h100-8",
                 gpus: 8,
                 model: model("NVIDIA H100 80GB HBM3", 81559, (70, 700), Some(&H100_80)),
                 nodes_per_rack: 4,
                 clique: None,
-                capacity: plain(192_000, 2_031_616),
+                capacity: host_resources(192_000, 2_031_616),
                 groups: &[],
                 cents_per_gpu_hour: 300,
                 cpu_watts: (40, 700),
                 package_cores: 48,
                 hazard_ppm: 158,
             },
-            Self::A100Pcie => Description {
+            Self::A100Pcie => MachineSpec {
                 name: "a100-pcie-8",
                 gpus: 8,
                 model: model("NVIDIA A100 80GB PCIe", 81920, (50, 300), Some(&A100_80)),
                 nodes_per_rack: 8,
                 clique: None,
-                capacity: plain(128_000, 1_015_808),
+                capacity: host_resources(128_000, 1_015_808),
                 groups: &[4, 2],
                 cents_per_gpu_hour: 150,
                 cpu_watts: (40, 540),
                 package_cores: 32,
                 hazard_ppm: 120,
             },
-            Self::A100 => Description {
+            Self::A100 => MachineSpec {
                 name: "a100-8",
                 gpus: 8,
                 model: model("NVIDIA A100-SXM4-40GB", 40960, (50, 400), Some(&A100_40)),
                 nodes_per_rack: 4,
                 clique: None,
-                capacity: plain(96_000, 1_114_112),
+                capacity: host_resources(96_000, 1_114_112),
                 groups: &[],
                 cents_per_gpu_hour: 130,
                 cpu_watts: (40, 540),
                 package_cores: 24,
                 hazard_ppm: 120,
             },
-            Self::Gb200 => Description {
+            Self::Gb200 => MachineSpec {
                 name: "gb200-nvl72",
                 gpus: 4,
                 model: model("NVIDIA GB200", 189_471, (120, 1200), Some(&GB200_186)),
                 nodes_per_rack: 18,
                 clique: Some(18),
-                capacity: plain(144_000, 884_736),
+                capacity: host_resources(144_000, 884_736),
                 groups: &[],
                 cents_per_gpu_hour: 800,
                 cpu_watts: (60, 600),
                 package_cores: 36,
                 hazard_ppm: 150,
             },
-            Self::L40s => Description {
+            Self::L40s => MachineSpec {
                 name: "l40s-8",
                 gpus: 8,
                 model: model("NVIDIA L40S", 46068, (35, 350), None),
                 nodes_per_rack: 8,
                 clique: None,
-                capacity: plain(128_000, 1_015_808),
+                capacity: host_resources(128_000, 1_015_808),
                 groups: &[4],
                 cents_per_gpu_hour: 90,
                 cpu_watts: (40, 540),
                 package_cores: 32,
                 hazard_ppm: 60,
             },
-            Self::T4 => Description {
+            Self::T4 => MachineSpec {
                 name: "t4-2",
                 gpus: 2,
                 model: model("Tesla T4", 15360, (10, 70), None),
                 nodes_per_rack: 20,
                 clique: None,
-                capacity: plain(96_000, 385_024),
+                capacity: host_resources(96_000, 385_024),
                 groups: &[],
                 cents_per_gpu_hour: 30,
                 cpu_watts: (40, 330),
@@ -198,7 +198,7 @@ impl Machine {
     }
 }
 
-impl Description {
+impl MachineSpec {
     /// What pods may take of it.
     pub fn capacity(&self) -> Resources {
         self.capacity
@@ -227,7 +227,7 @@ impl Description {
     }
 }
 
-fn plain(cpu_milli: i64, memory_mib: i64) -> Resources {
+fn host_resources(cpu_milli: i64, memory_mib: i64) -> Resources {
     // Kubernetes' default of pods a node.
     Resources { cpu_milli, memory_mib, pods: 110 }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use octavo_engine::snapshot::{LevelForm, NodeForm, Snapshot, VERSION};
 
-use super::machines::Description;
+use super::machines::MachineSpec;
 use super::{GenerateError, Options};
 
 /// Most GPUs of a synthetic cluster.
-const MOST_GPUS: u64 = 4_000_000;
+const MAX_GPUS: u64 = 4_000_000;
 
 /// An empty cluster.
 pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
@@ -55,8 +55,8 @@ pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
 }
 
 /// The machines that are asked for, each once, in their order.
-pub(super) fn machines(options: &Options) -> Result<Vec<Description>, GenerateError> {
-    let mut machines: Vec<Description> = Vec::new();
+pub(super) fn machines(options: &Options) -> Result<Vec<MachineSpec>, GenerateError> {
+    let mut machines: Vec<MachineSpec> = Vec::new();
     for machine in &options.machines {
         let mut machine = machine.describe();
         if machines.iter().any(|known| known.name == machine.name) {
@@ -72,14 +72,14 @@ pub(super) fn machines(options: &Options) -> Result<Vec<Description>, GenerateEr
     if u64::try_from(count).unwrap_or(u64::MAX) > u64::from(blocks) {
         return Err(GenerateError::TooFewBlocks { machines: count, blocks });
     }
-    let per_rack = |machine: &Description| {
+    let per_rack = |machine: &MachineSpec| {
         u64::from(options.nodes.unwrap_or(machine.nodes_per_rack)) * u64::from(machine.gpus)
     };
     let densest = machines.iter().map(per_rack).max().unwrap_or_default();
     let racks = u64::from(options.blocks) * u64::from(options.racks);
     let gpus = racks.saturating_mul(densest);
-    if gpus > MOST_GPUS {
-        return Err(GenerateError::TooLarge { gpus, most: MOST_GPUS });
+    if gpus > MAX_GPUS {
+        return Err(GenerateError::TooLarge { gpus, most: MAX_GPUS });
     }
     Ok(machines)
 }

@@ -20,7 +20,7 @@ fn a_machine_without_a_block_is_refused() {
 }
 
 #[test]
-fn what_is_made_is_a_cluster_that_says_it_is_synthetic() {
+fn generated_cluster_is_marked_synthetic() {
     for machines in [
         vec![Machine::H100],
         vec![Machine::A100Pcie],
@@ -165,7 +165,7 @@ fn lists_are_read_as_traces() {
 }
 
 #[test]
-fn what_cannot_be_made_is_said() {
+fn impossible_options_are_reported() {
     let message = |options: &Options| cluster(options).unwrap_err().to_string();
     let many = Options { blocks: 100_000, racks: 100_000, ..options() };
     assert!(message(&many).contains("at most 4000000 are made: fewer blocks, racks or nodes"));
@@ -227,7 +227,7 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
-fn files_are_written_and_told() {
+fn written_files_are_reported() {
     use clap::Parser;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -238,13 +238,13 @@ fn files_are_written_and_told() {
             .map(|()| String::from_utf8(out).unwrap())
     };
     let flag = |name: &str, file: &str| [name.to_owned(), path(file)];
-    let told = run(&flag("--out", "cluster.yaml")).unwrap();
-    assert!(told.contains("synthetic, 32 nodes, 256 GPUs, 70 % given out"), "{told}");
+    let text = run(&flag("--out", "cluster.yaml")).unwrap();
+    assert!(text.contains("synthetic, 32 nodes, 256 GPUs, 70 % given out"), "{text}");
     let read: Snapshot = crate::document::read(&folder.path().join("cluster.yaml"), "c").unwrap();
     assert_eq!(read, cluster(&options()).unwrap());
     let lists = [flag("--nodes-csv", "nodes.csv"), flag("--pods-csv", "pods.csv")].concat();
-    let told = run(&lists).unwrap();
-    assert!(told.contains("32 nodes") && told.contains("pods in 24 h"), "{told}");
+    let text = run(&lists).unwrap();
+    assert!(text.contains("32 nodes") && text.contains("pods in 24 h"), "{text}");
     // Without a file the document goes to standard output.
     let text = run(&[]).unwrap();
     assert!(text.contains("synthetic: true"));

@@ -8,14 +8,14 @@
 
 use std::sync::LazyLock;
 
-use super::{LENGTH, Spread, TAP};
+use super::{LENGTH, SeedGenerator, TAP};
 
 /// Steps that Go's table lies away from its start.
 const STEPS: u64 = 7_800_000_000_000;
 
 /// The table in the order of Go's array.
 pub(super) static WORDS: LazyLock<[u64; LENGTH]> = LazyLock::new(|| {
-    let mut spread = Spread::new(1);
+    let mut spread = SeedGenerator::new(1);
     // The shifts are those of Go's table maker, not those of Go's Seed.
     let start: [u64; LENGTH] = std::array::from_fn(|_| {
         let high = u64::from(spread.next()) << 20;

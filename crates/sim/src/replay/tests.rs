@@ -34,9 +34,9 @@ pub(super) fn trace(nodes: &[&str], pods: &[&str]) -> Trace {
     Trace { nodes, pods }
 }
 
-fn listed(trace: &Trace, policy: &mut dyn Packing) -> Played {
+fn listed(trace: &Trace, policy: &mut dyn Packing) -> ReplayResult {
     let arrivals = Arrivals::of(trace, arrivals::Order::Listed).unwrap();
-    play(trace, &arrivals, false, policy).unwrap()
+    replay_with(trace, &arrivals, false, policy).unwrap()
 }
 
 /// One node of four GPUs. Of six pods the second, fourth and last find no place.
@@ -52,8 +52,8 @@ fn six_pods() -> Trace {
     trace(&["node,4,T4"], &pods)
 }
 
-fn is_near(one: f64, other: f64) -> bool {
-    (one - other).abs() < 1e-12
+fn is_near(left: f64, right: f64) -> bool {
+    (left - right).abs() < 1e-12
 }
 
 #[test]
@@ -116,21 +116,21 @@ fn a_curve_has_a_point_at_each_percent_that_was_reached() {
 }
 
 #[test]
-fn a_policy_that_refuses_what_fits_is_found_out() {
-    let played = listed(&six_pods(), &mut Lazy);
+fn policy_that_refuses_fitting_pods_is_caught() {
+    let result = listed(&six_pods(), &mut Lazy);
     // All but the one that no node's model and the one that no node's CPU has room for.
-    assert_eq!((played.metrics.skipped, played.metrics.refused), (6, 4));
-    assert_eq!(played.metrics.first_skip, Some(0.25));
+    assert_eq!((result.metrics.skipped, result.metrics.refused), (6, 4));
+    assert_eq!(result.metrics.first_skip, Some(0.25));
     // The empty node is of use to all but those two.
-    assert!(is_near(played.metrics.fragmentation.gpus, 4.0 * 2.0 / 6.0));
-    assert!(played.verdict.is_ok());
+    assert!(is_near(result.metrics.fragmentation.gpus, 4.0 * 2.0 / 6.0));
+    assert!(result.verdict.is_ok());
 }
 
 #[test]
-fn a_policy_that_gives_a_gpu_twice_is_found_out() {
+fn policy_that_allocates_a_gpu_twice_is_caught() {
     let trace = trace(&["node,4,T4"], &["one,1000,1,1000,,,", "two,1000,1,500,,,"]);
-    let played = listed(&trace, &mut Greedy);
-    let violation = played.verdict.unwrap_err();
+    let result = listed(&trace, &mut Greedy);
+    let violation = result.verdict.unwrap_err();
     assert_eq!(violation, "event 1, pod `two`: takes GPU 0 of `node` to 1500 of 1000 milli");
 }
 

@@ -104,12 +104,12 @@ impl ReportError {
 pub fn run(
     args: &ReportArgs,
     command: String,
-    watch: &impl Progress,
+    observer: &impl Progress,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     let input = match (&args.from, &args.nodes, &args.pods) {
         (Some(from), ..) => Input::read(from, args.curve.as_deref(), command)?,
-        (None, Some(nodes), Some(pods)) => fresh(nodes, pods, &args.runs, command, watch)?,
+        (None, Some(nodes), Some(pods)) => fresh(nodes, pods, &args.runs, command, observer)?,
         // The command line's own rules do not let this through.
         _ => return Ok(()),
     };
@@ -133,14 +133,14 @@ fn fresh(
     pods: &Path,
     runs: &RunsArgs,
     command: String,
-    watch: &impl Progress,
+    observer: &impl Progress,
 ) -> Result<Input, ReportError> {
     let failed = |error: SimError| ReportError::Replay(Box::new(error));
     let options = runs.options().map_err(|error| failed(error.into()))?;
     let trace = Trace::read(nodes, pods).map_err(|error| failed(error.into()))?;
-    watch.begin(options.policies.len() * options.seeds.len());
-    let outcome = replay::run(&trace, &options, watch);
-    watch.end();
+    observer.begin(options.policies.len() * options.seeds.len());
+    let outcome = replay::run(&trace, &options, observer);
+    observer.end();
     let outcome = outcome.map_err(|error| failed(error.into()))?;
     let report = Report::of(&trace, nodes, pods, &options, &outcome);
     Ok(Input::of(&report, &outcome, command)?)

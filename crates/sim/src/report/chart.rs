@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::curves::Level;
+use super::curves::BandPoint;
 use super::escape::Escaped;
 use super::scale::Scale;
 
@@ -24,18 +24,18 @@ pub(super) struct Chart<'a> {
     pub(super) side: &'a str,
     pub(super) x: (f64, f64),
     pub(super) y: (f64, f64),
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<CurveLine>,
     /// What could be had at best, drawn thin.
     pub(super) guide: Vec<(f64, f64)>,
     pub(super) marks: Vec<Mark>,
 }
 
 /// A policy's curve.
-pub(super) struct Line {
+pub(super) struct CurveLine {
     /// Number of its colour.
     pub(super) colour: usize,
     pub(super) name: String,
-    pub(super) levels: Vec<Level>,
+    pub(super) levels: Vec<BandPoint>,
 }
 
 /// A single figure.
@@ -116,7 +116,7 @@ impl Chart<'_> {
     }
 }
 
-impl Line {
+impl CurveLine {
     fn draw(&self, svg: &mut String, x: &Scale, y: &Scale) {
         // With the points just outside, or the line would begin and end within the chart.
         let is_near = |number: usize| {
@@ -124,15 +124,15 @@ impl Line {
             self.levels[around].iter().any(|level| x.has(level.at))
         };
         let levels = self.levels.iter().enumerate().filter(|(number, _)| is_near(*number));
-        let levels: Vec<&Level> = levels.map(|(_, level)| level).collect();
+        let levels: Vec<&BandPoint> = levels.map(|(_, level)| level).collect();
         let Some(path) = path(levels.iter().map(|level| (level.at, level.mean)), x, y) else {
             return;
         };
         let colour = self.colour;
         let has_spread = levels.iter().any(|level| level.most > level.least);
-        let there = levels.iter().map(|level| (level.at, level.most));
-        let back = levels.iter().rev().map(|level| (level.at, level.least));
-        if let Some(band) = self::path(there.chain(back), x, y).filter(|_| has_spread) {
+        let upper = levels.iter().map(|level| (level.at, level.most));
+        let lower = levels.iter().rev().map(|level| (level.at, level.least));
+        if let Some(band) = self::path(upper.chain(lower), x, y).filter(|_| has_spread) {
             let _ = writeln!(svg, "<path class=\"band s{colour}\" d=\"{band}Z\"/>");
         }
         let _ = writeln!(

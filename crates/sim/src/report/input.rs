@@ -8,13 +8,13 @@ use serde::Deserialize;
 
 use crate::metrics::summary::Spread;
 use crate::output::{API_VERSION, Report};
-use crate::replay::Outcome;
+use crate::replay::ReplayResults;
 
 /// All that a page shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// The replay's report.
-    pub(super) saved: Saved,
+    pub(super) saved: SavedReport,
     /// Curves of the runs; none if they were not saved.
     pub(super) curves: Vec<Curve>,
     /// The command line with which the page is made again.
@@ -95,7 +95,7 @@ pub enum InputError {
 
 /// The report that `octavo sim replay --format json` writes, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Saved {
+pub(super) struct SavedReport {
     #[serde(rename = "apiVersion")]
     pub(super) api_version: String,
     pub(super) kind: String,
@@ -162,7 +162,7 @@ impl From<Spread> for SavedSpread {
 
 /// A line of the file of curves.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct CurveRow {
     policy: String,
     popularity: String,
     seed: i64,
@@ -174,7 +174,11 @@ struct Line {
 
 impl Input {
     /// From runs of this moment.
-    pub fn of(report: &Report<'_>, outcome: &Outcome, command: String) -> Result<Self, InputError> {
+    pub fn of(
+        report: &Report<'_>,
+        outcome: &ReplayResults,
+        command: String,
+    ) -> Result<Self, InputError> {
         // By way of the text: it is read back with the same last digits as a saved one.
         let saved = serde_json::from_str(&report.json()?)?;
         // As the file of curves has them, without the detour over a file.
@@ -192,7 +196,7 @@ impl Input {
             let unread = |source| InputError::Read { path: path.to_owned(), source };
             std::fs::read(path).map_err(unread)
         };
-        let saved: Saved =
+        let saved: SavedReport =
             serde_json::from_slice(&open(report)?).map_err(|error| wrong(error.to_string()))?;
         if saved.api_version != API_VERSION || saved.kind != "Replay" {
             let found = format!("it is {} {}", saved.api_version, saved.kind);
@@ -232,7 +236,7 @@ fn curves(text: &[u8], path: &Path) -> Result<Vec<Curve>, InputError> {
     };
     let mut curves: Vec<Curve> = Vec::new();
     for line in csv::Reader::from_reader(text).deserialize() {
-        let Line { policy, popularity, seed, time_s, wanted, allocated, fragmentation } =
+        let CurveRow { policy, popularity, seed, time_s, wanted, allocated, fragmentation } =
             line.map_err(wrong)?;
         let is_last = |curve: &&mut Curve| {
             curve.policy == policy && curve.popularity == popularity && curve.seed == seed

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_at_the_edge() {
+    fn values_outside_the_axis_are_clamped() {
         let axis = Scale { from: 0.0, to: 10.0, start: 100.0, end: 0.0 };
         assert_eq!(
             [-5.0, 0.0, 5.0, 50.0].map(|value| axis.place(value)),

@@ -8,7 +8,7 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 use super::TraceError;
 
 /// Bytes of a line above which the file is no list.
-const LONGEST_LINE: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 pub(super) struct Lines<R> {
     reader: BufReader<R>,
@@ -27,15 +27,15 @@ impl<R: Read> Lines<R> {
     pub(super) fn next(&mut self) -> Result<Option<StringRecord>, TraceError> {
         loop {
             self.bytes.clear();
-            let mut limited = (&mut self.reader).take(LONGEST_LINE);
+            let mut limited = (&mut self.reader).take(MAX_LINE_BYTES);
             let read = limited.read_until(b'\n', &mut self.bytes);
             let read = read.map_err(|source| TraceError::Io { file: self.file.clone(), source })?;
             if read == 0 {
                 return Ok(None);
             }
             self.line += 1;
-            if read as u64 == LONGEST_LINE && !self.bytes.ends_with(b"\n") {
-                return Err(self.wrong(format!("is longer than {LONGEST_LINE} bytes")));
+            if read as u64 == MAX_LINE_BYTES && !self.bytes.ends_with(b"\n") {
+                return Err(self.wrong(format!("is longer than {MAX_LINE_BYTES} bytes")));
             }
             let text = std::str::from_utf8(&self.bytes).map_err(|error| {
                 let byte = error.valid_up_to() + 1;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::table::{Row, Table};
+use super::table::{CsvTable, Row};
 use super::{NodeRow, TraceError};
 
 /// Ten thousand cores: above it, somebody mistook the unit.
@@ -14,7 +14,7 @@ pub(super) const GPUS: (u32, u32) = (0, 1024);
 
 pub(super) fn read(reader: impl Read, file: &str) -> Result<Vec<NodeRow>, TraceError> {
     let columns = ["cpu_milli", "memory_mib", "gpu", "model"];
-    let mut table = Table::open(reader, file, "nodes", "sn", &columns)?;
+    let mut table = CsvTable::open(reader, file, "nodes", "sn", &columns)?;
     let mut nodes = Vec::new();
     while let Some((name, row)) = table.next()? {
         nodes.push(node(name, &row)?);

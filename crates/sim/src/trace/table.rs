@@ -9,11 +9,11 @@ use super::TraceError;
 use super::lines::Lines;
 
 /// Characters of a wrong value that an error shows.
-const SHOWN: usize = 40;
+const MAX_SHOWN_CHARS: usize = 40;
 /// Kubernetes' own limit for the name of a pod or node.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_BYTES: usize = 253;
 
-pub(super) struct Table<R> {
+pub(super) struct CsvTable<R> {
     lines: Lines<R>,
     file: String,
     /// Where each column stands.
@@ -34,7 +34,7 @@ pub(super) struct Row<'a> {
     line: u64,
 }
 
-impl<R: Read> Table<R> {
+impl<R: Read> CsvTable<R> {
     /// Reads the header, which must name the column of unique names and all others.
     pub(super) fn open(
         reader: R,
@@ -51,7 +51,7 @@ impl<R: Read> Table<R> {
         let mut columns = BTreeMap::new();
         for (index, column) in header.iter().enumerate() {
             if !column.is_empty() && columns.insert(column.to_owned(), index).is_some() {
-                return Err(TraceError::DuplicateColumn { file, line, column: shown(column) });
+                return Err(TraceError::DuplicateColumn { file, line, column: shortened(column) });
             }
         }
         let mut required = [name].into_iter().chain(others.iter().copied());
@@ -113,21 +113,21 @@ impl Row<'_> {
     /// A point in time, if there is one.
     pub(super) fn time(&self, column: &'static str) -> Result<Option<u64>, TraceError> {
         // Eleven digits reach the year 5138 from 1970, and tell seconds from milliseconds.
-        const LAST: u64 = 99_999_999_999;
+        const MAX_SECONDS: u64 = 99_999_999_999;
         if self.text(column).is_empty() {
             return Ok(None);
         }
-        let time = whole(self.text(column)).filter(|time| *time <= LAST);
+        let time = whole(self.text(column)).filter(|time| *time <= MAX_SECONDS);
         time.map(Some).ok_or_else(|| {
-            self.field(column, format!("a time in whole seconds from 0 to {LAST}, or empty"))
+            self.field(column, format!("a time in whole seconds from 0 to {MAX_SECONDS}, or empty"))
         })
     }
 
     fn name(&self, column: &'static str) -> Result<String, TraceError> {
         let name = self.text(column);
-        if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             return Err(
-                self.field(column, format!("a name of 1 to {LONGEST_NAME} printable bytes"))
+                self.field(column, format!("a name of 1 to {MAX_NAME_BYTES} printable bytes"))
             );
         }
         Ok(name.to_owned())
@@ -138,7 +138,7 @@ impl Row<'_> {
             file: self.file.to_owned(),
             line: self.line,
             column,
-            value: shown(self.text(column)),
+            value: shortened(self.text(column)),
             expected: expected.into(),
         }
     }
@@ -153,14 +153,14 @@ impl Row<'_> {
     }
 
     pub(super) fn unknown_model(&self, model: &str, known: String) -> TraceError {
-        let model = shown(model);
+        let model = shortened(model);
         TraceError::UnknownModel { file: self.file.to_owned(), line: self.line, model, known }
     }
 }
 
 /// Names for an error's end: `A10, G2 and T4`.
 pub(super) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(shown).collect();
+    let names: Vec<String> = names.map(shortened).collect();
     match names.split_last() {
         None => "none".to_owned(),
         Some((only, [])) => only.clone(),
@@ -176,9 +176,9 @@ fn whole(text: &str) -> Option<u64> {
     if is_plain && is_whole { digits.parse().ok() } else { None }
 }
 
-fn shown(text: &str) -> String {
-    let mut cut: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
+fn shortened(text: &str) -> String {
+    let mut cut: String = text.chars().take(MAX_SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
         cut.push_str("...");
     }
     cut

@@ -12,14 +12,14 @@ const WHOLE: u32 = 1000;
 pub(super) struct Account {
     name: String,
     model: String,
-    cpu_milli: Level,
-    memory_mib: Level,
+    cpu_milli: ResourceUse,
+    memory_mib: ResourceUse,
     /// Taken thousandths of each GPU.
     gpus: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Level {
+struct ResourceUse {
     taken: u64,
     has: u64,
 }
@@ -29,8 +29,8 @@ impl Account {
         Self {
             name: node.name.clone(),
             model: node.model.clone(),
-            cpu_milli: Level { taken: 0, has: node.cpu_milli },
-            memory_mib: Level { taken: 0, has: node.memory_mib },
+            cpu_milli: ResourceUse { taken: 0, has: node.cpu_milli },
+            memory_mib: ResourceUse { taken: 0, has: node.memory_mib },
             gpus: (0..node.gpus).map(|_| 0).collect(),
         }
     }

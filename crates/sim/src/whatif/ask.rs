@@ -12,7 +12,7 @@ use octavo_engine::snapshot::{Snapshot, nodes_named};
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{Gang, World};
 
-use super::failed::{self, Loss};
+use super::node_failure::{self, GangRequest};
 use super::{API_VERSION, Answer, Answers, Question, WhatifError, asked, hash};
 
 /// Answers a question. The same document and question give the same bytes.
@@ -36,11 +36,11 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     if gangs.is_empty() && question.fail.is_empty() {
         return Err(WhatifError::Nothing);
     }
-    let lost = failed::fail(&mut world, &question.fail)?;
+    let lost = node_failure::fail_nodes(&mut world, &question.fail)?;
     let wanted = if gangs.is_empty() {
         lost
     } else {
-        gangs.into_iter().map(|gang| Loss::pinned_gang(gang, pinned.clone())).collect()
+        gangs.into_iter().map(|gang| GangRequest::with_pinned(gang, pinned.clone())).collect()
     };
     if wanted.is_empty() {
         return Err(WhatifError::NothingLost(question.fail.join(", ")));
@@ -51,10 +51,11 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
         (None, true) => Decider::default(),
         (_, false) => Decider::searching(),
     };
-    let mut asker = Asker { question, forbidden, weights: weights.collect(), waiting, decider };
+    let mut session =
+        QuestionSession { question, forbidden, weights: weights.collect(), waiting, decider };
     let mut answers = Vec::new();
-    for loss in &wanted {
-        answers.push(asker.one(&mut world, loss)?);
+    for request in &wanted {
+        answers.push(session.answer_gang(&mut world, request)?);
     }
     Ok(Answers {
         api_version: API_VERSION.to_owned(),
@@ -67,7 +68,7 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
 }
 
 /// What is kept from one gang to the next.
-struct Asker<'a> {
+struct QuestionSession<'a> {
     question: &'a Question,
     forbidden: NodeSet,
     weights: BTreeMap<Arc<str>, u32>,
@@ -75,10 +76,14 @@ struct Asker<'a> {
     decider: Decider,
 }
 
-impl Asker<'_> {
+impl QuestionSession<'_> {
     /// Answers for one gang and puts it where the answer says.
-    fn one(&mut self, world: &mut World, loss: &Loss) -> Result<Answer, WhatifError> {
-        let Loss { gang, pinned, .. } = loss;
+    fn answer_gang(
+        &mut self,
+        world: &mut World,
+        request: &GangRequest,
+    ) -> Result<Answer, WhatifError> {
+        let GangRequest { gang, pinned, .. } = request;
         let policy = &self.question.policy;
         let allowance = self.question.allowance(gang);
         let case = Case {
@@ -101,7 +106,7 @@ impl Asker<'_> {
                 remedy_of(explain::answer(world, policy, gang, &Err(with)))
             });
         }
-        let found = found.map(|plan| loss.with_own_ranks(plan));
+        let found = found.map(|plan| request.with_workload_ranks(plan));
         let explanation = explain::answer(world, policy, gang, &found);
         if let Ok(plan) = &found
             && self.question.pinned.is_empty()

@@ -85,7 +85,7 @@ impl Decision {
         if now == Some(&was) {
             return Ok(Record::of(cluster, question, answers));
         }
-        let words = |said: &Explanation| said.lines().join("; ");
+        let words = |explanation: &Explanation| explanation.lines().join("; ");
         let now = now.map(words).unwrap_or_default();
         Err(DecisionError::Differs { program: env!("CARGO_PKG_VERSION"), was: words(&was), now })
     }

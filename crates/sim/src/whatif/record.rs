@@ -30,14 +30,14 @@ pub enum Verdict {
     /// The same, bit for bit.
     Same,
     /// The record was changed: it holds another cluster or question than was asked about.
-    OtherQuestion {
+    QuestionChanged {
         /// Hash of what was asked.
         was: String,
         /// Hash of what the record holds.
         is: String,
     },
     /// The answer in the record is not the one whose hash it holds.
-    OtherAnswer,
+    AnswerChanged,
     /// Another answer.
     Differs {
         /// Hash of the old answer.
@@ -73,16 +73,16 @@ impl Record {
         }
         let is = asked(&self.cluster, &self.question).map_err(WhatifError::from)?;
         if is != self.answer.asked {
-            return Ok(Verdict::OtherQuestion { was: self.answer.asked.clone(), is });
+            return Ok(Verdict::QuestionChanged { was: self.answer.asked.clone(), is });
         }
-        let own = super::hash(&self.answer.answers).map_err(WhatifError::from)?;
-        if own != self.answer.hash {
-            return Ok(Verdict::OtherAnswer);
+        let hash_now = super::hash(&self.answer.answers).map_err(WhatifError::from)?;
+        if hash_now != self.answer.hash {
+            return Ok(Verdict::AnswerChanged);
         }
         let now = answer(&self.cluster, &self.question)?;
         if now == self.answer {
             return Ok(Verdict::Same);
         }
-        Ok(Verdict::Differs { was: own, now: Box::new(now) })
+        Ok(Verdict::Differs { was: hash_now, now: Box::new(now) })
     }
 }

@@ -4,7 +4,7 @@ use super::args::{self, AnswerFormat, GangArgs, VerifyArgs, WhatifArgs, WhatifCo
 use super::inline::{self, InlineError};
 use super::record::{Record, Verdict};
 use super::*;
-use crate::document::{self, Form};
+use crate::document::{self, DocumentFormat};
 
 /// Two racks of two nodes with two GPUs each. `old` has node a1 and a GPU of a2, `low` both GPUs of
 /// b1: three GPUs are free, no rack has two free nodes.
@@ -43,7 +43,7 @@ const CLUSTER: &str = r#"{
 }"#;
 
 fn cluster() -> Snapshot {
-    document::parse(CLUSTER, Form::Json).unwrap()
+    document::parse(CLUSTER, DocumentFormat::Json).unwrap()
 }
 
 /// A gang of members with so many GPUs each.
@@ -86,7 +86,7 @@ fn what_fits_gets_places_and_a_price() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_bound_and_what_would_help() {
+fn refusal_has_a_bound_and_a_remedy() {
     let answers = ask(&question(&gang("new", 4, 1)));
     assert!(!answers.is_yes());
     let Explanation::Refused(refusal) = &answers.answers[0].explanation else { panic!() };
@@ -130,22 +130,22 @@ fn evictions_and_moves_are_offered_and_done_only_when_allowed() {
     let answers = ask(&Question { moves: 1, ..asked.clone() });
     assert!(!answers.is_yes());
     let text = r#"{"name": "still", "order": [{"unit": "hops"}], "preemption": false}"#;
-    let policy = document::parse(text, Form::Json).unwrap();
+    let policy = document::parse(text, DocumentFormat::Json).unwrap();
     let answers = ask(&Question { policy, evictions: true, ..asked });
     assert!(!answers.is_yes() && answers.answers[0].disturbance.is_none());
 }
 
 #[test]
-fn a_limit_of_the_policy_is_named_with_what_it_would_have_to_be() {
+fn policy_limit_is_named_with_the_value_needed() {
     let text = r#"{"name": "frugal", "order": [{"unit": "hops"}], "constraints": {"maxCentsPerHour": 1600}}"#;
-    let policy = document::parse(text, Form::Json).unwrap();
+    let policy = document::parse(text, DocumentFormat::Json).unwrap();
     let answers = ask(&Question { policy, ..question(&gang("new", 1, 2)) });
     let lines = answers.lines().join("\n");
     assert!(!answers.is_yes() && answers.answers[0].disturbance.is_none(), "{lines}");
     assert!(lines.contains("at most 1600 cents per hour"), "{lines}");
 
     let text = r#"{"name": "spare", "order": [{"unit": "hops"}], "constraints": {"spares": [{"nodes": 1}]}}"#;
-    let policy: PlacementPolicy = document::parse(text, Form::Json).unwrap();
+    let policy: PlacementPolicy = document::parse(text, DocumentFormat::Json).unwrap();
     let spared =
         |gpus| ask(&Question { policy: policy.clone(), ..question(&gang("new", 1, gpus)) });
     assert_eq!(nodes(&spared(1)), ["a2"]);
@@ -218,7 +218,7 @@ fn a_gang_that_lost_members_gets_at_least_as_many_as_it_needs() {
 }
 
 #[test]
-fn who_is_on_a_node_that_takes_nobody_new_is_not_lost() {
+fn members_on_a_closed_node_are_not_lost() {
     let mut cluster = cluster();
     cluster.nodes[0].closed = true;
     let fail = Question { fail: vec!["a2".to_owned()], ..Question::default() };
@@ -227,7 +227,7 @@ fn who_is_on_a_node_that_takes_nobody_new_is_not_lost() {
 }
 
 #[test]
-fn gangs_see_those_before_them() {
+fn later_gangs_see_earlier_placements() {
     let waiting = Question { gangs: cluster().waiting, ..Question::default() };
     let answers = ask(&waiting);
     let is_yes =
@@ -237,12 +237,12 @@ fn gangs_see_those_before_them() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said() {
+fn invalid_questions_are_reported() {
     let error = |question: &Question| answer(&cluster(), question).unwrap_err().to_string();
     assert!(error(&Question::default()).contains("nothing is asked for"));
     assert!(error(&question(&gang("old", 1, 1))).contains("\"old\" runs already"));
     let text = r#"{"name": "tight", "order": [{"unit": "hops"}], "constraints": {"maxWatts": 1}}"#;
-    let policy = document::parse(text, Form::Json).unwrap();
+    let policy = document::parse(text, DocumentFormat::Json).unwrap();
     let asked = Question { policy, ..question(&gang("new", 1, 1)) };
     assert!(error(&asked).contains("makes no sense in this cluster"));
 
@@ -268,7 +268,7 @@ fn a_record_holds_or_says_what_was_changed() {
 
     let mut other = record.clone();
     other.cluster.nodes[3].closed = true;
-    assert!(matches!(other.verify().unwrap(), Verdict::OtherQuestion { .. }));
+    assert!(matches!(other.verify().unwrap(), Verdict::QuestionChanged { .. }));
     // Who also changes the hash of what was asked is found by the answer.
     other.answer.asked = asked_hash(&other);
     assert!(matches!(other.verify().unwrap(), Verdict::Differs { .. }));
@@ -276,7 +276,7 @@ fn a_record_holds_or_says_what_was_changed() {
     let mut other = record.clone();
     let Explanation::Placed(plan) = &mut other.answer.answers[0].explanation else { panic!() };
     plan.placements[0].place.node = "a1".to_owned();
-    assert_eq!(other.verify().unwrap(), Verdict::OtherAnswer);
+    assert_eq!(other.verify().unwrap(), Verdict::AnswerChanged);
 
     let error = Record { version: 7, ..record }.verify().unwrap_err().to_string();
     assert!(error.contains("of version 7"), "{error}");
@@ -329,7 +329,7 @@ fn the_command_asks_repeats_and_records() {
 
     let json = WhatifArgs { repeat: None, format: AnswerFormat::Json, ..args.clone() };
     let (_, text) = run(&json).unwrap();
-    assert_eq!(document::parse::<Answers>(&text, Form::Json).unwrap(), plan);
+    assert_eq!(document::parse::<Answers>(&text, DocumentFormat::Json).unwrap(), plan);
     let all = WhatifArgs {
         inline: GangArgs::default(),
         waiting: vec!["all".to_owned()],
@@ -348,23 +348,23 @@ fn the_command_asks_repeats_and_records() {
 }
 
 #[test]
-fn who_asks_nothing_is_told_whether_the_flags_or_the_cluster_are_to_blame() {
+fn empty_question_error_names_the_flags_or_the_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cluster.json");
     let text = serde_json::to_string(&Snapshot { waiting: Vec::new(), ..cluster() }).unwrap();
     std::fs::write(&path, text).unwrap();
     let args = WhatifArgs { cluster: path, ..WhatifArgs::default() };
     let error = |args: &WhatifArgs| args::run(args, &mut Vec::new()).unwrap_err();
-    let said = |error: &WhatifCommandError| (error.to_string(), error.is_usage());
+    let text_and_usage = |error: &WhatifCommandError| (error.to_string(), error.is_usage());
 
-    let (text, is_usage) = said(&error(&args));
+    let (text, is_usage) = text_and_usage(&error(&args));
     assert!(is_usage && text.starts_with("nothing is asked for: name a gang"), "{text}");
     // Whatever is in the files: it is not even looked whether they are there.
     let nowhere = WhatifArgs { cluster: folder.path().join("no.json"), ..WhatifArgs::default() };
     assert!(error(&nowhere).is_usage());
 
     let fail = WhatifArgs { fail: vec!["b2".to_owned()], ..args.clone() };
-    let (text, is_usage) = said(&error(&fail));
+    let (text, is_usage) = text_and_usage(&error(&fail));
     assert_eq!(
         text,
         "nothing runs on b2, so nothing is lost with it; ask for other nodes or a gang"
@@ -372,14 +372,14 @@ fn who_asks_nothing_is_told_whether_the_flags_or_the_cluster_are_to_blame() {
     assert!(!is_usage);
     let all = WhatifArgs { waiting: vec!["all".to_owned()], ..args };
     for fail in [Vec::new(), vec!["a1".to_owned()]] {
-        let (text, is_usage) = said(&error(&WhatifArgs { fail, ..all.clone() }));
+        let (text, is_usage) = text_and_usage(&error(&WhatifArgs { fail, ..all.clone() }));
         assert!(text.starts_with("no gang waits in the cluster"), "{text}");
         assert!(!is_usage);
     }
 }
 
 #[test]
-fn a_name_that_says_no_form_is_wrong_usage_and_what_is_in_a_file_is_not() {
+fn unknown_file_extension_is_wrong_usage_but_bad_content_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cluster.json");
     std::fs::write(&path, "{").unwrap();

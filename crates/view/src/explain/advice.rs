@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Event, PodExplanation, Stage};
+use super::{Event, PodExplanation, PodState};
 use crate::snapshot::{ClaimSource, ClusterSnapshot, GapKind, ObjectName, Pod};
 
 /// A reason with its words.
@@ -158,36 +158,36 @@ pub enum WaitReason {
 }
 
 /// All reasons that hold, most certain first.
-pub(super) fn of(
+pub(super) fn wait_reasons(
     snapshot: &ClusterSnapshot,
     pod: &Pod,
     explanation: &PodExplanation,
 ) -> Vec<Advice> {
     let mut reasons = Vec::new();
-    match explanation.stage {
-        Stage::Gated => {
+    match explanation.state {
+        PodState::Gated => {
             reasons.push(WaitReason::SchedulingGated { gates: pod.gates.clone() });
         }
-        Stage::Starting => reasons.push(starting(explanation)),
-        Stage::Unscheduled => {
+        PodState::Starting => reasons.push(starting(explanation)),
+        PodState::Unscheduled => {
             missing_objects(snapshot, explanation, &mut reasons);
             // Until its objects are there, neither counts nor the scheduler's silence say anything.
             if reasons.is_empty() {
-                counts::judge(snapshot, explanation, &mut reasons);
-                judge_devices(snapshot, explanation, &mut reasons);
+                counts::add_reasons(snapshot, explanation, &mut reasons);
+                add_device_reasons(snapshot, explanation, &mut reasons);
                 if explanation.scheduled.is_none() {
                     let scheduler = pod.scheduler.clone();
                     reasons.push(WaitReason::NotYetConsidered { scheduler });
                 }
             }
         }
-        Stage::Running | Stage::Finished | Stage::Deleting | Stage::Unknown => {}
+        PodState::Running | PodState::Finished | PodState::Deleting | PodState::Unknown => {}
     }
     reasons.into_iter().map(|reason| Advice { message: reason.to_string(), reason }).collect()
 }
 
 /// What the allocator's answer adds to the counts, or shows to be beside the point.
-fn judge_devices(
+fn add_device_reasons(
     snapshot: &ClusterSnapshot,
     explanation: &PodExplanation,
     reasons: &mut Vec<WaitReason>,

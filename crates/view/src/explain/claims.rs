@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::device;
 use crate::snapshot::{
-    Allocation, Ask, Claim, ClaimSource, ClusterSnapshot, Condition, ExtendedResource, ObjectName,
-    Pod, Request, Share,
+    Allocation, Claim, ClaimSource, ClusterSnapshot, Condition, ExtendedResource, ObjectName, Pod,
+    Request, RequestAlternative, Share,
 };
 
 /// Prefix of the extended resource that every class has without being asked (KEP-5004).
@@ -135,7 +135,11 @@ fn extended(snapshot: &ClusterSnapshot, name: &ObjectName, pod: &Pod) -> Option<
         match class_for(snapshot, &limit.resource) {
             Some(class) => view.requests.push(Request {
                 name: limit.container.clone(),
-                alternatives: vec![Ask { class, count: Some(limit.count), ..Ask::default() }],
+                alternatives: vec![RequestAlternative {
+                    class,
+                    count: Some(limit.count),
+                    ..RequestAlternative::default()
+                }],
             }),
             None if !view.unserved.contains(&limit.resource) => {
                 view.unserved.push(limit.resource.clone());

@@ -16,16 +16,16 @@ use octavo_dra::{
 };
 use serde::Serialize;
 
-use crate::usage::natural;
+use crate::usage::natural_sort_key;
 
 pub(super) use text::{Options, render};
 pub use verdict::{ClashVerdict, DeviceView, NodeVerdict, PlacedDevice, RequestVerdict};
 
 /// Nodes that are kept with their devices, the nearest to serving first; the others are counted.
-const MOST_NODES: usize = 64;
+const MAX_NODES_KEPT: usize = 64;
 /// Steps that a search may take on a node: a large cluster has an answer in seconds. kube-scheduler
 /// takes more before it gives up, so what was given up here says nothing.
-const STEPS: u64 = 2_000;
+const MAX_SEARCH_STEPS: u64 = 2_000;
 
 /// The objects of a cluster as an allocator takes them.
 #[derive(Clone, Debug, Default)]
@@ -90,24 +90,25 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
     for (class, created) in &input.classes {
         classes.insert(class.clone(), *created);
     }
-    let own = |name: &String| {
+    let find_claim = |name: &String| {
         let is_it = |claim: &&Claim| claim.namespace == pod.namespace && claim.name == *name;
         input.claims.iter().find(is_it)
     };
-    let open: Vec<&Claim> = pod.open.iter().map(own).collect::<Option<_>>()?;
+    let open: Vec<&Claim> = pod.open.iter().map(find_claim).collect::<Option<_>>()?;
     if open.is_empty() && !pod.has_extended {
         return None;
     }
-    let allocated = pod.allocated.iter().filter_map(own);
-    let ties: Vec<_> =
+    let allocated = pod.allocated.iter().filter_map(find_claim);
+    let node_selectors: Vec<_> =
         allocated.filter_map(|claim| claim.allocation.as_ref()?.nodes.as_ref()).collect();
     // What kube-scheduler will do is told, also where it is at fault.
     let features = Features::default().with(Feature::KubernetesFaults);
     let slices = slices_for(pod.scheduler, &input.slices);
-    let allocator = Allocator::new(&classes, &*slices, &input.claims, features).with_steps(STEPS);
+    let allocator =
+        Allocator::new(&classes, &*slices, &input.claims, features).with_steps(MAX_SEARCH_STEPS);
     let mut report = DeviceReport::default();
     for (node, allocatable) in &input.nodes {
-        if !ties.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
+        if !node_selectors.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
             continue;
         }
         let special = if pod.has_extended {
@@ -133,8 +134,8 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
         }
     }
     report.keep_nearest();
-    report.fits.sort_by_cached_key(|node| natural(node));
-    report.undecided.sort_by_cached_key(|node| natural(node));
+    report.fits.sort_by_cached_key(|node| natural_sort_key(node));
+    report.undecided.sort_by_cached_key(|node| natural_sort_key(node));
     Some(report)
 }
 
@@ -182,16 +183,17 @@ impl DeviceReport {
         }
         self.nodes.push(verdict);
         // Verdicts name every device: those of a large cluster are not held all at once.
-        if self.nodes.len() >= 2 * MOST_NODES {
+        if self.nodes.len() >= 2 * MAX_NODES_KEPT {
             self.keep_nearest();
         }
     }
 
     /// Counts the nodes that are furthest from serving instead of keeping them.
     fn keep_nearest(&mut self) {
-        self.nodes.sort_by_cached_key(|verdict| (verdict.distance(), natural(&verdict.node)));
-        self.more += self.nodes.len().saturating_sub(MOST_NODES);
-        self.nodes.truncate(MOST_NODES);
+        self.nodes
+            .sort_by_cached_key(|verdict| (verdict.distance(), natural_sort_key(&verdict.node)));
+        self.more += self.nodes.len().saturating_sub(MAX_NODES_KEPT);
+        self.nodes.truncate(MAX_NODES_KEPT);
     }
 }
 

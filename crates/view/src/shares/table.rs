@@ -1,11 +1,11 @@
 //! The table form of [`SharesReport`].
 
-use super::{Figures, GateState, ShareUse, SharesReport};
-use crate::grid::{Grid, Tone};
+use super::{GateState, ShareFigures, ShareUse, SharesReport};
+use crate::table::{RowStyle, TextTable};
 use crate::top::TableOptions;
 
 /// What stands where nothing is known.
-const NOTHING: &str = "-";
+const UNKNOWN_CELL: &str = "-";
 
 /// Draws a report: a line for each share, and what is out of order.
 pub fn render(report: &SharesReport, options: TableOptions) -> String {
@@ -40,17 +40,18 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
     if options.wide {
         header.extend(["UNKNOWN CALLS", "OVERFLOWS", "SHARE", "UUID"]);
     }
-    let mut grid = Grid::new(&header);
+    let mut table = TextTable::new(&header);
     for share in &report.shares {
-        let pods = if share.pods.is_empty() { NOTHING.to_owned() } else { share.pods.join(", ") };
+        let pods =
+            if share.pods.is_empty() { UNKNOWN_CELL.to_owned() } else { share.pods.join(", ") };
         let mut cells = vec![
             share.node.clone(),
             share.device.clone(),
             format!("{}/{}", share.namespace, share.claim),
             pods,
         ];
-        let known = |text: fn(&Figures) -> String| {
-            share.figures.as_ref().map_or_else(|| NOTHING.to_owned(), text)
+        let known = |text: fn(&ShareFigures) -> String| {
+            share.figures.as_ref().map_or_else(|| UNKNOWN_CELL.to_owned(), text)
         };
         cells.push(share.figures.map_or_else(|| share.asked.clone(), |f| size(f.limit_bytes)));
         cells.extend([
@@ -72,17 +73,17 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
                 share.gpu.clone().unwrap_or_default(),
             ]);
         }
-        grid.row(tone(share), cells);
+        table.row(style(share), cells);
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
-fn tone(share: &ShareUse) -> Tone {
+fn style(share: &ShareUse) -> RowStyle {
     match share.figures {
-        Some(figures) if figures.gate != GateState::Open => Tone::Warn,
-        Some(figures) if figures.driver_bytes > figures.limit_bytes => Tone::Warn,
-        None => Tone::Warn,
-        Some(_) => Tone::Plain,
+        Some(figures) if figures.gate != GateState::Open => RowStyle::Warn,
+        Some(figures) if figures.driver_bytes > figures.limit_bytes => RowStyle::Warn,
+        None => RowStyle::Warn,
+        Some(_) => RowStyle::Plain,
     }
 }
 

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::TopReport;
-use crate::grid::{Grid, Tone, age};
 use crate::snapshot::Holder;
+use crate::table::{RowStyle, TextTable, age};
 use crate::usage::{GpuState, GpuUse, holder_names};
 
 /// How a table is drawn.
@@ -39,38 +39,38 @@ pub fn render(report: &TopReport, options: TableOptions) -> String {
 }
 
 fn nodes(report: &TopReport, options: TableOptions) -> String {
-    let mut grid =
-        Grid::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "SPLIT", "FREE", "TAINTED"]);
+    let mut table =
+        TextTable::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "SPLIT", "FREE", "TAINTED"]);
     for node in &report.nodes {
-        let tone = if node.status != "Ready" && node.status != "Unknown" || node.tainted > 0 {
-            Tone::Warn
+        let style = if node.status != "Ready" && node.status != "Unknown" || node.tainted > 0 {
+            RowStyle::Warn
         } else {
-            Tone::Plain
+            RowStyle::Plain
         };
         let counts = [node.gpus, node.used, node.split, node.free, node.tainted]
             .map(|count| count.to_string());
         let mut cells = vec![node.name.clone(), node.status.clone(), node.products.join(", ")];
         cells.extend(counts);
-        grid.row(tone, cells);
+        table.row(style, cells);
     }
     if report.nodes.len() > 1 {
         let totals = report.totals;
         let mut cells = vec!["TOTAL".to_owned(), String::new(), format!("{} nodes", totals.nodes)];
         let counts = [totals.gpus, totals.used, totals.split, totals.free, totals.tainted];
         cells.extend(counts.map(|count| count.to_string()));
-        grid.row(Tone::Strong, cells);
+        table.row(RowStyle::Strong, cells);
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
 fn narrow(report: &TopReport, options: TableOptions) -> String {
-    let mut grid = Grid::new(&["NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE"]);
+    let mut table = TextTable::new(&["NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE"]);
     let mut rest = report.gpus.as_slice();
     while let Some(first) = rest.first() {
         let run = if first.state.is_held() {
             1
         } else {
-            rest.iter().take_while(|gpu| alike(first, gpu)).count()
+            rest.iter().take_while(|gpu| can_share_row(first, gpu)).count()
         };
         let (run, tail) = rest.split_at(run);
         let device = match run {
@@ -79,8 +79,8 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
         };
         // Whoever holds a part stands in the part's line.
         let is_whole = matches!(first.state, GpuState::Used);
-        grid.row(
-            tone(first),
+        table.row(
+            style(first),
             vec![
                 first.node.clone(),
                 device,
@@ -92,8 +92,8 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
         );
         for (holder, share) in first.shares() {
             let holders = std::slice::from_ref(holder);
-            grid.row(
-                Tone::Plain,
+            table.row(
+                RowStyle::Plain,
                 vec![
                     first.node.clone(),
                     format!("{} share", first.device),
@@ -106,11 +106,11 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
         }
         rest = tail;
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
 fn wide(report: &TopReport, options: TableOptions) -> String {
-    let mut grid = Grid::new(&[
+    let mut table = TextTable::new(&[
         "NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE", "CLAIM", "PRODUCT", "UUID", "TAINTS",
     ]);
     for gpu in &report.gpus {
@@ -119,8 +119,8 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
             .iter()
             .map(|holder| format!("{}/{}", holder.namespace, holder.claim))
             .collect();
-        grid.row(
-            tone(gpu),
+        table.row(
+            style(gpu),
             vec![
                 gpu.node.clone(),
                 gpu.device.clone(),
@@ -138,7 +138,7 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
             ],
         );
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
 /// What a reader should not miss, a line each.
@@ -172,13 +172,13 @@ fn remarks(report: &TopReport) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-fn alike(one: &GpuUse, other: &GpuUse) -> bool {
-    one.node == other.node
-        && one.state == other.state
-        && one.memory == other.memory
-        && one.product == other.product
-        && one.taints == other.taints
-        && one.scheduler == other.scheduler
+fn can_share_row(left: &GpuUse, right: &GpuUse) -> bool {
+    left.node == right.node
+        && left.state == right.state
+        && left.memory == right.memory
+        && left.product == right.product
+        && left.taints == right.taints
+        && left.scheduler == right.scheduler
 }
 
 /// A held device that is sick says both, a shared one what is left of it, a free one who may give it.
@@ -199,12 +199,12 @@ fn state(gpu: &GpuUse) -> String {
     words
 }
 
-fn tone(gpu: &GpuUse) -> Tone {
+fn style(gpu: &GpuUse) -> RowStyle {
     match gpu.state {
-        _ if !gpu.taints.is_empty() => Tone::Warn,
-        GpuState::NodeUnavailable | GpuState::Tainted => Tone::Warn,
-        GpuState::Free => Tone::Good,
-        GpuState::Used | GpuState::Shared | GpuState::Partitioned => Tone::Plain,
+        _ if !gpu.taints.is_empty() => RowStyle::Warn,
+        GpuState::NodeUnavailable | GpuState::Tainted => RowStyle::Warn,
+        GpuState::Free => RowStyle::Good,
+        GpuState::Used | GpuState::Shared | GpuState::Partitioned => RowStyle::Plain,
     }
 }
 

@@ -17,7 +17,7 @@ fn decision() -> Decision {
 }
 
 #[test]
-fn a_schedulers_decision_becomes_a_record_that_verifies_bit_for_bit() {
+fn scheduler_decision_becomes_a_verifiable_record() {
     let record = decision().record().unwrap();
     assert_eq!(record.verify().unwrap(), Verdict::Same);
     assert!(record.answer.is_yes() && record.question.packing);
@@ -55,7 +55,7 @@ fn a_decision_of_another_form_is_refused_with_its_place() {
 }
 
 #[test]
-fn members_with_places_and_nodes_that_are_left_out_are_asked_for_again() {
+fn pinned_members_and_forbidden_nodes_are_replayed() {
     for text in [LATE, KEPT_AWAY] {
         let decision = Decision::parse(text).unwrap();
         let record = decision.clone().record().unwrap();
@@ -69,7 +69,7 @@ fn members_with_places_and_nodes_that_are_left_out_are_asked_for_again() {
 }
 
 #[test]
-fn a_place_that_there_is_not_is_said_with_the_member() {
+fn nonexistent_placement_is_reported_with_its_member() {
     let mut late = Decision::parse(LATE).unwrap();
     late.pinned[0].node = "n9".to_owned();
     let error = late.record().unwrap_err().to_string();

@@ -10,8 +10,8 @@ use octavo_api::names::CLASS_GPU;
 
 use super::super::PodExplanation;
 use super::WaitReason;
-use crate::snapshot::{Ask, ClusterSnapshot, GapKind, Request};
-use crate::usage::{GpuState, GpuUse, incomplete_pools, natural};
+use crate::snapshot::{ClusterSnapshot, GapKind, Request, RequestAlternative};
+use crate::usage::{GpuState, GpuUse, incomplete_pools, natural_sort_key};
 
 /// One node's GPUs as the pod may count them.
 struct NodeCount<'a> {
@@ -23,7 +23,7 @@ struct NodeCount<'a> {
 }
 
 /// Adds what the counts prove, or that they prove nothing.
-pub(super) fn judge(
+pub(super) fn add_reasons(
     snapshot: &ClusterSnapshot,
     explanation: &PodExplanation,
     reasons: &mut Vec<WaitReason>,
@@ -38,7 +38,7 @@ pub(super) fn judge(
     if open.is_empty() || snapshot.lacks(GapKind::Slices) {
         return;
     }
-    let asked: usize = open.iter().map(|request| least(request)).sum();
+    let asked: usize = open.iter().map(|request| min_gpus(request)).sum();
     if asked == 0 {
         return;
     }
@@ -138,11 +138,11 @@ fn fixed_node(explanation: &PodExplanation, reasons: &mut Vec<WaitReason>) -> Op
 }
 
 /// The fewest whole GPUs that serve a request; none where that cannot be told.
-fn least(request: &Request) -> usize {
+fn min_gpus(request: &Request) -> usize {
     request.alternatives.iter().map(whole_gpus).min().unwrap_or_default()
 }
 
-fn whole_gpus(ask: &Ask) -> usize {
+fn whole_gpus(ask: &RequestAlternative) -> usize {
     if ask.class != CLASS_GPU || ask.admin_access || !ask.capacity.is_empty() {
         return 0;
     }
@@ -180,6 +180,6 @@ fn count<'a>(
             GpuState::Tainted | GpuState::NodeUnavailable => {}
         }
     }
-    nodes.sort_by_key(|node| natural(node.node));
+    nodes.sort_by_key(|node| natural_sort_key(node.node));
     nodes
 }

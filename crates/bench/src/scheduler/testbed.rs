@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Kind};
 use super::contender::Contender;
-use super::objects::{self, Ask, Gpus};
+use super::objects::{self, Gpus, PodRequest};
 use super::observer::Observer;
-use super::work;
-use crate::ground::Ground;
+use super::workers;
+use crate::lab_dir::LabDir;
 use crate::process;
 
 /// How long a pod may take that shows that a scheduler works.
-const PATIENCE: Duration = Duration::from_mins(1);
+const POD_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// What a turn's cluster is made of.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct World {
+pub(super) struct ClusterSpec {
     pub(super) nodes: usize,
     pub(super) gpus: Gpus,
     /// Whether gangs are made in it.
@@ -33,29 +33,29 @@ pub(super) struct World {
 }
 
 /// A lab in which one contender schedules.
-pub(super) struct Bed {
+pub(super) struct Testbed {
     pub(super) lab: Lab,
     pub(super) api: Api,
     pub(super) observer: Arc<Observer>,
     pub(super) contender: Contender,
-    pub(super) world: World,
+    pub(super) world: ClusterSpec,
     // Goes after the lab has ended.
-    _ground: Ground,
+    _ground: LabDir,
 }
 
-impl Bed {
+impl Testbed {
     /// Brings the cluster up; the contender's scheduler does not run yet.
     pub(super) async fn up(
         octavo: &Path,
         contender: Contender,
-        world: World,
+        world: ClusterSpec,
     ) -> anyhow::Result<Self> {
-        let ground = Ground::new()?;
+        let lab_dir = LabDir::new()?;
         let options = UpOptions {
             scheduler: Some(contender == Contender::Octavo),
             scheduler_config: Some(scheduler_config(world)),
             more_args: more_args(),
-            ..ground.control_plane_only(octavo)
+            ..lab_dir.control_plane_only(octavo)
         };
         let lab = Box::pin(Lab::up(options)).await?;
         let made = Box::pin(Self::equip(&lab, contender, world)).await;
@@ -66,13 +66,13 @@ impl Bed {
                 return Err(error);
             }
         };
-        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _ground: ground })
+        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _ground: lab_dir })
     }
 
     async fn equip(
         lab: &Lab,
         contender: Contender,
-        world: World,
+        world: ClusterSpec,
     ) -> anyhow::Result<(Api, Observer)> {
         for component in [Component::KubeScheduler, Component::OctavoScheduler] {
             lab.kill(component).await;
@@ -92,7 +92,7 @@ impl Bed {
             }
         }
         let nodes = api.clone();
-        work::in_parallel(world.nodes, move |number| {
+        workers::in_parallel(world.nodes, move |number| {
             let api = nodes.clone();
             async move {
                 let node = objects::node(number, world.gpus, contender);
@@ -115,9 +115,9 @@ impl Bed {
         if let Some(component) = self.contender.component() {
             self.lab.start(component).await?;
             self.api
-                .create(Kind::Pods, &objects::pod("probe-0", Ask::Plain, self.contender))
+                .create(Kind::Pods, &objects::pod("probe-0", PodRequest::Plain, self.contender))
                 .await?;
-            let bound = self.observer.all_bound("probe", 1, PATIENCE).await;
+            let bound = self.observer.all_bound("probe", 1, POD_TIMEOUT).await;
             bound.with_context(|| format!("{} does not schedule", self.contender.name()))?;
             self.api.delete(Kind::Pods, "probe-0").await?;
         }
@@ -149,7 +149,7 @@ impl Bed {
     /// Deletes pods by name, all at once, and waits until they are gone.
     pub(super) async fn delete_pods(&self, names: &[String]) -> anyhow::Result<()> {
         let (api, list) = (self.api.clone(), names.to_vec());
-        work::in_parallel(names.len(), move |number| {
+        workers::in_parallel(names.len(), move |number| {
             let (api, name) = (api.clone(), list.get(number).cloned());
             async move {
                 match name {
@@ -159,10 +159,10 @@ impl Bed {
             }
         })
         .await?;
-        let are_gone = |seen: &super::observer::Seen| {
+        let are_gone = |seen: &super::observer::ObservedState| {
             (!names.iter().any(|name| seen.pods.contains_key(name))).then_some(())
         };
-        self.observer.until("deleted pods are gone", PATIENCE, are_gone).await
+        self.observer.until("deleted pods are gone", POD_TIMEOUT, are_gone).await
     }
 
     /// Ends the lab.
@@ -176,7 +176,7 @@ impl Bed {
 }
 
 /// Octavo's scheduler moves nobody unless it is told that it may.
-fn scheduler_config(world: World) -> Value {
+fn scheduler_config(world: ClusterSpec) -> Value {
     match world.moves {
         0 => json!({}),
         moves => json!({"defragmentation": {"enabled": true, "moves": moves}}),

@@ -3,14 +3,14 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::{FormArgs, Outcome, colour, write};
+use super::{ExplainStatus, OutputArgs, colour, write};
 use crate::connect::{ConnectArgs, Connection};
 use crate::error::ViewError;
 use crate::explain::{self, PodExplanation, TextOptions, WaitReason, explain_pod};
-use crate::gather;
+use crate::fetch;
 use crate::output::{self, Format};
 use crate::scheduler::{
-    self, GangExplanation, GangTextOptions, KUBERNETES, Scheduler, SchedulerAddress, Subject,
+    self, DEFAULT_SCHEDULER, GangExplanation, GangTextOptions, Scheduler, SchedulerAddress, Subject,
 };
 use crate::snapshot::{Gap, GapKind, ObjectName};
 
@@ -29,15 +29,15 @@ pub struct ExplainArgs {
     pub scheduler: Option<SchedulerAddress>,
     /// How it is written
     #[command(flatten)]
-    pub form: FormArgs,
+    pub form: OutputArgs,
     /// Which cluster
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
 
 /// Runs `octavo explain`.
-pub async fn run_explain(args: &ExplainArgs) -> Result<Outcome, ViewError> {
-    let (subject, name) = target(&args.target)?;
+pub async fn run_explain(args: &ExplainArgs) -> Result<ExplainStatus, ViewError> {
+    let (subject, name) = parse_target(&args.target)?;
     let connection = args.connect.connect().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
     let name = ObjectName::new(namespace, name);
@@ -46,7 +46,7 @@ pub async fn run_explain(args: &ExplainArgs) -> Result<Outcome, ViewError> {
         Subject::Gang => gang(args, &connection, &name).await?,
     };
     write(&text)?;
-    Ok(if waits { Outcome::Pending } else { Outcome::Done })
+    Ok(if waits { ExplainStatus::Waiting } else { ExplainStatus::Settled })
 }
 
 async fn pod(
@@ -55,13 +55,17 @@ async fn pod(
     name: &ObjectName,
 ) -> Result<(String, bool), ViewError> {
     let (snapshot, events) =
-        Box::pin(connection.within(gather::for_pod(&connection.client, name))).await?;
+        Box::pin(connection.within(fetch::for_pod(&connection.client, name))).await?;
     let Some(mut explanation) = explain_pod(&snapshot, name, events) else {
         return Err(ViewError::NoPod { pod: name.clone(), elsewhere: Vec::new() });
     };
-    if args.scheduler.is_some() || explanation.scheduler != KUBERNETES {
+    if args.scheduler.is_some() || explanation.scheduler != DEFAULT_SCHEDULER {
         let asked = ask(args, connection, Subject::Pod, name).await;
-        take(&mut explanation, asked.map(|(_, said)| said), args.scheduler.is_some())?;
+        add_scheduler_answer(
+            &mut explanation,
+            asked.map(|(_, answer)| answer),
+            args.scheduler.is_some(),
+        )?;
     }
     let text = match args.form.output {
         Format::Json => output::json("PodExplanation", &explanation)?,
@@ -84,13 +88,13 @@ async fn gang(
     connection: &Connection,
     name: &ObjectName,
 ) -> Result<(String, bool), ViewError> {
-    let (scheduler, said) = ask(args, connection, Subject::Gang, name).await?;
+    let (scheduler, answer) = ask(args, connection, Subject::Gang, name).await?;
     let explanation = GangExplanation {
         namespace: name.namespace.clone(),
         name: name.name.clone(),
-        waits: said.waiting.is_some(),
+        waits: answer.waiting.is_some(),
         scheduler,
-        scheduler_says: said,
+        scheduler_says: answer,
     };
     let text = match args.form.output {
         Format::Json => output::json("PodGroupExplanation", &explanation)?,
@@ -106,34 +110,34 @@ async fn ask(
     connection: &Connection,
     subject: Subject,
     name: &ObjectName,
-) -> Result<(String, scheduler::Said), ViewError> {
+) -> Result<(String, scheduler::SchedulerExplanation), ViewError> {
     let asked = async {
         let scheduler = match &args.scheduler {
             Some(address) => Scheduler::at(address)?,
             None => Scheduler::find(&connection.client).await?,
         };
-        let said = scheduler.explain(subject, name).await?;
-        Ok((scheduler.name().to_owned(), said))
+        let answer = scheduler.explain(subject, name).await?;
+        Ok((scheduler.name().to_owned(), answer))
     };
     connection.within(asked).await
 }
 
-/// Takes what the scheduler said into the explanation of a pod. Where nobody named the scheduler, that it
+/// Takes what the scheduler answer into the explanation of a pod. Where nobody named the scheduler, that it
 /// cannot be asked is only noted: what the API server says is worth being told alone.
-fn take(
+fn add_scheduler_answer(
     explanation: &mut PodExplanation,
-    asked: Result<scheduler::Said, ViewError>,
+    asked: Result<scheduler::SchedulerExplanation, ViewError>,
     is_named: bool,
 ) -> Result<(), ViewError> {
     match asked {
-        Ok(said) => {
-            if said != scheduler::Said::default() {
+        Ok(answer) => {
+            if answer != scheduler::SchedulerExplanation::default() {
                 // The API server may not have it yet; the scheduler itself has.
                 explanation
                     .advice
-                    .retain(|one| !matches!(one.reason, WaitReason::NotYetConsidered { .. }));
+                    .retain(|advice| !matches!(advice.reason, WaitReason::NotYetConsidered { .. }));
             }
-            explanation.scheduler_says = Some(said);
+            explanation.scheduler_says = Some(answer);
         }
         Err(error) if is_named => return Err(error),
         // The pod is somebody else's: no third scheduler needs Octavo's.
@@ -149,10 +153,10 @@ fn take(
 }
 
 /// What is meant by `pod NAME`, `podgroup NAME` or `KIND/NAME`, with kubectl's short names for the kind.
-fn target(words: &[String]) -> Result<(Subject, &str), ViewError> {
+fn parse_target(words: &[String]) -> Result<(Subject, &str), ViewError> {
     let (kind, name) = match words {
         [kind, name] => (&**kind, &**name),
-        [one] => one.split_once('/').unwrap_or((one, "")),
+        [word] => word.split_once('/').unwrap_or((word, "")),
         _ => ("", ""),
     };
     let subject = match kind {

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 
 /// A running agent; killed when dropped.
-pub(crate) struct Agent {
+pub(crate) struct AgentProcess {
     child: Child,
     admin: String,
 }
 
-impl Agent {
+impl AgentProcess {
     /// Starts `octavo agent --config CONFIG`.
     pub(crate) fn start(octavo: &Path, config: &Path) -> anyhow::Result<Self> {
         Self::start_to(octavo, config, Stdio::null())
@@ -96,7 +96,7 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         // Already gone is as good.
         let _ = self.child.kill();

@@ -6,56 +6,57 @@ use std::time::Instant;
 use octavo_engine::Shape;
 use octavo_engine::fragmentation::Typical;
 
-use super::play::Stage;
-use super::{Options, Order, Policy, ReplayError, Run, Watch, policy};
+use super::replayer::Replay;
+use super::{Options, Order, Policy, ReplayError, ReplayObserver, Run, policy};
 use crate::arrivals::{self, Arrivals};
-use crate::cluster_from;
 use crate::metrics::DecisionTimes;
 use crate::trace::Trace;
+use crate::trace_cluster;
 
 /// A policy with a seed.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Case {
+pub(super) struct RunSpec {
     policy: Policy,
     seed: i64,
 }
 
 /// Policy by policy, seed by seed.
-pub(super) fn of(options: &Options) -> Vec<Case> {
-    let seeds = |policy: Policy| options.seeds.iter().map(move |seed| Case { policy, seed: *seed });
+pub(super) fn all(options: &Options) -> Vec<RunSpec> {
+    let seeds =
+        |policy: Policy| options.seeds.iter().map(move |seed| RunSpec { policy, seed: *seed });
     options.policies.iter().flat_map(|policy| seeds(*policy)).collect()
 }
 
 /// What all runs on a trace have in common.
-pub(super) struct Ground<'a> {
+pub(super) struct SharedInputs<'a> {
     trace: &'a Trace,
     shapes: Vec<Arc<Shape>>,
     typical: Arc<Typical>,
 }
 
-impl<'a> Ground<'a> {
-    pub(super) fn of(trace: &'a Trace) -> Self {
-        let shapes = cluster_from::shapes(trace);
-        let typical = Arc::new(cluster_from::typical(trace, &shapes));
+impl<'a> SharedInputs<'a> {
+    pub(super) fn new(trace: &'a Trace) -> Self {
+        let shapes = trace_cluster::shapes(trace);
+        let typical = Arc::new(trace_cluster::typical(trace, &shapes));
         Self { trace, shapes, typical }
     }
 
     pub(super) fn run(
         &self,
-        case: Case,
+        spec: RunSpec,
         options: &Options,
-        watch: &dyn Watch,
+        observer: &dyn ReplayObserver,
     ) -> Result<Run, ReplayError> {
         let begin = Instant::now();
         let order = match options.order {
             Order::File => arrivals::Order::Listed,
             Order::Created => arrivals::Order::ByCreationTime,
             Order::Shuffled => {
-                arrivals::Order::Shuffled { seed: case.seed, factor: options.inflate }
+                arrivals::Order::Shuffled { seed: spec.seed, factor: options.inflate }
             }
         };
         let arrivals = Arrivals::of(self.trace, order)?;
-        let stage = Stage {
+        let replay = Replay {
             trace: self.trace,
             shapes: &self.shapes,
             arrivals: &arrivals,
@@ -66,25 +67,25 @@ impl<'a> Ground<'a> {
         let setup = policy::Setup {
             shapes: &self.shapes,
             typical: &self.typical,
-            seed: case.seed,
+            seed: spec.seed,
             popularity: options.popularity,
         };
-        let mut packing = case.policy.build(&setup)?;
-        let played = stage.play(&mut *packing, watch)?;
+        let mut packing = spec.policy.build(&setup)?;
+        let result = replay.run(&mut *packing, observer)?;
         let run = Run {
-            policy: case.policy,
-            popularity: case.policy.popularity(options.popularity),
-            seed: case.seed,
-            placement_hash: played.log.hash(),
-            valid: played.verdict.is_ok(),
-            violation: played.verdict.err(),
-            times: DecisionTimes::of(played.times),
-            metrics: played.metrics,
-            curve: played.curve,
-            log: played.log,
+            policy: spec.policy,
+            popularity: spec.policy.popularity(options.popularity),
+            seed: spec.seed,
+            placement_hash: result.log.hash(),
+            valid: result.verdict.is_ok(),
+            violation: result.verdict.err(),
+            times: DecisionTimes::of(result.times),
+            metrics: result.metrics,
+            curve: result.curve,
+            log: result.log,
             wall_s: begin.elapsed().as_secs_f64(),
         };
-        watch.finished(&run);
+        observer.finished(&run);
         Ok(run)
     }
 }

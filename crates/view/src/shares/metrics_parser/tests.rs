@@ -1,7 +1,7 @@
-use super::{FigureKey, Figures, GateState, parse};
+use super::{GateState, ShareFigures, ShareKey, parse};
 
-fn key(claim: &str) -> FigureKey {
-    FigureKey {
+fn key(claim: &str) -> ShareKey {
+    ShareKey {
         node: "n".to_owned(),
         namespace: "team".to_owned(),
         claim: claim.to_owned(),
@@ -29,7 +29,7 @@ octavo_agent_share_tomorrow{node="n",namespace="team",claim="a",share="s"} 9
 octavo_agent_shares{node="n"} 1
 # EOF
 "#;
-    let expected = Figures {
+    let expected = ShareFigures {
         limit_bytes: 100,
         used_bytes: 40,
         driver_bytes: 50,
@@ -45,7 +45,7 @@ octavo_agent_shares{node="n"} 1
 }
 
 #[test]
-fn what_is_no_sample_of_a_share_says_nothing() {
+fn lines_that_are_no_share_sample_are_ignored() {
     for line in [
         "",
         "octavo_agent_share_memory_limit_bytes",

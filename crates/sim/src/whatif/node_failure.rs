@@ -13,7 +13,7 @@ use super::WhatifError;
 
 /// A gang that wants places for members that have none.
 #[derive(Clone, Debug)]
-pub(super) struct Loss {
+pub(super) struct GangRequest {
     /// The gang. One that runs is as large as it is to be again: ranks at which nobody was are left
     /// out, and the others follow one another.
     pub(super) gang: Gang,
@@ -23,19 +23,19 @@ pub(super) struct Loss {
     ranks: Vec<u32>,
 }
 
-impl Loss {
+impl GangRequest {
     /// A gang of which nobody runs yet.
-    pub(super) fn new_gang(gang: Gang) -> Self {
+    pub(super) fn new(gang: Gang) -> Self {
         Self { gang, pinned: Vec::new(), ranks: Vec::new() }
     }
 
     /// A gang of which some members have their places, as a live scheduler asks for it.
-    pub(super) fn pinned_gang(gang: Gang, pinned: Vec<Pinned>) -> Self {
-        Self { pinned, ..Self::new_gang(gang) }
+    pub(super) fn with_pinned(gang: Gang, pinned: Vec<Pinned>) -> Self {
+        Self { pinned, ..Self::new(gang) }
     }
 
     /// A plan for the gang, with the ranks that its members have in their workload.
-    pub(super) fn with_own_ranks(&self, mut plan: Plan) -> Plan {
+    pub(super) fn with_workload_ranks(&self, mut plan: Plan) -> Plan {
         for placed in &mut plan.placements {
             placed.rank = self.ranks.get(placed.rank as usize).copied().unwrap_or(placed.rank);
         }
@@ -44,7 +44,10 @@ impl Loss {
 }
 
 /// Lets nodes fail. Who lost members comes back, the highest priority first.
-pub(super) fn fail(world: &mut World, names: &[String]) -> Result<Vec<Loss>, WhatifError> {
+pub(super) fn fail_nodes(
+    world: &mut World,
+    names: &[String],
+) -> Result<Vec<GangRequest>, WhatifError> {
     let mut nodes = NodeSet::new();
     for name in names {
         let node = world.cluster.node_named(name).ok_or_else(|| WhatifError::UnknownNode {
@@ -64,34 +67,38 @@ pub(super) fn fail(world: &mut World, names: &[String]) -> Result<Vec<Loss>, Wha
             }
         }
     }
-    let mut losses = Vec::new();
+    let mut requests = Vec::new();
     for id in hit {
-        losses.extend(loss(world, id, &nodes));
+        requests.extend(lost_members_request(world, id, &nodes));
     }
-    losses.sort_by(|one, other| {
-        let (one, other) = (&one.gang.profile, &other.gang.profile);
-        other.priority.cmp(&one.priority).then_with(|| one.name.cmp(&other.name))
+    requests.sort_by(|left, right| {
+        let (left, right) = (&left.gang.profile, &right.gang.profile);
+        right.priority.cmp(&left.priority).then_with(|| left.name.cmp(&right.name))
     });
-    Ok(losses)
+    Ok(requests)
 }
 
 /// Takes a workload's members off nodes that failed and says what it wants back: whoever was lost,
 /// whether or not it could do without, and nobody who was missing before. Only where it ran with
 /// fewer than it needs those come, too, as many as it takes, the lowest ranks first.
-fn loss(world: &mut World, id: WorkloadId, failed: &NodeSet) -> Option<Loss> {
+fn lost_members_request(
+    world: &mut World,
+    id: WorkloadId,
+    failed: &NodeSet,
+) -> Option<GangRequest> {
     let workload = world.workloads.workload(id)?;
     let member = |rank: &u32| world.workloads.member(MemberId { workload: id, member: *rank });
     let missing = workload.min_members.saturating_sub(workload.member_count());
     let gaps = (0..MOST_MEMBERS).filter(|rank| member(rank).is_none()).take(missing as usize);
     let all = 0..u32::try_from(workload.members.len()).unwrap_or(u32::MAX);
-    let there = all.filter(|rank| member(rank).is_some());
-    let wanted: BTreeSet<u32> = there.chain(gaps).collect();
+    let present = all.filter(|rank| member(rank).is_some());
+    let wanted: BTreeSet<u32> = present.chain(gaps).collect();
     let ranks: Vec<u32> = wanted.into_iter().collect();
     let (mut pinned, mut lost) = (Vec::new(), Vec::new());
-    for (rank, own) in (0..).zip(&ranks) {
-        match member(own) {
+    for (rank, workload_rank) in (0..).zip(&ranks) {
+        match member(workload_rank) {
             Some(member) if failed.contains(&member.placement.node) => {
-                lost.push((*own, member.clone()));
+                lost.push((*workload_rank, member.clone()));
             }
             Some(member) => pinned.push(Pinned { rank, placement: member.placement.clone() }),
             None => {}
@@ -106,18 +113,18 @@ fn loss(world: &mut World, id: WorkloadId, failed: &NodeSet) -> Option<Loss> {
         let _ = world.cluster.release(&member.shape.resources, &member.placement);
         world.workloads.set_member(MemberId { workload: id, member: rank }, None);
     }
-    Some(Loss { gang, pinned, ranks })
+    Some(GangRequest { gang, pinned, ranks })
 }
 
 /// A node of the same name but for case, or else but for one letter.
 fn similar(world: &World, name: &str) -> Option<String> {
     let wanted = name.to_lowercase();
     let names = || world.cluster.nodes().map(|node| world.cluster.name(node));
-    let differing = |other: &str| {
-        let pairs = wanted.chars().zip(other.chars());
-        pairs.filter(|(one, other)| one != other).count()
+    let differing = |name: &str| {
+        let pairs = wanted.chars().zip(name.chars());
+        pairs.filter(|(left, right)| left != right).count()
     };
-    let is_near = |other: &&str| wanted.len() == other.len() && differing(other) == 1;
-    let found = names().find(|other| other.to_lowercase() == wanted);
+    let is_near = |name: &&str| wanted.len() == name.len() && differing(name) == 1;
+    let found = names().find(|name| name.to_lowercase() == wanted);
     found.or_else(|| names().find(is_near)).map(str::to_owned)
 }

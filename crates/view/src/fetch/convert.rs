@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::explain::Event;
 use crate::snapshot::{
-    AllocatedDevice, Allocation, Ask, Claim, ClaimSource, Class, Condition, DeviceStatus,
-    ExtendedResource, Node, ObjectName, Pod, PodClaim, Request,
+    AllocatedDevice, Allocation, Claim, ClaimSource, Class, Condition, DeviceStatus,
+    ExtendedResource, Node, ObjectName, Pod, PodClaim, Request, RequestAlternative,
 };
 
 /// Resources of this domain are Kubernetes' own, except those that stand for a device class.
@@ -174,7 +174,7 @@ fn is_extended(resource: &str) -> bool {
 fn request(request: resource::DeviceRequest) -> Request {
     let mut alternatives = Vec::new();
     if let Some(exact) = request.exactly {
-        alternatives.push(Ask {
+        alternatives.push(RequestAlternative {
             class: exact.device_class_name,
             count: count(exact.allocation_mode.as_deref(), exact.count),
             selectors: expressions(exact.selectors),
@@ -184,7 +184,7 @@ fn request(request: resource::DeviceRequest) -> Request {
         });
     }
     for sub in request.first_available.unwrap_or_default() {
-        alternatives.push(Ask {
+        alternatives.push(RequestAlternative {
             class: sub.device_class_name,
             count: count(sub.allocation_mode.as_deref(), sub.count),
             selectors: expressions(sub.selectors),

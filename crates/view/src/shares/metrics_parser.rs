@@ -1,13 +1,13 @@
-//! Figures of shares in the text of an agent's metrics (`OpenMetrics`). What is not understood is passed over:
+//! ShareFigures of shares in the text of an agent's metrics (`OpenMetrics`). What is not understood is passed over:
 //! an agent has other metrics, and a newer one more of them.
 
 use std::collections::BTreeMap;
 
-use super::{Figures, GateState};
+use super::{GateState, ShareFigures};
 
 /// Which share a figure is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FigureKey {
+pub struct ShareKey {
     /// Node.
     pub node: String,
     /// Namespace of the claim.
@@ -22,8 +22,8 @@ pub struct FigureKey {
 const PREFIX: &str = "octavo_agent_share_";
 
 /// Reads the figures of an agent's metrics.
-pub fn parse(text: &str) -> BTreeMap<FigureKey, Figures> {
-    let mut found: BTreeMap<FigureKey, Figures> = BTreeMap::new();
+pub fn parse(text: &str) -> BTreeMap<ShareKey, ShareFigures> {
+    let mut found: BTreeMap<ShareKey, ShareFigures> = BTreeMap::new();
     for line in text.lines() {
         let Some((name, key, value)) = sample(line) else { continue };
         let figures = found.entry(key).or_default();
@@ -54,9 +54,9 @@ pub fn parse(text: &str) -> BTreeMap<FigureKey, Figures> {
 }
 
 /// One line: name without its prefix, whose it is, value.
-fn sample(line: &str) -> Option<(&str, FigureKey, u64)> {
+fn sample(line: &str) -> Option<(&str, ShareKey, u64)> {
     let (name, rest) = line.strip_prefix(PREFIX)?.split_once('{')?;
-    let (mut key, mut rest) = (FigureKey::default(), rest);
+    let (mut key, mut rest) = (ShareKey::default(), rest);
     while !rest.starts_with('}') {
         let (label, behind) = rest.split_once("=\"")?;
         let (value, behind) = quoted(behind)?;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 /// How a row is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tone {
+pub(crate) enum RowStyle {
     /// As it is.
     Plain,
     /// Something is available.
@@ -18,18 +18,18 @@ pub(crate) enum Tone {
 }
 
 /// A table under construction.
-pub(crate) struct Grid {
+pub(crate) struct TextTable {
     header: Vec<&'static str>,
-    rows: Vec<(Tone, Vec<String>)>,
+    rows: Vec<(RowStyle, Vec<String>)>,
 }
 
-impl Grid {
+impl TextTable {
     pub(crate) fn new(header: &[&'static str]) -> Self {
         Self { header: header.to_vec(), rows: Vec::new() }
     }
 
-    pub(crate) fn row(&mut self, tone: Tone, cells: Vec<String>) {
-        self.rows.push((tone, cells));
+    pub(crate) fn row(&mut self, style: RowStyle, cells: Vec<String>) {
+        self.rows.push((style, cells));
     }
 
     /// The table as text. Colour is laid over whole lines, after the widths are known.
@@ -47,23 +47,23 @@ impl Grid {
             column.set_padding((0, 2));
         }
         let mut text = String::new();
-        let tones = headers.then_some(Tone::Plain).into_iter();
-        let tones = tones.chain(self.rows.iter().map(|(tone, _)| *tone));
-        for (line, tone) in table.lines().zip(tones) {
-            text.push_str(&paint(line.trim_end(), tone, colour));
+        let tones = headers.then_some(RowStyle::Plain).into_iter();
+        let tones = tones.chain(self.rows.iter().map(|(style, _)| *style));
+        for (line, style) in table.lines().zip(tones) {
+            text.push_str(&paint(line.trim_end(), style, colour));
             text.push('\n');
         }
         text
     }
 }
 
-/// A line in the colour of its tone.
-pub(crate) fn paint(line: &str, tone: Tone, colour: bool) -> String {
-    let code = match tone {
-        Tone::Good => "32",
-        Tone::Warn => "33",
-        Tone::Strong => "1",
-        Tone::Plain => return line.to_owned(),
+/// A line in the colour of its style.
+pub(crate) fn paint(line: &str, style: RowStyle, colour: bool) -> String {
+    let code = match style {
+        RowStyle::Good => "32",
+        RowStyle::Warn => "33",
+        RowStyle::Strong => "1",
+        RowStyle::Plain => return line.to_owned(),
     };
     if colour { format!("\u{1b}[{code}m{line}\u{1b}[0m") } else { line.to_owned() }
 }

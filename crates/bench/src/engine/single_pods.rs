@@ -8,7 +8,7 @@ use anyhow::Context;
 use octavo_engine::packing::price::Price;
 use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
 
-use super::worlds::{self, Draws, Mix};
+use super::clusters::{self, Mix, SplitMix64};
 use crate::figure::{Figure, Goal, percentile};
 
 /// Decisions that are measured, after as many again that are not.
@@ -77,22 +77,22 @@ pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
 }
 
 fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
-    let mut world = worlds::empty(nodes, 16)?;
-    worlds::fill_half(&mut world, mix)?;
+    let mut world = clusters::empty(nodes, 16)?;
+    clusters::fill_half(&mut world, mix)?;
     let shapes = shapes();
     let mut policy = Price::learned();
-    let mut draws = Draws(11);
+    let mut random = SplitMix64(11);
     let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
     let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };
     for number in 0..2 * decisions {
         // As many leave as come, in no order.
         if running.len() > nodes as usize / 8 {
-            let other = usize::try_from(draws.below(running.len() as u64))?;
+            let other = usize::try_from(random.below(running.len() as u64))?;
             let (shape, placement) = running.swap_remove_back(other).context("nobody runs")?;
             world.cluster.release(&shape.resources, &placement)?;
             policy.released(&shape, &placement);
         }
-        let shape = &shapes[usize::try_from(draws.below(shapes.len() as u64))?];
+        let shape = &shapes[usize::try_from(random.below(shapes.len() as u64))?];
         let started = Instant::now();
         let placement = decide(&mut world, &mut policy, shape)?;
         let took = started.elapsed().as_secs_f64() * 1e6;
@@ -112,8 +112,8 @@ fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
 
 /// Six in ten ask for one GPU, the others for shares, two, four or eight.
 pub(super) fn shapes() -> Vec<Arc<Shape>> {
-    let whole = |count| worlds::pod(GpuDemand::Whole { count });
-    let share = |milli, memory_mib| worlds::pod(GpuDemand::Share { count: 1, milli, memory_mib });
+    let whole = |count| clusters::pod(GpuDemand::Whole { count });
+    let share = |milli, memory_mib| clusters::pod(GpuDemand::Share { count: 1, milli, memory_mib });
     let mut shapes = vec![whole(1); 6];
     shapes.extend([share(250, 20_000), share(500, 40_000), whole(2), whole(8)]);
     shapes

@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::*;
 use crate::connect::Timeout;
-use crate::fixture::{object, read};
-use crate::scheduler::Said;
+use crate::fixtures::{object, read};
+use crate::scheduler::SchedulerExplanation;
 
 fn name(words: &[&str]) -> Result<(Subject, String), String> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    let found = target(&words).map(|(subject, name)| (subject, name.to_owned()));
+    let found = parse_target(&words).map(|(subject, name)| (subject, name.to_owned()));
     found.map_err(|error| error.to_string())
 }
 
@@ -27,7 +27,7 @@ fn a_pod_and_a_gang_are_named_in_both_of_kubectls_ways() {
 }
 
 #[test]
-fn what_is_neither_is_refused() {
+fn other_targets_are_rejected() {
     let error = |words: &[&str]| name(words).unwrap_err();
     assert_eq!(error(&["train"]), "\"train\" is nothing that can be explained");
     assert_eq!(error(&["claim/a"]), "\"claim\" is nothing that can be explained");
@@ -51,7 +51,7 @@ fn args() -> ExplainArgs {
         target: Vec::new(),
         namespace: None,
         scheduler: None,
-        form: FormArgs { output: Format::Table, no_headers: false },
+        form: OutputArgs { output: Format::Table, no_headers: false },
         connect: ConnectArgs::default(),
     }
 }
@@ -101,10 +101,10 @@ fn explained(scheduler: &str) -> PodExplanation {
 }
 
 #[test]
-fn a_scheduler_that_nobody_named_and_that_does_not_answer_is_a_gap() {
+fn unreachable_scheduler_is_a_gap_unless_it_was_named() {
     let gaps = |scheduler: &str, error: ViewError| {
         let mut explanation = explained(scheduler);
-        take(&mut explanation, Err(error), false).unwrap();
+        add_scheduler_answer(&mut explanation, Err(error), false).unwrap();
         explanation.gaps
     };
     let gone = || ViewError::SchedulerUnreachable {
@@ -116,11 +116,14 @@ fn a_scheduler_that_nobody_named_and_that_does_not_answer_is_a_gap() {
     assert!(found[0].message.contains("--metrics-listen"), "what helps is said: {found:?}");
     assert_eq!(gaps("octavo", ViewError::NoScheduler).len(), 1);
     assert_eq!(gaps("volcano", ViewError::NoScheduler), [], "that is no affair of Octavo's");
-    assert!(take(&mut explained("octavo"), Err(gone()), true).is_err(), "it was named");
+    assert!(
+        add_scheduler_answer(&mut explained("octavo"), Err(gone()), true).is_err(),
+        "it was named"
+    );
 }
 
 #[test]
-fn what_the_scheduler_says_is_told_once() {
+fn scheduler_message_is_shown_once() {
     let mut explanation = explained("octavo");
     let decision = json!({
         "outcome": "refused", "request": "a/job", "policy": "default", "reason": "NoNode",
@@ -129,11 +132,11 @@ fn what_the_scheduler_says_is_told_once() {
     });
     let message = "a/job is not placed: no node has room; it would help to add 1 node, like n0";
     let waiting = json!({"reason": "Unschedulable", "message": message});
-    let said = json!({"waiting": waiting, "decision": decision, "group": null, "node": null});
-    let said: Said = serde_json::from_value(said).unwrap();
-    take(&mut explanation, Ok(said), false).unwrap();
+    let answer = json!({"waiting": waiting, "decision": decision, "group": null, "node": null});
+    let answer: SchedulerExplanation = serde_json::from_value(answer).unwrap();
+    add_scheduler_answer(&mut explanation, Ok(answer), false).unwrap();
     let options =
-        TextOptions { wide: false, headers: true, colour: false, now: crate::fixture::now() };
+        TextOptions { wide: false, headers: true, colour: false, now: crate::fixtures::now() };
     insta::assert_snapshot!(explain::render(&explanation, options), @r"
     Pod a/job waits for a node
 

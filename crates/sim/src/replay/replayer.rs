@@ -5,18 +5,18 @@ use octavo_engine::fragmentation::{Fragmentation, Typical};
 use octavo_engine::{Choice, Cluster, Packing, Shape, fit};
 
 use super::log::{Entry, Log, Place};
-use super::{ReplayError, Watch};
+use super::{ReplayError, ReplayObserver};
 use crate::arrivals::{Arrivals, Change};
-use crate::cluster_from::Nodes;
-use crate::metrics::{Fragments, Meter, Metrics, Plan, Point, View};
+use crate::metrics::{ClusterUsage, CurvePoint, Fragments, Meter, MeterSetup, Metrics};
 use crate::trace::{PodRow, Trace};
+use crate::trace_cluster::TraceCluster;
 use crate::validate::Totals;
 
 /// Events between two words to who watches.
-const WORD: usize = 256;
+const PROGRESS_INTERVAL: usize = 256;
 
 /// What happens, and how it is measured.
-pub(super) struct Stage<'a> {
+pub(super) struct Replay<'a> {
     pub(super) trace: &'a Trace,
     /// Of each pod of the trace.
     pub(super) shapes: &'a [Arc<Shape>],
@@ -29,11 +29,11 @@ pub(super) struct Stage<'a> {
 
 /// What a run came to.
 #[derive(Clone, Debug)]
-pub struct Played {
+pub struct ReplayResult {
     /// Figures.
     pub metrics: Metrics,
     /// The curve.
-    pub curve: Vec<Point>,
+    pub curve: Vec<CurvePoint>,
     /// What happened to each pod.
     pub log: Log,
     /// Time of each decision, in order.
@@ -44,23 +44,23 @@ pub struct Played {
 
 /// Replays arrivals under any policy: for benchmarks and for policies that have no name here.
 /// Without `departures` nobody leaves, whatever the events say.
-pub fn play(
+pub fn replay_with(
     trace: &Trace,
     arrivals: &Arrivals,
     departures: bool,
     policy: &mut dyn Packing,
-) -> Result<Played, ReplayError> {
-    let shapes = crate::cluster_from::shapes(trace);
-    let typical = Arc::new(crate::cluster_from::typical(trace, &shapes));
-    let stage =
-        Stage { trace, shapes: &shapes, arrivals, departures, target: None, typical: &typical };
-    stage.play(policy, &super::Unwatched)
+) -> Result<ReplayResult, ReplayError> {
+    let shapes = crate::trace_cluster::shapes(trace);
+    let typical = Arc::new(crate::trace_cluster::typical(trace, &shapes));
+    let replay =
+        Replay { trace, shapes: &shapes, arrivals, departures, target: None, typical: &typical };
+    replay.run(policy, &super::NoObserver)
 }
 
-/// A run in motion.
-struct Motion<'a> {
-    stage: &'a Stage<'a>,
-    nodes: Nodes,
+/// A run in active.
+struct ActiveReplay<'a> {
+    replay: &'a Replay<'a>,
+    nodes: TraceCluster,
     policy: &'a mut dyn Packing,
     meter: Meter,
     fragmentation: Fragmentation,
@@ -70,42 +70,42 @@ struct Motion<'a> {
     placements: Vec<Option<octavo_engine::Placement>>,
 }
 
-impl Stage<'_> {
-    pub(super) fn play(
+impl Replay<'_> {
+    pub(super) fn run(
         &self,
         policy: &mut dyn Packing,
-        watch: &dyn Watch,
-    ) -> Result<Played, ReplayError> {
-        let nodes = Nodes::of(self.trace, &self.arrivals.node_order)?;
+        observer: &dyn ReplayObserver,
+    ) -> Result<ReplayResult, ReplayError> {
+        let nodes = TraceCluster::new(self.trace, &self.arrivals.node_order)?;
         let times = self.arrivals.events.iter().filter_map(|event| event.at);
         let span = times.clone().min().zip(times.max()).filter(|_| self.departures);
-        let plan = Plan {
+        let setup = MeterSetup {
             nodes: self.trace.nodes.len(),
             gpus: self.trace.nodes.iter().map(|node| u64::from(node.gpus)).sum(),
             target: self.target.filter(|_| !self.departures),
             span,
         };
-        let motion = Motion {
-            stage: self,
+        let active = ActiveReplay {
+            replay: self,
             nodes,
             policy,
-            meter: Meter::new(plan),
+            meter: Meter::new(setup),
             fragmentation: Fragmentation::new(Arc::clone(self.typical)),
             log: Log::of(self.trace, self.arrivals),
             times: Vec::with_capacity(self.arrivals.pods.len()),
             placements: vec![None; self.arrivals.pods.len()],
         };
-        Ok(motion.run(watch))
+        Ok(active.run(observer))
     }
 }
 
-impl<'a> Motion<'a> {
-    fn run(mut self, watch: &dyn Watch) -> Played {
-        let events = &self.stage.arrivals.events;
+impl<'a> ActiveReplay<'a> {
+    fn run(mut self, observer: &dyn ReplayObserver) -> ReplayResult {
+        let events = &self.replay.arrivals.events;
         let mut stopped = None;
         let mut now = None;
         for (index, event) in events.iter().enumerate() {
-            if let (Change::Depart(_), false) = (event.change, self.stage.departures) {
+            if let (Change::Depart(_), false) = (event.change, self.replay.departures) {
                 continue;
             }
             now = event.at;
@@ -118,14 +118,14 @@ impl<'a> Motion<'a> {
                 stopped = Some(misfit);
                 break;
             }
-            if (index + 1) % WORD == 0 {
-                watch.advanced(WORD, events.len());
+            if (index + 1) % PROGRESS_INTERVAL == 0 {
+                observer.advanced(PROGRESS_INTERVAL, events.len());
             }
         }
-        let verdict = self.judge(stopped);
-        let view = self.view(now);
-        let (metrics, curve) = self.meter.finish(&view);
-        Played { metrics, curve, log: self.log, times: self.times, verdict }
+        let verdict = self.check_log(stopped);
+        let usage = self.usage(now);
+        let (metrics, curve) = self.meter.finish(&usage);
+        ReplayResult { metrics, curve, log: self.log, times: self.times, verdict }
     }
 
     fn arrive(&mut self, pod: usize, now: Option<u64>) -> Result<(), String> {
@@ -150,8 +150,8 @@ impl<'a> Motion<'a> {
         if !is_placed && has_room(&self.nodes.cluster, shape) {
             self.meter.refused();
         }
-        let view = self.view(now);
-        self.meter.arrived(row, is_placed, &view);
+        let usage = self.usage(now);
+        self.meter.arrived(row, is_placed, &usage);
         Ok(())
     }
 
@@ -163,19 +163,19 @@ impl<'a> Motion<'a> {
             released.map_err(|misfit| misfit.to_string())?;
             self.policy.released(shape, &placement);
         }
-        let view = self.view(now);
-        self.meter.departed(row, &view);
+        let usage = self.usage(now);
+        self.meter.departed(row, &usage);
         Ok(())
     }
 
     fn pod(&self, pod: usize) -> Option<(&'a PodRow, &'a Arc<Shape>)> {
-        let row = self.stage.arrivals.pods.get(pod)?.row;
-        Some((self.stage.trace.pods.get(row)?, self.stage.shapes.get(row)?))
+        let row = self.replay.arrivals.pods.get(pod)?.row;
+        Some((self.replay.trace.pods.get(row)?, self.replay.shapes.get(row)?))
     }
 
     fn place(&self, choice: &Choice) -> Place {
         let placement = &choice.placement;
-        let row = self.nodes.row(placement.node).and_then(|row| self.stage.trace.nodes.get(row));
+        let row = self.nodes.row(placement.node).and_then(|row| self.replay.trace.nodes.get(row));
         let gpu = |part: &octavo_engine::GpuPart| (u32::from(part.gpu), u32::from(part.milli));
         Place {
             node: row.map_or_else(String::new, |node| node.name.clone()),
@@ -184,10 +184,10 @@ impl<'a> Motion<'a> {
     }
 
     /// The cluster as it is now.
-    fn view(&mut self, time: Option<u64>) -> View {
+    fn usage(&mut self, time: Option<u64>) -> ClusterUsage {
         let amounts = self.fragmentation.total(&self.nodes.cluster);
         let totals = self.nodes.cluster.totals();
-        View {
+        ClusterUsage {
             time,
             used: u64::try_from(totals.used_milli).unwrap_or_default(),
             unused_gpus: totals.unused_gpus,
@@ -196,8 +196,8 @@ impl<'a> Motion<'a> {
     }
 
     /// The validator's word, and whether the engine and the validator agree on the sums.
-    fn judge(&self, stopped: Option<String>) -> Result<Totals, String> {
-        let log = self.log.validate(self.stage.trace, self.stage.arrivals);
+    fn check_log(&self, stopped: Option<String>) -> Result<Totals, String> {
+        let log = self.log.validate(self.replay.trace, self.replay.arrivals);
         let totals = log.map_err(|violation| violation.to_string())?;
         if let Some(misfit) = stopped {
             return Err(format!("the engine stopped the run: {misfit}"));

@@ -18,12 +18,13 @@ pub(super) fn containers(pod: &Pod) -> Vec<Container> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let init = spec.init_containers.iter().flatten().map(|container| {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        one(container, if is_sidecar { Stage::Sidecar } else { Stage::Init })
+        container_from_api(container, if is_sidecar { Stage::Sidecar } else { Stage::Init })
     });
-    init.chain(spec.containers.iter().map(|container| one(container, Stage::Main))).collect()
+    init.chain(spec.containers.iter().map(|container| container_from_api(container, Stage::Main)))
+        .collect()
 }
 
-fn one(container: &KubeContainer, stage: Stage) -> Container {
+fn container_from_api(container: &KubeContainer, stage: Stage) -> Container {
     let resources = container.resources.as_ref();
     let amounts = |amounts: Option<&BTreeMap<_, _>>| -> BTreeMap<String, Quantity> {
         let amounts = amounts.into_iter().flatten();
@@ -41,22 +42,22 @@ fn one(container: &KubeContainer, stage: Stage) -> Container {
 }
 
 /// Adds claims; those that have no meaning for this version are noted.
-pub(super) fn take_claims(into: &mut ClusterSnapshot, found: &[ResourceClaim]) {
+pub(super) fn add_claims(into: &mut ClusterSnapshot, found: &[ResourceClaim]) {
     let Some(input) = &mut into.allocator else { return };
-    let mut unread = Unread::default();
+    let mut unread = UnreadableObjects::default();
     for claim in found {
         match claims::claim_from_api(claim) {
             Ok(claim) => input.claims.push(claim),
             Err(error) => unread.add(&claim.metadata, &error),
         }
     }
-    unread.note("ResourceClaim", into);
+    unread.record("ResourceClaim", into);
 }
 
 /// Adds classes; those that have no meaning for this version are noted.
-pub(super) fn take_classes(into: &mut ClusterSnapshot, found: &[DeviceClass]) {
+pub(super) fn add_classes(into: &mut ClusterSnapshot, found: &[DeviceClass]) {
     let Some(input) = &mut into.allocator else { return };
-    let mut unread = Unread::default();
+    let mut unread = UnreadableObjects::default();
     for class in found {
         let created = class.metadata.creation_timestamp.as_ref();
         let created = created.map_or(0, |time| time.0.as_second());
@@ -65,17 +66,17 @@ pub(super) fn take_classes(into: &mut ClusterSnapshot, found: &[DeviceClass]) {
             Err(error) => unread.add(&class.metadata, &error),
         }
     }
-    unread.note("DeviceClass", into);
+    unread.record("DeviceClass", into);
 }
 
 /// Objects of a kind that were read and not understood: the first of them, and how many.
 #[derive(Default)]
-pub(super) struct Unread {
+pub(super) struct UnreadableObjects {
     first: Option<String>,
     more: usize,
 }
 
-impl Unread {
+impl UnreadableObjects {
     /// Adds an object.
     pub(super) fn add(&mut self, metadata: &ObjectMeta, error: &dyn fmt::Display) {
         if self.first.is_some() {
@@ -89,7 +90,7 @@ impl Unread {
     }
 
     /// Notes them as a gap, if there are any.
-    pub(super) fn note(self, kind: &str, into: &mut ClusterSnapshot) {
+    pub(super) fn record(self, kind: &str, into: &mut ClusterSnapshot) {
         let Some(first) = self.first else { return };
         let more = match self.more {
             0 => String::new(),
@@ -101,7 +102,7 @@ impl Unread {
 }
 
 /// Adds nodes with what device plugins serve there.
-pub(super) fn take_nodes(input: &mut AllocatorInput, found: &[Node]) {
+pub(super) fn add_nodes(input: &mut AllocatorInput, found: &[Node]) {
     for node in found {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
         let allocatable = allocatable.into_iter().flatten();

@@ -18,9 +18,9 @@ pub(super) const GPUS: u16 = 8;
 const GPU_MEMORY: u32 = 81_559;
 
 /// Numbers without a pattern: `SplitMix64` (Steele, Lea and Flood, 2014).
-pub(super) struct Draws(pub(super) u64);
+pub(super) struct SplitMix64(pub(super) u64);
 
-impl Draws {
+impl SplitMix64 {
     /// The next number below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -37,10 +37,14 @@ pub(super) fn empty(nodes: u32, per_rack: u32) -> anyhow::Result<World> {
 }
 
 /// The same, with the nodes told in another order.
-pub(super) fn shuffled(nodes: u32, per_rack: u32, draws: &mut Draws) -> anyhow::Result<World> {
+pub(super) fn shuffled(
+    nodes: u32,
+    per_rack: u32,
+    random: &mut SplitMix64,
+) -> anyhow::Result<World> {
     let mut numbers: Vec<u32> = (0..nodes).collect();
     for last in (1..numbers.len()).rev() {
-        let other = usize::try_from(draws.below(last as u64 + 1))?;
+        let other = usize::try_from(random.below(last as u64 + 1))?;
         numbers.swap(last, other);
     }
     world(numbers, per_rack)
@@ -95,14 +99,14 @@ pub(super) enum Mix {
 
 /// Gives out about half of the GPUs: of each node none to eight, one in five of them shared.
 pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
-    let mut draws = Draws(7);
+    let mut random = SplitMix64(7);
     for node in world.cluster.nodes() {
-        let taken = u16::try_from(draws.below(u64::from(GPUS) + 1))?;
+        let taken = u16::try_from(random.below(u64::from(GPUS) + 1))?;
         for gpu in 0..taken {
             let tenths = match mix {
-                Mix::Alike if draws.below(5) == 0 => 5,
+                Mix::Alike if random.below(5) == 0 => 5,
                 Mix::Alike => 10,
-                Mix::Varied => 1 + u16::try_from(draws.below(10))?,
+                Mix::Varied => 1 + u16::try_from(random.below(10))?,
             };
             let (milli, memory_mib) = (100 * tenths, GPU_MEMORY / 10 * u32::from(tenths));
             let memory_mib = if milli == WHOLE { GPU_MEMORY } else { memory_mib };
@@ -111,7 +115,7 @@ pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
             let requests = match mix {
                 Mix::Alike => Resources::of_pod(8_000, 64_000),
                 Mix::Varied => {
-                    let cores = i64::try_from(1 + draws.below(15))?;
+                    let cores = i64::try_from(1 + random.below(15))?;
                     Resources::of_pod(1_000 * cores, 8_000 * cores)
                 }
             };
@@ -127,10 +131,10 @@ pub(super) fn pod(gpus: GpuDemand) -> Arc<Shape> {
     Arc::new(Shape::new(Resources::of_pod(8_000 * eighths, 64_000 * eighths), gpus))
 }
 
-/// Gives out some GPUs of each node, as the draws say.
-pub(super) fn fill_some(world: &mut World, draws: &mut Draws) -> anyhow::Result<()> {
+/// Gives out some GPUs of each node, as the random say.
+pub(super) fn fill_some(world: &mut World, random: &mut SplitMix64) -> anyhow::Result<()> {
     for node in world.cluster.nodes() {
-        for gpu in 0..u16::try_from(draws.below(u64::from(GPUS) + 1))? {
+        for gpu in 0..u16::try_from(random.below(u64::from(GPUS) + 1))? {
             let (milli, memory_mib) = (WHOLE, GPU_MEMORY);
             let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
             let placement = Placement { node, gpus: [part].as_slice().into() };

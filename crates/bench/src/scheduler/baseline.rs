@@ -11,7 +11,7 @@ use super::objects::{self, EXTENDED_REQUEST, FINALIZER, GPUS};
 use super::observer::Observer;
 
 /// How long a controller may take to make a pod's claim.
-const PATIENCE: Duration = Duration::from_mins(2);
+const CLAIM_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// What is read of an object that was written.
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ pub(super) async fn bind_with_template(
 ) -> anyhow::Result<()> {
     let what = format!("the claim of {pod}");
     let (claim, pod_uid) = observer
-        .until(&what, PATIENCE, |seen| {
+        .until(&what, CLAIM_TIMEOUT, |seen| {
             let claim = seen.claims.get(pod)?;
             Some((claim.name.clone(), seen.pods.get(pod)?.uid.clone()))
         })

@@ -1,7 +1,7 @@
 //! A trace's rows as the engine sees them: its nodes as a cluster, its pods as shapes.
 //!
 //! The published protocol limits no number of pods a node that these lists come near, so a node has
-//! places for [`PLACES`] pods. Memory of GPUs is not in the lists and not counted.
+//! places for [`MAX_PODS_PER_NODE`] pods. Memory of GPUs is not in the lists and not counted.
 
 #[cfg(test)]
 mod tests;
@@ -19,21 +19,21 @@ use octavo_engine::{
 use crate::trace::{NodeRow, PodRow, Trace};
 
 /// Places for pods of a node: more than ever come.
-pub const PLACES: i64 = 1 << 40;
+pub const MAX_PODS_PER_NODE: i64 = 1 << 40;
 
 /// A trace's nodes in the engine.
 #[derive(Clone, Debug)]
-pub struct Nodes {
+pub struct TraceCluster {
     /// The cluster, empty. A node's id is its place in the order of ties.
     pub cluster: Cluster,
     /// The row of each node, by id.
     rows: Vec<usize>,
 }
 
-impl Nodes {
+impl TraceCluster {
     /// The nodes of a trace. They get their ids in `order`, indices of the trace's nodes, so that
     /// ties fall to the first of them.
-    pub fn of(trace: &Trace, order: &[usize]) -> Result<Self, Misfit> {
+    pub fn new(trace: &Trace, order: &[usize]) -> Result<Self, Misfit> {
         let models = models(&trace.nodes);
         let ids: BTreeMap<String, ModelId> =
             (0..).map(ModelId).zip(&models).map(|(id, model)| (model.name.clone(), id)).collect();
@@ -57,9 +57,9 @@ impl Nodes {
 /// The shape of each pod of a trace. Pods that ask for the same have one shape.
 pub fn shapes(trace: &Trace) -> Vec<Arc<Shape>> {
     let models = models(&trace.nodes);
-    let mut known: BTreeMap<Shape, Arc<Shape>> = BTreeMap::new();
+    let mut interned: BTreeMap<Shape, Arc<Shape>> = BTreeMap::new();
     let mut intern = |shape: Shape| {
-        let shared = known.entry(shape.clone()).or_insert_with(|| Arc::new(shape));
+        let shared = interned.entry(shape.clone()).or_insert_with(|| Arc::new(shape));
         Arc::clone(shared)
     };
     trace.pods.iter().map(|pod| intern(shape(pod, &models))).collect()
@@ -86,7 +86,8 @@ fn models(nodes: &[NodeRow]) -> Vec<GpuModel> {
 }
 
 fn spec(node: &NodeRow, model: ModelId) -> NodeSpec {
-    let capacity = Resources { pods: PLACES, ..resources(node.cpu_milli, node.memory_mib) };
+    let capacity =
+        Resources { pods: MAX_PODS_PER_NODE, ..resources(node.cpu_milli, node.memory_mib) };
     // Limits of the lists keep this far below what the engine refuses by itself.
     let gpus = u16::try_from(node.gpus).unwrap_or(u16::MAX);
     let class = NodeClass { capacity, gpus, model, ..NodeClass::default() };

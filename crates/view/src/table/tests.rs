@@ -1,21 +1,21 @@
 use jiff::Timestamp;
 
-use super::{Grid, Tone, age};
+use super::{RowStyle, TextTable, age};
 
 #[test]
 fn columns_line_up_and_lines_end_without_blanks() {
-    let mut grid = Grid::new(&["NODE", "GPUS"]);
-    grid.row(Tone::Plain, vec!["a".to_owned(), "8".to_owned()]);
-    grid.row(Tone::Good, vec!["longer".to_owned(), String::new()]);
-    assert_eq!(grid.draw(true, false), "NODE    GPUS\na       8\nlonger\n");
-    assert_eq!(grid.draw(false, true), "a       8\n\u{1b}[32mlonger\u{1b}[0m\n");
+    let mut table = TextTable::new(&["NODE", "GPUS"]);
+    table.row(RowStyle::Plain, vec!["a".to_owned(), "8".to_owned()]);
+    table.row(RowStyle::Good, vec!["longer".to_owned(), String::new()]);
+    assert_eq!(table.draw(true, false), "NODE    GPUS\na       8\nlonger\n");
+    assert_eq!(table.draw(false, true), "a       8\n\u{1b}[32mlonger\u{1b}[0m\n");
 }
 
 #[test]
 fn a_line_break_in_a_cell_stays_in_its_line() {
-    let mut grid = Grid::new(&["A", "B"]);
-    grid.row(Tone::Plain, vec!["one\ntwo".to_owned(), "x".to_owned()]);
-    assert_eq!(grid.draw(false, false), "one two  x\n");
+    let mut table = TextTable::new(&["A", "B"]);
+    table.row(RowStyle::Plain, vec!["one\ntwo".to_owned(), "x".to_owned()]);
+    assert_eq!(table.draw(false, false), "one two  x\n");
 }
 
 #[test]

@@ -17,11 +17,11 @@ const PODS: &str = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n\
 #[test]
 fn ids_follow_the_order_of_ties_and_not_that_of_names() {
     let trace = trace(NODES, PODS);
-    let nodes = Nodes::of(&trace, &[0, 1]).unwrap();
+    let nodes = TraceCluster::new(&trace, &[0, 1]).unwrap();
     assert_eq!(nodes.cluster.name(NodeId(0)), "b");
     assert_eq!((nodes.row(NodeId(0)), nodes.row(NodeId(1))), (Some(0), Some(1)));
     assert_eq!(nodes.row(NodeId(2)), None);
-    let nodes = Nodes::of(&trace, &[1, 0]).unwrap();
+    let nodes = TraceCluster::new(&trace, &[1, 0]).unwrap();
     assert_eq!(nodes.cluster.name(NodeId(0)), "a");
     assert_eq!(nodes.row(NodeId(0)), Some(1));
     assert_eq!(nodes.cluster.totals().gpu_milli, 3000);
@@ -30,7 +30,7 @@ fn ids_follow_the_order_of_ties_and_not_that_of_names() {
 #[test]
 fn a_pod_fits_where_its_model_is() {
     let trace = trace(NODES, PODS);
-    let nodes = Nodes::of(&trace, &[0, 1]).unwrap().cluster;
+    let nodes = TraceCluster::new(&trace, &[0, 1]).unwrap().cluster;
     let shapes = shapes(&trace);
     let fits = |node: u32, pod: usize| {
         let state = nodes.states().state(nodes.state(NodeId(node))).unwrap();
@@ -52,6 +52,7 @@ fn pods_that_ask_for_the_same_share_a_shape() {
 #[test]
 fn a_node_with_more_gpus_than_the_engine_knows_is_refused() {
     let nodes = "sn,cpu_milli,memory_mib,gpu,model\nhuge,8000,1024,65,T4\n";
-    let error = Nodes::of(&trace(nodes, PODS.split("t4").next().unwrap()), &[0]).unwrap_err();
+    let error =
+        TraceCluster::new(&trace(nodes, PODS.split("t4").next().unwrap()), &[0]).unwrap_err();
     assert_eq!(error.to_string(), "GPUs of a node: 65, but at most 64 are possible");
 }

@@ -10,101 +10,105 @@ use tokio::task::JoinHandle;
 
 use super::api::{Api, Kind, status_of};
 use super::objects;
-use super::observer::{Observer, Seen, set_of};
-use super::work;
+use super::observer::{ObservedState, Observer, set_of};
+use super::workers;
 
 /// How often it looks.
-const PERIOD: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Plays until it is dropped.
-pub(super) struct Player {
+pub(super) struct FakeControllers {
     task: JoinHandle<()>,
 }
 
 /// Pods that are made anew when they go: their set, and how.
-pub(super) struct Controller {
+pub(super) struct ReplacementController {
     pub(super) set: &'static str,
     pub(super) make: Box<dyn Fn(&str) -> Value + Send + Sync>,
 }
 
 /// One thing to do.
 #[derive(Clone)]
-enum Deed {
+enum Action {
     Run(String),
     End(String),
     Make(String),
 }
 
-impl Player {
+impl FakeControllers {
     pub(super) fn start(
         api: &Api,
         observer: &Arc<Observer>,
-        controller: Option<Controller>,
+        controller: Option<ReplacementController>,
     ) -> Self {
         let (api, observer) = (api.clone(), Arc::clone(observer));
         let controller = controller.map(Arc::new);
         let task = tokio::spawn(async move {
-            let mut told = observer.seen().gone.len();
+            let mut gone_handled = observer.seen().gone.len();
             // What was asked for already and is not seen yet.
-            let mut asked = HashSet::new();
+            let mut requested = HashSet::new();
             loop {
                 let set = controller.as_ref().map(|controller| controller.set);
-                let deeds = deeds(&observer.seen(), set, &mut told, &mut asked);
+                let actions = actions(&observer.seen(), set, &mut gone_handled, &mut requested);
                 let (api, controller) = (api.clone(), controller.clone());
-                let done = work::in_parallel(deeds.len(), move |number| {
-                    let deed = deeds.get(number).cloned();
+                let done = workers::in_parallel(actions.len(), move |number| {
+                    let action = actions.get(number).cloned();
                     let (api, controller) = (api.clone(), controller.clone());
                     async move {
-                        match deed {
-                            Some(deed) => act(&api, controller.as_deref(), deed).await,
+                        match action {
+                            Some(action) => act(&api, controller.as_deref(), action).await,
                             None => Ok(()),
                         }
                     }
                 })
                 .await;
                 if let Err(error) = done {
-                    super::tell(&format!("playing kubelet and controller: {error:#}"));
+                    super::print_progress(&format!("playing kubelet and controller: {error:#}"));
                 }
-                tokio::time::sleep(PERIOD).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         Self { task }
     }
 }
 
-impl Drop for Player {
+impl Drop for FakeControllers {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-fn deeds(
-    seen: &Seen,
+fn actions(
+    seen: &ObservedState,
     set: Option<&str>,
-    told: &mut usize,
-    asked: &mut HashSet<(String, bool)>,
-) -> Vec<Deed> {
-    let mut deeds = Vec::new();
+    gone_handled: &mut usize,
+    requested: &mut HashSet<(String, bool)>,
+) -> Vec<Action> {
+    let mut actions = Vec::new();
     for (name, pod) in seen.pods.iter().filter(|(_, pod)| pod.bound.is_some()) {
         if pod.is_ending {
-            if asked.insert((pod.uid.clone(), true)) {
-                deeds.push(Deed::End(name.clone()));
+            if requested.insert((pod.uid.clone(), true)) {
+                actions.push(Action::End(name.clone()));
             }
-        } else if !pod.is_running && asked.insert((pod.uid.clone(), false)) {
-            deeds.push(Deed::Run(name.clone()));
+        } else if !pod.is_running && requested.insert((pod.uid.clone(), false)) {
+            actions.push(Action::Run(name.clone()));
         }
     }
-    let gone = seen.gone.get(*told..).unwrap_or_default();
-    *told = seen.gone.len();
+    let gone = seen.gone.get(*gone_handled..).unwrap_or_default();
+    *gone_handled = seen.gone.len();
     let is_ours = |name: &&(String, _)| set.is_some_and(|set| set_of(&name.0) == set);
-    deeds.extend(gone.iter().filter(is_ours).map(|(name, _)| Deed::Make(name.clone())));
-    deeds
+    actions.extend(gone.iter().filter(is_ours).map(|(name, _)| Action::Make(name.clone())));
+    actions
 }
 
-async fn act(api: &Api, controller: Option<&Controller>, deed: Deed) -> anyhow::Result<()> {
-    match deed {
-        Deed::End(pod) => api.delete(Kind::Pods, &pod).await,
-        Deed::Run(pod) => {
+async fn act(
+    api: &Api,
+    controller: Option<&ReplacementController>,
+    action: Action,
+) -> anyhow::Result<()> {
+    match action {
+        Action::End(pod) => api.delete(Kind::Pods, &pod).await,
+        Action::Run(pod) => {
             let ran = api.merge(Kind::Pods, &format!("{pod}/status"), &objects::running()).await;
             match ran {
                 // It went meanwhile.
@@ -112,7 +116,7 @@ async fn act(api: &Api, controller: Option<&Controller>, deed: Deed) -> anyhow::
                 ran => ran.map(drop),
             }
         }
-        Deed::Make(pod) => {
+        Action::Make(pod) => {
             let Some(controller) = controller else { return Ok(()) };
             api.create(Kind::Pods, &(controller.make)(&pod)).await.map(drop)
         }

@@ -57,7 +57,7 @@ fn name() -> ObjectName {
 }
 
 #[tokio::test]
-async fn a_pod_without_devices_is_read_without_a_look_at_the_cluster() {
+async fn pod_without_devices_needs_no_cluster_lists() {
     let (client, asked) = server(|path, _| match path {
         POD => pod(&json!({"containers": []})),
         _ => list(&json!([])),
@@ -67,7 +67,7 @@ async fn a_pod_without_devices_is_read_without_a_look_at_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_bound_pod_has_no_rivals_and_needs_no_claims_but_its_own_namespaces() {
+async fn bound_pod_reads_only_claims_of_its_namespace() {
     let (client, asked) = server(|path, _| match path {
         POD => pod(&json!({
             "containers": [], "nodeName": "n",
@@ -83,7 +83,7 @@ async fn a_bound_pod_has_no_rivals_and_needs_no_claims_but_its_own_namespaces() 
 }
 
 #[tokio::test]
-async fn a_user_of_one_namespace_sees_the_own_claims_and_what_is_missing() {
+async fn user_of_one_namespace_sees_own_claims_and_the_gaps() {
     let (client, _) = server(|path, _| match path {
         POD => pod(&json!({
             "containers": [],
@@ -104,14 +104,14 @@ async fn a_user_of_one_namespace_sees_the_own_claims_and_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_the_api_is_told_which_version_has_it() {
+async fn missing_api_error_names_the_version() {
     let (client, _) = server(|path, _| refusal(404, path));
     let error = for_top(&client).await.unwrap_err();
     assert!(error.hint().unwrap().contains("Kubernetes 1.34"), "{error}");
 }
 
 #[tokio::test]
-async fn a_list_that_grew_stale_between_pages_is_read_again_from_its_start() {
+async fn expired_continue_token_restarts_the_list() {
     let stale = Mutex::new(true);
     let (client, asked) = server(move |path, query| match path {
         CLAIMS if query.contains("continue=") => {

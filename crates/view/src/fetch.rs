@@ -16,7 +16,7 @@ use crate::explain::{AllocatorInput, Event};
 use crate::snapshot::{ClaimSource, ClusterSnapshot, DRIVER, Gap, GapKind, ObjectName};
 
 /// Objects in one answer of the API server; bounds its memory and ours in a large cluster.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Reads what `top` shows: nodes, slices of the driver and all claims.
 ///
@@ -27,7 +27,7 @@ pub async fn for_top(client: &Client) -> Result<ClusterSnapshot, ViewError> {
     read_slices(client, &mut snapshot).await?;
     read_claims(&Api::all(client.clone()), &mut snapshot).await?;
     if let Err(error) = read_nodes(client, &mut snapshot).await {
-        note(&mut snapshot, GapKind::Nodes, error)?;
+        record_gap(&mut snapshot, GapKind::Nodes, error)?;
     }
     Ok(snapshot)
 }
@@ -63,7 +63,7 @@ pub async fn for_pod(
     let events = match read_events(client, name, &uid).await {
         Ok(events) => events,
         Err(error) => {
-            note(&mut snapshot, GapKind::Events, error)?;
+            record_gap(&mut snapshot, GapKind::Events, error)?;
             Vec::new()
         }
     };
@@ -82,19 +82,19 @@ async fn read_devices(
     if !competes {
         read_claims(&own, into).await?;
     } else if let Err(error) = read_claims(&Api::all(client.clone()), into).await {
-        note(into, GapKind::ClaimsElsewhere, error)?;
+        record_gap(into, GapKind::ClaimsElsewhere, error)?;
         read_claims(&own, into).await?;
     }
     if let Err(error) = read_slices(client, into).await {
-        note(into, GapKind::Slices, error)?;
+        record_gap(into, GapKind::Slices, error)?;
         into.allocator = None;
     }
     if let Err(error) = read_classes(client, into).await {
-        note(into, GapKind::Classes, error)?;
+        record_gap(into, GapKind::Classes, error)?;
         into.allocator = None;
     }
     if competes && let Err(error) = read_nodes(client, into).await {
-        note(into, GapKind::Nodes, error)?;
+        record_gap(into, GapKind::Nodes, error)?;
         // Without labels of nodes little can be said, but which devices there are can.
         allocator::nodes_of_slices(into);
     }
@@ -109,9 +109,9 @@ async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), 
     };
     let mut slices: Vec<ResourceSlice> =
         list("resourceslices", &Api::all(client.clone()), params).await?;
-    slices.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+    slices.sort_by(|left, right| left.metadata.name.cmp(&right.metadata.name));
     let mut readable = Vec::with_capacity(slices.len());
-    let mut unread = allocator::Unread::default();
+    let mut unread = allocator::UnreadableObjects::default();
     for slice in &slices {
         match octavo_kube_io::slices::from_api(slice) {
             Ok(slice) => readable.push(slice),
@@ -119,7 +119,7 @@ async fn read_slices(client: &Client, into: &mut ClusterSnapshot) -> Result<(), 
             Err(error) => unread.add(&slice.metadata, &error),
         }
     }
-    unread.note("ResourceSlice", into);
+    unread.record("ResourceSlice", into);
     let ours = readable.iter().filter(|slice| slice.driver == DRIVER).cloned();
     into.pools = crate::snapshot::newest_generations(ours);
     if let Some(input) = &mut into.allocator {
@@ -133,7 +133,7 @@ async fn read_claims(
     into: &mut ClusterSnapshot,
 ) -> Result<(), ViewError> {
     let claims = list("resourceclaims", api, ListParams::default()).await?;
-    allocator::take_claims(into, &claims);
+    allocator::add_claims(into, &claims);
     into.claims = claims.into_iter().map(convert::claim).collect();
     Ok(())
 }
@@ -141,7 +141,7 @@ async fn read_claims(
 async fn read_nodes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
     let nodes: Vec<Node> = list("nodes", &Api::all(client.clone()), ListParams::default()).await?;
     if let Some(input) = &mut into.allocator {
-        allocator::take_nodes(input, &nodes);
+        allocator::add_nodes(input, &nodes);
     }
     into.nodes = nodes.into_iter().map(convert::node).collect();
     Ok(())
@@ -150,7 +150,7 @@ async fn read_nodes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), V
 async fn read_classes(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
     let classes: Vec<DeviceClass> =
         list("deviceclasses", &Api::all(client.clone()), ListParams::default()).await?;
-    allocator::take_classes(into, &classes);
+    allocator::add_classes(into, &classes);
     into.classes = classes.into_iter().map(convert::class).collect();
     Ok(())
 }
@@ -170,7 +170,11 @@ async fn read_templates(
             }
             Ok(None) => {}
             Err(error) => {
-                note(into, GapKind::Templates, ViewError::api("resourceclaimtemplates", error))?;
+                record_gap(
+                    into,
+                    GapKind::Templates,
+                    ViewError::api("resourceclaimtemplates", error),
+                )?;
             }
         }
     }
@@ -195,7 +199,7 @@ async fn list<K>(kind: &'static str, api: &Api<K>, params: ListParams) -> Result
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
-    let params = params.limit(PAGE);
+    let params = params.limit(PAGE_SIZE);
     let mut retried = false;
     let mut found = Vec::new();
     let mut next: Option<String> = None;
@@ -223,7 +227,11 @@ where
 }
 
 /// Notes what may not be read; any other failure (no connection, a server error) ends the command.
-fn note(into: &mut ClusterSnapshot, kind: GapKind, error: ViewError) -> Result<(), ViewError> {
+fn record_gap(
+    into: &mut ClusterSnapshot,
+    kind: GapKind,
+    error: ViewError,
+) -> Result<(), ViewError> {
     let Some(message) = error.forbidden() else { return Err(error) };
     if !into.lacks(kind) {
         into.gaps.push(Gap { kind, message });

@@ -3,14 +3,14 @@
 /// The items of a list, of which more and more are gone: a Fenwick tree over who is there, so that
 /// taking one away costs the logarithm of the list's length and moves nobody.
 #[derive(Clone, Debug)]
-pub(super) struct Living {
+pub(super) struct RemainingItems {
     /// Of each node but the first, which stands for nothing: who is there of the items that it
     /// covers, as many before its own index as its lowest bit is worth.
     sums: Vec<usize>,
     count: usize,
 }
 
-impl Living {
+impl RemainingItems {
     /// A list of so many items, none of which is gone.
     pub(super) fn all(count: usize) -> Self {
         let covered = |node: usize| node & node.wrapping_neg();

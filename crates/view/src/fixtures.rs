@@ -27,9 +27,9 @@ use octavo_dra::slice::{AttributeValue, Capacity, Device, DeviceTaint, TaintEffe
 
 use crate::explain::Event;
 use crate::snapshot::{
-    AllocatedDevice, Allocation, Ask, Claim, ClaimSource, Class, ClusterSnapshot, Condition,
-    DRIVER, DeviceStatus, ExtendedResource, Gap, GapKind, Node, ObjectName, Pod, PodClaim, Pool,
-    Request,
+    AllocatedDevice, Allocation, Claim, ClaimSource, Class, ClusterSnapshot, Condition, DRIVER,
+    DeviceStatus, ExtendedResource, Gap, GapKind, Node, ObjectName, Pod, PodClaim, Pool, Request,
+    RequestAlternative,
 };
 
 /// The moment at which tests look.
@@ -185,12 +185,12 @@ fn claim(snapshot: &mut ClusterSnapshot, rest: &str) {
         values.get(key).map(|list| list.split(',').map(str::to_owned).collect()).unwrap_or_default()
     };
     let count = values.get("count").map_or("1", String::as_str);
-    let ask = Ask {
+    let ask = RequestAlternative {
         class: values["class"].clone(),
         count: (count != "all").then(|| count.parse().unwrap()),
         tolerates: values.contains_key("tolerates"),
         admin_access: values.contains_key("admin"),
-        ..Ask::default()
+        ..RequestAlternative::default()
     };
     let devices: Vec<AllocatedDevice> = list("on")
         .iter()
@@ -220,9 +220,9 @@ fn claim(snapshot: &mut ClusterSnapshot, rest: &str) {
 fn device_status(snapshot: &mut ClusterSnapshot, rest: &str) {
     let (name, rest) = cut(rest);
     let (place, rest) = cut(rest);
-    let (said, message) = cut(rest);
-    let (kind, said) = said.split_once('=').unwrap();
-    let (status, reason) = said.split_once(':').unwrap();
+    let (condition_text, message) = cut(rest);
+    let (kind, condition_text) = condition_text.split_once('=').unwrap();
+    let (status, reason) = condition_text.split_once(':').unwrap();
     let place = object(place);
     snapshot.claims.get_mut(&object(name)).unwrap().devices.push(DeviceStatus {
         driver: DRIVER.to_owned(),

@@ -9,8 +9,8 @@ use octavo_engine::solve::{Nearest, NodeSet, Request, Solver};
 use octavo_engine::{Gang, GpuDemand, World};
 use sha2::{Digest, Sha256};
 
-use super::one_by_one;
-use super::worlds::{self, Draws, Mix};
+use super::clusters::{self, Mix, SplitMix64};
+use super::single_pods;
 use crate::figure::{Figure, Goal};
 
 /// Runs.
@@ -42,19 +42,19 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 
 /// A digest of all decisions of a run. The seed permutes the nodes and nothing else.
 fn hash(seed: u64) -> anyhow::Result<String> {
-    let mut world = worlds::shuffled(NODES, 16, &mut Draws(seed))?;
-    worlds::fill_half(&mut world, Mix::Varied)?;
+    let mut world = clusters::shuffled(NODES, 16, &mut SplitMix64(seed))?;
+    clusters::fill_half(&mut world, Mix::Varied)?;
     let mut policy = Price::learned();
-    let mut draws = Draws(3);
-    let shapes = one_by_one::shapes();
+    let mut random = SplitMix64(3);
+    let shapes = single_pods::shapes();
     let mut digest = Sha256::new();
     for _ in 0..DECISIONS {
-        let shape = &shapes[usize::try_from(draws.below(shapes.len() as u64))?];
-        let placement = one_by_one::decide(&mut world, &mut policy, shape);
+        let shape = &shapes[usize::try_from(random.below(shapes.len() as u64))?];
+        let placement = single_pods::decide(&mut world, &mut policy, shape);
         let Ok(placement) = placement else { continue };
         note(&mut digest, &world, &placement)?;
     }
-    let shape = worlds::pod(GpuDemand::Whole { count: 1 });
+    let shape = clusters::pod(GpuDemand::Whole { count: 1 });
     let gang = Gang::new("gang", (*shape).clone(), 40);
     let forbidden = NodeSet::new();
     let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
