@@ -23,7 +23,7 @@ pub enum DocumentFormat {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// A name that says neither JSON nor YAML.
+    /// The file name has no extension for JSON or YAML.
     #[error("{}: the name says no form; call it .json, .yaml or .yml", .path.display())]
     Extension {
         /// The file.
@@ -37,14 +37,14 @@ pub enum DocumentError {
         /// Why.
         source: io::Error,
     },
-    /// A file that does not hold what is wanted.
+    /// The file has other content than expected.
     #[error("{}: is no {what}: {problem}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
         /// What it should be.
         what: &'static str,
-        /// What is wrong, with line and column.
+        /// The error, with line and column.
         problem: String,
     },
     /// A file that cannot be written.
@@ -55,7 +55,7 @@ pub enum DocumentError {
         /// Why.
         source: io::Error,
     },
-    /// A value that the form cannot hold.
+    /// The value has no representation in this format.
     #[error("cannot be written as {form:?}: {problem}")]
     Encode {
         /// The form.
@@ -66,7 +66,7 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
-    /// Whether a name on the command line makes no sense, whatever is in the file.
+    /// Whether the file name on the command line is invalid, independent of the file's content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Extension { .. } => true,
@@ -78,7 +78,7 @@ impl DocumentError {
 }
 
 impl DocumentFormat {
-    /// The form that a file's name says.
+    /// The format that the file name's extension names.
     pub fn of(path: &Path) -> Result<Self, DocumentError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => Ok(Self::Json),
@@ -88,7 +88,7 @@ impl DocumentFormat {
     }
 }
 
-/// Reads a document; `what` is what an error says that it should be.
+/// Reads a document. Error messages call its content `what`.
 pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, DocumentError> {
     let form = DocumentFormat::of(path)?;
     let content = |problem| DocumentError::Content { path: path.to_owned(), what, problem };
@@ -98,7 +98,7 @@ pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, D
     parse(&text, form).map_err(content)
 }
 
-/// Reads a document from its text; an error says line and column.
+/// Parses a document from text. Errors give line and column.
 pub fn parse<T: DeserializeOwned>(text: &str, form: DocumentFormat) -> Result<T, String> {
     match form {
         DocumentFormat::Json => serde_json::from_str(text).map_err(|error| error.to_string()),

@@ -1,14 +1,14 @@
-//! Replaying a trace: each pod that comes is placed or skipped by a policy, one by one.
+//! Replay of a trace: a policy places or skips each arriving pod, one by one.
 //!
 //! ```text
 //! trace, seed --arrivals--> events --> policy: choose --> cluster: place --> meter: figures, curve
-//!                                                    \--> log --> validator: valid, or what cannot be
-//!                                                            \--> hash: two runs did the same, or not
+//!                                                    \--> log --> validator: valid, or a violation
+//!                                                            \--> hash: equal if two runs did the same
 //! ```
 //!
-//! The policy hears of each pod that comes, is placed or leaves, as a scheduler would tell it.
-//! A pod that finds no place is skipped and never tried again. Runs know nothing of one another:
-//! any number of threads gives the same.
+//! The policy is notified of each pod that arrives, is placed or leaves, as by a scheduler. A pod
+//! without a placement is skipped and never retried. Runs are independent, so any number of threads
+//! gives the same results.
 
 mod jobs;
 mod log;
@@ -35,7 +35,7 @@ use crate::trace::Trace;
 /// Demand over capacity of the published runs.
 pub const PUBLISHED_FACTOR: f64 = 1.3;
 
-/// The order in which pods come.
+/// The order in which pods arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -48,18 +48,18 @@ pub enum Order {
     File,
 }
 
-/// What is to be run: each policy with each seed.
+/// The runs to execute: each policy with each seed.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Policies, in the order of the results.
     pub policies: Vec<Policy>,
-    /// What [`Policy::Octavo`] knows of the pods that will come.
+    /// What [`Policy::Octavo`] knows about future pods.
     pub popularity: Popularity,
     /// Seeds, in the order of the results.
     pub seeds: Vec<i64>,
-    /// The order in which pods come.
+    /// The order in which pods arrive.
     pub order: Order,
-    /// Demand over capacity that a shuffled list is brought to; none: the list's own.
+    /// Demand over capacity that a shuffled list is tuned to. `None` keeps the list's own demand.
     pub inflate: Option<Factor>,
     /// Whether pods leave at their times of deletion; needs [`Order::Created`].
     pub departures: bool,
@@ -82,7 +82,7 @@ impl Default for Options {
     }
 }
 
-/// What all runs came to.
+/// Results of all runs.
 #[derive(Clone, Debug)]
 pub struct ReplayResults {
     /// Policy by policy, seed by seed, as the options list them.
@@ -94,7 +94,7 @@ pub struct ReplayResults {
 pub struct Run {
     /// The policy.
     pub policy: Policy,
-    /// What it knew of the pods that would come; none if it does not ask.
+    /// What the policy knew about future pods; `None` if it does not use that.
     pub popularity: Option<Popularity>,
     /// The seed.
     pub seed: i64,
@@ -103,7 +103,7 @@ pub struct Run {
     pub metrics: Metrics,
     /// SHA-256 over all placements, see [`Log::hash`].
     pub placement_hash: String,
-    /// Whether the independent validator found nothing wrong.
+    /// Whether the run passed the independent validator.
     pub valid: bool,
     /// What it found.
     pub violation: Option<String>,
@@ -115,28 +115,28 @@ pub struct Run {
     /// The curve.
     #[serde(skip)]
     pub curve: Vec<CurvePoint>,
-    /// What happened to each pod, with its name.
+    /// The placement of each pod, by name.
     #[serde(skip)]
     pub log: Log,
 }
 
-/// Why nothing could be run. Nothing of it is half done.
+/// Why no run was possible. No run is left half done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The list cannot come in this order.
+    /// The list cannot arrive in this order.
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
-    /// The engine cannot have such a cluster.
+    /// The engine cannot hold such a cluster.
     #[error("the node list is more than the engine can hold")]
     Cluster(#[from] Misfit),
     /// Departures in an order without times.
     #[error("departures need the order of creation, not the {order} one; leave out --order")]
     DeparturesWithoutTimes {
-        /// The order that was asked for.
+        /// The requested order.
         order: Order,
     },
-    /// Departures of a list in which nobody leaves.
+    /// Departures of a list without any deletion time.
     #[error(
         "none of the {pods} pods has a deletion_time, so nobody would leave; use a list with times, \
          or leave out --departures"
@@ -151,19 +151,19 @@ pub enum ReplayError {
         /// The policy.
         policy: Policy,
     },
-    /// A factor in an order that repeats nothing.
+    /// A factor with an order that repeats no pod.
     #[error(
         "only a shuffled list can be brought to a demand; leave out --inflate or --order {order}"
     )]
     InflatedOrder {
-        /// The order that was asked for.
+        /// The requested order.
         order: Order,
     },
 }
 
-/// Told how far the runs are. Called from several threads.
+/// Observes the progress of runs. The methods are called from several threads.
 pub trait ReplayObserver: Sync {
-    /// So many events more of a run are over, of `events` in it.
+    /// Another `more` of the run's `events` are processed.
     fn advanced(&self, more: usize, events: usize);
     /// A run is over.
     fn finished(&self, run: &Run);
@@ -180,7 +180,7 @@ impl ReplayObserver for NoObserver {
 
 /// Runs each policy with each seed on a trace.
 ///
-/// A run that the validator finds fault with is no error: look at [`Run::valid`].
+/// A run that fails validation is no error: check [`Run::valid`].
 pub fn run(
     trace: &Trace,
     options: &Options,
@@ -198,7 +198,7 @@ pub fn run(
 }
 
 impl Options {
-    /// Whether what is asked for makes sense together, whatever the trace.
+    /// Checks that the options are consistent, for any trace.
     pub fn check(&self) -> Result<(), ReplayError> {
         let order = self.order;
         if self.departures && order != Order::Created {
@@ -212,7 +212,7 @@ impl Options {
 }
 
 impl ReplayError {
-    /// Whether the options make no sense, whatever the trace.
+    /// Whether the options are invalid for every trace.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Arrivals(error) => error.is_usage(),

@@ -23,11 +23,11 @@ pub use progress::{Bar, Progress};
 pub enum SimStatus {
     /// All is well.
     Done,
-    /// What was asked for does not fit.
+    /// A requested gang does not fit.
     DoesNotFit,
 }
 
-/// Runs `octavo sim`; `command` is the command line as it was typed, for reports.
+/// Runs `octavo sim`. `command` is the command line as typed, for reports.
 pub fn run(args: &SimArgs, command: String) -> Result<SimStatus, SimError> {
     let mut out = io::stdout().lock();
     match &args.command {
@@ -81,7 +81,7 @@ fn create(path: &Path) -> Result<File, SimError> {
     File::create(path).map_err(|source| SimError::file(path, source))
 }
 
-/// A run that is not valid fails the command, after all was told.
+/// Fails the command for invalid runs, after all output.
 fn check_valid(outcome: &replay::ReplayResults) -> Result<(), SimError> {
     let wrong: Vec<_> = outcome.runs.iter().filter(|run| !run.valid).collect();
     let Some(first) = wrong.first() else { return Ok(()) };

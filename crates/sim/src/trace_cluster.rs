@@ -1,7 +1,7 @@
-//! A trace's rows as the engine sees them: its nodes as a cluster, its pods as shapes.
+//! A trace in the engine's types: its nodes as a cluster, its pods as shapes.
 //!
-//! The published protocol limits no number of pods a node that these lists come near, so a node has
-//! places for [`MAX_PODS_PER_NODE`] pods. Memory of GPUs is not in the lists and not counted.
+//! The published protocol sets no limit of pods per node that these lists reach, so a node has
+//! capacity for [`MAX_PODS_PER_NODE`] pods. The lists have no GPU memory, so it is not counted.
 
 #[cfg(test)]
 mod tests;
@@ -18,13 +18,13 @@ use octavo_engine::{
 
 use crate::trace::{NodeRow, PodRow, Trace};
 
-/// Places for pods of a node: more than ever come.
+/// Pods per node: more than any list has.
 pub const MAX_PODS_PER_NODE: i64 = 1 << 40;
 
 /// A trace's nodes in the engine.
 #[derive(Clone, Debug)]
 pub struct TraceCluster {
-    /// The cluster, empty. A node's id is its place in the order of ties.
+    /// The cluster, empty. Node ids follow the order of ties.
     pub cluster: Cluster,
     /// The row of each node, by id.
     rows: Vec<usize>,
@@ -65,8 +65,8 @@ pub fn shapes(trace: &Trace) -> Vec<Arc<Shape>> {
     trace.pods.iter().map(|pod| intern(shape(pod, &models))).collect()
 }
 
-/// The typical pods of a trace's list, by which fragmentation is measured: of the list as it is,
-/// before anything of it is drawn again, as in the published runs.
+/// The typical pods of a list, by which fragmentation is measured. They are those of the original
+/// list, before tuning, as in the published runs.
 pub fn typical(trace: &Trace, shapes: &[Arc<Shape>]) -> Typical {
     Typical::new(&models(&trace.nodes), shapes.iter().map(|shape| (&**shape, 1)))
 }
@@ -88,7 +88,7 @@ fn models(nodes: &[NodeRow]) -> Vec<GpuModel> {
 fn spec(node: &NodeRow, model: ModelId) -> NodeSpec {
     let capacity =
         Resources { pods: MAX_PODS_PER_NODE, ..resources(node.cpu_milli, node.memory_mib) };
-    // Limits of the lists keep this far below what the engine refuses by itself.
+    // The limits of the lists are far below those of the engine.
     let gpus = u16::try_from(node.gpus).unwrap_or(u16::MAX);
     let class = NodeClass { capacity, gpus, model, ..NodeClass::default() };
     NodeSpec { name: Arc::from(node.name.as_str()), class, labels: BTreeMap::new() }
@@ -100,7 +100,7 @@ fn shape(pod: &PodRow, models: &[GpuModel]) -> Shape {
     let wanted = resources(pod.cpu_milli, pod.memory_mib);
     let mut shape = Shape::new(wanted, GpuDemand::of(count, milli));
     if count > 0 && !pod.models.is_empty() {
-        // A model that no node has is in no set: no node will do.
+        // A model without a node is in no set, so no node fits.
         let ids = (0..).map(ModelId).zip(models);
         let allowed = ids.filter(|(_, model)| pod.is_allowed_on(&model.name));
         shape.models = allowed.fold(ModelSet(0), |set, (id, _)| set.with(id));

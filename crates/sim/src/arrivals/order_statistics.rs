@@ -1,17 +1,17 @@
-//! Who of a list is still there, counted among those who are.
+//! Removal of items by their rank among the remaining items.
 
-/// The items of a list, of which more and more are gone: a Fenwick tree over who is there, so that
-/// taking one away costs the logarithm of the list's length and moves nobody.
+/// The remaining items of a list, as a Fenwick tree. Removal takes logarithmic time and moves no
+/// item.
 #[derive(Clone, Debug)]
 pub(super) struct RemainingItems {
-    /// Of each node but the first, which stands for nothing: who is there of the items that it
-    /// covers, as many before its own index as its lowest bit is worth.
+    /// Each node counts the remaining items that it covers: as many before its own index as its
+    /// lowest set bit is worth. The first node is unused.
     sums: Vec<usize>,
     count: usize,
 }
 
 impl RemainingItems {
-    /// A list of so many items, none of which is gone.
+    /// A list of `count` items, all of them remaining.
     pub(super) fn all(count: usize) -> Self {
         let covered = |node: usize| node & node.wrapping_neg();
         Self { sums: (0..=count).map(covered).collect(), count }
@@ -22,7 +22,7 @@ impl RemainingItems {
         self.count
     }
 
-    /// Takes away the item before which `place` others are there; its index in the whole list.
+    /// Removes the item that `place` remaining items precede. Returns its index in the whole list.
     pub(super) fn take(&mut self, place: usize) -> Option<usize> {
         if place >= self.count {
             return None;

@@ -9,7 +9,7 @@ use super::{Arrival, ArrivalError, Factor, MAX_ARRIVALS, originals, sorted};
 use crate::go_rand::GoRand;
 use crate::trace::Trace;
 
-/// What stands between a pod's name and the number of its copy.
+/// The text between a pod's name and its copy number.
 pub(super) const COPY_SUFFIX: &str = "-tuned-";
 
 /// Steps 2 to 4 of the protocol.
@@ -81,7 +81,7 @@ fn tune_down(
     rand: &mut GoRand,
 ) {
     let mut demand = trace.demand_gpu_milli();
-    // Cut out at the end and at once: one by one each would move all behind it.
+    // The removal happens once at the end: removing pods singly would shift the tail each time.
     let mut remaining = RemainingItems::all(pods.len());
     let mut is_gone = vec![false; pods.len()];
     while factor.is_passed_by(demand, capacity) {

@@ -1,5 +1,4 @@
-//! The hashes of orders were printed by a program in Go that runs the protocol with Go's own
-//! `math/rand`.
+//! The expected hashes come from a Go program that runs the protocol with Go's own `math/rand`.
 
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -105,7 +104,7 @@ fn trace(gpus: u32, pods: Vec<PodRow>) -> Trace {
 
 #[test]
 fn copies_stop_at_the_first_draw_that_would_pass_the_target() {
-    // Whole GPUs on two nodes of eight: demand 2, target 16, so 14 copies and no more.
+    // Whole GPUs on two nodes of eight: the demand is 2 and the target 16, so exactly 14 copies.
     let trace = trace(8, vec![pod("p", 1, 1000), pod("q", 1, 1000)]);
     let arrivals = shuffled(&trace, 1, factor(1.0));
     assert_eq!(arrivals.demand_gpu_milli(&trace.pods), 16_000);
@@ -116,7 +115,7 @@ fn copies_stop_at_the_first_draw_that_would_pass_the_target() {
 #[test]
 fn the_last_pod_of_many_gpus_may_pass_the_target() {
     let trace = trace(8, vec![pod("p", 8, 1000)]);
-    // 15 of 16 GPUs: with one pod's 8 and one GPU of the next it is within, with all 8 it is not.
+    // 15 of 16 GPUs. One pod's 8 GPUs plus one GPU of the next stay below; all 8 GPUs do not.
     let arrivals = shuffled(&trace, 1, factor(0.9375));
     assert_eq!(arrivals.demand_gpu_milli(&trace.pods), 16_000);
 }
@@ -138,8 +137,8 @@ fn a_list_above_its_target_loses_pods_until_it_is_not() {
     assert!(less.pods.iter().all(|pod| rest.any(|other| other == pod)), "in the same order");
 }
 
-/// The pods that are left, as a list is tuned down by the letter of the protocol: whoever is drawn
-/// is cut out of it. And the order of the nodes, which is drawn last.
+/// Tunes a list down literally as the protocol says, by removing each drawn pod from the list.
+/// Returns the remaining pods and the order of the nodes, which is drawn last.
 fn tuned_down_step_by_step(trace: &Trace, seed: i64, factor: Factor) -> (Vec<usize>, Vec<usize>) {
     let mut rand = GoRand::new(seed);
     rand.int63();
@@ -170,7 +169,7 @@ fn order_statistics_count_remaining_items() {
 
 #[test]
 fn copy_names_are_not_in_the_list() {
-    // Whoever is drawn first would be called as a pod that is there, and so would some later ones.
+    // The copy of the first drawn pod would have an existing name, and so would some later copies.
     let names =
         ["p", "p-tuned-0", "p-tuned-1", "p-tuned-1-tuned-3", "p-tuned-4", "p-tuned-0-tuned-0"];
     let crowded = trace(64, names.map(|name| pod(name, 1, 1000)).into());
@@ -181,7 +180,7 @@ fn copy_names_are_not_in_the_list() {
             arrivals.pods.iter().map(|pod| pod.name(&crowded.pods)).collect();
         assert_eq!(names.len(), 128, "seed {seed}");
     }
-    // A name of this form is in nobody's way as long as no copy would have it.
+    // A name of this form causes no skip unless a copy would get it.
     let roomy = trace(4, vec![pod("p", 1, 1000), pod("q-tuned-0", 1, 1000)]);
     let arrivals = shuffled(&roomy, 1, factor(1.0));
     let copies: Vec<_> = arrivals.pods.iter().filter_map(|pod| pod.copy).collect();
@@ -261,7 +260,7 @@ proptest! {
             .map(|(index, (gpus, milli))| pod(&format!("p{index}"), *gpus, *milli))
             .collect();
         let trace = trace(1, pods);
-        // Of what is asked for, so that there always is something to take away.
+        // A share of the demand, so that there is always something to remove.
         let wanted = trace.demand_gpu_milli();
         prop_assume!(wanted > 0);
         let part = f64::from(u32::try_from(wanted).unwrap()) / 2000.0 * f64::from(percent) / 100.0;

@@ -1,7 +1,7 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Seeds that may be asked for at once.
+/// Maximum number of seeds in one request.
 const MAX_SEEDS: u64 = 10_000;
 
 /// A seed or a range of them.

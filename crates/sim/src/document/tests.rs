@@ -24,7 +24,7 @@ fn both_forms_hold_the_same() {
     }
 }
 
-/// The reader of YAML refuses long documents unless it is told that they are ours.
+/// The YAML reader rejects long documents unless its budget is lifted.
 #[test]
 fn a_long_document_is_read_as_yaml() {
     let mut snapshot = snapshot();

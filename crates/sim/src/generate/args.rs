@@ -10,7 +10,7 @@ use super::mix::Mix;
 use super::{Fraction, GenerateError, Load, Options, cluster, lists};
 use crate::document::{self, DocumentError, DocumentFormat};
 
-/// What stands below the flags.
+/// The text below the flags in the help.
 pub const HELP: &str = "\
 The document says of itself that it is synthetic. The same flags and seed give the same bytes.
 What runs: gang (several whole nodes), node (all GPUs of one), mig (an instance, where the model has
@@ -112,7 +112,7 @@ impl GenerateCommandError {
 }
 
 impl GenerateArgs {
-    /// What is to be made.
+    /// The options that the flags describe.
     pub fn options(&self) -> Options {
         Options {
             blocks: self.blocks,
@@ -129,7 +129,7 @@ impl GenerateArgs {
     }
 }
 
-/// Runs `octavo sim generate`. Files are told in a line each on `out`.
+/// Runs `octavo sim generate`. Prints one line to `out` for each written file.
 pub fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<(), GenerateCommandError> {
     let options = args.options();
     let form = args.out.as_deref().map(DocumentFormat::of).transpose()?;

@@ -1,4 +1,4 @@
-//! What a synthetic pod asks for.
+//! Requests of synthetic pods.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ const SHARE_SIZES: [(u32, u16); 6] = [(2, 100), (3, 200), (4, 250), (1, 300), (4
 /// How much CPU and memory pods take of their part of the node, in percent.
 const HOST_RESOURCE_PERCENTS: [(u32, i64); 4] = [(2, 25), (3, 50), (3, 75), (1, 100)];
 
-/// What a pod of this kind asks for, as if made for this machine; none if the machine cannot have
-/// such pods.
+/// The request of a pod of this kind, sized for this machine. `None` if the machine cannot run such
+/// pods.
 pub(super) fn shape(
     kind: WorkloadKind,
     machine: &MachineSpec,
@@ -32,7 +32,7 @@ pub(super) fn shape(
             GpuDemand::Share { count: 1, milli, memory_mib }
         }
         WorkloadKind::Mig => {
-            // Small instances are wanted most; the whole GPU as an instance hardly ever.
+            // Small instances are requested most, the whole GPU as an instance hardly ever.
             let wanted: Vec<(u32, &str)> = machine
                 .model
                 .mig
@@ -49,7 +49,7 @@ pub(super) fn shape(
     };
     let milli = milli_of(&gpus, machine);
     let percent = match kind {
-        // Who has all GPUs has most of the node; something is left for daemons.
+        // A pod with all GPUs takes most of the node; the remaining resources are for daemons.
         WorkloadKind::Gang | WorkloadKind::Node => 90,
         _ => *random.weighted(&HOST_RESOURCE_PERCENTS)?,
     };

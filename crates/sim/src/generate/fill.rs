@@ -1,7 +1,7 @@
-//! What runs in a synthetic cluster.
+//! Running workloads of a synthetic cluster.
 //!
-//! The largest come first and the small ones go where drawn nodes have room, so that GPUs are
-//! fragmented as in clusters that have run for a while. The list is then put in any order.
+//! The largest workloads are placed first. Small ones go to randomly drawn nodes with free
+//! capacity, so that GPUs are fragmented as in a long-running cluster. The list is then shuffled.
 
 use octavo_engine::gpu::Slices;
 use octavo_engine::snapshot::{
@@ -19,7 +19,7 @@ use super::{GenerateError, Options, tenant};
 /// Nodes that are drawn for a pod; the fullest that it fits is taken.
 const CANDIDATE_NODES: usize = 4;
 
-/// Workloads in a row that are too large or find no place before a kind is given up.
+/// Consecutive workloads that are too large or have no placement before a kind is given up.
 const MAX_FAILED_ATTEMPTS: u32 = 24;
 
 /// Fills the cluster of a document.
@@ -34,7 +34,7 @@ pub(super) fn run(
     let mut fill = Fill { options, machines, world, random, target, running: Vec::new() };
     let (mut parts, all) = (0, i64::from(options.mix.sum().max(1)));
     for kind in WorkloadKind::ALL {
-        // Cumulative: what one kind could not fill the next ones do.
+        // Cumulative: a later kind fills what an earlier kind could not.
         parts += i64::from(options.mix.of(kind));
         if options.mix.of(kind) > 0 {
             fill.fill_up_to(target * parts / all, kind);
@@ -49,7 +49,7 @@ struct Fill<'a> {
     machines: &'a [MachineSpec],
     world: World,
     random: Random,
-    /// Thousandths of GPUs that are to be given out in all.
+    /// Thousandths of GPUs to allocate in total.
     target: i64,
     running: Vec<(WorkloadKind, WorkloadForm)>,
 }
@@ -59,7 +59,7 @@ impl Fill<'_> {
         self.world.cluster.totals().used_milli
     }
 
-    /// Adds workloads of a kind until so much is given out, or nothing more fits.
+    /// Adds workloads of a kind until `goal` is allocated or nothing more fits.
     fn fill_up_to(&mut self, goal: i64, kind: WorkloadKind) {
         let mut failed = 0;
         while self.used() < goal && failed < MAX_FAILED_ATTEMPTS {
@@ -72,7 +72,7 @@ impl Fill<'_> {
         }
     }
 
-    /// A gang that is no larger than what gangs are to have: one alone could fill the cluster.
+    /// Adds a gang that stays within the goal for gangs: a single gang could fill the cluster.
     fn gang(&mut self, machine: &MachineSpec, goal: i64) -> Option<()> {
         let room = goal - self.used();
         let most = u64::try_from(room / (i64::from(machine.gpus) * 1000).max(1)).ok()?;
@@ -84,8 +84,8 @@ impl Fill<'_> {
         self.add(WorkloadKind::Gang, &shape, &placements)
     }
 
-    /// Nodes in a row by topology that the shape fits; a drawn one of those within the tightest
-    /// domain that has some.
+    /// The first `count` nodes of a domain, in topology order, that the shape fits. The domain is
+    /// drawn from those of the tightest level that have enough such nodes.
     fn find_free_run(&mut self, count: u64, shape: &Shape) -> Option<Vec<NodeId>> {
         let World { cluster, topology, .. } = &self.world;
         let fits = |node: &NodeId| {
@@ -118,7 +118,8 @@ impl Fill<'_> {
         self.add(kind, &shape, &[placement])
     }
 
-    /// The fullest of some drawn nodes that a shape fits; else the first behind a drawn one.
+    /// The fullest of some drawn nodes that a shape fits, or else the first fitting node after a
+    /// drawn one.
     fn find_placement(&mut self, shape: &Shape) -> Option<Placement> {
         let count = self.world.cluster.node_count();
         let node = |index: usize| u32::try_from(index % count).ok().map(NodeId);
@@ -132,7 +133,7 @@ impl Fill<'_> {
         best.or_else(|| (0..count).find_map(|step| at(drawn[0] + step)))
     }
 
-    /// Places members and notes them as one workload.
+    /// Places the members and records them as one workload.
     fn add(&mut self, kind: WorkloadKind, shape: &Shape, placements: &[Placement]) -> Option<()> {
         for placement in placements {
             self.world.cluster.place(&shape.resources, placement).ok()?;
@@ -178,7 +179,7 @@ impl Fill<'_> {
         }
     }
 
-    /// All workloads in any order, named by their kind and place in it.
+    /// All workloads in random order, named by kind and position.
     fn finish(mut self) -> Vec<WorkloadForm> {
         self.random.shuffle(&mut self.running);
         let digits = self.running.len().to_string().len();

@@ -9,12 +9,13 @@ use super::mix::WorkloadKind;
 use super::random::Random;
 use super::{Options, tenant};
 
-/// Whole nodes of a gang, and how often.
+/// Weights of gang sizes, in whole nodes.
 const GANG_SIZES: [(u32, u64); 6] = [(6, 2), (5, 4), (4, 8), (2, 16), (1, 32), (1, 64)];
 
-/// Whole nodes of a gang on such machines, at most `most`; none if that is less than two.
+/// Draws the whole nodes of a gang on such machines, at most `most`. `None` if that is less than
+/// two.
 pub(super) fn size(random: &mut Random, machine: &MachineSpec, most: u64) -> Option<u64> {
-    // A whole clique is what such machines are bought for.
+    // Whole cliques are the reason to buy such machines.
     let clique = machine.clique.map(u64::from).filter(|_| random.chance(30));
     let drawn = clique.or_else(|| random.weighted(&GANG_SIZES).copied())?;
     let size = drawn.min(most);
@@ -29,7 +30,7 @@ pub(super) fn wait(options: &Options, machines: &[MachineSpec], snapshot: &mut S
         let machine = &machines[random.index(machines.len())];
         let nodes = options.nodes.unwrap_or(machine.nodes_per_rack);
         let of_model = snapshot.nodes.iter().filter(|node| node.class == machine.name).count();
-        // Up to half of all such nodes: some fit, some do not.
+        // Up to half of all such nodes, so that some gangs fit and some do not.
         let most = (of_model as u64 / 2).max(2);
         let name = format!("next-{number:0digits$}");
         let Some(count) = size(&mut random, machine, most) else { continue };
@@ -76,7 +77,7 @@ fn profile(random: &mut Random, options: &Options, name: String, fits_rack: bool
     }
 }
 
-/// A pod that starts the others and computes nothing.
+/// A pod that starts the others and needs no GPU.
 fn launcher() -> GroupForm {
     GroupForm {
         name: "launcher".to_owned(),

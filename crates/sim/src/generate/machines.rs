@@ -1,10 +1,12 @@
-//! Kinds of machines that synthetic clusters are made of.
+//! Machine types for synthetic clusters.
 //!
-//! GPU models, memory and MIG geometry are those of the real products. Power of T4 and A100 and of
-//! the CPUs beside them is from the tables of PWR (`Fr4nz83/PWR-plugin-kubernetes`), of the others
-//! the limit that the product's data sheet names and an idle power of about a tenth. Failures: 419
-//! unexpected interruptions in 54 days on 16,384 H100 GPUs ("The Llama 3 Herd of Models", 2024) are
-//! 158 in a million node hours of eight GPUs; of the others, and for all prices, round guesses.
+//! GPU models, memory and MIG geometry are those of the real products. Other figures:
+//!
+//! - Power of T4, A100 and their CPUs: the tables of PWR (`Fr4nz83/PWR-plugin-kubernetes`).
+//! - Power of the others: the limit in the product's data sheet, and about a tenth of it when idle.
+//! - Failures of H100: 419 unexpected interruptions in 54 days on 16,384 H100 GPUs ("The Llama 3
+//!   Herd of Models", 2024). That is 158 in a million hours of an eight-GPU node.
+//! - Failures of the others and all prices: round guesses.
 
 use octavo_engine::Resources;
 use octavo_engine::gpu::{GpuModel, MigProfile};
@@ -43,9 +45,9 @@ pub struct MachineSpec {
     pub gpus: u16,
     /// Their model.
     pub model: GpuModel,
-    /// Nodes of a rack, if nothing else is asked for.
+    /// Nodes of a rack, unless the options set another number.
     pub nodes_per_rack: u32,
-    /// Nodes of an NVLink clique, where it is more than a node.
+    /// Nodes of an NVLink clique, if a clique spans several nodes.
     pub clique: Option<u32>,
     capacity: Resources,
     /// GPUs of a group, from the loosest level of links to the tightest.
@@ -57,8 +59,8 @@ pub struct MachineSpec {
     hazard_ppm: u32,
 }
 
-/// Name, thousandths of compute, memory slices, starts, and media engines of the MIG profiles of a
-/// GPU of seven compute and eight memory slices; the order is that of their memory in the tables.
+/// MIG profiles of a GPU with seven compute and eight memory slices: thousandths of compute, memory
+/// slices, possible starts, and media engines. The order is that of the name tables below.
 const MIG: [(u16, u8, &[u8], bool); 7] = [
     (142, 1, &[0, 1, 2, 3, 4, 5, 6], false),
     (142, 1, &[0, 1, 2, 3, 4, 5, 6], true),
@@ -199,7 +201,7 @@ impl Machine {
 }
 
 impl MachineSpec {
-    /// What pods may take of it.
+    /// Resources of the node for pods.
     pub fn capacity(&self) -> Resources {
         self.capacity
     }
@@ -210,7 +212,7 @@ impl MachineSpec {
             let of = |gpu: u16| u8::try_from(gpu / size).unwrap_or(u8::MAX);
             (0..self.gpus).map(of).collect::<Vec<_>>()
         };
-        // A level with all GPUs in one group tells nothing.
+        // A level with all GPUs in one group carries no information.
         let parts = |level: &Vec<u8>| level.iter().any(|group| *group > 0);
         ClassForm {
             capacity: self.capacity,

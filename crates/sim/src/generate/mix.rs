@@ -1,11 +1,11 @@
-//! What runs in a synthetic cluster, by parts.
+//! The mix of running workloads of a synthetic cluster.
 
 use std::str::FromStr;
 
 /// Kinds of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkloadKind {
-    /// Several whole nodes, all or nothing.
+    /// Several whole nodes, placed all or nothing.
     Gang,
     /// All GPUs of a node.
     Node,
@@ -17,7 +17,7 @@ pub enum WorkloadKind {
     Share,
 }
 
-/// Parts of the kinds; they need not add up to anything.
+/// Relative parts of the kinds; they need no particular sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix([u32; WorkloadKind::ALL.len()]);
 
@@ -46,7 +46,7 @@ impl WorkloadKind {
         }
     }
 
-    /// What a workload of the kind is called.
+    /// The name prefix of workloads of the kind.
     pub(super) fn role(self) -> &'static str {
         match self {
             Self::Gang => "train",

@@ -54,7 +54,7 @@ pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     Ok(snapshot)
 }
 
-/// The machines that are asked for, each once, in their order.
+/// The requested machines, each once, in the order of the options.
 pub(super) fn machines(options: &Options) -> Result<Vec<MachineSpec>, GenerateError> {
     let mut machines: Vec<MachineSpec> = Vec::new();
     for machine in &options.machines {

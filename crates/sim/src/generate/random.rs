@@ -1,16 +1,16 @@
-//! Numbers that a seed determines, on every machine and for ever.
+//! Random numbers that depend on the seed only, on every machine and in every version.
 
 /// Draws numbers: `SplitMix64` (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
 /// Generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// 2^53: from here on a `f64` does not tell whole numbers apart.
+/// 2^53: a `f64` cannot represent all whole numbers above it.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Random {
-    /// A generator for one stream of a seed. Matters do not disturb one another: more gangs that
-    /// wait do not change what runs.
+    /// A generator for one named stream of a seed. Streams are independent: more waiting gangs do
+    /// not change the running workloads.
     pub fn new(seed: u64, stream: &str) -> Self {
         // FNV-1a over the stream's name, so that streams start far apart.
         let hash = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -46,7 +46,7 @@ impl Random {
         first + self.below(last.saturating_sub(first) + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability, in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -75,7 +75,7 @@ impl Random {
         ((self.next_u64() >> 11) + 1) as f64 / EXACT
     }
 
-    /// Exponentially distributed: the time to the next of events that come independently.
+    /// An exponentially distributed number: the time to the next of independent events.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * libm::log(self.unit())
     }

@@ -1,5 +1,6 @@
-//! Traces of synthetic clusters, in openb's form, with times: pods come independently of one another
-//! (Poisson) and live for log-normally distributed times. Gangs, tenants and MIG have no form there.
+//! Traces of synthetic clusters in openb's format, with times. Pods arrive independently of one
+//! another (Poisson). Their lifetimes are log-normally distributed. The format has no gangs,
+//! tenants and MIG.
 
 use super::demand;
 use super::machines::MachineSpec;
@@ -15,8 +16,8 @@ const MAX_PODS: u64 = 4_000_000;
 /// Spread of the logarithm of lives: half of all pods live for less than a third of the mean.
 const LIFETIME_SIGMA: f64 = 1.5;
 
-/// How often pods of a class come in a hundred: none, share, one GPU, several. As in openb's list,
-/// with more of several GPUs (0.9 there), so that they are felt in a small cluster.
+/// Pods of each class in a hundred: none, share, one GPU, several. The weights are openb's, with
+/// more pods of several GPUs (0.9 there), so that they matter in a small cluster.
 const POD_CLASSES: [(u32, PodClass); 4] =
     [(13, PodClass::NoGpu), (36, PodClass::Share), (46, PodClass::One), (5, PodClass::Several)];
 
@@ -31,12 +32,12 @@ enum PodClass {
     Several,
 }
 
-/// How much comes, and for how long.
+/// Arrival rate and lifetime of the pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Length of the trace.
     pub hours: u32,
-    /// GPUs that are wanted in the long run, of those there are.
+    /// GPUs requested in the long run, as a ratio of all GPUs.
     pub wanted: f64,
     /// Mean life of a pod in minutes.
     pub mean_minutes: u32,
@@ -96,7 +97,7 @@ fn pods(
 ) -> Result<(String, u64), GenerateError> {
     let mut random = Random::new(options.seed, "pods");
     let life = f64::from(load.mean_minutes) * 60.0;
-    // Little's law: what is wanted at once is what comes in a second times how long it stays.
+    // Little's law: requested GPUs are the arrival rate times the lifetime.
     let gap = mean_milli(options.seed, machines) * life / (load.wanted * float(capacity));
     let end = f64::from(load.hours) * 3600.0;
     let expected = whole(end / gap);
@@ -128,7 +129,8 @@ fn pods(
         let shape = pod(machine, &mut random);
         let is_named = shape.gpus.is_some() && random.chance(MODEL_NAMED_PERCENT);
         let created = whole(now);
-        // Who outlives the list leaves at its end, or a few long lives would stretch it by weeks.
+        // Pods that outlive the list leave at its end. A few long lifetimes would otherwise stretch
+        // the list by weeks.
         let deleted =
             (created + whole(random.log_normal(life, LIFETIME_SIGMA)).max(1)).min(whole(end));
         writer.write_record([
@@ -178,7 +180,7 @@ fn several(machine: &MachineSpec, random: &mut Random) -> Option<Shape> {
     Some(Shape::new(resources, GpuDemand::Whole { count }))
 }
 
-/// Mean of what pods ask for, in thousandths of GPUs: of many that are drawn and thrown away.
+/// Mean GPU request of a pod, in thousandths of GPUs, over a sample of drawn pods.
 fn mean_milli(seed: u64, machines: &[MachineSpec]) -> f64 {
     const SAMPLE_PODS: u64 = 20_000;
     let mut random = Random::new(seed, "mean");
@@ -195,7 +197,7 @@ fn text(writer: csv::Writer<Vec<u8>>) -> Result<String, GenerateError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whole seconds, so that the last digits of a logarithm decide nothing.
+/// Whole seconds, so that the last digits of a logarithm do not matter.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

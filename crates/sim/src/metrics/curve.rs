@@ -1,13 +1,13 @@
 use serde::Serialize;
 
-/// A point of a run's curve: what was seen right after an event.
+/// A point of a run's curve: the state right after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CurvePoint {
-    /// Seconds since the trace's own start, if the run has times.
+    /// Seconds since the start of the trace, if the run has times.
     pub time: Option<u64>,
-    /// GPUs wanted, of those there are.
+    /// Wanted GPUs, as a ratio of all GPUs.
     pub wanted: f64,
-    /// GPUs given out, of those there are.
+    /// Allocated GPUs, as a ratio of all GPUs.
     pub allocated: f64,
     /// Fragments, of all that is free.
     pub fragmentation: f64,
@@ -18,8 +18,8 @@ pub struct CurvePoint {
 /// Points in time of a run with departures.
 const TIME_POINTS: u64 = 500;
 
-/// When a point is due: at each whole percent of demand where nobody leaves, at equal steps of time
-/// where pods do.
+/// When a point is due: at each whole percent of demand without departures, at equal time steps
+/// with departures.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ticks {
     Demand { next_percent: u64 },

@@ -5,7 +5,7 @@ use super::published_bin::PublishedBin;
 use super::{CurvePoint, Fragments, Metrics, float, ratio};
 use crate::trace::PodRow;
 
-/// What of a run is known before it begins.
+/// Facts about a run that are known before it starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterSetup {
     pub(crate) nodes: usize,
@@ -19,9 +19,9 @@ pub(crate) struct MeterSetup {
 /// The cluster after an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterUsage {
-    /// Seconds since the trace's own start.
+    /// Seconds since the start of the trace.
     pub(crate) time: Option<u64>,
-    /// Thousandths of GPUs given out.
+    /// Allocated thousandths of GPUs.
     pub(crate) used: u64,
     pub(crate) unused_gpus: i64,
     pub(crate) fragments: Fragments,
@@ -58,7 +58,7 @@ impl Meter {
         }
     }
 
-    /// Time has come to the next event.
+    /// Advances the time to the next event.
     pub(crate) fn advance(&mut self, at: Option<u64>) {
         if let (Some(integral), Some(at)) = (&mut self.integral, at) {
             integral.advance(at, self.wanted, self.used);
@@ -91,7 +91,7 @@ impl Meter {
         if let Some(integral) = &mut self.integral {
             integral.note_peak(self.used);
         }
-        // Where there are no GPUs nothing is ever reached.
+        // Without GPUs, no demand is ever reached.
         if !self.has_reached_0_9 && self.capacity > 0 && self.wanted * 10 >= self.capacity * 9 {
             self.has_reached_0_9 = true;
             metrics.allocated_at_0_9 = Some(metrics.allocated_ratio);
@@ -100,12 +100,12 @@ impl Meter {
         self.tick(usage);
     }
 
-    /// A pod that was skipped would have had room.
+    /// Records that a skipped pod would have fit a node.
     pub(crate) fn refused(&mut self) {
         self.metrics.refused += 1;
     }
 
-    /// A pod's time is over; it may have been skipped.
+    /// Records the end of a pod's lifetime; the pod may have been skipped.
     pub(crate) fn departed(&mut self, pod: &PodRow, usage: &ClusterUsage) {
         self.wanted = self.wanted.saturating_sub(pod.total_gpu_milli());
         self.used = usage.used;
@@ -117,7 +117,7 @@ impl Meter {
         self.metrics.accepted_multi_gpu = self.metrics.accepted.multi_gpu.ratio;
         self.metrics.allocated_ratio_published = self.bin.as_ref().and_then(PublishedBin::finish);
         self.metrics.over_time = self.integral.as_ref().and_then(|sums| sums.finish(self.capacity));
-        // The end is on the curve, whatever the ticks say.
+        // The curve includes the end, whatever the ticks are.
         let last = self.point(usage);
         if self.curve.last().is_none_or(|point| *point != last) {
             self.curve.push(last);

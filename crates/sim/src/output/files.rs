@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use crate::replay::{ReplayResults, Run};
 
 /// Writes the curve of each run: `policy,popularity,seed,time_s,wanted,allocated,fragmentation,
-/// skipped`; ratios of 1, empty where there is nothing to tell.
+/// skipped`. Values are ratios of 1, or empty if the run has none.
 pub fn write_curves(outcome: &ReplayResults, out: impl Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     writeln!(out, "policy,popularity,seed,time_s,wanted,allocated,fragmentation,skipped")?;

@@ -124,7 +124,7 @@ fn summary_row(summary: &Summary, departures: bool) -> Vec<String> {
 }
 
 fn label(policy: &str, popularity: Option<crate::replay::Popularity>) -> String {
-    // Of the policies only Octavo's is told what it may know.
+    // Only Octavo's policy can run with and without known popularity.
     match popularity {
         Some(crate::replay::Popularity::Known) if policy == "octavo" => "octavo (known)".to_owned(),
         _ => policy.to_owned(),
@@ -139,7 +139,7 @@ fn dash() -> String {
     "-".to_owned()
 }
 
-/// Columns from `numbers` on are numbers and stand to the right.
+/// Columns from `numbers` on are numeric and right-aligned.
 fn grid(
     header: Vec<&'static str>,
     rows: impl Iterator<Item = Vec<String>>,

@@ -12,10 +12,10 @@ use crate::trace::{PodRow, Trace};
 use crate::trace_cluster::TraceCluster;
 use crate::validate::Totals;
 
-/// Events between two words to who watches.
+/// Events between two progress reports.
 const PROGRESS_INTERVAL: usize = 256;
 
-/// What happens, and how it is measured.
+/// The inputs of a replay.
 pub(super) struct Replay<'a> {
     pub(super) trace: &'a Trace,
     /// Of each pod of the trace.
@@ -27,14 +27,14 @@ pub(super) struct Replay<'a> {
     pub(super) typical: &'a Arc<Typical>,
 }
 
-/// What a run came to.
+/// The result of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayResult {
     /// Figures.
     pub metrics: Metrics,
     /// The curve.
     pub curve: Vec<CurvePoint>,
-    /// What happened to each pod.
+    /// The placement of each pod.
     pub log: Log,
     /// Time of each decision, in order.
     pub times: Vec<Duration>,
@@ -42,8 +42,8 @@ pub struct ReplayResult {
     pub verdict: Result<Totals, String>,
 }
 
-/// Replays arrivals under any policy: for benchmarks and for policies that have no name here.
-/// Without `departures` nobody leaves, whatever the events say.
+/// Replays arrivals with any policy: for benchmarks and for policies without a name here. Without
+/// `departures`, departure events are ignored.
 pub fn replay_with(
     trace: &Trace,
     arrivals: &Arrivals,
@@ -66,7 +66,7 @@ struct ActiveReplay<'a> {
     fragmentation: Fragmentation,
     log: Log,
     times: Vec<Duration>,
-    /// Where each pod is that has a place, by index in the arrivals.
+    /// Placement of each placed pod, by its index in the arrivals.
     placements: Vec<Option<octavo_engine::Placement>>,
 }
 
@@ -141,7 +141,7 @@ impl<'a> ActiveReplay<'a> {
             self.policy.placed(shape, &choice.placement);
         }
         self.times.push(begin.elapsed());
-        // Also what could not be is in the log: the validator is to see it.
+        // Impossible placements are logged too, for the validator.
         let place = choice.as_ref().map(|choice| self.place(choice));
         let is_placed = place.is_some();
         self.log.entries.push(Entry::Arrived { pod, place });
@@ -183,7 +183,7 @@ impl<'a> ActiveReplay<'a> {
         }
     }
 
-    /// The cluster as it is now.
+    /// The current state of the cluster.
     fn usage(&mut self, time: Option<u64>) -> ClusterUsage {
         let amounts = self.fragmentation.total(&self.nodes.cluster);
         let totals = self.nodes.cluster.totals();

@@ -27,7 +27,7 @@ pub(super) fn all(options: &Options) -> Vec<RunSpec> {
     options.policies.iter().flat_map(|policy| seeds(*policy)).collect()
 }
 
-/// What all runs on a trace have in common.
+/// Inputs that all runs on a trace share.
 pub(super) struct SharedInputs<'a> {
     trace: &'a Trace,
     shapes: Vec<Arc<Shape>>,

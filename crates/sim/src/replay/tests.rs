@@ -39,7 +39,7 @@ fn listed(trace: &Trace, policy: &mut dyn Packing) -> ReplayResult {
     replay_with(trace, &arrivals, false, policy).unwrap()
 }
 
-/// One node of four GPUs. Of six pods the second, fourth and last find no place.
+/// One node of four GPUs. The second, fourth and last of six pods do not fit.
 fn six_pods() -> Trace {
     let pods = [
         "one,1000,1,1000,,,",
@@ -66,7 +66,7 @@ fn figures_are_those_counted_by_hand() {
     // The pod that is tied to a model that is not there does not count, nor that without GPUs.
     assert_eq!(metrics.first_skip, Some(5.75 / 4.0));
     assert_eq!(metrics.first_skip_any, Some(1.5 / 4.0));
-    // 90 % are first wanted when `part` comes.
+    // The wanted GPUs first reach 90 % when `part` arrives.
     assert_eq!(metrics.allocated_at_0_9, Some(3.25 / 4.0));
     assert_eq!(metrics.accepted_multi_gpu, Some(0.5));
     assert_eq!(metrics.refused, 0);
@@ -84,9 +84,9 @@ fn figures_are_those_counted_by_hand() {
 
 #[test]
 fn fragments_are_what_the_typical_pods_cannot_use() {
-    // All six are typical, one in six each. Free at the end are 750 milli of one GPU and 7 cores:
-    // `part` alone can use them, `one`, `two` (of the same need as `late`) lack the GPUs, `cpu`
-    // lacks the cores and asks for no GPU, `a10` may not be here.
+    // All six are typical, with a weight of one sixth each. At the end, 750 milli of one GPU and 7
+    // cores are free. Only `part` can use them. `one` and `two` (the same request as `late`) lack
+    // the GPUs. `cpu` lacks the cores and needs no GPU. `a10` accepts another model only.
     let fragments = listed(&six_pods(), &mut FirstFit).metrics.fragmentation;
     assert!(is_near(fragments.ratio, 5.0 / 6.0), "{fragments:?}");
     assert!(is_near(fragments.gpus, 0.75 * 5.0 / 6.0));
@@ -103,7 +103,7 @@ fn a_curve_has_a_point_at_each_percent_that_was_reached() {
     let curve = listed(&six_pods(), &mut FirstFit).curve;
     let points: Vec<_> =
         curve.iter().map(|point| (point.wanted, point.allocated, point.skipped)).collect();
-    // `cpu` asks for no GPU and reaches nothing.
+    // `cpu` needs no GPU, so the demand does not change.
     let expected = [
         (0.25, 0.25, 0),
         (0.375, 0.25, 1),
@@ -118,7 +118,7 @@ fn a_curve_has_a_point_at_each_percent_that_was_reached() {
 #[test]
 fn policy_that_refuses_fitting_pods_is_caught() {
     let result = listed(&six_pods(), &mut Lazy);
-    // All but the one that no node's model and the one that no node's CPU has room for.
+    // All except the pod without its model and the pod with too much CPU.
     assert_eq!((result.metrics.skipped, result.metrics.refused), (6, 4));
     assert_eq!(result.metrics.first_skip, Some(0.25));
     // The empty node is of use to all but those two.

@@ -14,7 +14,7 @@ use crate::replay;
 use crate::run::{Progress, SimError};
 use crate::trace::Trace;
 
-/// What stands below the flags.
+/// The text below the flags in the help.
 pub const HELP: &str = "\
 The page needs nothing but itself: no script, no font, nothing from elsewhere.
 
@@ -24,14 +24,14 @@ Examples:
   octavo sim replay --nodes nodes.csv --pods pods.csv --format json --curve curve.csv > replay.json
   octavo sim report --from replay.json --curve curve.csv --out report.html";
 
-/// Policies that are compared if none is named: Octavo's, and the two that come nearest to it.
+/// Default policies: Octavo's and the two that come closest to it.
 const POLICIES: &str = "octavo,fgd,best-fit";
 
 /// Seeds if none is named: those of the published runs, which are enough for a spread.
 const SEEDS: &str = "42..51";
 
-/// Arguments of `octavo sim report`. Of the flags that it shares with `octavo sim replay` two have
-/// defaults of its own, because a page is for a comparison and a replay for a first look.
+/// Arguments of `octavo sim report`. Two of the flags shared with `octavo sim replay` have other
+/// defaults: a page compares policies, and a replay is a first look.
 #[derive(Args, Clone, Debug)]
 #[command(
     group(clap::ArgGroup::new("source").required(true).args(["nodes", "from"])),
@@ -68,7 +68,7 @@ pub enum ReportError {
     /// The replay failed.
     #[error(transparent)]
     Replay(Box<SimError>),
-    /// What it is made from is not there.
+    /// An input is missing or invalid.
     #[error(transparent)]
     Input(#[from] InputError),
     /// The page cannot be written.
@@ -90,7 +90,7 @@ pub enum ReportError {
 }
 
 impl ReportError {
-    /// Whether the command line makes no sense, whatever is in the files.
+    /// Whether the command line is invalid, independent of the files' content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Replay(error) => error.is_usage(),
@@ -110,7 +110,7 @@ pub fn run(
     let input = match (&args.from, &args.nodes, &args.pods) {
         (Some(from), ..) => Input::read(from, args.curve.as_deref(), command)?,
         (None, Some(nodes), Some(pods)) => fresh(nodes, pods, &args.runs, command, observer)?,
-        // The command line's own rules do not let this through.
+        // The rules of the command line exclude this case.
         _ => return Ok(()),
     };
     document::write_text(&page(&input), &args.out)?;

@@ -18,14 +18,14 @@ pub(super) struct Chart<'a> {
     /// Unique in the page.
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// What can be seen, for who does not see it.
+    /// The chart in words, for readers who cannot see it.
     pub(super) description: String,
     pub(super) bottom: &'a str,
     pub(super) side: &'a str,
     pub(super) x: (f64, f64),
     pub(super) y: (f64, f64),
     pub(super) lines: Vec<CurveLine>,
-    /// What could be had at best, drawn thin.
+    /// The best possible curve, drawn thin.
     pub(super) guide: Vec<(f64, f64)>,
     pub(super) marks: Vec<Mark>,
 }
@@ -60,7 +60,7 @@ impl Chart<'_> {
         if let Some(path) = path(self.guide.iter().copied(), &x, &y) {
             let _ = writeln!(svg, "<path class=\"guide\" d=\"{path}\"/>");
         }
-        // Who is first in the list is drawn last, above the others.
+        // The first policy is drawn last, above the others.
         for line in self.lines.iter().rev() {
             line.draw(&mut svg, &x, &y);
         }
@@ -118,7 +118,7 @@ impl Chart<'_> {
 
 impl CurveLine {
     fn draw(&self, svg: &mut String, x: &Scale, y: &Scale) {
-        // With the points just outside, or the line would begin and end within the chart.
+        // Includes the points just outside, so that the line reaches the chart's edges.
         let is_near = |number: usize| {
             let around = number.saturating_sub(1)..(number + 2).min(self.levels.len());
             self.levels[around].iter().any(|level| x.has(level.at))
@@ -143,7 +143,7 @@ impl CurveLine {
     }
 }
 
-/// A line through points; none through nothing.
+/// The SVG path through some points; `None` without points.
 fn path(points: impl Iterator<Item = (f64, f64)>, x: &Scale, y: &Scale) -> Option<String> {
     let mut path = String::new();
     for (at, value) in points {

@@ -2,7 +2,7 @@
 
 use super::input::{Curve, Sample};
 
-/// Mean, least and most of curves at one place; in percent.
+/// Mean, minimum and maximum of several curves at one position, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BandPoint {
     pub(super) at: f64,
@@ -11,10 +11,10 @@ pub(super) struct BandPoint {
     pub(super) most: f64,
 }
 
-/// What stands x_axis the bottom.
+/// The quantity along the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum XAxis {
-    /// GPUs wanted, in percent of those there are.
+    /// Wanted GPUs, in percent of all GPUs.
     Demand,
     /// Hours since the first event.
     Time,
@@ -28,7 +28,7 @@ pub(super) enum YValue {
     Fragmentation,
 }
 
-/// Places of a curve x_axis the bottom, if it has any.
+/// Positions of a curve along the horizontal axis.
 const CURVE_STEPS: u32 = 260;
 
 /// The curves of one policy as one. It ends where the first of them ends: a mean of fewer and fewer
@@ -72,7 +72,7 @@ fn value_at(line: &[(f64, f64)], at: f64) -> f64 {
     }
 }
 
-/// Seconds at which the first curve begins.
+/// Seconds at which the first curve starts.
 fn first_time(curves: &[&Curve]) -> f64 {
     let times = curves.iter().filter_map(|curve| curve.samples.first()?.time_s);
     times.reduce(f64::min).unwrap_or_default()
@@ -96,7 +96,7 @@ fn line(curve: &Curve, x_axis: XAxis, value: YValue, start: f64) -> Vec<(f64, f6
         line.push((0.0, 0.0));
     }
     for point in curve.samples.iter().filter_map(point) {
-        // Where nobody leaves, demand never falls; the last point may repeat the one before.
+        // Without departures, the demand never falls. The last point may repeat the previous one.
         if line.last().is_none_or(|last| point.0 > last.0) {
             line.push(point);
         }

@@ -1,5 +1,5 @@
-//! What a page is made from: the JSON and the curves that `octavo sim replay` writes. Runs of this
-//! moment take the same way, so that saved and fresh ones look the same.
+//! Inputs of a page: the JSON and the curves that `octavo sim replay` writes. Fresh runs pass
+//! through the same formats, so that saved and fresh runs look the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Input {
     pub(super) saved: SavedReport,
     /// Curves of the runs; none if they were not saved.
     pub(super) curves: Vec<Curve>,
-    /// The command line with which the page is made again.
+    /// The command line that makes the page again.
     pub(super) command: String,
 }
 
@@ -26,7 +26,7 @@ pub struct Input {
 pub struct Curve {
     /// Name of the policy.
     pub policy: String,
-    /// What it knew of the pods, or empty.
+    /// What the policy knew about future pods, or empty.
     pub popularity: String,
     /// The seed.
     pub seed: i64,
@@ -39,15 +39,15 @@ pub struct Curve {
 pub struct Sample {
     /// Seconds, where the run has times.
     pub time_s: Option<f64>,
-    /// GPUs wanted, of those there are.
+    /// Wanted GPUs, as a ratio of all GPUs.
     pub wanted: f64,
-    /// GPUs given out, of those there are.
+    /// Allocated GPUs, as a ratio of all GPUs.
     pub allocated: f64,
     /// Fragments, of all that is free.
     pub fragmentation: Option<f64>,
 }
 
-/// Why there is no page.
+/// Why no page can be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
@@ -127,7 +127,7 @@ pub(super) struct SavedRun {
     pub(super) violation: Option<String>,
 }
 
-/// What became of a class of pods in a run.
+/// Placed and skipped pods of a class in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(super) struct SavedClass {
     pub(super) arrived: u64,
@@ -179,7 +179,7 @@ impl Input {
         outcome: &ReplayResults,
         command: String,
     ) -> Result<Self, InputError> {
-        // By way of the text: it is read back with the same last digits as a saved one.
+        // Through JSON text, so that numbers have the same last digits as in a saved report.
         let saved = serde_json::from_str(&report.json()?)?;
         // As the file of curves has them, without the detour over a file.
         let mut text = Vec::new();

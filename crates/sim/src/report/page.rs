@@ -10,7 +10,7 @@ use super::tables;
 
 const STYLE: &str = include_str!("../../assets/report.css");
 
-/// Colours of the style sheet; policies beyond them begin anew.
+/// Colours of the style sheet; further policies reuse them.
 const COLOUR_COUNT: usize = 8;
 
 /// Demand of which the last part is shown larger, in points.
@@ -205,12 +205,12 @@ fn of_policy<'a>(curves: &'a [Curve], policy: &SavedPolicy) -> Vec<&'a Curve> {
     curves.iter().filter(is_of_policy).collect()
 }
 
-/// What could be given at best: what is wanted, up to all GPUs.
+/// The best possible allocation: the demand, up to all GPUs.
 fn guide(input: &Input, x_axis: XAxis, (from, to): (f64, f64)) -> Vec<(f64, f64)> {
     match x_axis {
         XAxis::Demand if to > 100.0 => vec![(from, from), (100.0, 100.0), (to, 100.0)],
         XAxis::Demand => vec![(from, from), (to, to)],
-        // What is wanted is the same under every policy of one seed.
+        // All policies have the same demand for one seed.
         XAxis::Time => {
             let Some(policy) = input.saved.policies.first() else { return Vec::new() };
             let wanted = curves::mean(&of_policy(&input.curves, policy), x_axis, YValue::Wanted);

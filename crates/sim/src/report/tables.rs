@@ -27,7 +27,7 @@ enum CellFormat {
     Micros,
 }
 
-/// The figures of each policy. A column in which nobody has anything is left out.
+/// The figures of each policy. Columns without any value are left out.
 pub(super) fn figures(input: &Input) -> String {
     let policies = &input.saved.policies;
     let columns = [
@@ -77,7 +77,7 @@ pub(super) fn figures(input: &Input) -> String {
     table.end()
 }
 
-/// What became of pods by class.
+/// Placed and skipped pods by class.
 pub(super) fn classes(input: &Input) -> String {
     let runs = &input.saved.runs;
     let came = |class: &str| {
@@ -153,7 +153,7 @@ pub(super) fn is_of(run: &SavedRun, policy: &SavedPolicy) -> bool {
     run.policy == policy.policy && run.popularity == policy.popularity
 }
 
-/// A table that can be scrolled by keyboard where it is too wide.
+/// A table that scrolls by keyboard if it is too wide.
 struct HtmlTable {
     html: String,
 }

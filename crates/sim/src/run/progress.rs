@@ -7,11 +7,11 @@ use crate::replay::{ReplayObserver, Run};
 /// Steps of the bar for one run.
 const STEPS_PER_RUN: usize = 1_000_000;
 
-/// Who watches runs of which the number is known.
+/// Observes a known number of runs.
 pub trait Progress: ReplayObserver {
     /// So many runs begin.
     fn begin(&self, runs: usize);
-    /// All is over; nothing more is drawn.
+    /// All runs are over; the bar disappears.
     fn end(&self);
 }
 
@@ -27,7 +27,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar that is drawn if standard error is a terminal and nobody asked for quiet.
+    /// A bar that is drawn only if standard error is a terminal and `is_quiet` is false.
     pub fn new(is_quiet: bool) -> Self {
         let target =
             if is_quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };

@@ -201,7 +201,7 @@ fn impossible_flags_are_wrong_usage_in_every_command() {
     }
 }
 
-/// Standard output whose reader went away.
+/// Standard output with a closed reader.
 struct Closed;
 
 impl Write for Closed {

@@ -1,5 +1,5 @@
-//! A file's lines, cut into fields. A row is one line: no value of these lists holds a line break,
-//! and a quote that somebody forgot to close then spoils its own line and not the rest of the file.
+//! Splits a file into lines and fields. A row is one line: no value of these lists contains a line
+//! break. An unclosed quote therefore spoils its own line only, not the following lines.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -41,7 +41,7 @@ impl<R: Read> Lines<R> {
                 let byte = error.valid_up_to() + 1;
                 self.wrong(format!("is not UTF-8 text from byte {byte} on; save the list as UTF-8"))
             })?;
-            // Some editors begin a file with a mark of its byte order.
+            // Some editors write a byte order mark at the start of a file.
             let text = text.strip_prefix('\u{feff}').filter(|_| self.line == 1).unwrap_or(text);
             let text = text.trim();
             if !text.is_empty() && !text.starts_with('#') {
@@ -58,8 +58,8 @@ impl<R: Read> Lines<R> {
         if text.bytes().filter(|byte| *byte == b'"').count() % 2 == 1 {
             return Err(self.wrong("has a quote that is not closed".to_owned()));
         }
-        // Without quotes a comma is a comma. Setting up csv's reader, which knows quotes, costs more
-        // than a hundred such lines.
+        // A line without quotes needs no CSV parser. Setting up csv's reader costs more than
+        // splitting a hundred such lines.
         if !text.contains('"') {
             return Ok(text.split(',').map(str::trim).collect());
         }

@@ -5,7 +5,7 @@ use std::io::Read;
 use super::table::{CsvTable, Row};
 use super::{NodeRow, TraceError};
 
-/// Ten thousand cores: above it, somebody mistook the unit.
+/// Ten thousand cores: a larger value has the wrong unit.
 pub(super) const CPU_MILLI: (u64, u64) = (0, 10_000_000);
 /// A PiB.
 pub(super) const MEMORY_MIB: (u64, u64) = (0, 1 << 30);

@@ -1,4 +1,4 @@
-//! A CSV table whose columns are found by name and whose faults are told by line and column.
+//! A CSV table. Columns are found by name; errors give line and column.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,7 +10,7 @@ use super::lines::Lines;
 
 /// Characters of a wrong value that an error shows.
 const MAX_SHOWN_CHARS: usize = 40;
-/// Kubernetes' own limit for the name of a pod or node.
+/// Kubernetes' limit for the name of a pod or node.
 const MAX_NAME_BYTES: usize = 253;
 
 pub(super) struct CsvTable<R> {
@@ -22,7 +22,7 @@ pub(super) struct CsvTable<R> {
     width: usize,
     /// The column of names.
     name: &'static str,
-    /// The line on which each name stands.
+    /// The line of each name.
     names: BTreeMap<String, u64>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Row<'a> {
 }
 
 impl<R: Read> CsvTable<R> {
-    /// Reads the header, which must name the column of unique names and all others.
+    /// Reads the header, which must contain the name column and all columns of `others`.
     pub(super) fn open(
         reader: R,
         file: &str,
@@ -83,12 +83,12 @@ impl<R: Read> CsvTable<R> {
 }
 
 impl Row<'_> {
-    /// What stands in the column; nothing if the table lacks it.
+    /// The field of a column; empty if the table has no such column.
     pub(super) fn text(&self, column: &str) -> &str {
         self.columns.get(column).and_then(|index| self.record.get(*index)).unwrap_or_default()
     }
 
-    /// A whole number in a range. `12.0`, as spreadsheets and data frames write it, is whole.
+    /// A whole number in a range. `12.0`, as spreadsheets and data frames write it, is accepted.
     pub(super) fn whole(
         &self,
         column: &'static str,
@@ -100,7 +100,7 @@ impl Row<'_> {
             .ok_or_else(|| self.field(column, format!("a whole number from {least} to {most}")))
     }
 
-    /// As [`Row::whole`], for numbers that are small by their limit.
+    /// The same as [`Row::whole`], for numbers with a small limit.
     pub(super) fn small(
         &self,
         column: &'static str,
@@ -110,9 +110,9 @@ impl Row<'_> {
         Ok(u32::try_from(number).unwrap_or(limits.1))
     }
 
-    /// A point in time, if there is one.
+    /// A time in seconds; `None` if the field is empty.
     pub(super) fn time(&self, column: &'static str) -> Result<Option<u64>, TraceError> {
-        // Eleven digits reach the year 5138 from 1970, and tell seconds from milliseconds.
+        // Eleven digits reach the year 5138 and tell seconds from milliseconds.
         const MAX_SECONDS: u64 = 99_999_999_999;
         if self.text(column).is_empty() {
             return Ok(None);

@@ -21,7 +21,7 @@ fn pods(text: &str) -> Result<Vec<PodRow>, TraceError> {
     pods_from(text.as_bytes(), "pods.csv", &nodes(NODES).unwrap())
 }
 
-/// What reading a pod list with this one row says.
+/// The error of reading a pod list with this one row.
 fn complaint(row: &str) -> String {
     pods(&format!("{PODS}{row}\n")).unwrap_err().to_string()
 }
@@ -228,7 +228,7 @@ proptest! {
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = nodes_from(&bytes[..], "bytes");
         let _ = pods_from(&bytes[..], "bytes", &[]);
-        // Behind a good header the rows are reached.
+        // A valid header, so that the rows are parsed.
         let _ = nodes_from(&[NODES.as_bytes(), &bytes].concat()[..], "bytes");
         let _ = pods_from(&[PODS.as_bytes(), &bytes].concat()[..], "bytes", &[]);
     }

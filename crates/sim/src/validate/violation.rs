@@ -4,7 +4,7 @@
 pub struct Violation {
     /// Index of the event in the log, from 0; the log's length where its end shows it.
     pub event: usize,
-    /// The pod that came or left.
+    /// The pod that arrived or left.
     pub pod: Option<String>,
     /// What cannot be.
     #[source]
@@ -21,10 +21,10 @@ pub enum Fault {
         /// The name.
         node: String,
     },
-    /// A pod arrives that has a place.
+    /// A placed pod arrives again.
     #[error("arrives, but it runs already")]
     RunsAlready,
-    /// A pod leaves that has no place.
+    /// A pod leaves without being placed.
     #[error("leaves, but it does not run")]
     DoesNotRun,
     /// The cluster lacks the node.
@@ -51,7 +51,7 @@ pub enum Fault {
         /// GPUs asked for.
         wanted: u32,
     },
-    /// The node has no such GPU.
+    /// The node has no GPU with this index.
     #[error("got GPU {gpu} of `{node}`, which has {has}, counted from 0")]
     UnknownGpu {
         /// The node.
@@ -79,7 +79,7 @@ pub enum Fault {
         /// Thousandths asked for.
         wanted: u32,
     },
-    /// A GPU is given out beyond itself.
+    /// A GPU is overcommitted.
     #[error("takes GPU {gpu} of `{node}` to {milli} of 1000 milli")]
     GpuOverfull {
         /// The node.
@@ -89,7 +89,7 @@ pub enum Fault {
         /// Thousandths that would be taken.
         milli: u64,
     },
-    /// A node's CPU is given out beyond itself.
+    /// The CPU of a node is overcommitted.
     #[error("takes the CPU of `{node}` to {cpu_milli} of {has} milli")]
     CpuOverfull {
         /// The node.
@@ -99,7 +99,7 @@ pub enum Fault {
         /// Those there are.
         has: u64,
     },
-    /// A node's memory is given out beyond itself.
+    /// The memory of a node is overcommitted.
     #[error("takes the memory of `{node}` to {memory_mib} of {has} MiB")]
     MemoryOverfull {
         /// The node.
@@ -109,7 +109,7 @@ pub enum Fault {
         /// Those there are.
         has: u64,
     },
-    /// Some members of a gang have a place, and too few.
+    /// Some members of a gang are placed, but too few.
     #[error(
         "gang `{gang}` stands in part: {running} members run, {finished} finished, {min_members} \
          must or none"
@@ -121,10 +121,10 @@ pub enum Fault {
         running: u32,
         /// Members that ran to their end.
         finished: u32,
-        /// Members that must have one for any to.
+        /// Members that must be placed if any is.
         min_members: u32,
     },
-    /// Members disagree on how many there must be.
+    /// Members disagree about the minimum.
     #[error("gang `{gang}` must have {before} members by one pod and {now} by this one")]
     MinMembersDiffer {
         /// The gang.
@@ -134,7 +134,7 @@ pub enum Fault {
         /// By this one.
         now: u32,
     },
-    /// What is taken of a node is not what its pods hold: the validator itself is wrong.
+    /// The node's account differs from the sum of its pods: a defect of the validator.
     #[error("the accounts of `{node}` do not add up to what its pods hold")]
     Unbalanced {
         /// The node.

@@ -14,7 +14,7 @@ use super::record::{Record, RecordError, Verdict};
 use super::{Question, WhatifError, answer};
 use crate::document::{self, DocumentError, DocumentFormat};
 
-/// What stands below the flags.
+/// The text below the flags in the help.
 pub const HELP: &str = "\
 Several gangs are placed one after another: each sees those before it in their places.
 
@@ -143,7 +143,7 @@ pub struct VerifyArgs {
     pub record: PathBuf,
 }
 
-/// A form of an answer.
+/// Output format of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AnswerFormat {
     /// Plain English
@@ -163,7 +163,7 @@ pub enum WhatifCommandError {
     /// The question has no answer.
     #[error(transparent)]
     Whatif(#[from] WhatifError),
-    /// The record cannot be asked again.
+    /// The record cannot be replayed.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// Flags make no gang.
@@ -177,7 +177,7 @@ pub enum WhatifCommandError {
         /// Those that wait.
         names: Vec<String>,
     },
-    /// All gangs that wait are asked for, and none does.
+    /// All waiting gangs are requested, but none waits.
     #[error(
         "no gang waits in the cluster's document, so `--waiting all` asks nothing; name a gang by \
          --gang or --name"
@@ -205,7 +205,7 @@ pub enum WhatifCommandError {
 }
 
 impl WhatifCommandError {
-    /// Whether the command line makes no sense, whatever is in the files.
+    /// Whether the command line is invalid, independent of the files' content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Document(error) => error.is_usage(),
@@ -222,16 +222,16 @@ impl WhatifCommandError {
 }
 
 impl WhatifArgs {
-    /// Whether anything is asked for.
+    /// Whether the flags contain a question.
     fn is_anything_asked(&self) -> bool {
         let is_gang = !self.gangs.is_empty() || self.inline.name.is_some();
         is_gang || !self.waiting.is_empty() || !self.fail.is_empty()
     }
 }
 
-/// Runs `octavo sim whatif` and says whether all got their places.
+/// Runs `octavo sim whatif`. Returns whether all gangs were placed.
 pub fn run(args: &WhatifArgs, out: &mut dyn Write) -> Result<bool, WhatifCommandError> {
-    // Before a long search, and not after: do the names say a form?
+    // Checked before a long search: the file names must have a known extension.
     for path in [&args.out_plan, &args.record].into_iter().flatten() {
         DocumentFormat::of(path)?;
     }

@@ -26,7 +26,7 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     if !pinned.is_empty() && gangs.len() != 1 {
         return Err(WhatifError::PinnedOfMany(gangs.len()));
     }
-    // Who has members in their places runs already.
+    // A gang with pinned members runs already.
     if let Some(taken) = gangs.iter().find(is_running).filter(|_| pinned.is_empty()) {
         return Err(WhatifError::NameTaken(taken.profile.name.to_string()));
     }
@@ -67,7 +67,7 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     })
 }
 
-/// What is kept from one gang to the next.
+/// State that is kept between the gangs of a question.
 struct QuestionSession<'a> {
     question: &'a Question,
     forbidden: NodeSet,
@@ -77,7 +77,7 @@ struct QuestionSession<'a> {
 }
 
 impl QuestionSession<'_> {
-    /// Answers for one gang and puts it where the answer says.
+    /// Answers for one gang and applies the plan to the world.
     fn answer_gang(
         &mut self,
         world: &mut World,
@@ -111,7 +111,7 @@ impl QuestionSession<'_> {
         if let Ok(plan) = &found
             && self.question.pinned.is_empty()
         {
-            // For the next one. Where members are pinned there is none.
+            // For the next gang. A question with pinned members has only one gang.
             repair::apply(world, gang, plan)?;
         }
         Ok(Answer { explanation, disturbance })
@@ -119,7 +119,7 @@ impl QuestionSession<'_> {
 }
 
 impl Question {
-    /// Whom an answer may disturb.
+    /// The disruption that an answer may cause.
     fn allowance(&self, gang: &Gang) -> Allowance {
         let evictions = if self.evictions {
             Allowance::evictions_below(gang.profile.priority)

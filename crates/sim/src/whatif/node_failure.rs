@@ -1,4 +1,4 @@
-//! Nodes fail: what was on them is lost, and those who lost members want them back.
+//! Node failures: the members on failed nodes are lost and requested again.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use octavo_engine::{Gang, World};
 
 use super::WhatifError;
 
-/// A gang that wants places for members that have none.
+/// A gang with members that need a placement.
 #[derive(Clone, Debug)]
 pub(super) struct GangRequest {
-    /// The gang. One that runs is as large as it is to be again: ranks at which nobody was are left
-    /// out, and the others follow one another.
+    /// The gang. A running gang has the size that it is to have again. Ranks without a member are
+    /// left out, and the remaining ranks are renumbered without gaps.
     pub(super) gang: Gang,
     /// Members that are where they were, by their ranks in `gang`.
     pub(super) pinned: Vec<Pinned>,
@@ -24,12 +24,12 @@ pub(super) struct GangRequest {
 }
 
 impl GangRequest {
-    /// A gang of which nobody runs yet.
+    /// A gang without running members.
     pub(super) fn new(gang: Gang) -> Self {
         Self { gang, pinned: Vec::new(), ranks: Vec::new() }
     }
 
-    /// A gang of which some members have their places, as a live scheduler asks for it.
+    /// A gang with some placed members, as a live scheduler requests it.
     pub(super) fn with_pinned(gang: Gang, pinned: Vec<Pinned>) -> Self {
         Self { pinned, ..Self::new(gang) }
     }
@@ -43,7 +43,7 @@ impl GangRequest {
     }
 }
 
-/// Lets nodes fail. Who lost members comes back, the highest priority first.
+/// Lets nodes fail. Returns a request for each gang that lost members, highest priority first.
 pub(super) fn fail_nodes(
     world: &mut World,
     names: &[String],
@@ -78,9 +78,10 @@ pub(super) fn fail_nodes(
     Ok(requests)
 }
 
-/// Takes a workload's members off nodes that failed and says what it wants back: whoever was lost,
-/// whether or not it could do without, and nobody who was missing before. Only where it ran with
-/// fewer than it needs those come, too, as many as it takes, the lowest ranks first.
+/// Removes a workload's members from failed nodes and returns the request for them. All lost
+/// members are requested, even if the gang could do without them. Members that were missing before
+/// are not requested, unless the gang ran with fewer than its minimum. Then the lowest missing
+/// ranks fill the gap.
 fn lost_members_request(
     world: &mut World,
     id: WorkloadId,

@@ -1,4 +1,4 @@
-//! Records: a cluster, a question and the answer, to be asked again and compared.
+//! Records of a cluster, a question and the answer, to be repeated and compared.
 
 use octavo_engine::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
@@ -24,19 +24,19 @@ pub struct Record {
     pub answer: Answers,
 }
 
-/// What comes of asking again.
+/// Result of repeating a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The same, bit for bit.
     Same,
-    /// The record was changed: it holds another cluster or question than was asked about.
+    /// The record was changed: its cluster or question is not the one that was answered.
     QuestionChanged {
-        /// Hash of what was asked.
+        /// Hash of the answered question.
         was: String,
-        /// Hash of what the record holds.
+        /// Hash of the question in the record.
         is: String,
     },
-    /// The answer in the record is not the one whose hash it holds.
+    /// The answer in the record does not match its hash.
     AnswerChanged,
     /// Another answer.
     Differs {
@@ -47,7 +47,7 @@ pub enum Verdict {
     },
 }
 
-/// Why a record cannot be asked again.
+/// Why a record cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

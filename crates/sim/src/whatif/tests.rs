@@ -46,7 +46,7 @@ fn cluster() -> Snapshot {
     document::parse(CLUSTER, DocumentFormat::Json).unwrap()
 }
 
-/// A gang of members with so many GPUs each.
+/// A gang of members with `gpus` GPUs each.
 fn gang(name: &str, count: u32, gpus: u16) -> GangArgs {
     GangArgs {
         name: Some(name.to_owned()),
@@ -126,7 +126,7 @@ fn evictions_and_moves_are_offered_and_done_only_when_allowed() {
     assert_eq!(nodes(&answers), ["b1", "b2"]);
     assert!(answers.lines().join("\n").contains("evicts low rank 0 from node b1"));
 
-    // Two nodes of one rack with two members each cannot be had by moving one pod.
+    // Moving one pod is not enough for two nodes of one rack with two members each.
     let answers = ask(&Question { moves: 1, ..asked.clone() });
     assert!(!answers.is_yes());
     let text = r#"{"name": "still", "order": [{"unit": "hops"}], "preemption": false}"#;
@@ -161,7 +161,7 @@ fn members_of_failed_nodes_are_put_beside_those_that_stay() {
     assert_eq!((plan.request.as_str(), plan.placements.len()), ("old", 1));
     assert_eq!((plan.placements[0].rank, nodes(&answers)), (2, vec!["b2"]));
 
-    // Rank 2 alone stays: where it is, one GPU is free.
+    // Only rank 2 remains; one GPU is free on its node.
     let fail = Question { fail: vec!["a1".to_owned(), "b2".to_owned()], ..Question::default() };
     let answers = ask(&fail);
     assert!(!answers.is_yes(), "{:?}", answers.lines());
@@ -175,7 +175,7 @@ fn members_of_failed_nodes_are_put_beside_those_that_stay() {
     assert_eq!(error, "there is no node \"A2\" that could fail; did you mean \"a2\"?");
 }
 
-/// The cluster, where `old` has room for a member of rank 1 that is not there, and needs so many.
+/// The cluster, with `old` lacking its member of rank 1 and needing `min_members`.
 fn with_a_gap(min_members: u32) -> Snapshot {
     let mut cluster = cluster();
     let old = &mut cluster.running[0];
@@ -185,7 +185,7 @@ fn with_a_gap(min_members: u32) -> Snapshot {
     cluster
 }
 
-/// Rank and node of all places of the only answer.
+/// Rank and node of all placements of the only answer.
 fn places(answers: &Answers) -> Vec<(u32, &str)> {
     let Explanation::Placed(plan) = &answers.answers[0].explanation else {
         panic!("{:?}", answers.lines())
@@ -195,14 +195,14 @@ fn places(answers: &Answers) -> Vec<(u32, &str)> {
 
 #[test]
 fn a_gang_with_gaps_wants_back_what_it_had_and_no_more() {
-    // Of five ranks two are there, on a1 and a2. Three GPUs are left when one of these is gone, and
-    // four members are more than there are nodes' GPUs for beside it.
+    // Two of five ranks run, on a1 and a2. After one of them fails, three GPUs remain. Four members
+    // would need more nodes' GPUs than there are beside it.
     let fail = |node: &str| Question { fail: vec![node.to_owned()], ..Question::default() };
     let answers = answer(&with_a_gap(1), &fail("a2")).unwrap();
     assert_eq!(places(&answers), [(4, "a1")], "beside the other, under the rank that it had");
     let answers = answer(&with_a_gap(1), &fail("a1")).unwrap();
     assert_eq!(places(&answers), [(0, "a2")]);
-    // Who wants places is who ran, so that is what a refusal speaks of.
+    // The requested members are the former ones, and the refusal counts them.
     let both = Question { fail: vec!["a1".into(), "a2".into(), "b2".into()], ..fail("a1") };
     let answers = answer(&with_a_gap(1), &both).unwrap();
     assert!(answers.lines()[0].contains("2 wanted"), "{:?}", answers.lines());
@@ -210,7 +210,7 @@ fn a_gang_with_gaps_wants_back_what_it_had_and_no_more() {
 
 #[test]
 fn a_gang_that_lost_members_gets_at_least_as_many_as_it_needs() {
-    // With fewer than three it is worth nothing, so the first rank that is missing comes, too.
+    // The gang needs three members, so the first missing rank is requested too.
     let fail = Question { fail: vec!["b1".into(), "a2".into()], ..Question::default() };
     let answers = answer(&with_a_gap(3), &fail).unwrap();
     let ranks: Vec<u32> = places(&answers).iter().map(|(rank, _)| *rank).collect();
@@ -269,7 +269,7 @@ fn a_record_holds_or_says_what_was_changed() {
     let mut other = record.clone();
     other.cluster.nodes[3].closed = true;
     assert!(matches!(other.verify().unwrap(), Verdict::QuestionChanged { .. }));
-    // Who also changes the hash of what was asked is found by the answer.
+    // A changed question with a changed hash is detected by the answer.
     other.answer.asked = asked_hash(&other);
     assert!(matches!(other.verify().unwrap(), Verdict::Differs { .. }));
 
@@ -359,7 +359,7 @@ fn empty_question_error_names_the_flags_or_the_cluster() {
 
     let (text, is_usage) = text_and_usage(&error(&args));
     assert!(is_usage && text.starts_with("nothing is asked for: name a gang"), "{text}");
-    // Whatever is in the files: it is not even looked whether they are there.
+    // The error does not depend on the files, which are not even opened.
     let nowhere = WhatifArgs { cluster: folder.path().join("no.json"), ..WhatifArgs::default() };
     assert!(error(&nowhere).is_usage());
 

@@ -1,6 +1,6 @@
 use super::*;
 
-/// One GPU. The second pod finds it taken, and is gone before the third.
+/// One GPU. The second pod finds it allocated and leaves before the third arrives.
 const PODS: [&str; 3] = ["a,1000,1,1000,,0,10", "b,1000,1,1000,,5,15", "c,1000,1,1000,,12,20"];
 
 fn by_time(pods: &[&str], departures: bool) -> ReplayResult {
@@ -34,7 +34,7 @@ fn sums_over_time_are_those_counted_by_hand() {
 fn demand_falls_when_a_pods_lifetime_ends() {
     let metrics = by_time(&PODS, true).metrics;
     assert_eq!(metrics.first_skip, Some(2.0), "a and b");
-    // After the last arrival, not after the last event: b and c are wanted, a is over.
+    // After the last arrival, not after the last event: b and c are wanted, a has left.
     assert_eq!((metrics.wanted_ratio, metrics.allocated_ratio), (2.0, 1.0));
 }
 
