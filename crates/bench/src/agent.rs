@@ -1,8 +1,8 @@
 //! The node agent on an 8-GPU node, against a real API server.
 //!
-//! The agent runs as a process of its own with the settings and rights of the chart, over the
-//! simulated driver; the benchmark is its kubelet. Claims are real objects whose allocation is
-//! written beforehand, as a scheduler would have.
+//! The agent runs as its own process with the chart's settings and rights, on the simulated driver.
+//! The benchmark acts as its kubelet. Claims are real objects; their allocation is written in
+//! advance, as a scheduler would do.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const GPUS: usize = 8;
 
 /// Claims of the back-to-back run.
 const CLAIMS: usize = 1_000;
-/// The same as a divisor.
+/// The number of claims as a divisor.
 const CLAIM_COUNT: f64 = 1_000.0;
 /// Rounds of eight claims at once.
 const CONCURRENT_ROUNDS: usize = 50;
@@ -42,7 +42,7 @@ pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>>
     lab.stop(Component::Kubelets).await;
     lab.stop(Component::Agents).await;
     let node = lab.layout().node(NODE);
-    // Those of Kubernetes' own controllers and scheduler: no agent runs now.
+    // Watches of Kubernetes' own controllers and scheduler: no agent runs now.
     let watches_before = api_server::claim_watches(&client).await?;
     ensure!(
         watches_before > 0.0,
@@ -70,7 +70,7 @@ pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>>
     Ok(figures)
 }
 
-/// The node under test and what surrounds it.
+/// The node under test and its surroundings.
 struct Testbed {
     client: Client,
     octavo: PathBuf,
@@ -125,7 +125,7 @@ impl Testbed {
         Figure::new("process start to slices in the API", "ms", &samples, Goal::Below(250.0))
     }
 
-    /// Writes to slices by restarts that find everything as it should be.
+    /// Writes to slices during restarts that find nothing to change.
     async fn restart_writes(&self) -> anyhow::Result<Figure> {
         let before = self.slice().await?.metadata.resource_version;
         let mut writes = Vec::new();
@@ -161,8 +161,8 @@ impl Testbed {
             kubelet.prepare(claim).await?;
             kubelet.unprepare(claim).await?;
         }
-        // What the API server alone takes for a GET, on the same machine in the same minute. By
-        // claims that the agent's GETs do not count: before and after.
+        // The API server's own time for a GET, on the same machine within the same minute. It is
+        // measured before and after, with claims that do not count as the agent's GETs.
         let mut get = self.raw_gets(&claims[..claims.len() / 4]).await?;
         let before = api_server::claim_requests(&self.client).await?;
         let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
@@ -214,7 +214,7 @@ impl Testbed {
         ])
     }
 
-    /// GETs of claims by a client of the benchmark's own.
+    /// GETs of claims by the benchmark's own client.
     async fn raw_gets(&self, claims: &[v1::Claim]) -> anyhow::Result<Vec<f64>> {
         let mut samples = Vec::new();
         for claim in claims {
@@ -282,7 +282,7 @@ impl Testbed {
         ])
     }
 
-    /// CDI specs and checkpoints that all of the above has left.
+    /// CDI specs and checkpoints that remain after all measurements.
     fn leftovers(&self) -> anyhow::Result<Figure> {
         let mut files = 0_u32;
         for (place, extension) in

@@ -1,4 +1,4 @@
-//! The agent as a process of its own.
+//! The agent as its own process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -19,7 +19,7 @@ impl AgentProcess {
         Self::start_to(octavo, config, Stdio::null())
     }
 
-    /// The same with what it logs in a file.
+    /// Starts it with its log in a file.
     pub(crate) fn start_with_log(octavo: &Path, config: &Path, log: &Path) -> anyhow::Result<Self> {
         let file = std::fs::File::create(log).with_context(|| format!("make {}", log.display()))?;
         Self::start_to(octavo, config, file.into())
@@ -98,7 +98,7 @@ impl AgentProcess {
 
 impl Drop for AgentProcess {
     fn drop(&mut self) {
-        // Already gone is as good.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

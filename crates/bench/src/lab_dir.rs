@@ -1,8 +1,8 @@
-//! Where a benchmark's lab lies, and how it goes when the run is told to end.
+//! The folder of a benchmark's lab.
 //!
-//! A lab is a control plane, and its processes outlive who started them. Told to end (SIGINT, SIGTERM), the run
-//! lets go of what it does, ends every lab and removes its folder. Killed, it can do nothing: each lab has
-//! a keeper then, which does the same.
+//! A lab is a control plane, whose processes outlive the process that started them. An interrupted
+//! run (SIGINT, SIGTERM) ends every lab and removes its folder; see [`crate::signals`]. A killed
+//! run cannot do that. Each lab therefore has a watching process that does the same.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ struct Registry {
     is_ending: bool,
 }
 
-/// A folder for a lab. It goes when this is dropped: end the lab before.
+/// A folder for a lab. Dropping it removes the folder, so end the lab first.
 pub(crate) struct LabDir {
     folder: PathBuf,
 }
@@ -43,7 +43,7 @@ impl LabDir {
         &self.folder
     }
 
-    /// A whole lab here, that ends with this run.
+    /// Options for a whole lab that ends with this run.
     pub(crate) fn whole(&self, octavo: &Path) -> UpOptions {
         UpOptions { ends_with_us: true, ..UpOptions::new(&self.folder, octavo) }
     }
@@ -57,14 +57,14 @@ impl LabDir {
 impl Drop for LabDir {
     fn drop(&mut self) {
         let mut registry = registry();
-        // Whoever ends the run ends the lab first, and finds it by its folder.
+        // An interrupted run ends the lab first, and finds it by its folder.
         if !registry.is_ending && registry.folders.remove(&self.folder) {
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// Names the labs that are up beside this run: they take time from what is measured.
+/// Warns about other running labs: they take time from what is measured.
 pub(crate) fn warn_about_other_labs(octavo: &Path) {
     for (state_dir, processes) in Lab::all_up() {
         print_progress(&format!(

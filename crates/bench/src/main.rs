@@ -1,6 +1,6 @@
-//! Benchmarks of the programs, those that need one against a real control plane.
+//! Benchmarks of the programs, most of them against a real control plane.
 //!
-//! Started by `cargo xtask bench NAME`, which builds what is measured first.
+//! `cargo xtask bench NAME` builds the measured programs and starts this program.
 
 #![forbid(unsafe_code)]
 
@@ -92,7 +92,7 @@ enum Format {
     Json,
 }
 
-// One thread: what is measured shall not wait for the measuring client's own threads.
+// One thread: the measured programs must not wait for threads of the measuring client.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();
@@ -102,7 +102,7 @@ async fn main() -> ExitCode {
     };
     match measured {
         Ok(true) => ExitCode::SUCCESS,
-        // A goal that is missed is a result, and a failure for whoever asked in a script.
+        // A missed goal is a result, and a failure for scripts.
         Ok(false) => {
             print_error(&anyhow!("a goal was missed: see the column MET"));
             ExitCode::from(1)
@@ -114,9 +114,9 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs what was asked for; whether every goal was met.
+/// Runs the requested benchmarks. Returns whether every goal was met.
 async fn run(args: &Args) -> anyhow::Result<bool> {
-    // kube has two providers to choose from in some builds: say which.
+    // Some builds have two crypto providers for kube, so choose one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let octavo = || {
         args.octavo.canonicalize().with_context(|| {

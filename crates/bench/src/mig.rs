@@ -1,5 +1,5 @@
-//! MIG devices and shares on one 8-GPU node all of whose placements are published: what the agent
-//! adds to the driver's time, and the memory that it takes.
+//! MIG devices and shares on one 8-GPU node with all placements published: the agent's time beyond
+//! the driver's, and its memory.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const DEVICES: usize = GPUS * 26;
 /// Claims of each kind.
 const CLAIMS: usize = 200;
 
-/// Brings up a node whose GPUs are all opted in, and measures its agent.
+/// Starts a lab whose GPUs are all opted in, and measures its agent.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let lab_dir = LabDir::new()?;
     let mut options = lab_dir.whole(octavo);
@@ -118,7 +118,7 @@ impl Testbed {
         ])
     }
 
-    /// Prepare and unprepare of MIG devices; the driver's own time is what the agent counts.
+    /// Prepare and unprepare of MIG devices. The agent reports the driver's own time.
     async fn mig(&self, kubelet: &Kubelet, agent: &AgentProcess) -> anyhow::Result<Vec<Figure>> {
         let (mut prepare, mut unprepare, mut made, mut gone) = (vec![], vec![], vec![], vec![]);
         for number in 0..CLAIMS {

@@ -13,7 +13,7 @@ use crate::figure::{Figure, Goal};
 
 /// Where the lists are, from the root of the repository.
 const DATA: &str = "crates/sim/data/openb";
-/// Lists, and what is asked of Octavo's policy on each, in percent: the mean of ten seeds.
+/// Lists, with the required mean of ten seeds for Octavo's policy, in percent.
 const LISTS: [(&str, f64); 5] = [
     ("default", 96.30),
     ("gpushare40", 94.90),
@@ -25,7 +25,7 @@ const LISTS: [(&str, f64); 5] = [
 const SEEDS: std::ops::RangeInclusive<i64> = 42..=51;
 /// How far FGD may be from its published mean, in points.
 const FGD_SLACK: f64 = 0.15;
-/// How far Octavo's policy may be behind FGD in first skip, acceptance and allocation at 90 %.
+/// Allowed lag of Octavo's policy behind FGD in first skip, acceptance and allocation at 90 %.
 const SLACK: f64 = 0.2;
 
 /// Replays all lists.

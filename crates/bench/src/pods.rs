@@ -1,5 +1,5 @@
-//! What a claim adds to a pod's start on a real node: kubelet, containerd and runc, with and without
-//! a claim in turn.
+//! The time that a claim adds to a pod's start on a real node: kubelet, containerd and runc, with
+//! and without a claim in turn.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
 async fn measure(lab: &Lab) -> anyhow::Result<Vec<Figure>> {
     let client = lab.client().await?;
     let mut samples = [const { Vec::new() }; KINDS.len()];
-    // The first pods of a node bring up what the others find.
+    // The first pods of a node initialize what later pods reuse.
     for round in 0..=PODS {
         for (index, (_, more)) in KINDS.iter().enumerate() {
             let took = start(&client, &format!("bench-{index}-{round}"), *more).await?;

@@ -1,6 +1,9 @@
-//! A share of this machine's own GPU, prepared by the agent, with a command behind its wall: the agent reads
-//! the machine's driver, a kubelet's part is played by this program, and what the CDI spec says is done to a
-//! root made of the machine's own. Needs root, no Kubernetes and no container runtime.
+//! A share of this machine's own GPU, prepared by the agent, with a command under memory
+//! enforcement.
+//!
+//! The agent reads the machine's driver. This program acts as the kubelet and applies the CDI spec
+//! to a root made from the machine's own. It needs root, but neither Kubernetes nor a container
+//! runtime.
 
 mod api;
 mod container;
@@ -32,15 +35,15 @@ const NODE: &str = "this-machine";
 const CLAIM: &str = "share";
 const SHARE_ID: &str = "5a5e0000-0000-4000-8000-000000000001";
 
-/// What the driver may count for a share beyond its memory, in MiB.
+/// Memory beyond the share's limit that the driver may count for it, in MiB.
 const MAX_OVERHEAD_MIB: f64 = 64.0;
 
 const SIGKILL: i32 = 9;
 
-/// How long the agent may take to read the driver, and to tell of a share.
+/// Timeout for the agent to read the driver and to report a share.
 const AGENT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where the machine's parts lie, and what is run.
+/// Paths of the machine, and the commands to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// real-share: root of the driver's files.
@@ -64,7 +67,7 @@ pub(crate) struct Options {
     runs: Vec<String>,
 }
 
-/// Prepares the share, runs the command, goes round the wall, gives the share back.
+/// Prepares the share, runs the commands, bypasses the guard, unprepares the share.
 pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
     ensure!(
         rustix::process::geteuid().is_root(),
@@ -148,7 +151,7 @@ impl Testbed {
         self.folder.path().join(part)
     }
 
-    /// Puts a claim with a share of the GPU into the API, allocated as a scheduler would.
+    /// Adds a claim with a share of the GPU to the API, allocated as by a scheduler.
     fn claim(&self) -> v1::Claim {
         let uid = "0c7a0000-0000-4000-8000-000000000001".to_owned();
         let device = format!("gpu-{}", self.gpu.minor);
@@ -210,7 +213,7 @@ impl Testbed {
         Ok(figures)
     }
 
-    /// A line of a shell: whether it fails, and the most that the driver counts for it.
+    /// Runs a shell line. Reports whether it fails and the peak use that the driver counts.
     fn command(
         &self,
         container: &Container,
@@ -230,7 +233,8 @@ impl Testbed {
         ])
     }
 
-    /// A program that goes round the wall: how much it gets, and how soon somebody ends it.
+    /// Runs a program that bypasses the guard. Reports how much memory it gets, and how soon it is
+    /// killed.
     fn bypass(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
         let args = ["probe", "--no-timing", "--path", "alloc", "--go-round", "10"];
         let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
@@ -258,7 +262,7 @@ impl Testbed {
         watch::run(command, &self.driver, &self.gpu.uuid, self.memory)
     }
 
-    /// Waits until the claim has a condition; 1 if it is, or was, true.
+    /// Waits until the claim has a condition; 1 if the condition is or was true.
     async fn wait_for_condition(&self, what: &str, condition: &str) -> anyhow::Result<Figure> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !self.api.was_true(&api::claim(CLAIM), condition) && Instant::now() < deadline {

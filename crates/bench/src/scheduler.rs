@@ -1,21 +1,23 @@
-//! Octavo's scheduler against a real API server, beside Kubernetes' own and beside no scheduler at all.
+//! Octavo's scheduler against a real API server, compared with kube-scheduler and with no
+//! scheduler.
 //!
-//! Each turn has a control plane of its own; nodes are objects that nobody but the benchmark is
-//! behind. The contenders take turns within a repeat, so that what changes on the machine hits all. *Raw* is a client
-//! that issues the writes a scheduler would, with nothing to decide: what the API server on this machine can
-//! do. What a scheduler did is checked from the API server's objects before any figure of it is shown.
+//! Each turn has its own control plane. Nodes are objects without a kubelet. The contenders
+//! alternate within a repeat, so that changes on the machine affect all of them. *Raw* is a client
+//! that issues a scheduler's writes without deciding anything. It shows what the API server on this
+//! machine can do. A scheduler's result is validated from the API server's objects before its
+//! figures are shown.
 //!
-//! The API server has the same watches in every turn of a case: those of the controller manager, and the
-//! benchmark's own, of pods, of claims where GPUs are devices, and of gangs where the case has some. A
-//! scheduler's turn has that scheduler's watches on top, and raw's has none in their place: what they cost the API
-//! server is part of what a scheduler costs.
+//! The API server has the same base watches in every turn of a case. These are the controller
+//! manager's and the benchmark's own: pods, claims if GPUs are devices, and gangs if the case has
+//! any. A scheduler adds its own watches, and raw adds none. Their cost is part of a scheduler's
+//! cost.
 //!
-//! Who has not bound all pods of a case within the patience is measured by those it bound until then; its
-//! figures say that it did not finish, and rates are compared, not times. Of Octavo and of raw it is a missed
-//! goal.
+//! A contender that has not bound all pods within the timeout is measured by the pods bound until
+//! then. Its figures are marked, and rates are compared instead of times. For Octavo and for raw,
+//! this is a missed goal.
 //!
-//! `OCTAVO_BENCH_SCALE` (0.1: a tenth) makes every case smaller, for a look; goals mean nothing then.
-//! How far it is goes to standard error.
+//! `OCTAVO_BENCH_SCALE` (0.1: a tenth) makes every case smaller, for a first look; goals are then
+//! meaningless. Progress goes to standard error.
 
 use std::path::Path;
 use std::time::Duration;
@@ -64,7 +66,7 @@ pub(crate) struct Options {
     timeout: Option<Duration>,
 }
 
-/// Longest patience that can be asked for, in minutes.
+/// Maximum timeout, in minutes.
 const MAX_TIMEOUT_MINUTES: f64 = 120.0;
 
 fn minutes(text: &str) -> Result<Duration, String> {
@@ -118,7 +120,7 @@ impl Case {
     }
 }
 
-/// Measures every case that was asked for.
+/// Measures every requested case.
 pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
     let scale = scale()?;
     let has_octavo = has_scheduler(octavo);
@@ -172,7 +174,7 @@ impl Turn<'_> {
     async fn take(&self, results: &mut Results) -> anyhow::Result<()> {
         let world = cases::world(self.case, self.scale);
         let testbed = Testbed::up(self.octavo, self.contender, world).await?;
-        // What is measured is only kept once all of it is there and valid.
+        // Measurements are kept only after the whole turn is complete and valid.
         let mut measured = Measured::new(self.contender, self.number);
         let run = cases::run(&testbed, self.case, self.scale, self.timeout, &mut measured);
         let outcome = Box::pin(run).await;

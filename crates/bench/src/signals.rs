@@ -1,4 +1,4 @@
-//! How a run ends when it is told to (SIGINT, SIGTERM).
+//! The end of a run that is interrupted (SIGINT, SIGTERM).
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use tokio::sync::oneshot;
 
 use crate::lab_dir::{self, print_progress};
 
-/// How long the run may take to let go of what it does. A benchmark without a lab may compute all the time
-/// and never hear of it.
+/// Timeout for the run to drop its work. A benchmark without a lab may compute all the time and
+/// never notice the request.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
-/// The same where there is a lab: as long as the run brings it up, nobody else may end it.
+/// The timeout with a lab: while the run starts the lab, only the run may end it.
 const LAB_RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A run that can be told to end.
+/// A run that can be interrupted.
 pub(crate) struct InterruptibleRun {
     requested: oneshot::Receiver<()>,
     released: oneshot::Sender<()>,
 }
 
 impl InterruptibleRun {
-    /// Listens for signals from now on, on a thread of its own: not every benchmark gives way.
+    /// Starts a thread that listens for signals: not every benchmark yields to the runtime.
     pub(crate) fn start() -> anyhow::Result<Self> {
         let (request, requested) = oneshot::channel();
         let (released, was_released) = oneshot::channel();
@@ -61,19 +61,19 @@ impl InterruptibleRun {
         Ok(Self { requested, released })
     }
 
-    /// Does the work. Told to end, drops it, and the process ends before this does.
+    /// Runs the work. After an interrupt, drops the work and waits until the process ends.
     pub(crate) async fn run<T>(self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             done = work => return done,
             _ = self.requested => {}
         }
-        // Whoever listened is there as long as the process is.
+        // The receiver lives as long as the process.
         let _ = self.released.send(());
         std::future::pending().await
     }
 }
 
-/// Ends what the run has brought up, after the run has let go of it.
+/// Ends the labs that the run has started, after the run has dropped its work.
 async fn end_labs(request: oneshot::Sender<()>, was_released: oneshot::Receiver<()>) {
     let folders = lab_dir::take_over();
     let _ = request.send(());

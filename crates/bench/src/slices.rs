@@ -1,8 +1,8 @@
-//! What publishing costs the API server with 500 nodes of eight GPUs, in both shapes: GPUs that are
-//! not cut, and GPUs of which every MIG placement is published.
+//! The cost of publishing for the API server, with 500 nodes of eight GPUs. There are two variants:
+//! GPUs without MIG, and GPUs with every MIG placement published.
 //!
-//! `OCTAVO_BENCH_NODES` sets another number of nodes. How far it is, and the figures of a shape as soon
-//! as they are there, go to standard error: a run takes minutes.
+//! `OCTAVO_BENCH_NODES` sets another number of nodes. A run takes minutes, so progress and the
+//! figures of each variant go to standard error.
 
 use std::path::Path;
 
@@ -111,7 +111,7 @@ async fn shape_figures(
     Ok(figures)
 }
 
-/// What a node has published.
+/// The slices of a node.
 #[derive(Default)]
 struct Published {
     slices: f64,
@@ -150,18 +150,18 @@ fn mig() -> Value {
     exactly("mig.nvidia.com", &json!({"selectors": [{"cel": {"expression": expression}}]}))
 }
 
-/// An affinity as a `DaemonSet` gives its pods: the scheduler looks at this node alone.
+/// A node affinity like that of a `DaemonSet`'s pods: the scheduler considers this node only.
 fn only_on(node: &str) -> Value {
     let name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let terms = json!({"nodeSelectorTerms": [{"matchFields": [name]}]});
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
 }
 
-/// Pods with claims from creation to running: what the agents wrote for them, and how long all took.
+/// Pods with claims, from creation to running: the agents' writes and the total time.
 ///
-/// Each pod may run on one node only: what is measured is the agents, and kube-scheduler's search over
-/// the devices of all nodes takes longer than the ten seconds that it gives itself for a filter where
-/// there are 100,000 devices and few processors.
+/// Each pod may run on one node only, because the agents are measured and not the scheduler. With
+/// 100,000 devices and few processors, kube-scheduler's search exceeds its own filter timeout of
+/// ten seconds.
 async fn allocations(
     client: &Client,
     nodes: u32,
@@ -212,7 +212,7 @@ async fn allocations(
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let took = started.elapsed().as_secs_f64();
-    // A share's or MIG device's status is written beside the pod's way.
+    // The status of a share or MIG device is written in parallel to the pod's start.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = api_server::agent_writes(client).await?;
     let count = f64::from(CLAIMS);

@@ -62,9 +62,9 @@ pub struct OutputArgs {
 /// How `octavo explain` ended, when it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExplainStatus {
-    /// What was asked about does not wait.
+    /// The pod or gang does not wait.
     Settled,
-    /// What was asked about is waiting.
+    /// The pod or gang waits.
     Waiting,
 }
 
@@ -92,7 +92,7 @@ pub async fn run_top(args: &TopArgs) -> Result<(), ViewError> {
     Ok(())
 }
 
-/// What `octavo top --shares` shows.
+/// The output of `octavo top --shares`.
 async fn shares_text(
     client: &Client,
     args: &TopArgs,
@@ -127,7 +127,7 @@ fn table_options(kind: Format, form: OutputArgs) -> TableOptions {
     }
 }
 
-/// Colour is for terminals, unless the user says no (<https://no-color.org>).
+/// Colour is for terminals only, and off if the user disabled it (<https://no-color.org>).
 fn colour() -> bool {
     io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

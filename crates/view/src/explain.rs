@@ -1,8 +1,8 @@
-//! `octavo explain pod`: where a pod's claims stand and, if it waits, why.
+//! `octavo explain pod`: the state of a pod's claims and, if it waits, the reasons.
 //!
-//! The answer never claims more than was read. GPUs are counted whatever selectors say: a "no" that
-//! follows from a count is certain while a "yes" is not. What is certain of a "yes" comes from an
-//! allocator that evaluates the claims as kube-scheduler does, where all that it needs could be read.
+//! The explanation never claims more than was read. GPUs are counted without regard to selectors: a
+//! "no" from a count is certain, a "yes" is not. A certain "yes" comes from an allocator that
+//! evaluates the claims as kube-scheduler does. It needs all of its input to be readable.
 
 mod advice;
 mod claims;
@@ -25,7 +25,7 @@ use crate::scheduler::SchedulerExplanation;
 use crate::snapshot::{ClaimSource, ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
 use crate::usage::{self, GpuUse};
 
-/// Where a pod stands, and why it waits if it does.
+/// The state of a pod, and the reasons if it waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodExplanation {
@@ -35,7 +35,7 @@ pub struct PodExplanation {
     pub name: String,
     /// The pod's phase.
     pub phase: String,
-    /// What it is at, finer than the phase.
+    /// Its state, finer than the phase.
     #[serde(rename = "stage")]
     pub state: PodState,
     /// Whether it waits: its phase is `Pending`.
@@ -43,15 +43,15 @@ pub struct PodExplanation {
     /// When it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// Node that it is bound to.
+    /// The node that it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Scheduler that must place it.
+    /// The scheduler that places it.
     pub scheduler: String,
     /// Condition `PodScheduled`, in the scheduler's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<Condition>,
-    /// What Octavo's scheduler says, where it is the one that must place the pod.
+    /// The explanation of Octavo's scheduler, if that scheduler places the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_says: Option<SchedulerExplanation>,
     /// Its claims.
@@ -61,18 +61,18 @@ pub struct PodExplanation {
     /// GPUs that it competes for; only while a known request waits for an allocation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<GpuUse>,
-    /// What an allocator makes of its open claims on each node; only while it waits for a node.
+    /// The allocator's verdict on its open claims for each node, while the pod waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<DeviceReport>,
     /// Why it waits and what would help, most certain first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
-    /// What could not be read.
+    /// Objects that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
 
-/// What a pod is at.
+/// The state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum PodState {
@@ -156,11 +156,11 @@ pub fn explain_pod(
     Some(explanation)
 }
 
-/// What an allocator makes of the pod's open claims; `None` while one of them is not made.
+/// The allocator's verdict on the pod's open claims; `None` while one of them does not exist.
 fn devices_for(input: &AllocatorInput, explanation: &PodExplanation) -> Option<DeviceReport> {
     let PodExplanation { namespace, scheduler, claims, .. } = explanation;
     let (allocated, open): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| claim.allocated);
-    // The scheduler makes the claim for extended resources as it places the pod.
+    // The scheduler creates the claim for extended resources when it places the pod.
     let is_unmade = |claim: &&ClaimView| {
         matches!(claim.source, ClaimSource::ExtendedResource(_)) && !claim.exists
     };

@@ -18,10 +18,10 @@ use crate::snapshot::{ClaimSource, ClusterSnapshot, DRIVER, Gap, GapKind, Object
 /// Objects in one answer of the API server; bounds its memory and ours in a large cluster.
 const PAGE_SIZE: u32 = 500;
 
-/// Reads what `top` shows: nodes, slices of the driver and all claims.
+/// Reads the input of `top`: nodes, slices of the driver and all claims.
 ///
-/// Nodes may be unreadable, which is noted as a gap; without slices or claims there is nothing true
-/// to show.
+/// Unreadable nodes are recorded as a gap. Unreadable slices or claims are an error, because the
+/// report would be wrong without them.
 pub async fn for_top(client: &Client) -> Result<ClusterSnapshot, ViewError> {
     let mut snapshot = ClusterSnapshot::default();
     read_slices(client, &mut snapshot).await?;
@@ -32,8 +32,8 @@ pub async fn for_top(client: &Client) -> Result<ClusterSnapshot, ViewError> {
     Ok(snapshot)
 }
 
-/// Reads what `explain pod` needs: the pod, its events, and what it competes for. A user may not be
-/// allowed to read more than the own namespace; what is missing is noted.
+/// Reads the input of `explain pod`: the pod, its events and the objects that it competes for.
+/// Users may lack the right to read beyond their own namespace; missing parts are recorded as gaps.
 pub async fn for_pod(
     client: &Client,
     name: &ObjectName,
@@ -49,8 +49,8 @@ pub async fn for_pod(
     let uid = pod.metadata.uid.clone().unwrap_or_default();
     let containers = allocator::containers(&pod);
     let pod = convert::pod(pod);
-    // A pod without claims needs nothing of this, and only one that waits for a node has rivals: in a
-    // large cluster reading is most of the time.
+    // A pod without claims needs none of this, and only an unscheduled pod has competitors. In a
+    // large cluster, reading takes most of the time.
     if !pod.claims.is_empty() || !pod.extended.is_empty() {
         let competes = pod.node.is_none() && pod.phase == "Pending";
         if competes {
@@ -70,8 +70,8 @@ pub async fn for_pod(
     Ok((snapshot, events))
 }
 
-/// Reads claims and devices: all that a pod of the namespace competes for, or only what its own
-/// claims need.
+/// Reads claims and devices: all that a pod of the namespace competes for, or only those of its own
+/// claims.
 async fn read_devices(
     client: &Client,
     namespace: &str,
@@ -95,7 +95,7 @@ async fn read_devices(
     }
     if competes && let Err(error) = read_nodes(client, into).await {
         record_gap(into, GapKind::Nodes, error)?;
-        // Without labels of nodes little can be said, but which devices there are can.
+        // Without node labels the verdict is limited, but the devices are known.
         allocator::nodes_of_slices(into);
     }
     Ok(())
@@ -194,7 +194,7 @@ async fn read_events(
     Ok(events)
 }
 
-/// Lists all pages. A list that grows stale between pages (410) is read again from the start once.
+/// Lists all pages. If the continue token expires (410), the list restarts once.
 async fn list<K>(kind: &'static str, api: &Api<K>, params: ListParams) -> Result<Vec<K>, ViewError>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
@@ -226,7 +226,8 @@ where
     }
 }
 
-/// Notes what may not be read; any other failure (no connection, a server error) ends the command.
+/// Records an object kind that the user may not read. Any other failure, such as no connection or a
+/// server error, ends the command.
 fn record_gap(
     into: &mut ClusterSnapshot,
     kind: GapKind,
@@ -239,7 +240,8 @@ fn record_gap(
     Ok(())
 }
 
-/// A pod that is not there: says so, and whether its namespace is there and where the name is used.
+/// The error for a missing pod: whether its namespace exists, and which namespaces have a pod of
+/// this name.
 async fn missing_pod(client: &Client, name: &ObjectName) -> ViewError {
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
     if let Ok(None) = namespaces.get_opt(&name.namespace).await {

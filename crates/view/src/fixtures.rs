@@ -32,12 +32,12 @@ use crate::snapshot::{
     RequestAlternative,
 };
 
-/// The moment at which tests look.
+/// The current time in tests.
 pub(crate) fn now() -> Timestamp {
     "2026-01-05T12:00:00Z".parse().unwrap()
 }
 
-/// Reads a fixture. Panics on what it does not know: a fixture is part of its test.
+/// Parses a fixture. Panics on unknown input: a fixture is part of its test.
 pub(crate) fn snapshot(text: &str) -> ClusterSnapshot {
     read(text).0
 }
@@ -302,7 +302,7 @@ fn values(rest: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// `one/other`, such as a namespace and a name, or a pool and a device.
+/// Parses `NAMESPACE/NAME`, or a pool and a device.
 pub(crate) fn object(text: &str) -> ObjectName {
     let (namespace, name) = text.split_once('/').unwrap();
     ObjectName::new(namespace, name)

@@ -1,9 +1,13 @@
-//! What people see of a cluster: who holds which GPU, what shares have, and why a pod waits.
+//! Cluster reports for people: who holds which GPU, the use of shares, and why a pod waits.
 //!
-//! [`fetch`] reads a [`snapshot::ClusterSnapshot`]; the pure functions [`top::top`], [`shares::shares`] and
-//! [`explain::explain_pod`] turn it into reports; [`shares::read`] adds what the agents say, [`scheduler`] what the
-//! scheduler does; [`output`] and the renderers write them. The commands of the `octavo` binary are in
-//! [`command`].
+//! | module | purpose |
+//! |---|---|
+//! | [`fetch`] | reads a [`snapshot::ClusterSnapshot`] from the API server |
+//! | [`top`], [`shares`], [`explain`] | pure functions from a snapshot to a report |
+//! | [`shares::read`] | adds the figures of the agents |
+//! | [`scheduler`] | adds the explanation of Octavo's scheduler |
+//! | [`output`] and the renderers | write reports |
+//! | [`command`] | the commands of the `octavo` binary |
 
 #![forbid(unsafe_code)]
 

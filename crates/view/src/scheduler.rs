@@ -1,8 +1,9 @@
-//! Octavo's scheduler, asked: why something is where it is or waits, and what decisions are made of.
+//! Queries to Octavo's scheduler: why a pod is where it is or waits, and the input of its
+//! decisions.
 //!
-//! It is one of several pods, of which the leader alone decides; or a program that is no pod, named by
-//! address. Pods are reached through the API server's proxy, so that whoever has the right to it (`get` on
-//! `pods/proxy`) needs no other way.
+//! The scheduler is one of several pods, of which only the leader decides, or a program at a given
+//! address. Pods are reached through the API server's proxy. The right to `get` `pods/proxy` is
+//! therefore enough.
 
 mod text;
 
@@ -22,12 +23,12 @@ use crate::snapshot::ObjectName;
 pub(crate) use text::explanation_lines;
 pub use text::{GangTextOptions, render};
 
-/// The scheduler's pods, whatever the release is called.
+/// Labels of the scheduler's pods, for any release name.
 const SCHEDULER_LABELS: &str =
     "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=scheduler";
 /// Name of the port of its admin server.
 const PORT_NAME: &str = "metrics";
-/// The metric of who leads.
+/// The metric line of the leader.
 const LEADER_METRIC: &str = "octavo_scheduler_leader 1";
 /// `spec.schedulerName` of pods that Kubernetes' own scheduler places.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -36,7 +37,7 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerAddress(http::Uri);
 
-/// Text that is no such address.
+/// The text is no such address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no address of a scheduler: give HOST:PORT or http://HOST:PORT, as its --metrics-listen says"
@@ -47,7 +48,7 @@ pub struct SchedulerAddressError(String);
 #[derive(Clone)]
 pub struct Scheduler {
     client: Client,
-    /// What goes before the admin server's paths.
+    /// Path prefix of the admin server.
     prefix: String,
     name: String,
 }
@@ -61,34 +62,35 @@ pub enum Subject {
     Gang,
 }
 
-/// What a scheduler says of a pod or a gang.
+/// A scheduler's explanation of a pod or a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulerExplanation {
-    /// What it waits for; absent: it does not wait.
+    /// Why it waits; absent if it does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<PendingReason>,
-    /// The last decision; absent: there was none since the scheduler started, or it is forgotten.
+    /// The last decision; absent if there was none since the scheduler started, or if it was
+    /// dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Explanation>,
     /// The gang that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its node, where it is placed.
+    /// Its node, if it is placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Of what was refused: who would have to go so that it has its place, as things are now.
+    /// After a refusal: the victims that would make room for it now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<DisturbanceSaid>,
-    /// What is to be said of the search for them.
+    /// A note on the search for victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance_note: Option<String>,
-    /// Of what waits for GPUs: nodes that have some and are left out.
+    /// For a pod that waits for GPUs: infeasible nodes with GPUs.
     #[serde(default, rename = "leftOut", skip_serializing_if = "Vec::is_empty")]
     pub infeasible_nodes: Vec<InfeasibleNodes>,
 }
 
-/// Nodes that have GPUs and are left out, for one reason.
+/// Infeasible nodes with GPUs, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InfeasibleNodes {
@@ -120,7 +122,7 @@ pub struct GangExplanation {
     pub name: String,
     /// Whether it waits.
     pub waits: bool,
-    /// Who was asked: a pod or an address.
+    /// The scheduler that was asked: a pod or an address.
     pub scheduler: String,
     /// What the scheduler says.
     pub scheduler_says: SchedulerExplanation,
@@ -145,7 +147,7 @@ impl Subject {
 }
 
 impl Scheduler {
-    /// The scheduler at an address. Nothing is sent yet.
+    /// The scheduler at an address. No request is sent yet.
     pub fn at(address: &SchedulerAddress) -> Result<Self, ViewError> {
         let SchedulerAddress(uri) = address;
         let name = format!("at {}", uri.to_string().trim_end_matches('/'));
@@ -157,8 +159,8 @@ impl Scheduler {
         }
     }
 
-    /// The scheduler among the cluster's pods that leads; where none says that it does, the first that
-    /// answers.
+    /// Finds the leader among the cluster's pods. If no pod reports that it leads, the first that
+    /// responds is used.
     pub async fn find(client: &Client) -> Result<Self, ViewError> {
         let api = Api::<Pod>::all(client.clone());
         let list = api.list(&ListParams::default().labels(SCHEDULER_LABELS)).await;
@@ -191,12 +193,12 @@ impl Scheduler {
         })
     }
 
-    /// Who it is: a pod or an address.
+    /// Its name: a pod or an address.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why something is where it is, or waits.
+    /// Why a pod or gang is where it is, or waits.
     pub async fn explain(
         &self,
         subject: Subject,
@@ -206,12 +208,12 @@ impl Scheduler {
         self.parse(&text)
     }
 
-    /// What decisions are made of: the document that `octavo sim whatif --cluster` reads.
+    /// The input of decisions: the document that `octavo sim whatif --cluster` reads.
     pub async fn snapshot<T: DeserializeOwned>(&self) -> Result<T, ViewError> {
         self.parse(&self.get("/snapshot").await?)
     }
 
-    /// The last recorded decision on a pod by itself or a gang, with what it was made of.
+    /// The last recorded decision on a single pod or a gang, with its input.
     pub async fn decision<T: DeserializeOwned>(
         &self,
         subject: Subject,
@@ -253,14 +255,14 @@ impl Scheduler {
     }
 }
 
-/// An API server's answer where it has nothing to pass on.
+/// An API server's response if it cannot proxy the request.
 #[derive(Deserialize)]
 struct Status {
     #[serde(default)]
     message: String,
 }
 
-/// An error with its causes, which say more than it does.
+/// An error with its causes, which are more specific.
 fn error_chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();

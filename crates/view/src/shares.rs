@@ -1,9 +1,9 @@
-//! `octavo top --shares`: what each share may have and has, live.
+//! `octavo top --shares`: the limit and the current use of each share.
 //!
-//! Which shares there are, and whose, is in the API server. What they have now is known on their nodes alone:
-//! the agents' metrics say it, which are read through the API server's proxy for pods, so that whoever has the
-//! right to it (`get` on `pods/proxy`) needs no other way to the nodes. Agents that are no pods, as in the lab,
-//! are named by address and read directly.
+//! The API server knows the shares and their owners. Only the nodes know their use: it is in the
+//! agents' metrics. They are read through the API server's proxy for pods, so the right to `get`
+//! `pods/proxy` is enough. Agents that are no pods, as in the lab, are named by address and read
+//! directly.
 
 mod agents;
 mod metrics_parser;
@@ -29,7 +29,7 @@ pub struct SharesReport {
     /// Nodes with shares whose figures could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<UnreadNode>,
-    /// What could not be read of the cluster.
+    /// Objects that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -53,26 +53,26 @@ pub struct ShareUse {
     pub share: String,
     /// Pods that the claim is reserved for.
     pub pods: Vec<String>,
-    /// Memory as it was asked for, a quantity such as `20Gi`.
+    /// Requested memory, a quantity such as `20Gi`.
     pub asked: String,
-    /// What its node's agent says; absent where it says nothing of it.
+    /// Figures of the node's agent; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub figures: Option<ShareFigures>,
 }
 
-/// What an agent says of a share. Memory is in bytes, counts are since the agent began.
+/// An agent's figures of a share. Memory is in bytes; counters start with the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShareFigures {
     /// What it may have.
     pub limit_bytes: u64,
-    /// What its ledger says, which its containers write.
+    /// Use by its ledger, which its containers write.
     pub used_bytes: u64,
     /// What the driver counts.
     pub driver_bytes: u64,
-    /// What the driver counts and the ledger does not.
+    /// Use that the driver counts and the ledger does not.
     pub untracked_bytes: u64,
-    /// The most that was seen.
+    /// Highest use so far.
     pub peak_bytes: u64,
     /// Processes on the GPU.
     pub processes: u64,
@@ -80,7 +80,7 @@ pub struct ShareFigures {
     pub refused: u64,
     /// Calls of functions that the guard does not know.
     pub unknown_calls: u64,
-    /// How often something was done because it had too much.
+    /// Number of actions taken because it exceeded its limit.
     pub overflows: u64,
     /// Whether it may go on.
     pub gate: GateState,
@@ -101,7 +101,7 @@ pub enum GateState {
     Unknown,
 }
 
-/// A node with shares of which nothing is known.
+/// A node with shares whose use is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnreadNode {

@@ -32,7 +32,7 @@ impl TextTable {
         self.rows.push((style, cells));
     }
 
-    /// The table as text. Colour is laid over whole lines, after the widths are known.
+    /// The table as text. Colour applies to whole lines, after the widths are computed.
     pub(crate) fn draw(&self, headers: bool, colour: bool) -> String {
         let mut table = Table::new();
         table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -82,7 +82,7 @@ pub(crate) fn age(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// Two units, the smaller one only where it is not zero.
+/// Two units; the smaller one only if it is not zero.
 fn two(large: i64, unit: &str, small: i64, part: &str) -> String {
     if small == 0 { format!("{large}{unit}") } else { format!("{large}{unit}{small}{part}") }
 }

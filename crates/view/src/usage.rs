@@ -1,4 +1,4 @@
-//! One published GPU and who holds it: the row from which all reports are drawn.
+//! A published GPU and its holders: the row of all reports.
 
 use octavo_api::names::CAPACITY_COMPUTE;
 use octavo_dra::Device;
@@ -21,10 +21,10 @@ pub struct GpuUse {
     /// Product, as the driver names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
-    /// Memory as published, such as `81559Mi`.
+    /// Published memory, such as `81559Mi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// What can be done with it.
+    /// Its current use or availability.
     pub state: GpuState,
     /// Taints that keep new pods away, as `key=value:Effect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -32,27 +32,27 @@ pub struct GpuUse {
     /// The scheduler that alone gives it; absent where any may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Who holds it, or parts of it.
+    /// Holders of it, or of parts of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// What is left of it, where it is held in shares.
+    /// Its free capacity, if it is held in shares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<FreeCapacity>,
     #[serde(skip)]
     pub(crate) whole: bool,
 }
 
-/// What is left of a GPU that is held in shares.
+/// Free capacity of a GPU that is held in shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FreeCapacity {
     /// Memory, as a quantity.
     pub memory: String,
-    /// Time that nobody has a claim on, in percent.
+    /// Unreserved compute time, in percent.
     pub compute: String,
 }
 
-/// What a device is used for, or can be.
+/// Use or availability of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GpuState {
@@ -60,13 +60,13 @@ pub enum GpuState {
     Used,
     /// Claims hold shares of it.
     Shared,
-    /// It is a GPU, and claims hold MIG devices of it.
+    /// A GPU whose MIG devices claims hold.
     Partitioned,
-    /// Nobody holds it and nothing keeps pods away.
+    /// No claim holds it, and no taint keeps pods away.
     Free,
-    /// Nobody holds it, and a taint keeps pods away.
+    /// No claim holds it, and a taint keeps pods away.
     Tainted,
-    /// Nobody holds it, and its node is cordoned, not ready or gone.
+    /// No claim holds it, and its node is cordoned, not ready or gone.
     NodeUnavailable,
 }
 
@@ -101,7 +101,7 @@ impl GpuState {
     }
 }
 
-/// All whole GPUs and all other devices that are held, in order of node and of the node's slices.
+/// All whole GPUs and all other held devices, in order of node and of the node's slices.
 pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
     let mut rows = Vec::new();
     let reported = snapshot.reported_uuids();
@@ -152,7 +152,7 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
     rows
 }
 
-/// What shares leave of a GPU.
+/// The free capacity of a shared GPU.
 fn left(gpu: &Device, holders: &[Holder]) -> Option<FreeCapacity> {
     let shares = || holders.iter().filter_map(|holder| holder.share.as_ref());
     let memory = device::shareable_memory(gpu)?;
@@ -189,17 +189,17 @@ pub(crate) fn incomplete_pools(snapshot: &ClusterSnapshot) -> Vec<String> {
         .collect()
 }
 
-/// Words for a holder list, such as `team-a/train, team-b/serve`.
+/// The names of holders, such as `team-a/train, team-b/serve`.
 pub(crate) fn holder_names(holders: &[Holder]) -> String {
     holders.iter().flat_map(Holder::names).collect::<Vec<_>>().join(", ")
 }
 
-/// The driver whose devices the rows are, for headings.
+/// The driver of the devices, for headings.
 pub(crate) const fn driver() -> &'static str {
     DRIVER
 }
 
-/// A node that could not be read is given the benefit of the doubt; one that is gone is not.
+/// Unreadable nodes are assumed to accept pods; missing nodes are not.
 fn node_takes_pods(snapshot: &ClusterSnapshot, pool: &Pool) -> bool {
     if snapshot.lacks(GapKind::Nodes) {
         return true;

@@ -1,5 +1,5 @@
-//! Synthetic clusters: nodes of eight GPUs in racks of 16 and blocks of 8 racks, part of them given
-//! out by a fixed rule.
+//! Synthetic clusters: nodes of eight GPUs in racks of 16 and blocks of 8 racks, partly allocated
+//! by a fixed rule.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(super) fn empty(nodes: u32, per_rack: u32) -> anyhow::Result<World> {
     world((0..nodes).collect(), per_rack)
 }
 
-/// The same, with the nodes told in another order.
+/// The same cluster, with the nodes added in another order.
 pub(super) fn shuffled(
     nodes: u32,
     per_rack: u32,
@@ -88,16 +88,16 @@ fn world(numbers: Vec<u32>, per_rack: u32) -> anyhow::Result<World> {
     Ok(World { cluster, topology, workloads: Workloads::default() })
 }
 
-/// What runs in a cluster that is half full.
+/// Running workloads of a half-full cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// Whole GPUs and halves with CPU in proportion: many nodes are alike.
+    /// Whole GPUs and halves with proportional CPU: many nodes are equal.
     Alike,
-    /// Shares of ten sizes with CPU and memory of their own: hardly two nodes are alike.
+    /// Shares of ten sizes with their own CPU and memory: hardly any two nodes are equal.
     Varied,
 }
 
-/// Gives out about half of the GPUs: of each node none to eight, one in five of them shared.
+/// Allocates about half of the GPUs: zero to eight of each node, one in five of them shared.
 pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
     let mut random = SplitMix64(7);
     for node in world.cluster.nodes() {
@@ -131,7 +131,7 @@ pub(super) fn pod(gpus: GpuDemand) -> Arc<Shape> {
     Arc::new(Shape::new(Resources::of_pod(8_000 * eighths, 64_000 * eighths), gpus))
 }
 
-/// Gives out some GPUs of each node, as the random say.
+/// Allocates some GPUs of each node, by random draws.
 pub(super) fn fill_some(world: &mut World, random: &mut SplitMix64) -> anyhow::Result<()> {
     for node in world.cluster.nodes() {
         for gpu in 0..u16::try_from(random.below(u64::from(GPUS) + 1))? {

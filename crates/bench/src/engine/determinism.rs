@@ -1,5 +1,5 @@
-//! The same input gives the same plan: many runs, with nodes told in different orders, on one
-//! thread and on two at once.
+//! Determinism: the same input gives the same plan. Many runs add the nodes in different orders, on
+//! one thread and on two.
 
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
     for seed in 0..RUNS / 2 {
         hashes.insert(hash(seed)?);
     }
-    // Two at a time: what one decides must not reach the other.
+    // Two at a time: runs must not influence each other.
     for seed in (RUNS / 2..RUNS).step_by(2) {
         let both = std::thread::scope(|scope| {
             let threads = [seed, seed + 1].map(|seed| scope.spawn(move || hash(seed)));
@@ -40,7 +40,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
     Ok(vec![Figure::new(what, "hashes", &[different], Goal::Exactly(1.0))?])
 }
 
-/// A digest of all decisions of a run. The seed permutes the nodes and nothing else.
+/// A digest of all decisions of a run. The seed only permutes the nodes.
 fn hash(seed: u64) -> anyhow::Result<String> {
     let mut world = clusters::shuffled(NODES, 16, &mut SplitMix64(seed))?;
     clusters::fill_half(&mut world, Mix::Varied)?;

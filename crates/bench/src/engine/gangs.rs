@@ -1,5 +1,5 @@
-//! Gangs: a large one, one that cannot be, the shapes of Kueue's benchmarks, and small ones against
-//! the search that looks at everything.
+//! Gangs: a large one, an impossible one, the shapes of Kueue's benchmarks, and small ones against
+//! an exhaustive search.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -17,7 +17,7 @@ const REPEATS: usize = 9;
 /// Small instances that are compared with the best.
 const SMALL_INSTANCES: u64 = 400;
 
-/// A gang of whole nodes and one that is impossible, on a cluster that is half full.
+/// A gang of whole nodes and an impossible one, on a half-full cluster.
 pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
     let mut world = clusters::empty(nodes, 16)?;
     clusters::fill_half(&mut world, Mix::Varied)?;
@@ -31,7 +31,7 @@ pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
         check(&mut world, &gang(members), &plan)?;
         cold.push(took);
         warm.push(ask(&mut world, &mut solver, &gang(members)).1);
-        // The first time that anybody asks for it: nothing is kept yet.
+        // A first request, with empty caches.
         let (answer, took) = ask(&mut world, &mut Solver::default(), &gang(nodes / 4));
         let bound = matches!(answer, Err(refusal) if matches!(refusal.reason, Reason::Bound(_)));
         anyhow::ensure!(bound, "a gang that cannot be was not refused with a bound");
@@ -60,7 +60,7 @@ pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// 640 nodes in 10 racks, 1,000 and 2,500 nodes: racks spanned, whole racks left, time.
+/// 640 nodes in 10 racks, 1,000 and 2,500 nodes: racks spanned, whole racks left free, time.
 pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (nodes, per_rack, count, fewest) in
@@ -98,7 +98,7 @@ pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Hops beyond the fewest that there are, on small clusters.
+/// Hops above the minimum, on small clusters.
 pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
     let mut random = SplitMix64(5);
     let (mut gaps, mut wrong, mut impossible) = (Vec::new(), 0.0, 0.0);
@@ -159,7 +159,7 @@ fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (Answer, f64) {
     (answer, started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// A plan must have all members, and the cluster must have room for it.
+/// Checks that a plan has all members and fits the cluster.
 fn check(world: &mut World, gang: &Gang, plan: &Plan) -> anyhow::Result<()> {
     anyhow::ensure!(plan.placements.len() == gang.count() as usize, "members are missing");
     let mut trial = octavo_engine::cluster::trial::Trial::new(&mut world.cluster);

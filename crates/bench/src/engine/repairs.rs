@@ -1,4 +1,4 @@
-//! Making room: gangs admitted by defragmentation, and one pod by preemption, on 500 nodes.
+//! Making room on 500 nodes: gangs admitted by defragmentation, and one pod by preemption.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +48,7 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 
 /// Admits the gangs one after another; seconds of all, milliseconds of the longest, pods moved.
 fn defragment() -> anyhow::Result<(f64, f64, f64)> {
-    // Five of eight one-GPU pods are gone; which ones differs from node to node.
+    // Five of eight one-GPU pods are gone; their positions differ from node to node.
     let mut world = one_gpu_jobs(|node, gpu| (gpu + node) % 8 < 3)?;
     let mut solver = Solver::default();
     let (mut sum, mut longest, mut moved) = (0.0, 0.0_f64, 0_usize);
@@ -64,7 +64,7 @@ fn defragment() -> anyhow::Result<(f64, f64, f64)> {
         anyhow::ensure!(plan.evictions.is_empty(), "somebody was evicted");
         anyhow::ensure!(plan.placements.len() == MEMBERS as usize, "members are missing");
         moved += plan.moves.len();
-        // Checks every step against what is free.
+        // This checks every step against the free capacity.
         repair::apply(&mut world, &gang, &plan)?;
         sum += took;
         longest = longest.max(took * 1e3);
@@ -95,7 +95,7 @@ fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
     Ok(took)
 }
 
-/// A job of one GPU wherever `is_there` says, by node and GPU.
+/// A one-GPU job on each GPU that `is_there` selects, by node and GPU.
 fn one_gpu_jobs(is_there: impl Fn(u32, u32) -> bool) -> anyhow::Result<World> {
     let mut world = clusters::empty(NODES, 16)?;
     let shape = clusters::pod(GpuDemand::Whole { count: 1 });

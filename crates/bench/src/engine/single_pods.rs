@@ -1,4 +1,4 @@
-//! Pods that come one by one to a cluster that is half full and stays so.
+//! Pods that arrive one by one at a cluster that stays half full.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
 use super::clusters::{self, Mix, SplitMix64};
 use crate::figure::{Figure, Goal, percentile};
 
-/// Decisions that are measured, after as many again that are not.
+/// Measured decisions, after the same number of unmeasured ones.
 const DECISIONS: usize = 20_000;
 
 /// Times of decisions in microseconds, sorted.
@@ -85,7 +85,7 @@ fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
     let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
     let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };
     for number in 0..2 * decisions {
-        // As many leave as come, in no order.
+        // As many pods leave as arrive, in random order.
         if running.len() > nodes as usize / 8 {
             let other = usize::try_from(random.below(running.len() as u64))?;
             let (shape, placement) = running.swap_remove_back(other).context("nobody runs")?;

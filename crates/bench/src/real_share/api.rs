@@ -1,4 +1,4 @@
-//! As much of an API server as one agent needs: objects by path, without watches that tell anything.
+//! A minimal API server for one agent: objects by path, and watches without events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl Api {
         self.lock().store(path, object);
     }
 
-    /// Whether an object's status had a condition of that type that was true, on any device.
+    /// Whether any device in the object's status ever had a true condition of that type.
     pub(super) fn was_true(&self, path: &str, condition: &str) -> bool {
         self.lock().conditions.contains(&(path.to_owned(), condition.to_owned()))
     }
@@ -68,7 +68,7 @@ impl Api {
 async fn serve(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -> Response {
     let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     if method == Method::GET && query.contains("watch=true") {
-        // Nobody but the agent changes anything: there is nothing to tell.
+        // Only the agent changes objects, so there are no events.
         return Response::new(Body::from_stream(futures::stream::pending::<
             Result<Bytes, axum::Error>,
         >()));
@@ -169,7 +169,7 @@ fn not_found() -> (StatusCode, Value) {
     (StatusCode::NOT_FOUND, status)
 }
 
-/// JSON merge, which is as good as others where lists are written whole.
+/// JSON merge patch, which is sufficient because lists are written whole.
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {

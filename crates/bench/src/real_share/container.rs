@@ -1,8 +1,9 @@
-//! A container without a runtime: a root made of the machine's own, with what CDI specs say done to it.
+//! A container without a runtime: a root made from the machine's own, with the edits of CDI specs
+//! applied.
 //!
-//! A shell does the mounting, in a mount namespace that ends with the command. What is written in the root
-//! lies in memory: on an overlay where the kernel has one; else `/etc` is a copy and the rest is the
-//! machine's own.
+//! A shell creates the mounts, in a mount namespace that ends with the command. Writes to the root
+//! stay in memory: on an overlay if the kernel has one. Otherwise `/etc` is a copy and the rest is
+//! the machine's own.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -36,7 +37,7 @@ fi
 mount -t tmpfs octavo "$root/run"
 "#;
 
-/// A CDI spec, as far as it is heeded.
+/// The supported part of a CDI spec.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
@@ -99,7 +100,8 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// From the specs of a folder that name some devices. What the container needs is written into `folder`.
+    /// Makes a container from the specs in a folder that define the named devices. Its files are
+    /// written to `folder`.
     pub(super) fn from_specs(
         folder: &Path,
         specs: &Path,
@@ -221,7 +223,7 @@ fn text(edits: &Edits, base: &Path, root: &Path, bundle: &Path) -> anyhow::Resul
     Ok(lines.join("\n") + "\n")
 }
 
-/// Makes what a mount lies on, where it is missing.
+/// Creates a mount point if it is missing.
 fn place(path: &str, is_folder: bool) -> String {
     let target = in_root(path);
     let parent = Path::new(path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
@@ -235,7 +237,7 @@ fn in_root(path: &str) -> String {
     format!("\"$root\"{}", quoted(path))
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! What `octavo probe` finds in the container.
+//! Results of `octavo probe` in the container.
 
 use std::ffi::OsString;
 use std::path::Path;

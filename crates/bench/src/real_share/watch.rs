@@ -1,4 +1,4 @@
-//! What the driver counts for a command while it runs.
+//! The memory that the driver counts for a running command.
 
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -8,7 +8,7 @@ use anyhow::Context;
 use octavo_gpu::Driver;
 use octavo_gpu::nvml::Nvml;
 
-/// What a share may have more before anybody acts: 64 MiB, or two percent.
+/// Allowed excess of a share before the agent acts: 64 MiB or two percent.
 const TOLERANCE_BYTES: u64 = 64 << 20;
 const TOLERANCE_DIVISOR: u64 = 50;
 /// Longer than any command here takes.
@@ -18,15 +18,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// What was seen.
 #[derive(Debug)]
 pub(super) struct CommandReport {
-    /// How the command ended; none if it had to be ended.
+    /// Exit status; `None` if the command had to be killed.
     pub(super) status: Option<ExitStatus>,
-    /// The most bytes that it had.
+    /// Peak use in bytes.
     pub(super) most: u64,
-    /// From the first look at which it had too much until its end.
+    /// Time from the first poll above the limit to the command's end.
     pub(super) over: Option<Duration>,
 }
 
-/// Runs a command, which stays one process, in a share of so much memory.
+/// Runs a command, which stays one process, in a share of `memory` bytes.
 pub(super) fn run(
     command: &mut Command,
     driver: &Nvml,

@@ -1,4 +1,4 @@
-//! The writes that a scheduler would issue, with nothing to decide: the i-th pod goes to the i-th place.
+//! A scheduler's writes without decisions: pod i goes to slot i.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::observer::Observer;
 /// How long a controller may take to make a pod's claim.
 const CLAIM_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// What is read of an object that was written.
+/// The decoded part of a written object.
 #[derive(Deserialize)]
 struct Written {
     metadata: Meta,
@@ -58,7 +58,8 @@ pub(super) async fn bind_with_template(
     bind(api, pod, number / GPUS).await
 }
 
-/// Makes the claim for the pod's extended resources, gives it the GPU, tells the pod; binds it.
+/// Creates the claim for the pod's extended resources, allocates the GPU, updates the pod's status
+/// and binds the pod.
 pub(super) async fn bind_with_extended(
     api: &Api,
     pod: &str,
@@ -88,7 +89,7 @@ async fn allocate(
         "metadata": {
             "name": claim.name, "uid": claim.uid, "resourceVersion": claim.resource_version,
         },
-        // As every update has it; a status update leaves it as it is.
+        // Every update carries the spec; a status update leaves it unchanged.
         "spec": {"devices": {"requests": [
             {"name": request, "exactly": {"deviceClassName": "gpu.nvidia.com"}},
         ]}},

@@ -1,4 +1,4 @@
-//! The cases: what each is made of, and how its figures are compared.
+//! The cases: their clusters, and how their figures are compared.
 
 use std::time::Duration;
 
@@ -67,13 +67,13 @@ fn scaled(count: usize, scale: f64) -> usize {
     scaled.max(1)
 }
 
-/// A count as a figure.
+/// A count as a float.
 fn float(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }
 
 impl Case {
-    /// What the case is, as the report names it.
+    /// Title of the case in the report.
     pub(super) fn title(self, scale: f64) -> String {
         let ClusterSpec { nodes, .. } = world(self, scale);
         match self {
@@ -100,16 +100,16 @@ impl Case {
         }
     }
 
-    /// How long a contender may take to bind all pods, if nothing else is asked for.
+    /// Default timeout for binding all pods.
     pub(super) fn timeout(self) -> Duration {
         match self {
-            // kube-scheduler takes far longer for this than anybody would wait.
+            // kube-scheduler takes far longer for this than a benchmark can wait.
             Self::GpusByDevices => Duration::from_mins(4),
             _ => Duration::from_mins(15),
         }
     }
 
-    /// What contenders are compared by.
+    /// Quantities by which contenders are compared.
     pub(super) fn compared(self) -> &'static [Compared] {
         const RATES: &[Compared] = &[Compared::Rate { what: RATE, least_of_raw: 80.0 }];
         match self {
@@ -119,7 +119,7 @@ impl Case {
         }
     }
 
-    /// Lines that say why somebody has no figures.
+    /// Notes on contenders without figures.
     pub(super) fn notes(self) -> &'static [&'static str] {
         match self {
             Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => &[],

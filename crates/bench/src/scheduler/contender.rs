@@ -1,11 +1,11 @@
-//! Who schedules: nobody, Kubernetes' own scheduler, Octavo's.
+//! The contenders: no scheduler, kube-scheduler, Octavo's scheduler.
 
 use octavo_lab::Component;
 
 /// Who schedules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contender {
-    /// Nobody: a client issues the writes that a scheduler would, with nothing to decide.
+    /// No scheduler: a client issues a scheduler's writes without deciding anything.
     Raw,
     /// Kubernetes' own scheduler.
     Kube,

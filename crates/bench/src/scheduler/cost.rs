@@ -1,4 +1,4 @@
-//! What a case cost: processor time and memory of scheduler and API server, and what was written.
+//! Cost of a case: processor time and memory of scheduler and API server, and the number of writes.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(super) struct Cost {
     pub(super) apiserver_memory: f64,
     /// The same of the scheduler.
     pub(super) scheduler_memory: Option<f64>,
-    /// Writes by verb and resource, those of everybody.
+    /// Writes by verb and resource, of all clients.
     pub(super) writes: BTreeMap<String, f64>,
 }
 
@@ -39,12 +39,12 @@ pub(super) async fn begin(testbed: &Testbed) -> anyhow::Result<Before> {
 }
 
 impl Before {
-    /// What was used since [`begin`].
+    /// The resources used since [`begin`].
     pub(super) async fn end(self, testbed: &Testbed) -> anyhow::Result<Cost> {
         let apiserver = testbed.pid(Component::KubeApiserver)?;
         let scheduler = scheduler(testbed)?;
         let used = scheduler.map(seconds).transpose()?;
-        // Before the metrics, whose text costs the API server, too.
+        // Read before the metrics, whose text costs the API server time as well.
         let apiserver_cpu = seconds(apiserver)? - self.apiserver;
         let mut writes = api_server::writes(testbed.api.client()).await?;
         for (what, before) in &self.writes {

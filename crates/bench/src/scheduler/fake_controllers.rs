@@ -1,5 +1,5 @@
-//! Plays what is behind pods: kubelets that run what is bound and end what is deleted, and a controller
-//! that makes pods anew which went.
+//! Fake kubelets and a fake controller. The kubelets run bound pods and end deleted ones. The
+//! controller recreates pods that are gone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::workers;
 /// How often it looks.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Plays until it is dropped.
+/// Runs until it is dropped.
 pub(super) struct FakeControllers {
     task: JoinHandle<()>,
 }
 
-/// Pods that are made anew when they go: their set, and how.
+/// Pods to recreate: their set, and a constructor.
 pub(super) struct ReplacementController {
     pub(super) set: &'static str,
     pub(super) make: Box<dyn Fn(&str) -> Value + Send + Sync>,
@@ -45,7 +45,7 @@ impl FakeControllers {
         let controller = controller.map(Arc::new);
         let task = tokio::spawn(async move {
             let mut gone_handled = observer.seen().gone.len();
-            // What was asked for already and is not seen yet.
+            // Requests whose result is not observed yet.
             let mut requested = HashSet::new();
             loop {
                 let set = controller.as_ref().map(|controller| controller.set);

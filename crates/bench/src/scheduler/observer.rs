@@ -1,6 +1,6 @@
-//! What is seen of the cluster by watches: when pods were bound, went, or were waiting why they wait.
+//! The cluster as observed by watches: when pods were bound or removed, and why they wait.
 //!
-//! Every contender has the same watches. Of an object only the fields below are decoded.
+//! Every contender has the same watches. Only the fields below are decoded.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ use watched::{Claim, Group, Pod};
 
 mod watched;
 
-/// Looks at the cluster until it is dropped.
+/// Observes the cluster until it is dropped.
 pub(super) struct Observer {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
@@ -33,20 +33,20 @@ pub(super) struct ObservedState {
     pub(super) pods: HashMap<String, ObservedPod>,
     /// How many pods of a set are bound. A pod's set is its name without the number.
     bound: BTreeMap<String, usize>,
-    /// Pods that went, in their order, and when.
+    /// Removed pods in order, with the time.
     pub(super) gone: Vec<(String, Instant)>,
     /// Claims by the pod that they were made for.
     pub(super) claims: HashMap<String, ObservedClaim>,
-    /// What gangs were waiting, by name.
+    /// Why gangs wait, by name.
     pub(super) groups: BTreeMap<String, ObservedReason>,
 }
 
 /// A pod.
 pub(super) struct ObservedPod {
     pub(super) uid: String,
-    /// Whether it says that it runs.
+    /// Whether its phase is `Running`.
     pub(super) is_running: bool,
-    /// Whether it was asked to end.
+    /// Whether it has a deletion timestamp.
     pub(super) is_ending: bool,
     /// When it was first seen with a node.
     pub(super) bound: Option<Instant>,
@@ -68,7 +68,7 @@ pub(super) struct ObservedReason {
     pub(super) at: Instant,
 }
 
-/// A change as a watch tells it.
+/// A change reported by a watch.
 enum Change<T> {
     Replace(Vec<T>),
     Upsert(T),
@@ -112,7 +112,7 @@ impl ObservedState {
 
     fn set_pod(&mut self, pod: Pod) {
         let now = Instant::now();
-        // One of the same name that nobody has seen go.
+        // A new pod of the same name; the removal of the old one was not observed.
         if self
             .pods
             .get(&pod.metadata.name)
@@ -194,7 +194,7 @@ impl ObservedState {
 }
 
 impl Observer {
-    /// Begins to look: at pods, at claims where they matter, at gangs where they are pod_seen.
+    /// Starts the watches: pods always, claims and gangs if requested.
     pub(super) async fn start(api: &Api, claims: bool, groups: bool) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared { seen: Mutex::default(), changed: Notify::new() });
         let mut tasks = vec![watched::follow(api, Kind::Pods, &shared, ObservedState::pod).await?];
@@ -207,12 +207,12 @@ impl Observer {
         Ok(Self { shared, tasks })
     }
 
-    /// What has been seen so far.
+    /// The state observed so far.
     pub(super) fn seen(&self) -> MutexGuard<'_, ObservedState> {
         self.shared.lock()
     }
 
-    /// Waits until what is wanted has been seen.
+    /// Waits until the observed state has the wanted property.
     pub(super) async fn until<T>(
         &self,
         what: &str,
@@ -231,7 +231,7 @@ impl Observer {
         }
     }
 
-    /// Waits until so many pods of a set are bound, and says when the last was.
+    /// Waits until `count` pods of a set are bound. Returns when the last was bound.
     pub(super) async fn all_bound(
         &self,
         set: &str,

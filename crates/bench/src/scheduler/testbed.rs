@@ -1,5 +1,5 @@
-//! A lab for one turn of one contender: a fresh control plane, nodes that are played, and the
-//! contender's scheduler alone.
+//! A lab for one turn of one contender: a fresh control plane, fake nodes, and only the contender's
+//! scheduler.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::process;
 /// How long a pod may take that shows that a scheduler works.
 const POD_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What a turn's cluster is made of.
+/// The cluster of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClusterSpec {
     pub(super) nodes: usize,
@@ -39,7 +39,7 @@ pub(super) struct Testbed {
     pub(super) observer: Arc<Observer>,
     pub(super) contender: Contender,
     pub(super) world: ClusterSpec,
-    // Goes after the lab has ended.
+    // Removed after the lab has ended.
     _ground: LabDir,
 }
 
@@ -104,7 +104,7 @@ impl Testbed {
             }
         })
         .await?;
-        // A connection of its own: what writes does not hold up what looks.
+        // A separate connection, so that writes do not delay the watches.
         let watches = Api::connect(lab).await?;
         let observer = Observer::start(&watches, world.gpus == Gpus::Dra, world.gangs).await?;
         Ok((api, observer))
@@ -146,7 +146,7 @@ impl Testbed {
         Ok(process.pid.cast_unsigned())
     }
 
-    /// Deletes pods by name, all at once, and waits until they are gone.
+    /// Deletes pods by name in parallel, and waits until they are gone.
     pub(super) async fn delete_pods(&self, names: &[String]) -> anyhow::Result<()> {
         let (api, list) = (self.api.clone(), names.to_vec());
         workers::in_parallel(names.len(), move |number| {
@@ -175,7 +175,7 @@ impl Testbed {
     }
 }
 
-/// Octavo's scheduler moves nobody unless it is told that it may.
+/// Octavo's scheduler moves pods only if its configuration allows it.
 fn scheduler_config(world: ClusterSpec) -> Value {
     match world.moves {
         0 => json!({}),
@@ -183,7 +183,7 @@ fn scheduler_config(world: ClusterSpec) -> Value {
     }
 }
 
-/// Nobody renews the leases of played nodes, so nobody may look at them.
+/// Fake nodes have no kubelet that renews leases, so the controllers that check them are off.
 fn more_args() -> BTreeMap<Component, Vec<String>> {
     let without = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller";
     BTreeMap::from([

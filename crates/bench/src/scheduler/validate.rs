@@ -1,5 +1,5 @@
-//! Whether what a scheduler did is right, from what the API server has in the end. Shares nothing with
-//! any scheduler, and nothing with the observer.
+//! Validation of a scheduler's result from the API server's final state. It shares no code with a
+//! scheduler or with the observer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -12,16 +12,16 @@ use super::contender::Contender;
 use super::objects::{Gpus, TopologyRequest};
 use super::observer::set_of;
 
-/// What must hold beside what always must.
+/// Expectations beyond those that always hold.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// How many pods of each set must be bound, from the least to the most.
+    /// Range of bound pods for each set.
     pub(super) bound: BTreeMap<String, RangeInclusive<usize>>,
-    /// Sets that are gangs, with what they asked of places: all or none of their pods are bound.
+    /// Sets that are gangs, with their topology request. All or none of their pods are bound.
     pub(super) gangs: BTreeMap<String, TopologyRequest>,
 }
 
-/// What the API server has.
+/// The API server's objects.
 pub(super) struct Cluster {
     nodes: Vec<Value>,
     pods: Vec<Value>,
@@ -87,7 +87,7 @@ impl Cluster {
             *used.entry("pods").or_default() += 1.0;
             for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
                 for (resource, amount) in entries(&container["resources"]["requests"]) {
-                    // Devices answer for it where the node has no such amount.
+                    // Devices serve it if the node has no such resource.
                     if !(is_dra && resource == "nvidia.com/gpu") {
                         *used.entry(resource).or_default() += quantity(amount)?;
                     }
@@ -104,8 +104,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Every device is given once, on the node of the pod that it is given for, and every bound pod
-    /// that asks for one has it.
+    /// Every device is allocated at most once, on the node of its pod. Every bound pod has the
+    /// devices that it requested.
     fn devices(&self) -> anyhow::Result<()> {
         let published: BTreeSet<(&str, &str)> = self
             .slices
@@ -146,7 +146,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gangs are there whole or not at all, in one domain where they asked for it.
+    /// Gangs are bound whole or not at all, and in one domain if they require it.
     fn gangs(&self, expected: &Expected) -> anyhow::Result<()> {
         let labels: BTreeMap<&str, &Value> =
             self.nodes.iter().map(|node| (name(node), &node["metadata"]["labels"])).collect();

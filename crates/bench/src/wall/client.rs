@@ -31,7 +31,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Says a line to it.
+    /// Sends it a line.
     pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
         let questions = self.questions.as_mut().context("the client was told to end")?;
         writeln!(questions, "{line}").with_context(|| format!("ask a client for {line:?}"))
@@ -58,7 +58,7 @@ impl Client {
         receive_numbers.with_context(|| format!("a client answered {answer:?}"))
     }
 
-    /// Asks for what answers with a driver's code, and fails unless that is success.
+    /// Sends a command whose response is a driver status. Fails unless the status is success.
     pub(super) fn done(&mut self, line: &str) -> anyhow::Result<()> {
         let answer = self.ask(line)?;
         ensure!(answer == [0], "{line}: the driver says {answer:?}");

@@ -1,5 +1,5 @@
-//! Whether processes that ask at the same time are ever granted more than their share, told by two who do not
-//! ask the ledger: the processes' own sum of what they hold, and the chip.
+//! Checks that concurrent processes never get more than their share. Two sources other than the
+//! ledger confirm it: the processes' own sums, and the simulated GPU.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -17,31 +17,31 @@ const PROCESSES: u64 = 8;
 const ALLOCATIONS: u64 = 20_000;
 /// Longer than any machine takes.
 const RACE_TIMEOUT_SECONDS: u64 = 3_600;
-/// Memory of the share: half of what they would hold together.
+/// Memory of the share: half of what the processes would hold together.
 const SHARE_BYTES: u64 = 8 << 30;
-/// How long the chip is left alone between two looks.
+/// Pause between two polls of the GPU.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// What came of a race.
+/// Result of a race.
 #[derive(Debug, Default)]
 struct Outcome {
     granted: u64,
     refused: u64,
     /// Grants after which the processes held more than the share.
     over: u64,
-    /// The most that they held.
+    /// Peak of the processes' sum.
     highest: u64,
-    /// The most that the chip had given out beyond the share.
+    /// Peak of the GPU's allocation beyond the share.
     beyond: u64,
     looks: u64,
 }
 
-/// Races behind a wall and without one.
+/// Races with and without memory enforcement.
 pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
     let held = race(programs, true)?;
     ensure!(held.refused > 0, "nothing was refused: the processes never met their wall");
     let bare = race(programs, false)?;
-    // A check that cannot fail shows nothing.
+    // A check that cannot fail proves nothing.
     ensure!(
         bare.over > 0 && bare.beyond > 0,
         "without a wall nothing was granted beyond the share: the check sees nothing"
@@ -86,7 +86,7 @@ fn race(programs: &Programs, is_enforced: bool) -> anyhow::Result<Outcome> {
     if is_enforced {
         share.expect(at_rest)?;
     }
-    // Code of kernels is in no ledger: the chip has it beside.
+    // The code of kernels is in no ledger; the GPU counts it separately.
     let code = observer.used().checked_sub(contexts).context("the chip has fewer contexts")?;
     let is_over = AtomicBool::new(false);
     let (outcome, (most, looks)) = thread::scope(|scope| {
@@ -103,7 +103,7 @@ fn race(programs: &Programs, is_enforced: bool) -> anyhow::Result<Outcome> {
     Ok(Outcome { beyond: most.saturating_sub(SHARE_BYTES + code), looks, ..outcome })
 }
 
-/// Lets all clients run and adds up what they say.
+/// Lets all clients run and sums up their results.
 fn ask(testbed: &Testbed, clients: &mut [Client], contexts: u64) -> anyhow::Result<Outcome> {
     let sum = testbed.file("sum");
     for (seed, client) in clients.iter_mut().enumerate() {
@@ -127,7 +127,7 @@ fn ask(testbed: &Testbed, clients: &mut [Client], contexts: u64) -> anyhow::Resu
     Ok(outcome)
 }
 
-/// The most that the chip has given out at a look, and the number of looks.
+/// Polls the GPU. Returns the peak of its allocation and the number of polls.
 fn watch(observer: &Observer, is_over: &AtomicBool) -> (u64, u64) {
     let (mut most, mut looks) = (0, 0);
     while !is_over.load(Relaxed) {

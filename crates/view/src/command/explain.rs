@@ -104,7 +104,7 @@ async fn gang(
     Ok((text, explanation.waits))
 }
 
-/// Asks the scheduler, and says who was asked.
+/// Asks the scheduler. Returns its name and its explanation.
 async fn ask(
     args: &ExplainArgs,
     connection: &Connection,
@@ -122,8 +122,8 @@ async fn ask(
     connection.within(asked).await
 }
 
-/// Takes what the scheduler answer into the explanation of a pod. Where nobody named the scheduler, that it
-/// cannot be asked is only noted: what the API server says is worth being told alone.
+/// Adds the scheduler's explanation to that of a pod. If the user did not name the scheduler, an
+/// unreachable scheduler is only recorded as a gap: the API server's part is useful alone.
 fn add_scheduler_answer(
     explanation: &mut PodExplanation,
     asked: Result<scheduler::SchedulerExplanation, ViewError>,
@@ -140,7 +140,7 @@ fn add_scheduler_answer(
             explanation.scheduler_says = Some(answer);
         }
         Err(error) if is_named => return Err(error),
-        // The pod is somebody else's: no third scheduler needs Octavo's.
+        // The pod belongs to another scheduler, which needs no scheduler of Octavo.
         Err(ViewError::NoScheduler) if explanation.scheduler != octavo_api::names::OWNER_OCTAVO => {
         }
         Err(error) => {
@@ -152,7 +152,7 @@ fn add_scheduler_answer(
     Ok(())
 }
 
-/// What is meant by `pod NAME`, `podgroup NAME` or `KIND/NAME`, with kubectl's short names for the kind.
+/// Parses `pod NAME`, `podgroup NAME` or `KIND/NAME`. The kind may be one of kubectl's short names.
 fn parse_target(words: &[String]) -> Result<(Subject, &str), ViewError> {
     let (kind, name) = match words {
         [kind, name] => (&**kind, &**name),

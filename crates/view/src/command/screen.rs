@@ -1,4 +1,4 @@
-//! Drawing a report again and again.
+//! Repeated drawing of a report.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use crate::error::ViewError;
 /// Time between two readings.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Goes to the top left; what is left of an older drawing is wiped line by line, which flickers
-/// less than wiping the screen first.
+/// Moves the cursor to the top left. Remains of the previous drawing are cleared line by line,
+/// which flickers less than clearing the whole screen first.
 const CURSOR_HOME: &str = "\u{1b}[H";
 const CLEAR_LINE_END: &str = "\u{1b}[K\n";
 const CLEAR_SCREEN_END: &str = "\u{1b}[J";
 const CLEAR_SCREEN: &str = "\u{1b}[2J";
 
-/// Draws what `read` gives until the process is ended or standard output is closed. The first
-/// reading must succeed; a later failure is shown and tried again.
+/// Draws the result of `read` until the process ends or standard output is closed. The first
+/// reading must succeed; a later failure is logged and retried.
 pub(super) async fn watch(
     read: impl AsyncFn() -> Result<String, ViewError>,
 ) -> Result<(), ViewError> {

@@ -4,7 +4,7 @@ use super::{TextOptions, WaitReason, explain_pod, render};
 use crate::explain::PodExplanation;
 use crate::fixtures::{now, object, read};
 
-/// One full node, one of another product with a GPU left, and the class for both.
+/// One full node, one of another product with a free GPU, and the class for both.
 const CLUSTER: &str = "
     node  dgx-h100-0 gpus=2 product=NVIDIA_H100_80GB_HBM3 memory=81559Mi
     node  l4-0 gpus=2 product=NVIDIA_L4 memory=23034Mi

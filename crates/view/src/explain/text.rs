@@ -1,4 +1,4 @@
-//! The text form of [`PodExplanation`].
+//! The text format of [`PodExplanation`].
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::snapshot::{ClaimSource, GapKind, Request, RequestAlternative};
 use crate::table::{RowStyle, TextTable, age, paint};
 use crate::usage::{GpuState, GpuUse, holder_names, natural_sort_key};
 
-/// Events that are shown; the others are in the JSON form.
+/// Maximum number of events; JSON has all of them.
 const EVENTS_SHOWN: usize = 5;
 
 /// How the text is drawn.
@@ -265,7 +265,7 @@ fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
     table.draw(options.headers, options.colour)
 }
 
-/// What keeps GPUs that nobody holds from being free.
+/// Why unallocated GPUs are not free.
 fn others(node: &[&GpuUse], scheduler: &str) -> String {
     let mut words = Vec::new();
     for state in [GpuState::Tainted, GpuState::NodeUnavailable] {
@@ -282,7 +282,7 @@ fn others(node: &[&GpuUse], scheduler: &str) -> String {
     words.join(", ")
 }
 
-/// What a GPU is to pods of a scheduler.
+/// The state of a GPU for pods of a scheduler.
 fn state(gpu: &GpuUse, scheduler: &str) -> String {
     match &gpu.scheduler {
         Some(owner) if gpu.state == GpuState::Free && !gpu.is_for(scheduler) => {

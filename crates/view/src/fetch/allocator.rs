@@ -28,7 +28,7 @@ fn container_from_api(container: &KubeContainer, stage: Stage) -> Container {
     let resources = container.resources.as_ref();
     let amounts = |amounts: Option<&BTreeMap<_, _>>| -> BTreeMap<String, Quantity> {
         let amounts = amounts.into_iter().flatten();
-        // The API server takes nothing but quantities.
+        // The API server accepts only valid quantities.
         amounts
             .filter_map(|(name, amount): (&String, &ApiQuantity)| {
                 Some((name.clone(), amount.0.parse().ok()?))
@@ -89,7 +89,7 @@ impl UnreadableObjects {
         self.first = Some(format!("{namespace}{name}: {error}"));
     }
 
-    /// Notes them as a gap, if there are any.
+    /// Records them as a gap, if there are any.
     pub(super) fn record(self, kind: &str, into: &mut ClusterSnapshot) {
         let Some(first) = self.first else { return };
         let more = match self.more {
@@ -101,7 +101,7 @@ impl UnreadableObjects {
     }
 }
 
-/// Adds nodes with what device plugins serve there.
+/// Adds nodes with their resources of device plugins.
 pub(super) fn add_nodes(input: &mut AllocatorInput, found: &[Node]) {
     for node in found {
         let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());

@@ -1,5 +1,5 @@
-//! From Kubernetes objects to the snapshot's values. Absent fields become empty ones; whatever a
-//! newer API server adds is passed over.
+//! Conversion of Kubernetes objects to the snapshot's types. Absent fields become empty; unknown
+//! fields of newer API servers are ignored.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::snapshot::{
     ExtendedResource, Node, ObjectName, Pod, PodClaim, Request, RequestAlternative,
 };
 
-/// Resources of this domain are Kubernetes' own, except those that stand for a device class.
+/// Resources of this domain belong to Kubernetes, except those that stand for a device class.
 const KUBERNETES_DOMAIN: &str = "kubernetes.io/";
 const IMPLICIT_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
@@ -134,7 +134,7 @@ pub(super) fn event(event: core::Event) -> Event {
     }
 }
 
-/// A line of `spec.resourceClaims`; absent where the control plane says that no claim is needed.
+/// An entry of `spec.resourceClaims`; absent if the control plane reports that no claim is needed.
 fn pod_claim(
     named: core::PodResourceClaim,
     generated: &BTreeMap<String, Option<String>>,
@@ -159,7 +159,7 @@ fn limits(container: core::Container, init: bool) -> Vec<ExtendedResource> {
         .into_iter()
         .filter(|(name, _)| is_extended(name))
         .filter_map(|(resource, quantity)| {
-            // Extended resources are whole numbers; the API server refuses others.
+            // Extended resources are whole numbers; the API server rejects others.
             let count = quantity.0.parse().ok().filter(|count| *count > 0)?;
             Some(ExtendedResource { container: container.name.clone(), init, resource, count })
         })
@@ -196,7 +196,7 @@ fn request(request: resource::DeviceRequest) -> Request {
     Request { name: request.name, alternatives }
 }
 
-/// The number of devices: one unless it is written, and none for allocation mode `All`.
+/// The number of devices: 1 by default, and `None` for allocation mode `All`.
 fn count(mode: Option<&str>, count: Option<i64>) -> Option<i64> {
     if mode == Some("All") { None } else { Some(count.unwrap_or(1)) }
 }
@@ -234,7 +234,7 @@ fn allocation(allocation: resource::AllocationResult) -> Allocation {
                     .consumed_capacity
                     .unwrap_or_default()
                     .into_iter()
-                    // The API server takes nothing but quantities.
+                    // The API server accepts only valid quantities.
                     .filter_map(|(name, amount)| Some((name, amount.0.parse().ok()?)))
                     .collect(),
                 admin_access: given.admin_access.unwrap_or_default(),

@@ -15,10 +15,10 @@ const OWN_CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaim
 const POD: &str = "/api/v1/namespaces/team/pods/train";
 const EVENTS: &str = "/api/v1/namespaces/team/events";
 
-/// Paths that were asked for, in order.
+/// Requested paths, in order.
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A client whose server answers a path and query with a status and an object.
+/// A client whose server responds to a path and query with a status and an object.
 fn server(answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> (Client, Asked) {
     let asked = Asked::default();
     let (log, answer) = (Arc::clone(&asked), Arc::new(answer));

@@ -101,7 +101,7 @@ fn an_address_has_a_port() {
     assert!(error.to_string().contains("HOST:PORT"), "{error}");
 }
 
-/// A decision of the scheduler itself, as it is recorded: its words are the engine's.
+/// A decision in the format in which the scheduler records it. Its text comes from the engine.
 #[test]
 fn decision_shows_costs_and_runner_up() {
     let recorded = include_str!("../../../sim/src/whatif/decision/recorded.json");

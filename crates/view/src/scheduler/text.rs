@@ -1,4 +1,4 @@
-//! What a scheduler says, as lines for people.
+//! A scheduler's explanation as text.
 
 use octavo_engine::explain::DisturbanceSaid;
 
@@ -12,7 +12,7 @@ pub struct GangTextOptions {
     pub colour: bool,
 }
 
-/// Draws where a gang stands.
+/// Draws the explanation of a gang.
 pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String {
     let says = &explanation.scheduler_says;
     let state = if explanation.waits { "waits" } else { "does not wait" };
@@ -29,15 +29,15 @@ pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String
     format!("{head}\n\nOctavo's scheduler ({})\n{body}", explanation.scheduler)
 }
 
-/// The lines of what a scheduler says, indented; empty where it says nothing. `known` is what was said of
-/// the waiting elsewhere, and is not said again.
+/// The indented lines of a scheduler's explanation; empty if it has no content. `shown_message` is
+/// the waiting message that is shown elsewhere, so it is not repeated.
 pub(crate) fn explanation_lines(says: &SchedulerExplanation, shown_message: &str) -> String {
     let mut lines = Vec::new();
     lines.extend(says.group.iter().map(|group| format!("  gang: {group}")));
     let decided = says.decision.as_ref().map(octavo_engine::explain::Explanation::lines);
     let decided = decided.unwrap_or_default();
     if let Some(waiting) = &says.waiting {
-        // A refusal is told as one sentence, of which the decision has the parts, without the name.
+        // A refusal is one sentence. The decision has its parts, without the name.
         let infeasible = says.infeasible_nodes.iter().map(|nodes| &*nodes.message);
         let parts: Vec<_> = decided.iter().map(|line| line.trim()).chain(infeasible).collect();
         let is_shown =

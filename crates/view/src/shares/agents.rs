@@ -12,7 +12,7 @@ use super::{AgentReadings, UnreadNode, parse};
 use crate::address;
 use crate::error::ViewError;
 
-/// The agents' pods, whatever the release is called.
+/// Labels of the agents' pods, for any release name.
 const AGENT_LABELS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
 /// Name of the port with the metrics.
 const PORT_NAME: &str = "admin";
@@ -23,7 +23,7 @@ const MAX_CONCURRENT_READS: usize = 32;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAddress(http::Uri);
 
-/// Text that is no such address.
+/// The text is no such address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no address of an agent: give HOST:PORT or http://HOST:PORT, as its --admin-address says"
@@ -47,7 +47,7 @@ impl FromStr for AgentAddress {
     }
 }
 
-/// Reads the figures of the agents of some nodes, or of those that are named.
+/// Reads the figures of the agents of some nodes, or at some addresses.
 pub async fn read(
     client: &Client,
     nodes: &BTreeSet<String>,
@@ -93,7 +93,8 @@ pub async fn read(
     Ok(readings)
 }
 
-/// The metrics of a node's agents. In an update there are two, of which the one that has the node knows shares.
+/// The metrics of a node's agents. During an update there are two agents; the active one knows the
+/// shares.
 async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, String> {
     let mut texts = Vec::new();
     let mut problem = None;

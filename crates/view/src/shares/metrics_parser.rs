@@ -1,5 +1,5 @@
-//! ShareFigures of shares in the text of an agent's metrics (`OpenMetrics`). What is not understood is passed over:
-//! an agent has other metrics, and a newer one more of them.
+//! Parses figures of shares from an agent's metrics (`OpenMetrics`). Unknown lines are ignored: an
+//! agent has other metrics, and a newer agent has more.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub struct ShareKey {
     pub share: String,
 }
 
-/// What the names of all metrics of shares begin with.
+/// Common prefix of all metrics of shares.
 const PREFIX: &str = "octavo_agent_share_";
 
 /// Reads the figures of an agent's metrics.
@@ -53,7 +53,7 @@ pub fn parse(text: &str) -> BTreeMap<ShareKey, ShareFigures> {
     found
 }
 
-/// One line: name without its prefix, whose it is, value.
+/// One line: name without the prefix, labels of the share, value.
 fn sample(line: &str) -> Option<(&str, ShareKey, u64)> {
     let (name, rest) = line.strip_prefix(PREFIX)?.split_once('{')?;
     let (mut key, mut rest) = (ShareKey::default(), rest);
@@ -70,12 +70,12 @@ fn sample(line: &str) -> Option<(&str, ShareKey, u64)> {
         rest = behind.strip_prefix(',').unwrap_or(behind);
     }
     let value = rest.strip_prefix('}')?.split_whitespace().next()?;
-    // Whole numbers, which some write with a point.
+    // Some exporters write whole numbers with a decimal point.
     let whole = value.strip_suffix(".0").unwrap_or(value);
     Some((name, key, whole.parse().ok()?))
 }
 
-/// A value up to its quotation mark, and what is behind it.
+/// A value up to its closing quotation mark, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

@@ -1,13 +1,13 @@
-//! The table form of [`SharesReport`].
+//! The table format of [`SharesReport`].
 
 use super::{GateState, ShareFigures, ShareUse, SharesReport};
 use crate::table::{RowStyle, TextTable};
 use crate::top::TableOptions;
 
-/// What stands where nothing is known.
+/// Text of an unknown value.
 const UNKNOWN_CELL: &str = "-";
 
-/// Draws a report: a line for each share, and what is out of order.
+/// Draws a report: a line for each share, then remarks.
 pub fn render(report: &SharesReport, options: TableOptions) -> String {
     let mut text = if report.shares.is_empty() {
         "No GPU is held in shares.\n".to_owned()
@@ -87,7 +87,7 @@ fn style(share: &ShareUse) -> RowStyle {
     }
 }
 
-/// What a reader should not miss, a line each.
+/// Remarks that a reader should not miss, one per line.
 fn remarks(report: &SharesReport) -> String {
     let mut lines = Vec::new();
     for unread in &report.unread {
@@ -106,7 +106,7 @@ fn size(bytes: u64) -> String {
     for (unit, shift) in UNITS {
         let one = 1 << shift;
         if bytes >= one {
-            // Tenths, cut off: a share that is not full does not look full.
+            // Tenths are cut off, so that a share that is not full does not look full.
             let tenths = (u128::from(bytes) * 10) >> shift;
             let (whole, tenth) = (tenths / 10, tenths % 10);
             let is_short = whole < 100 && tenth > 0;

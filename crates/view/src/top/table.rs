@@ -1,4 +1,4 @@
-//! The table form of [`TopReport`].
+//! The table format of [`TopReport`].
 
 use jiff::Timestamp;
 
@@ -20,7 +20,7 @@ pub struct TableOptions {
     pub now: Timestamp,
 }
 
-/// Draws a report: nodes, GPUs, and what is out of order.
+/// Draws a report: nodes, GPUs and remarks.
 pub fn render(report: &TopReport, options: TableOptions) -> String {
     let mut parts = Vec::new();
     if report.nodes.is_empty() {
@@ -77,7 +77,7 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
             [.., last] if run.len() > 1 => format!("{} to {}", first.device, last.device),
             _ => first.device.clone(),
         };
-        // Whoever holds a part stands in the part's line.
+        // Holders of a part are shown in the part's line.
         let is_whole = matches!(first.state, GpuState::Used);
         table.row(
             style(first),
@@ -141,7 +141,7 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
     table.draw(options.headers, options.colour)
 }
 
-/// What a reader should not miss, a line each.
+/// Remarks that a reader should not miss, one per line.
 fn remarks(report: &TopReport) -> String {
     let mut lines = Vec::new();
     for claim in &report.idle_claims {
@@ -181,7 +181,8 @@ fn can_share_row(left: &GpuUse, right: &GpuUse) -> bool {
         && left.scheduler == right.scheduler
 }
 
-/// A held device that is sick says both, a shared one what is left of it, a free one who may give it.
+/// The state of a GPU. A held GPU shows its taints, a shared GPU its free capacity, and a free GPU
+/// its owner.
 fn state(gpu: &GpuUse) -> String {
     let mut words = match (&gpu.left, gpu.state) {
         (_, GpuState::Tainted) => return format!("tainted {}", gpu.taints.join(", ")),

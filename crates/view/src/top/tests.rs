@@ -5,7 +5,7 @@ use insta::assert_snapshot;
 use super::{Selection, TableOptions, render, top};
 use crate::fixtures::{now, snapshot};
 
-/// Two nodes, in which a GPU is sick, one is shared by two pods, one is held for nobody.
+/// Four nodes. One GPU is tainted, two pods share a claim, and one claim is unused.
 const CLUSTER: &str = "
     node  dgx-h100-0 gpus=8 product=NVIDIA_H100_80GB_HBM3 memory=81559Mi
     node  dgx-h100-1 gpus=8 product=NVIDIA_H100_80GB_HBM3 memory=81559Mi cordoned

@@ -1,4 +1,5 @@
-//! Gangs that fit in what is free, but not in what is free of any node: pods have to move.
+//! Gangs that fit the cluster's free capacity, but not the free capacity of single nodes: pods have
+//! to move.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +21,10 @@ use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
 use crate::scheduler::{baseline, workers};
 
-/// Gangs on so many nodes at full size.
+/// Number of gangs at full size.
 const GANGS: usize = 41;
 pub(super) const NODES: usize = 500;
-/// Nodes for one gang, with as much to spare as there is at full size.
+/// Nodes for one gang, with the same spare capacity as at full size.
 pub(super) const MIN_NODES: usize = NODES.div_ceil(GANGS);
 /// Pods of a gang, and the GPUs of each.
 const PODS: usize = 10;
@@ -34,11 +35,11 @@ pub(super) const MAX_MOVES: u32 = 32;
 const RUNNING_PODS_PER_NODE: usize = 3;
 /// How long all of it may take.
 const CASE_TIMEOUT: Duration = Duration::from_mins(5);
-/// The pods that run, and are made anew when they go.
+/// Running pods that are recreated after eviction.
 const FILL: &str = "fill";
 
-/// How many gangs there are on so many nodes: never a larger part of what is free than at full size, where
-/// the last one just fits.
+/// Number of gangs for some nodes. Their part of the free capacity never exceeds that at full size,
+/// where the last gang just fits.
 pub(super) fn gangs(nodes: usize) -> usize {
     nodes * GANGS / NODES
 }
@@ -126,9 +127,10 @@ async fn fill(testbed: &Testbed, pods: usize, owner: &Arc<str>) -> anyhow::Resul
 
 fn filler(name: &str, contender: Contender, owner: &str) -> Value {
     let mut pod = objects::pod(name, PodRequest::Gpus(1), contender);
-    // It can be restarted elsewhere: without this nobody moves it.
+    // The pod may restart elsewhere. Without this annotation, the scheduler does not move it.
     pod["metadata"]["annotations"] = json!({names::MOVABLE: "true"});
-    // Its successor is known by the owner. A real controller would make pods of its own.
+    // The scheduler recognizes the successor by its owner. The benchmark creates successors; a real
+    // controller would create its own.
     pod["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": FILL, "uid": owner, "controller": true,
     }]);
@@ -151,7 +153,8 @@ mod tests {
             let nodes = world(Case::Defragmentation, f64::from(thousandth) / 1_000.0).nodes;
             let gangs = gangs(nodes);
             assert!(gangs > 0, "{nodes} nodes");
-            // No node has room for two pods of gangs: each takes one, and what it leaves of it.
+            // No node fits two gang pods. A gang pod takes a node, and only the rest of that node
+            // remains free.
             let taken = gangs * PODS;
             let spare = taken.min(nodes) * (objects::GPUS - GPUS_EACH);
             let whole = nodes.saturating_sub(taken) * objects::GPUS;
@@ -160,7 +163,7 @@ mod tests {
                 nodes * RUNNING_PODS_PER_NODE <= spare + whole,
                 "{gangs} gangs on {nodes} nodes"
             );
-            // Nor is less left free than at full size.
+            // The free capacity per node is at least that at full size.
             let free = |nodes: usize, gangs: usize| {
                 let free =
                     nodes * (objects::GPUS - RUNNING_PODS_PER_NODE) - gangs * PODS * GPUS_EACH;

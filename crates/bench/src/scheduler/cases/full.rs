@@ -1,5 +1,5 @@
-//! A cluster whose every GPU is taken by a running pod: gangs that do not fit, preemption of one pod, and
-//! a scheduler that starts anew.
+//! A cluster with a running pod on every GPU: gangs that do not fit, preemption for one pod, and a
+//! restarted scheduler.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,15 +17,15 @@ use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
 use crate::scheduler::workers;
 
-/// Pods of a gang that does not fit; each asks for a whole node.
+/// Pods of a gang that does not fit; each requests a whole node.
 const GANG: usize = 10;
-/// Nodes at least: those whose pods may be preempted, and as many more.
+/// Minimum nodes: those with preemptible pods, and the same number again.
 pub(super) const MIN_NODES: usize = 2 * GANG;
 /// One-GPU pods that preempt, one after the other.
 const PREEMPTIONS: usize = 10;
 /// How often the scheduler is killed and started.
 const RESTARTS: usize = 3;
-/// How long anything may take.
+/// Timeout of each step.
 const STEP_TIMEOUT: Duration = Duration::from_mins(5);
 /// The pods that run.
 const FILL: &str = "fill";
@@ -76,7 +76,8 @@ async fn fill(testbed: &Testbed) -> anyhow::Result<()> {
     testbed.observer.all_bound(FILL, pods, STEP_TIMEOUT).await.map(drop)
 }
 
-/// A gang that cannot be: how long until that is said, in seconds. Nobody may have left for it.
+/// Creates an impossible gang. Returns the seconds until the refusal is reported. No pod may be
+/// evicted for it.
 async fn impossible(
     testbed: &Testbed,
     gang: &'static str,
@@ -152,7 +153,8 @@ async fn preempt(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<(
     Ok(())
 }
 
-/// The scheduler killed and started: how long until it binds a pod that has come meanwhile.
+/// Kills and starts the scheduler. Measures the time until it binds a pod that was created in
+/// between.
 async fn restart(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> {
     let component = testbed.contender.component().context("nobody to start anew")?;
     for number in 0..RESTARTS {

@@ -13,7 +13,7 @@ use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
 use crate::scheduler::{baseline, workers};
 
-/// Pods of the gang, and what each asks for.
+/// Pods of the gang, and the GPUs of each.
 pub(super) const PODS: usize = 512;
 const GPUS_EACH: usize = 2;
 /// How long a gang may take.
@@ -28,7 +28,7 @@ pub(super) const COMPARED: [Compared; 2] = [
     Compared::Time { what: PREFERRED, most_of_raw: 1.5 },
 ];
 
-/// A gang that must be in one block, then one that had better be in one rack, which has no room for it.
+/// A gang that requires one block, then a gang that prefers one rack, which is too small for it.
 pub(super) async fn run(
     testbed: &Testbed,
     pods: usize,
@@ -48,7 +48,7 @@ pub(super) async fn run(
         }
         let last_create = create(testbed, gang, pods).await?;
         if testbed.contender == Contender::Raw {
-            // The second gang behind the first.
+            // The second gang follows the first.
             bind(testbed, gang, pods, turn * (pods * GPUS_EACH).div_ceil(GPUS)).await?;
         }
         let bound = testbed.observer.all_bound(gang, pods, GANG_TIMEOUT).await?;
@@ -58,7 +58,7 @@ pub(super) async fn run(
         expected.gangs.insert(gang.to_owned(), topology);
         testbed.quiet().await?;
         let cost = before.end(testbed).await?;
-        // The gang's own object is of its user, as its pods are.
+        // The user creates the gang's object, like its pods.
         let by_user = super::float(pods + usize::from(testbed.contender == Contender::Octavo));
         let writes = (cost.writes.values().sum::<f64>() - by_user) / super::float(pods);
         measured.add("writes a pod beyond its creation", "writes", writes);

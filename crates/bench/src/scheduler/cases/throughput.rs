@@ -21,7 +21,7 @@ use crate::scheduler::{baseline, print_progress, workers};
 /// Pods of the case.
 const SET: &str = "pod";
 
-/// How many pods there are on so many nodes.
+/// Number of pods for some nodes.
 pub(super) fn pods(case: Case, nodes: usize) -> usize {
     match case {
         Case::Pods => nodes * 5,
@@ -29,7 +29,7 @@ pub(super) fn pods(case: Case, nodes: usize) -> usize {
     }
 }
 
-/// Creates the pods and waits until all are bound, or for as long as anybody waits.
+/// Creates the pods and waits until all are bound, or until the timeout.
 pub(super) async fn run(
     testbed: &Testbed,
     case: Case,
@@ -43,23 +43,23 @@ pub(super) async fn run(
     let began = Instant::now();
     let creating = create(testbed, case, count, &created);
     let binding = bind_templates(testbed, case, count);
-    // What waits below ends it.
+    // The outer timeout below ends this wait.
     let bound = testbed.observer.all_bound(SET, count, timeout * 2);
     let all = async { tokio::try_join!(creating, binding, bound) };
     let outcome = tokio::time::timeout(timeout, Box::pin(all)).await;
     let last = match outcome {
         Ok(done) => Some(done?.2),
-        // As it stands at this moment; what writes is let go.
+        // The current state counts; pending writes are dropped.
         Err(_) => None,
     };
     let bound = if last.is_some() { count } else { testbed.observer.seen().bound(SET) };
     if last.is_some() {
-        // Events are written a little later than what they tell of.
+        // Events are written a little later than the change that they report.
         testbed.quiet().await?;
     }
     let cost = before.end(testbed).await?;
-    // A scheduler that is not done goes on while this looks: it binds after it has given devices, and pods
-    // are read first.
+    // An unfinished scheduler continues during validation. It binds after it allocates devices, so
+    // pods are read first.
     let expected =
         Expected { bound: [(SET.to_owned(), bound..=count)].into(), gangs: BTreeMap::new() };
     validate::check(&testbed.api, testbed.contender, testbed.world.gpus, &expected).await?;
@@ -83,7 +83,7 @@ pub(super) async fn run(
 /// When each pod was created; none where it was not.
 type Created = Arc<Mutex<Vec<Option<Instant>>>>;
 
-/// Creates the pods; where nobody else binds them, binds them.
+/// Creates the pods. Binds them too if no scheduler does.
 async fn create(
     testbed: &Testbed,
     case: Case,
@@ -120,7 +120,7 @@ async fn create(
     .await
 }
 
-/// Binds pods whose claims others make, as the claims come.
+/// Binds pods whose claims a controller creates, as the claims appear.
 async fn bind_templates(testbed: &Testbed, case: Case, count: usize) -> anyhow::Result<()> {
     if testbed.contender != Contender::Raw || case != Case::Claims {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Watches: what is decoded of objects, and how a watch that ends goes on.
+//! Watches: the decoded parts of objects, and the restart of a watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,7 +101,7 @@ impl WatchedObject for Group {
 }
 
 impl Pod {
-    /// Why it waits, if a scheduler has said so.
+    /// Why it waits, if a scheduler has reported it.
     pub(super) fn waiting_reason(&self) -> Option<(String, String)> {
         self.status.no("PodScheduled")
     }
@@ -112,7 +112,7 @@ impl Pod {
 }
 
 impl Group {
-    /// Why it waits, once it is not its own pods that it waits for.
+    /// Why it waits, except while its own pods are missing.
     pub(super) fn waiting_reason(&self) -> Option<(String, String)> {
         if self.status.phase == "Gathering" {
             return None;
@@ -171,7 +171,7 @@ async fn list<T: WatchedObject>(
     Ok(list.metadata.resource_version)
 }
 
-/// Follows one watch to its end; an error: the list is needed anew.
+/// Follows one watch to its end. An error means that a relist is needed.
 async fn watch<T: WatchedObject>(
     api: &Api,
     kind: Kind,

@@ -36,7 +36,7 @@ fn other_targets_are_rejected() {
     assert_eq!(error(&["pod", "a/b"]), "the name of the pod is missing");
 }
 
-/// A connection whose server answers a path with a status and a text.
+/// A connection whose server responds to a path with a status and a text.
 fn connection(answer: impl Fn(&str) -> (u16, String) + Clone + Send + 'static) -> Connection {
     let service = tower::service_fn(move |request: Request<Body>| {
         let (code, body) = answer(&request.uri().to_string());

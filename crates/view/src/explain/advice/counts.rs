@@ -1,8 +1,8 @@
-//! What follows from counting GPUs, without evaluating selectors.
+//! Reasons from counting GPUs, without evaluating selectors.
 //!
-//! Devices of the driver are local to their node, so all that a pod still needs must come from one
-//! node. Only requests for the class of whole GPUs are counted, each by its least alternative, so
-//! that "too few" is certain.
+//! The driver's devices are local to their node, so all open requests of a pod must be served by
+//! one node. Only requests for the class of whole GPUs are counted, each by its smallest
+//! alternative. "Too few" is therefore certain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ struct NodeCount<'a> {
     held: usize,
 }
 
-/// Adds what the counts prove, or that they prove nothing.
+/// Adds the reasons that the counts prove.
 pub(super) fn add_reasons(
     snapshot: &ClusterSnapshot,
     explanation: &PodExplanation,
@@ -56,7 +56,7 @@ pub(super) fn add_reasons(
     let asks = || open.iter().flat_map(|request| &request.alternatives);
     let tolerates = asks().any(|ask| ask.tolerates);
     let nodes = count(explanation, fixed.as_deref(), tolerates);
-    // Which taints are tolerated is for the scheduler to say; the owner's may be among them.
+    // Only the scheduler knows which taints are tolerated; the owner's taint may be among them.
     let others =
         if tolerates { Vec::new() } else { owned_by_others(explanation, fixed.as_deref()) };
     let is_complete = is_complete && others.is_empty();
@@ -84,7 +84,7 @@ pub(super) fn add_reasons(
         }
         return;
     }
-    // The fewest that must become free; then the node that can serve at all.
+    // The node that needs the fewest more GPUs, preferring nodes that can serve at all.
     let nearest = nodes.iter().min_by_key(|node| {
         let lacking = asked.saturating_sub(node.free);
         (lacking > node.held, lacking)
@@ -102,7 +102,7 @@ pub(super) fn add_reasons(
     }
 }
 
-/// Schedulers that own nodes which the pod's scheduler therefore leaves alone.
+/// Reasons for nodes that belong to other schedulers.
 fn owned_by_others(explanation: &PodExplanation, fixed: Option<&str>) -> Vec<WaitReason> {
     let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for gpu in explanation.candidates.iter().filter(|gpu| is_wanted(gpu, fixed)) {
@@ -137,7 +137,7 @@ fn fixed_node(explanation: &PodExplanation, reasons: &mut Vec<WaitReason>) -> Op
     None
 }
 
-/// The fewest whole GPUs that serve a request; none where that cannot be told.
+/// The fewest whole GPUs that serve a request; 0 if unknown.
 fn min_gpus(request: &Request) -> usize {
     request.alternatives.iter().map(whole_gpus).min().unwrap_or_default()
 }
@@ -175,7 +175,7 @@ fn count<'a>(
                 node.held_by.extend(gpu.holders.iter().flat_map(crate::snapshot::Holder::names));
             }
             GpuState::Free => node.free += 1,
-            // Which taints are tolerated is for the scheduler to say; it may be all of them.
+            // Only the scheduler knows which taints are tolerated; all of them may be.
             GpuState::Tainted if tolerates => node.free += 1,
             GpuState::Tainted | GpuState::NodeUnavailable => {}
         }

@@ -11,7 +11,7 @@ fn quantity(text: &str) -> Quantity {
     text.parse().unwrap()
 }
 
-/// A GPU whose memory and time may be given in parts.
+/// A GPU whose memory and time can be shared.
 fn gpu(name: &str, product: &str) -> Device {
     let part = |value: &str, default: &str| Capacity {
         value: quantity(value),
@@ -121,7 +121,7 @@ fn drawn(report: &DeviceReport) -> String {
     render(report, Options::default())
 }
 
-/// Changes what a claim's request asks for.
+/// Changes the request of a claim.
 fn asking(mut claim: Claim, change: impl FnOnce(&mut DeviceRequest)) -> Claim {
     let Ask::Exactly(ask) = &mut claim.requests[0].ask else { unreachable!() };
     change(ask);
@@ -276,7 +276,8 @@ fn nodes_that_an_allocated_claim_does_not_reach_are_left_out() {
 
 #[test]
 fn a_search_that_is_given_up_decides_nothing() {
-    // Two of one product cannot be of different products, and there are many ways to take the others.
+    // Two GPUs of one product cannot have different products. The other request can be served in
+    // many ways, so the search is long.
     let devices = (0..20).map(|index| gpu(&format!("gpu-{index}"), "A100")).collect();
     let slices = vec![slice("node-0", devices)];
     let mut hard = asking(claim("hard", &[], &[]), |ask| ask.count = Count::Exactly(10));
@@ -366,7 +367,7 @@ fn of_many_nodes_the_nearest_are_kept_and_the_others_counted() {
     let busy = |index: usize| format!("node-{index}");
     let mut slices: Vec<_> =
         (0..200).map(|index| slice(&busy(index), vec![gpu("gpu-0", "A100")])).collect();
-    // The last to be looked at comes nearest.
+    // The last node to be examined is the nearest.
     slices.push(slice("near", vec![gpu("gpu-0", "H100"), gpu("gpu-1", "A100")]));
     let selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
     let wanted = asking(claim("wanted", &[], &[selector]), |ask| ask.count = Count::Exactly(2));

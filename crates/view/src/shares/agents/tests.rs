@@ -13,7 +13,7 @@ use super::{AgentAddress, read};
 
 const PODS: &str = "/api/v1/pods";
 
-/// A client whose server answers a path with a status and a text; and what was asked for.
+/// A client whose server responds to a path with a status and a text; and the requested paths.
 fn server(
     answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
 ) -> (Client, Arc<Mutex<Vec<String>>>) {
