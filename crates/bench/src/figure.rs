@@ -18,7 +18,7 @@ pub(crate) enum Goal {
 /// One line of a report.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What was measured.
+    /// The measured quantity.
     pub(crate) what: String,
     /// Unit of the values.
     pub(crate) unit: &'static str,

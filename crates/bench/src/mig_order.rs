@@ -42,7 +42,7 @@ const MIXES: [Mix; 3] = [
     Mix { name: "large", weights: [2, 0, 0, 1, 3, 2, 1], kept: (1, 3) },
 ];
 
-/// Orders that are compared.
+/// The compared orders.
 const ORDERS: [(ListOrder, &str); 3] = [
     (ListOrder::LeastHarm, "least harm"),
     (ListOrder::Name, "by name"),

@@ -19,7 +19,7 @@ use crate::lab_dir::LabDir;
 
 /// Pods of each kind.
 const PODS: usize = 25;
-/// Longest wait for one pod.
+/// Timeout for one pod.
 const POD_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The kinds of pods, started in turn.

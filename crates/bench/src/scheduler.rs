@@ -107,7 +107,7 @@ impl Case {
         Self::Defragmentation,
     ];
 
-    /// Who takes part.
+    /// The contenders of the case.
     fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => {

@@ -67,7 +67,7 @@ pub struct Arrival {
 pub struct Event {
     /// Seconds since the start of the trace; `None` in orders without times.
     pub at: Option<u64>,
-    /// What happens.
+    /// The change.
     pub change: Change,
 }
 
@@ -80,12 +80,12 @@ pub enum Change {
     Depart(usize),
 }
 
-/// All events of a run.
+/// The arrivals and departures of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrivals {
     /// All pods in the order of their arrival.
     pub pods: Vec<Arrival>,
-    /// What happens, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
     /// Indices of the trace's nodes in the order in which ties fall to them.
     pub node_order: Vec<usize>,
@@ -128,7 +128,7 @@ pub enum ArrivalError {
     NoTimes {
         /// The first such pod.
         pod: String,
-        /// How many there are.
+        /// Number of such pods.
         missing: usize,
         /// Pods in the list.
         pods: usize,

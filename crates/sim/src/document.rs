@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How a document is written.
+/// A document format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DocumentFormat {
     /// JSON, indented.
@@ -42,7 +42,7 @@ pub enum DocumentError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// The expected content.
         what: &'static str,
         /// The error, with line and column.
         problem: String,

@@ -54,7 +54,7 @@ pub struct Options {
     pub tenants: u32,
     /// Gangs that wait.
     pub waiting: u32,
-    /// Of all that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -128,7 +128,7 @@ pub enum GenerateError {
         what: &'static str,
         /// The amount.
         value: String,
-        /// What would do.
+        /// The allowed values.
         wanted: &'static str,
     },
 }

@@ -105,7 +105,7 @@ pub struct Run {
     pub placement_hash: String,
     /// Whether the run passed the independent validator.
     pub valid: bool,
-    /// What it found.
+    /// The violation, if any.
     pub violation: Option<String>,
     /// How long decisions took.
     #[serde(flatten)]
@@ -165,7 +165,7 @@ pub enum ReplayError {
 pub trait ReplayObserver: Sync {
     /// Another `more` of the run's `events` are processed.
     fn advanced(&self, more: usize, events: usize);
-    /// A run is over.
+    /// A run has ended.
     fn finished(&self, run: &Run);
 }
 

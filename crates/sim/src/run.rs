@@ -21,7 +21,7 @@ pub use progress::{Bar, Progress};
 /// How a command ended, when it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimStatus {
-    /// All is well.
+    /// The command succeeded.
     Done,
     /// A requested gang does not fit.
     DoesNotFit,

@@ -25,11 +25,11 @@ pub enum Event<'a> {
     Arrive {
         /// The pod's unique name; for a copy, not the name of its row.
         name: &'a str,
-        /// What it asks for.
+        /// Its requests.
         pod: &'a PodRow,
         /// Its gang, if any. All members have the same `min_members`.
         gang: Option<Gang<'a>>,
-        /// Where it went; none: skipped.
+        /// Its placement; `None` if it was skipped.
         placement: Option<Placement<'a>>,
     },
     /// A placed pod left.

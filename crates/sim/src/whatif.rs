@@ -42,7 +42,7 @@ pub struct Question {
     /// Gangs to place, one after another; each sees the placements of the previous ones.
     #[serde(default)]
     pub gangs: Vec<GangForm>,
-    /// How places are compared.
+    /// How placements are compared.
     #[serde(default)]
     pub policy: PlacementPolicy,
     /// Names of nodes that fail first. Without gangs the question is where the members go that
@@ -67,7 +67,7 @@ pub struct Question {
     pub forbidden: Vec<String>,
 }
 
-/// What was found.
+/// The answers to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answers {
@@ -116,7 +116,7 @@ pub enum WhatifError {
         /// A node of a similar name.
         like: Option<String>,
     },
-    /// Nothing is asked for.
+    /// The question is empty.
     #[error(
         "nothing is asked for: name a gang (--gang, --name or --waiting), or nodes that fail \
          (--fail)"
@@ -128,7 +128,7 @@ pub enum WhatifError {
     /// Members are pinned, but the question has several gangs or none.
     #[error("pinned members are those of one gang, but the question is about {0}")]
     PinnedOfMany(usize),
-    /// The name is taken.
+    /// The gang's name is in use.
     #[error("a workload named {0:?} runs already; give the gang another name")]
     NameTaken(String),
     /// A plan that does not fit the world it was made for: a defect.

@@ -47,7 +47,7 @@ pub struct TopArgs {
     pub connect: ConnectArgs,
 }
 
-/// How a report is written.
+/// Output options.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {

@@ -90,13 +90,13 @@ pub enum ViewError {
     /// Only pods and gangs can be explained.
     #[error("{kind:?} is nothing that can be explained")]
     Kind {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
     },
     /// A kind without a name, or with more than one.
     #[error("the name of the {kind} is missing")]
     NoName {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
     },
     /// The report could not be written to standard output.

@@ -40,7 +40,7 @@ pub struct PodExplanation {
     pub state: PodState,
     /// Whether it waits: its phase is `Pending`.
     pub waits: bool,
-    /// When it was made.
+    /// Creation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     /// The node that it is bound to.
@@ -88,7 +88,7 @@ pub enum PodState {
     Finished,
     /// Being deleted.
     Deleting,
-    /// The phase is not known.
+    /// The phase is unknown.
     Unknown,
 }
 
@@ -96,7 +96,7 @@ pub enum PodState {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// When it was last seen.
+    /// Time of the last occurrence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
     /// Component that reported it.

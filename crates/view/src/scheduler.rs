@@ -53,7 +53,7 @@ pub struct Scheduler {
     name: String,
 }
 
-/// What is asked about.
+/// The kind of a question's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A pod.
@@ -102,7 +102,7 @@ pub struct InfeasibleNodes {
     pub message: String,
 }
 
-/// What something waits for.
+/// Why a pod or gang waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingReason {
@@ -124,7 +124,7 @@ pub struct GangExplanation {
     pub waits: bool,
     /// The scheduler that was asked: a pod or an address.
     pub scheduler: String,
-    /// What the scheduler says.
+    /// The scheduler's explanation.
     pub scheduler_says: SchedulerExplanation,
 }
 

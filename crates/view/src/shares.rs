@@ -64,11 +64,11 @@ pub struct ShareUse {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ShareFigures {
-    /// What it may have.
+    /// Memory limit.
     pub limit_bytes: u64,
     /// Use by its ledger, which its containers write.
     pub used_bytes: u64,
-    /// What the driver counts.
+    /// Use that the driver counts.
     pub driver_bytes: u64,
     /// Use that the driver counts and the ledger does not.
     pub untracked_bytes: u64,
@@ -82,7 +82,7 @@ pub struct ShareFigures {
     pub unknown_calls: u64,
     /// Number of actions taken because it exceeded its limit.
     pub overflows: u64,
-    /// Whether it may go on.
+    /// Whether its launches and allocations may proceed.
     pub gate: GateState,
 }
 
@@ -112,7 +112,7 @@ pub struct UnreadNode {
     pub message: String,
 }
 
-/// What agents said.
+/// Figures read from agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentReadings {
     /// ShareFigures of shares.
@@ -169,7 +169,7 @@ impl SharesReport {
         self
     }
 
-    /// Adds what agents said.
+    /// Adds the figures of agents.
     #[must_use]
     pub fn with(mut self, readings: AgentReadings) -> Self {
         for share in &mut self.shares {

@@ -66,7 +66,7 @@ pub struct Node {
 /// A `ResourceClaim` (`resource.k8s.io/v1`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// What it asks for.
+    /// Its requests.
     pub requests: Vec<Request>,
     /// Its allocation, if any.
     pub allocation: Option<Allocation>,
@@ -190,7 +190,7 @@ pub struct Pod {
     pub node: Option<String>,
     /// The scheduler that places it.
     pub scheduler: String,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -246,7 +246,7 @@ pub struct ExtendedResource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
-    /// What it is.
+    /// The missing objects.
     pub kind: GapKind,
     /// Why; the API server's message if it denied the request.
     pub message: String,

@@ -4,10 +4,10 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
 use jiff::Timestamp;
 
-/// How a row is meant.
+/// The style of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowStyle {
-    /// As it is.
+    /// No colour.
     Plain,
     /// Something is available.
     Good,

@@ -95,7 +95,7 @@ pub struct UnpublishedDevice {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Who holds it.
+    /// Its holders.
     pub holders: Vec<Holder>,
 }
 

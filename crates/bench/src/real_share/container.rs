@@ -92,7 +92,7 @@ struct Hook {
     env: Vec<String>,
 }
 
-/// How a container is made.
+/// The script and environment of a container.
 #[derive(Debug)]
 pub(super) struct Container {
     script: PathBuf,

@@ -15,7 +15,7 @@ const TOLERANCE_DIVISOR: u64 = 50;
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What was seen.
+/// Observations of a command.
 #[derive(Debug)]
 pub(super) struct CommandReport {
     /// Exit status; `None` if the command had to be killed.

@@ -2,7 +2,7 @@
 
 use octavo_lab::Component;
 
-/// Who schedules.
+/// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contender {
     /// No scheduler: a client issues a scheduler's writes without deciding anything.
@@ -14,7 +14,7 @@ pub(super) enum Contender {
 }
 
 impl Contender {
-    /// As the report names it.
+    /// Its name in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",

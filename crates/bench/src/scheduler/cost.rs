@@ -14,7 +14,7 @@ pub(super) struct Before {
     writes: BTreeMap<String, f64>,
 }
 
-/// What was used since.
+/// The resources used since then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cost {
     /// Processor seconds of the API server.
@@ -23,7 +23,7 @@ pub(super) struct Cost {
     pub(super) scheduler_cpu: Option<f64>,
     /// Most resident memory of the API server so far, MiB.
     pub(super) apiserver_memory: f64,
-    /// The same of the scheduler.
+    /// Peak resident memory of the scheduler in MiB; `None` without one.
     pub(super) scheduler_memory: Option<f64>,
     /// Writes by verb and resource, of all clients.
     pub(super) writes: BTreeMap<String, f64>,

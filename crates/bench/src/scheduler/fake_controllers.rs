@@ -13,7 +13,7 @@ use super::objects;
 use super::observer::{ObservedState, Observer, set_of};
 use super::workers;
 
-/// How often it looks.
+/// Interval between polls of the observer.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs until it is dropped.

@@ -220,7 +220,7 @@ pub(super) fn member(mut pod: Value, group: &str) -> Value {
     pod
 }
 
-/// What a binding says.
+/// The body of a binding.
 pub(super) fn binding(pod: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Binding",

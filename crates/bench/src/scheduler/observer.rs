@@ -26,10 +26,10 @@ struct Shared {
     changed: Notify,
 }
 
-/// What has been seen.
+/// The observed state.
 #[derive(Default)]
 pub(super) struct ObservedState {
-    /// Pods that there are.
+    /// Existing pods.
     pub(super) pods: HashMap<String, ObservedPod>,
     /// How many pods of a set are bound. A pod's set is its name without the number.
     bound: BTreeMap<String, usize>,

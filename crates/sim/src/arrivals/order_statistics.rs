@@ -17,7 +17,7 @@ impl RemainingItems {
         Self { sums: (0..=count).map(covered).collect(), count }
     }
 
-    /// How many are there.
+    /// Number of remaining items.
     pub(super) fn count(&self) -> usize {
         self.count
     }

@@ -166,7 +166,7 @@ impl Fill<'_> {
             WorkloadKind::Mig | WorkloadKind::Share => 0,
         };
         ProfileForm {
-            // Named when all are there.
+            // Named after all workloads are placed.
             name: String::new(),
             tenant: tenant(random, self.options.tenants),
             priority: random.weighted(&[(7, 0), (2, 50), (1, 100)]).copied().unwrap_or_default(),

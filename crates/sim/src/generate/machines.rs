@@ -36,7 +36,7 @@ pub enum Machine {
     T4,
 }
 
-/// What a machine is.
+/// The description of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineSpec {
     /// Its kind's name.
@@ -115,7 +115,7 @@ const GB200_186: MigNames = [
 ];
 
 impl Machine {
-    /// What the machine is.
+    /// The description of the machine.
     pub fn describe(self) -> MachineSpec {
         match self {
             Self::H100 => MachineSpec {

@@ -70,7 +70,7 @@ impl Mix {
         self.0[kind as usize]
     }
 
-    /// All parts.
+    /// Sum of all parts.
     pub fn sum(&self) -> u32 {
         self.0.iter().sum()
     }

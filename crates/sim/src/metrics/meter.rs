@@ -112,7 +112,7 @@ impl Meter {
         self.tick(usage);
     }
 
-    /// All is over.
+    /// Ends the measurement.
     pub(crate) fn finish(mut self, usage: &ClusterUsage) -> (Metrics, Vec<CurvePoint>) {
         self.metrics.accepted_multi_gpu = self.metrics.accepted.multi_gpu.ratio;
         self.metrics.allocated_ratio_published = self.bin.as_ref().and_then(PublishedBin::finish);

@@ -11,7 +11,7 @@ use crate::validate::{Departure, Event, Placement, Totals, Validator, Violation}
 /// The entries of a run, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// What happened.
+    /// The entries.
     pub entries: Vec<Entry>,
     /// Name of each pod, as the entries number them.
     pub pods: Vec<String>,

@@ -38,7 +38,7 @@ pub struct ReplayResult {
     pub log: Log,
     /// Time of each decision, in order.
     pub times: Vec<Duration>,
-    /// What the validator found.
+    /// The validator's result.
     pub verdict: Result<Totals, String>,
 }
 

@@ -79,9 +79,9 @@ pub enum ReportError {
         "{wrong} of {runs} runs are not valid: the page marks them, and their figures mean nothing"
     )]
     Invalid {
-        /// Runs that are not valid.
+        /// Number of invalid runs.
         wrong: usize,
-        /// All runs.
+        /// Number of all runs.
         runs: usize,
     },
     /// Standard output cannot be written.

@@ -20,7 +20,7 @@ pub(super) enum XAxis {
     Time,
 }
 
-/// What is drawn.
+/// The quantity along the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum YValue {
     Wanted,

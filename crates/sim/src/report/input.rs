@@ -10,7 +10,7 @@ use crate::metrics::summary::Spread;
 use crate::output::{API_VERSION, Report};
 use crate::replay::ReplayResults;
 
-/// All that a page shows.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// The replay's report.
@@ -67,7 +67,7 @@ pub enum InputError {
     Report {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
     /// A file that has no curves.
@@ -75,7 +75,7 @@ pub enum InputError {
     Curves {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
     /// Curves of other runs.

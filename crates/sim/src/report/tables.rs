@@ -16,7 +16,7 @@ const CLASSES: [(&str, &str); 5] = [
     ("model_constrained", "Named models"),
 ];
 
-/// How a figure is formatted.
+/// The number format of a figure.
 #[derive(Clone, Copy)]
 enum CellFormat {
     /// A ratio, in percent.

@@ -48,15 +48,15 @@ pub enum SimError {
          a defect of the policy, please report it"
     )]
     Invalid {
-        /// Runs that are not valid.
+        /// Number of invalid runs.
         wrong: usize,
-        /// All runs.
+        /// Number of all runs.
         runs: usize,
         /// Policy of the first of them.
         policy: Policy,
         /// Its seed.
         seed: i64,
-        /// What it did.
+        /// The violation.
         violation: String,
     },
 }

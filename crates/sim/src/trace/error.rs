@@ -64,7 +64,7 @@ pub enum TraceError {
         column: &'static str,
         /// The value, shortened, with control characters escaped.
         value: String,
-        /// What should.
+        /// The expected value.
         expected: String,
     },
     /// Two rows have the same name.

@@ -93,7 +93,7 @@ impl Account {
         self.gpus.iter().map(|milli| u64::from(*milli)).sum()
     }
 
-    /// Whether exactly this is taken.
+    /// Whether exactly these resources are allocated.
     pub(super) fn has_taken(
         &self,
         cpu_milli: u64,

@@ -6,16 +6,16 @@ pub struct Violation {
     pub event: usize,
     /// The pod that arrived or left.
     pub pod: Option<String>,
-    /// What cannot be.
+    /// The fault.
     #[source]
     pub fault: Fault,
 }
 
-/// What cannot be.
+/// A fault in a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Two nodes have one name.
+    /// Two nodes have the same name.
     #[error("node `{node}` is there twice")]
     TwoNodes {
         /// The name.
@@ -96,7 +96,7 @@ pub enum Fault {
         node: String,
         /// Thousandths of a core that would be taken.
         cpu_milli: u64,
-        /// Those there are.
+        /// Its capacity.
         has: u64,
     },
     /// The memory of a node is overcommitted.
@@ -106,7 +106,7 @@ pub enum Fault {
         node: String,
         /// MiB that would be taken.
         memory_mib: u64,
-        /// Those there are.
+        /// Its capacity.
         has: u64,
     },
     /// Some members of a gang are placed, but too few.
@@ -131,7 +131,7 @@ pub enum Fault {
         gang: String,
         /// By an earlier member.
         before: u32,
-        /// By this one.
+        /// The minimum of this pod.
         now: u32,
     },
     /// The node's account differs from the sum of its pods: a defect of the validator.

@@ -174,7 +174,7 @@ pub enum WhatifCommandError {
     NotWaiting {
         /// The name.
         name: String,
-        /// Those that wait.
+        /// Names of the waiting gangs.
         names: Vec<String>,
     },
     /// All waiting gangs are requested, but none waits.

@@ -19,7 +19,7 @@ use super::{Question, WhatifError, answer};
 pub struct Decision {
     /// The cluster before the decision.
     pub cluster: Snapshot,
-    /// Who asked.
+    /// The gang or pod that was decided.
     pub gang: GangForm,
     /// Members of it that were already placed.
     #[serde(default)]
@@ -33,7 +33,7 @@ pub struct Decision {
     pub moves: u32,
     /// Whether workloads of lower priority might be evicted.
     pub evictions: bool,
-    /// What was decided.
+    /// The decision.
     pub answer: Explanation,
 }
 
@@ -53,9 +53,9 @@ pub enum DecisionError {
     Differs {
         /// Version of this program.
         program: &'static str,
-        /// What the scheduler said.
+        /// The scheduler's answer.
         was: String,
-        /// What the simulator says.
+        /// The simulator's answer.
         now: String,
     },
 }

@@ -27,7 +27,7 @@ pub struct Record {
 /// Result of repeating a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The same, bit for bit.
+    /// Equal, bit for bit.
     Same,
     /// The record was changed: its cluster or question is not the one that was answered.
     QuestionChanged {
@@ -42,7 +42,7 @@ pub enum Verdict {
     Differs {
         /// Hash of the old answer.
         was: String,
-        /// The new one.
+        /// The new answer.
         now: Box<Answers>,
     },
 }

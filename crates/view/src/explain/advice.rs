@@ -18,7 +18,7 @@ pub struct Advice {
     /// The reason, with its data.
     #[serde(flatten)]
     pub reason: WaitReason,
-    /// The same for people.
+    /// The reason as text.
     pub message: String,
 }
 
@@ -107,7 +107,7 @@ pub enum WaitReason {
         free: usize,
         /// Of these, neither held nor free: tainted, or the node takes no pods.
         out: usize,
-        /// Who holds the others.
+        /// Holders of the other GPUs.
         held_by: Vec<String>,
         /// Whether selectors are written in the claims; they may rule the node out.
         selectors: bool,
@@ -135,7 +135,7 @@ pub enum WaitReason {
     },
     /// A claim or class is wrong in itself.
     ClaimDefect {
-        /// What is wrong.
+        /// The defect.
         defect: String,
     },
     /// A selector is not evaluated here, so that devices cannot be judged.

@@ -19,18 +19,18 @@ const IMPLICIT_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 pub struct ClaimView {
     /// Name inside the pod; empty for extended resources.
     pub name: String,
-    /// Where it comes from.
+    /// Its origin.
     pub source: ClaimSource,
     /// Name of the `ResourceClaim`, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
     /// Whether the `ResourceClaim` exists.
     pub exists: bool,
-    /// Whether it has devices.
+    /// Whether it is allocated.
     pub allocated: bool,
-    /// What it asks for.
+    /// Its requests.
     pub requests: Vec<Request>,
-    /// What it was given.
+    /// Its allocated devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<GivenDevice>,
     /// Pods that may use it.

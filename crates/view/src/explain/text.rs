@@ -12,7 +12,7 @@ use crate::usage::{GpuState, GpuUse, holder_names, natural_sort_key};
 /// Maximum number of events; JSON has all of them.
 const EVENTS_SHOWN: usize = 5;
 
-/// How the text is drawn.
+/// Text options.
 #[derive(Clone, Copy, Debug)]
 pub struct TextOptions {
     /// A line for each GPU instead of one for each node, and the name of each device.

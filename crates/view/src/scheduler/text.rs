@@ -5,7 +5,7 @@ use octavo_engine::explain::DisturbanceSaid;
 use super::{GangExplanation, SchedulerExplanation};
 use crate::table::{RowStyle, paint};
 
-/// How the text is drawn.
+/// Text options.
 #[derive(Clone, Copy, Debug)]
 pub struct GangTextOptions {
     /// Whether lines are coloured.

@@ -25,7 +25,7 @@ pub struct Holder {
     /// Whether it has a MIG device of this GPU, and not the GPU itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub via_part: bool,
-    /// When it was allocated.
+    /// Allocation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }

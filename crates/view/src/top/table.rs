@@ -7,7 +7,7 @@ use crate::snapshot::Holder;
 use crate::table::{RowStyle, TextTable, age};
 use crate::usage::{GpuState, GpuUse, holder_names};
 
-/// How a table is drawn.
+/// Table options.
 #[derive(Clone, Copy, Debug)]
 pub struct TableOptions {
     /// A line for each GPU with UUID, claim and taints; otherwise free neighbours share a line.

@@ -128,7 +128,7 @@ fn asking(mut claim: Claim, change: impl FnOnce(&mut DeviceRequest)) -> Claim {
     claim
 }
 
-/// The nodes of one name.
+/// A selector for one node.
 fn only(node: &str) -> NodeSelector {
     let name = NodeRequirement {
         key: "metadata.name".to_owned(),

@@ -10,7 +10,7 @@ const NODES_SHOWN: usize = 3;
 /// Maximum number of names in a line, unless all are requested.
 const NAMES_SHOWN: usize = 6;
 
-/// How a report is drawn.
+/// Text options of a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::explain) struct Options {
     /// Whether every name is shown.

@@ -28,7 +28,7 @@ pub struct RequestVerdict {
     pub request: String,
     /// How many devices it wants; absent for all that match.
     pub wanted: Option<u64>,
-    /// Whether there are enough.
+    /// Whether enough devices are usable.
     pub enough: bool,
     /// The devices, in the allocator's order.
     pub devices: Vec<DeviceView>,
