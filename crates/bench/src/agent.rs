@@ -1,8 +1,8 @@
 //! The node agent on an 8-GPU node, against a real API server.
 //!
-//! The agent runs as a process of its own with the settings and rights of the chart, over the
-//! simulated driver; the benchmark is its kubelet. Claims are real objects whose allocation is
-//! written beforehand, as a scheduler would have.
+//! The agent runs as its own process with the chart's settings and rights, on the simulated driver.
+//! The benchmark acts as its kubelet. Claims are real objects; their allocation is written in
+//! advance, as a scheduler would do.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use kube::{Api, Client, ResourceExt as _};
 use octavo_kubelet_api::dra::v1;
 use octavo_lab::{Component, Lab};
 
+use crate::agent_process::AgentProcess;
 use crate::figure::{Figure, Goal, percentile};
 use crate::kubelet::Kubelet;
-use crate::program::Agent;
 use crate::{api_server, claims, process};
 
 /// The node that is measured; `dgx-h100` has eight GPUs.
@@ -27,14 +27,14 @@ const GPUS: usize = 8;
 
 /// Claims of the back-to-back run.
 const CLAIMS: usize = 1_000;
-/// The same as a divisor.
-const CLAIMS_F64: f64 = 1_000.0;
+/// The number of claims as a divisor.
+const CLAIM_COUNT: f64 = 1_000.0;
 /// Rounds of eight claims at once.
-const ROUNDS: usize = 50;
+const CONCURRENT_ROUNDS: usize = 50;
 /// Starts of the agent.
 const STARTS: usize = 11;
 /// How long the idle agent is watched.
-const IDLE: Duration = Duration::from_mins(1);
+const IDLE_DURATION: Duration = Duration::from_mins(1);
 
 /// Runs all figures of the agent on a lab that is up with [`NODES`].
 pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>> {
@@ -42,36 +42,36 @@ pub(crate) async fn run(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>>
     lab.stop(Component::Kubelets).await;
     lab.stop(Component::Agents).await;
     let node = lab.layout().node(NODE);
-    // Those of Kubernetes' own controllers and scheduler: no agent runs now.
+    // Watches of Kubernetes' own controllers and scheduler: no agent runs now.
     let watches_before = api_server::claim_watches(&client).await?;
     ensure!(
         watches_before > 0.0,
         "the API server counts no watch over claims: is the metric gone?"
     );
-    let bed = Bed { client, octavo: octavo.to_owned(), node, watches_before };
-    let mut figures = vec![bed.starts().await?];
+    let testbed = Testbed { client, octavo: octavo.to_owned(), node, watches_before };
+    let mut figures = vec![testbed.starts().await?];
     // An agent is ready once a kubelet has registered it; later the benchmark is the kubelet.
     lab.start(Component::Kubelets).await?;
-    figures.push(bed.restart_writes().await?);
+    figures.push(testbed.restart_writes().await?);
     lab.stop(Component::Kubelets).await;
-    let agent = bed.start()?;
-    bed.slice().await?;
-    let kubelet = Kubelet::connect(&bed.socket()).await?;
-    let claims = bed.claims(CLAIMS).await?;
+    let agent = testbed.start()?;
+    testbed.slice().await?;
+    let kubelet = Kubelet::connect(&testbed.socket()).await?;
+    let claims = testbed.claims(CLAIMS).await?;
     if let Some(first) = claims.first() {
         kubelet.until_ready(first).await?;
     }
-    figures.extend(bed.back_to_back(&kubelet, &claims).await?);
-    figures.extend(bed.at_once(&kubelet, &claims).await?);
-    figures.push(bed.cycles(&kubelet).await?);
-    figures.extend(bed.idle(&agent).await?);
-    figures.push(bed.leftovers()?);
+    figures.extend(testbed.back_to_back(&kubelet, &claims).await?);
+    figures.extend(testbed.at_once(&kubelet, &claims).await?);
+    figures.push(testbed.cycles(&kubelet).await?);
+    figures.extend(testbed.idle(&agent).await?);
+    figures.push(testbed.leftovers()?);
     agent.stop().await?;
     Ok(figures)
 }
 
-/// The node under test and what surrounds it.
-struct Bed {
+/// The node under test and its surroundings.
+struct Testbed {
     client: Client,
     octavo: PathBuf,
     node: PathBuf,
@@ -79,9 +79,9 @@ struct Bed {
     watches_before: f64,
 }
 
-impl Bed {
-    fn start(&self) -> anyhow::Result<Agent> {
-        Agent::start(&self.octavo, &self.node.join("agent.yaml"))
+impl Testbed {
+    fn start(&self) -> anyhow::Result<AgentProcess> {
+        AgentProcess::start(&self.octavo, &self.node.join("agent.yaml"))
     }
 
     fn socket(&self) -> PathBuf {
@@ -125,7 +125,7 @@ impl Bed {
         Figure::new("process start to slices in the API", "ms", &samples, Goal::Below(250.0))
     }
 
-    /// Writes to slices by restarts that find everything as it should be.
+    /// Writes to slices during restarts that find nothing to change.
     async fn restart_writes(&self) -> anyhow::Result<Figure> {
         let before = self.slice().await?.metadata.resource_version;
         let mut writes = Vec::new();
@@ -161,8 +161,8 @@ impl Bed {
             kubelet.prepare(claim).await?;
             kubelet.unprepare(claim).await?;
         }
-        // What the API server alone takes for a GET, on the same machine in the same minute. By
-        // claims that the agent's GETs do not count: before and after.
+        // The API server's own time for a GET, on the same machine within the same minute. It is
+        // measured before and after, with claims that do not count as the agent's GETs.
         let mut get = self.raw_gets(&claims[..claims.len() / 4]).await?;
         let before = api_server::claim_requests(&self.client).await?;
         let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
@@ -181,7 +181,7 @@ impl Bed {
         get.extend(self.raw_gets(&claims[..claims.len() / 4]).await?);
         prepare.sort_by(f64::total_cmp);
         let p99 = percentile(&prepare, 99.0).context("no samples")?;
-        let count = CLAIMS_F64;
+        let count = CLAIM_COUNT;
         Ok(vec![
             Figure::new("prepare, back to back", "ms", &prepare, Goal::Below(3.5))?,
             Figure::new("prepare, back to back, p99", "ms", &[p99], Goal::Below(12.0))?,
@@ -214,7 +214,7 @@ impl Bed {
         ])
     }
 
-    /// GETs of claims by a client of the benchmark's own.
+    /// GETs of claims by the benchmark's own client.
     async fn raw_gets(&self, claims: &[v1::Claim]) -> anyhow::Result<Vec<f64>> {
         let mut samples = Vec::new();
         for claim in claims {
@@ -235,7 +235,7 @@ impl Bed {
     ) -> anyhow::Result<Vec<Figure>> {
         let claims = &claims[..GPUS];
         let (mut prepare, mut unprepare) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..CONCURRENT_ROUNDS {
             let begun = Instant::now();
             try_join_all(claims.iter().map(|claim| kubelet.prepare(claim))).await?;
             prepare.push(milliseconds(begun.elapsed()));
@@ -264,17 +264,17 @@ impl Bed {
             anyhow::Ok(())
         });
         try_join_all(lanes).await?;
-        let each = milliseconds(started.elapsed()) / CLAIMS_F64;
+        let each = milliseconds(started.elapsed()) / CLAIM_COUNT;
         Figure::new("create, prepare, unprepare, delete: each of 1,000", "ms", &[each], Goal::None)
     }
 
     /// Memory after the work, then processor time over a while without any.
-    async fn idle(&self, agent: &Agent) -> anyhow::Result<Vec<Figure>> {
+    async fn idle(&self, agent: &AgentProcess) -> anyhow::Result<Vec<Figure>> {
         let memory = process::memory(agent.pid())?;
         let before = process::cpu_time(agent.pid())?;
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(IDLE_DURATION).await;
         let used = process::cpu_time(agent.pid())?.saturating_sub(before);
-        let share = used.as_secs_f64() / IDLE.as_secs_f64() * 100.0;
+        let share = used.as_secs_f64() / IDLE_DURATION.as_secs_f64() * 100.0;
         Ok(vec![
             Figure::new("resident memory", "MiB", &[memory.resident], Goal::Below(25.0))?,
             Figure::new("of which anonymous", "MiB", &[memory.anonymous], Goal::Below(10.0))?,
@@ -282,7 +282,7 @@ impl Bed {
         ])
     }
 
-    /// CDI specs and checkpoints that all of the above has left.
+    /// CDI specs and checkpoints that remain after all measurements.
     fn leftovers(&self) -> anyhow::Result<Figure> {
         let mut files = 0_u32;
         for (place, extension) in

@@ -1,4 +1,4 @@
-//! What the API server counted, from its own metrics.
+//! Counts from the API server's own metrics.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use kube::Client;
 pub(crate) struct ClaimRequests {
     /// GETs of one claim.
     pub(crate) gets: f64,
-    /// Everything else but the benchmark's own writes: lists, watches, status writes.
+    /// All other requests except the benchmark's own writes: lists, watches, status writes.
     pub(crate) others: f64,
 }
 
@@ -55,8 +55,8 @@ pub(crate) async fn agent_writes(client: &Client) -> anyhow::Result<AgentWrites>
     Ok(writes)
 }
 
-/// Counts everybody's writes so far, by verb, resource and subresource: `POST pods/binding`. Leases are
-/// left out: they tell of time that passes and not of work.
+/// Counts the writes of all clients so far, by verb, resource and subresource: `POST pods/binding`.
+/// Leases are excluded: they measure elapsed time, not work.
 pub(crate) async fn writes(client: &Client) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = metrics(client).await?;
     let mut writes = BTreeMap::new();
@@ -75,7 +75,7 @@ pub(crate) async fn writes(client: &Client) -> anyhow::Result<BTreeMap<String, f
     Ok(writes)
 }
 
-/// Watches over claims that are open now, whoever holds them.
+/// Open watches over claims, of all clients.
 pub(crate) async fn claim_watches(client: &Client) -> anyhow::Result<f64> {
     let text = metrics(client).await?;
     Ok(samples(&text, "apiserver_longrunning_requests")

@@ -1,4 +1,4 @@
-//! Claims that are allocated already, as a scheduler would have written them.
+//! Claims that are already allocated, as a scheduler would have written them.
 
 use anyhow::Context;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -20,7 +20,7 @@ pub(crate) async fn allocated(
     allocated_with(client, name, node, device, &json!({})).await
 }
 
-/// The same with more fields in the allocation's result, as a share has them.
+/// Creates a claim with additional fields in the allocation result, such as those of a share.
 pub(crate) async fn allocated_with(
     client: &Client,
     name: &str,

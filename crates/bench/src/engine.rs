@@ -1,11 +1,11 @@
 //! The engine on clusters of up to 25,000 nodes: decisions, gangs, refusals, memory, and whether
 //! the same input gives the same plan. No cluster is needed.
 
+mod clusters;
+mod determinism;
 mod gangs;
-mod one_by_one;
 mod repairs;
-mod repeat;
-mod worlds;
+mod single_pods;
 
 use anyhow::Context;
 
@@ -18,15 +18,15 @@ const CURVE: [u32; 5] = [1_250, 2_500, 5_000, 12_500, 25_000];
 
 /// Measures everything.
 pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
-    let mut figures = one_by_one::run(NODES)?;
+    let mut figures = single_pods::run(NODES)?;
     figures.extend(gangs::large(NODES)?);
     // Before the curve, which has a larger cluster.
     figures.push(peak_memory()?);
-    figures.extend(one_by_one::curve(&CURVE)?);
+    figures.extend(single_pods::curve(&CURVE)?);
     figures.extend(gangs::kueue_shapes()?);
     figures.extend(gangs::against_exact()?);
     figures.extend(repairs::run()?);
-    figures.extend(repeat::run()?);
+    figures.extend(determinism::run()?);
     Ok(figures)
 }
 

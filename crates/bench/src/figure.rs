@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// What the samples of a figure are compared with.
+/// The goal that a figure's samples are compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// The compared value has to be below.
@@ -18,13 +18,13 @@ pub(crate) enum Goal {
 /// One line of a report.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Figure {
-    /// What was measured.
+    /// The measured quantity.
     pub(crate) what: String,
     /// Unit of the values.
     pub(crate) unit: &'static str,
     /// Number of samples.
     pub(crate) n: usize,
-    /// Middle sample: what the goal is compared with.
+    /// Median of the samples, which is compared with the goal.
     pub(crate) median: f64,
     /// Smallest sample.
     pub(crate) min: f64,
@@ -79,7 +79,8 @@ impl Figure {
 }
 
 impl Figure {
-    /// A line that says why there is no figure. `met` is `Some(false)` where there should be one.
+    /// A line with the reason for a missing figure. `met` is `Some(false)` if the figure is
+    /// required.
     pub(crate) fn absent(what: impl Into<String>, met: Option<bool>) -> Self {
         let none = f64::NAN;
         Self {
@@ -120,7 +121,7 @@ pub(crate) fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
 }
 
 impl Report {
-    /// The report as a table for people.
+    /// The report as a text table.
     pub(crate) fn table(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(comfy_table::presets::NOTHING);

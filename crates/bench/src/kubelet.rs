@@ -1,4 +1,4 @@
-//! The kubelet's side of the DRA socket, as a client to be measured through.
+//! The kubelet's side of the DRA socket, as a measuring client.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub(crate) struct Kubelet {
 }
 
 impl Kubelet {
-    /// Connects to the socket once it is there.
+    /// Connects to the socket as soon as it exists.
     pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Self> {
         let endpoint = Endpoint::try_from(format!("unix:{}", socket.display()))?;
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -43,7 +43,7 @@ impl Kubelet {
         Ok(answer.devices)
     }
 
-    /// Prepares and unprepares one claim, again and again until the agent has read its GPUs.
+    /// Repeats prepare and unprepare of one claim until the agent has read its GPUs.
     pub(crate) async fn until_ready(&self, claim: &v1::Claim) -> anyhow::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while let Err(error) = self.prepare(claim).await {

@@ -1,4 +1,4 @@
-//! How quickly a lab is up, with 5 and with 500 nodes, as a user starts it.
+//! Time to a running lab, with 5 and with 500 nodes, as a user starts it.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,10 +9,10 @@ use octavo_lab::{Component, Lab};
 use tokio::process::Command;
 
 use crate::figure::{Figure, Goal};
-use crate::ground::Ground;
+use crate::lab_dir::LabDir;
 use crate::process;
 
-/// Runs `octavo lab up` and `down` in a state folder of their own.
+/// Runs `octavo lab up` and `down` in its own state folder.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     // The build of the control plane is not part of the figure: have it done before.
@@ -46,8 +46,8 @@ struct Round {
 }
 
 async fn round(octavo: &Path, nodes: &str) -> anyhow::Result<Round> {
-    let ground = Ground::new()?;
-    let state = ground.lab();
+    let lab_dir = LabDir::new()?;
+    let state = lab_dir.lab();
     let up = lab(octavo, state, &["up", "--nodes", nodes]).await;
     let measured = up.and_then(|up| {
         let running = Lab::open(state)?.context("the lab is up but left no settings")?;
@@ -70,7 +70,7 @@ async fn lab(octavo: &Path, state: &Path, args: &[&str]) -> anyhow::Result<f64> 
         .arg(state)
         .args(args)
         .stdin(Stdio::null())
-        // Else nobody could end what it has begun when the run is told to end.
+        // Without this, the child would outlive an interrupted run.
         .kill_on_drop(true)
         .output()
         .await

@@ -1,6 +1,6 @@
-//! Benchmarks of the programs, those that need one against a real control plane.
+//! Benchmarks of the programs, most of them against a real control plane.
 //!
-//! Started by `cargo xtask bench NAME`, which builds what is measured first.
+//! `cargo xtask bench NAME` builds the measured programs and starts this program.
 
 #![forbid(unsafe_code)]
 
@@ -12,25 +12,26 @@ use clap::{Parser, ValueEnum};
 use octavo_lab::Lab;
 
 use crate::figure::{Figure, Report};
-use crate::ground::Ground;
+use crate::lab_dir::LabDir;
 
 mod agent;
+mod agent_process;
 mod api_server;
 mod claims;
 mod engine;
+mod environment;
 mod figure;
-mod ground;
 mod kubelet;
 mod lab;
+mod lab_dir;
 mod mig;
 mod mig_order;
 mod packing;
-mod place;
 mod pods;
 mod process;
-mod program;
 mod real_share;
 mod scheduler;
+mod signals;
 mod slices;
 mod wall;
 
@@ -91,38 +92,38 @@ enum Format {
     Json,
 }
 
-// One thread: what is measured shall not wait for the measuring client's own threads.
+// One thread: the measured programs must not wait for threads of the measuring client.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    let measured = match ground::Run::start() {
-        Ok(whole) => whole.of(Box::pin(run(&args))).await,
+    let measured = match signals::InterruptibleRun::start() {
+        Ok(whole) => whole.run(Box::pin(run(&args))).await,
         Err(error) => Err(error),
     };
     match measured {
         Ok(true) => ExitCode::SUCCESS,
-        // A goal that is missed is a result, and a failure for whoever asked in a script.
+        // A missed goal is a result, and a failure for scripts.
         Ok(false) => {
-            complain(&anyhow!("a goal was missed: see the column MET"));
+            print_error(&anyhow!("a goal was missed: see the column MET"));
             ExitCode::from(1)
         }
         Err(error) => {
-            complain(&error);
+            print_error(&error);
             ExitCode::from(2)
         }
     }
 }
 
-/// Runs what was asked for; whether every goal was met.
+/// Runs the requested benchmarks. Returns whether every goal was met.
 async fn run(args: &Args) -> anyhow::Result<bool> {
-    // kube has two providers to choose from in some builds: say which.
+    // Some builds have two crypto providers for kube, so choose one.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let octavo = || {
         args.octavo.canonicalize().with_context(|| {
             format!("{} is not there: run `cargo build --release` first", args.octavo.display())
         })
     };
-    ground::tell_others(&args.octavo);
+    lab_dir::warn_about_other_labs(&args.octavo);
     let mut met = true;
     let all = [
         (Name::Agent, "agent"),
@@ -158,8 +159,8 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         met &= figures.iter().all(|figure| figure.met != Some(false));
         let report = Report {
             name: wanted.to_owned(),
-            commit: place::commit(),
-            machine: place::machine(),
+            commit: environment::commit(),
+            machine: environment::machine(),
             figures,
         };
         print(&report, args.format)?;
@@ -168,8 +169,8 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 async fn measure_agent(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> {
-    let ground = Ground::new()?;
-    let mut options = ground.whole(octavo);
+    let lab_dir = LabDir::new()?;
+    let mut options = lab_dir.whole(octavo);
     options.nodes = Some(agent::NODES.parse()?);
     let lab = Box::pin(Lab::up(options)).await?;
     let figures = Box::pin(agent::run(&lab, octavo)).await;
@@ -187,6 +188,6 @@ fn print(report: &Report, format: Format) -> anyhow::Result<()> {
 }
 
 #[expect(clippy::print_stderr, reason = "a benchmark talks to the person who started it")]
-fn complain(error: &anyhow::Error) {
+fn print_error(error: &anyhow::Error) {
     eprintln!("error: {error:#}");
 }

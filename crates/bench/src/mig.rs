@@ -1,5 +1,5 @@
-//! MIG devices and shares on one 8-GPU node all of whose placements are published: what the agent
-//! adds to the driver's time, and the memory that it takes.
+//! MIG devices and shares on one 8-GPU node with all placements published: the agent's time beyond
+//! the driver's, and its memory.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use kube::{Api, Client};
 use octavo_lab::{Component, DynamicMig, Lab};
 use serde_json::json;
 
+use crate::agent_process::AgentProcess;
 use crate::figure::{Figure, Goal};
-use crate::ground::Ground;
 use crate::kubelet::Kubelet;
-use crate::program::Agent;
+use crate::lab_dir::LabDir;
 use crate::{claims, process};
 
 const NODE: &str = "dgx-h100-0";
@@ -24,10 +24,10 @@ const DEVICES: usize = GPUS * 26;
 /// Claims of each kind.
 const CLAIMS: usize = 200;
 
-/// Brings up a node whose GPUs are all opted in, and measures its agent.
+/// Starts a lab whose GPUs are all opted in, and measures its agent.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
-    let ground = Ground::new()?;
-    let mut options = ground.whole(octavo);
+    let lab_dir = LabDir::new()?;
+    let mut options = lab_dir.whole(octavo);
     options.nodes = Some("dgx-h100=1".parse()?);
     options.dynamic_mig = Some(DynamicMig::All);
     let lab = Box::pin(Lab::up(options)).await?;
@@ -40,16 +40,16 @@ async fn measure(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let client = lab.client().await?;
     lab.stop(Component::Kubelets).await;
     lab.stop(Component::Agents).await;
-    let bed = Bed { client, node: lab.layout().node(NODE) };
-    let agent = Agent::start(octavo, &bed.node.join("agent.yaml"))?;
-    bed.published().await?;
+    let testbed = Testbed { client, node: lab.layout().node(NODE) };
+    let agent = AgentProcess::start(octavo, &testbed.node.join("agent.yaml"))?;
+    testbed.published().await?;
     let kubelet =
-        Kubelet::connect(&bed.node.join("kubelet/plugins/gpu.nvidia.com/dra.sock")).await?;
-    let first = claims::allocated(&bed.client, "first", NODE, "gpu-0").await?;
+        Kubelet::connect(&testbed.node.join("kubelet/plugins/gpu.nvidia.com/dra.sock")).await?;
+    let first = claims::allocated(&testbed.client, "first", NODE, "gpu-0").await?;
     kubelet.until_ready(&first).await?;
     let mut figures = Vec::new();
-    figures.extend(bed.shares(&kubelet).await?);
-    figures.extend(bed.mig(&kubelet, &agent).await?);
+    figures.extend(testbed.shares(&kubelet).await?);
+    figures.extend(testbed.mig(&kubelet, &agent).await?);
     let memory = process::memory(agent.pid())?;
     figures.extend([
         Figure::new(
@@ -64,12 +64,12 @@ async fn measure(lab: &Lab, octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-struct Bed {
+struct Testbed {
     client: Client,
     node: PathBuf,
 }
 
-impl Bed {
+impl Testbed {
     /// Waits until every placement is published.
     async fn published(&self) -> anyhow::Result<()> {
         let slices: Api<ResourceSlice> = Api::all(self.client.clone());
@@ -118,8 +118,8 @@ impl Bed {
         ])
     }
 
-    /// Prepare and unprepare of MIG devices; the driver's own time is what the agent counts.
-    async fn mig(&self, kubelet: &Kubelet, agent: &Agent) -> anyhow::Result<Vec<Figure>> {
+    /// Prepare and unprepare of MIG devices. The agent reports the driver's own time.
+    async fn mig(&self, kubelet: &Kubelet, agent: &AgentProcess) -> anyhow::Result<Vec<Figure>> {
         let (mut prepare, mut unprepare, mut made, mut gone) = (vec![], vec![], vec![], vec![]);
         for number in 0..CLAIMS {
             let device = format!("gpu-{}-mig-1g10gb-19-{}", number % GPUS, number % 7);

@@ -1,5 +1,5 @@
-//! What the order of MIG placements is worth: requests that come and go, served first fit as
-//! Kubernetes' allocator does. A simulation, no cluster.
+//! The effect of the order of MIG placements. Requests come and go, served first fit as by
+//! Kubernetes' allocator. This is a simulation without a cluster.
 
 use octavo_agent::devices::order::{ListOrder, Outcome, Step, simulate};
 use octavo_gpu::mig::{MigPlacement, MigProfile, MigShape, MigVariant};
@@ -42,15 +42,15 @@ const MIXES: [Mix; 3] = [
     Mix { name: "large", weights: [2, 0, 0, 1, 3, 2, 1], kept: (1, 3) },
 ];
 
-/// Orders that are compared.
+/// The compared orders.
 const ORDERS: [(ListOrder, &str); 3] = [
     (ListOrder::LeastHarm, "least harm"),
     (ListOrder::Name, "by name"),
     (ListOrder::Relisted, "listed anew"),
 ];
 
-/// Profiles of which it is told how often they still fit: place in the table, name, and by how much
-/// less than by name that may be.
+/// Profiles whose fit is reported: index in the table, name, and the allowed loss against the order
+/// by name, in points.
 const LARGE: [(usize, &str, Option<f64>); 3] =
     [(4, "3g", None), (5, "4g", Some(0.0)), (6, "7g", None)];
 
@@ -91,8 +91,8 @@ fn measure(
     let by_name = outcomes.get(1).map(Vec::as_slice).unwrap_or_default();
     for (index, (order, name)) in ORDERS.iter().enumerate() {
         let samples = outcomes.get(index).map(Vec::as_slice).unwrap_or_default();
-        // Published is the first order: the profile with one place on a GPU beside others fits more
-        // often, and nothing is gained by refusing.
+        // The published order is the first one. The profile with a single placement per GPU must
+        // fit more often, without more refused requests.
         let is_ours = *order == ListOrder::LeastHarm;
         let mut tell = |of: &str, share: &dyn Fn(&Outcome) -> f64, slack: Option<f64>| {
             let shares = |outcomes: &[Outcome]| outcomes.iter().map(share).collect::<Vec<_>>();
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequence_is_the_same_every_time_and_departures_follow_their_arrivals() {
+    fn sequence_is_deterministic_and_departures_follow_arrivals() {
         let steps = sequence(&MIXES[1], 2, 7);
         assert_eq!(steps, sequence(&MIXES[1], 2, 7));
         assert_ne!(steps, sequence(&MIXES[1], 2, 8));

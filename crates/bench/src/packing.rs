@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use octavo_sim::published;
-use octavo_sim::replay::{self, Options, Policy, Popularity, Run, Unwatched};
+use octavo_sim::replay::{self, NoObserver, Options, Policy, Popularity, Run};
 use octavo_sim::trace::Trace;
 
 use crate::figure::{Figure, Goal};
 
 /// Where the lists are, from the root of the repository.
 const DATA: &str = "crates/sim/data/openb";
-/// Lists, and what is asked of Octavo's policy on each, in percent: the mean of ten seeds.
+/// Lists, with the required mean of ten seeds for Octavo's policy, in percent.
 const LISTS: [(&str, f64); 5] = [
     ("default", 96.30),
     ("gpushare40", 94.90),
@@ -25,7 +25,7 @@ const LISTS: [(&str, f64); 5] = [
 const SEEDS: std::ops::RangeInclusive<i64> = 42..=51;
 /// How far FGD may be from its published mean, in points.
 const FGD_SLACK: f64 = 0.15;
-/// How far Octavo's policy may be behind FGD in first skip, acceptance and allocation at 90 %.
+/// Allowed lag of Octavo's policy behind FGD in first skip, acceptance and allocation at 90 %.
 const SLACK: f64 = 0.2;
 
 /// Replays all lists.
@@ -119,7 +119,7 @@ fn runs(trace: &Trace, policy: Policy, popularity: Popularity) -> anyhow::Result
         jobs: NonZeroUsize::MIN,
         ..Options::default()
     };
-    let runs = replay::run(trace, &options, &Unwatched)?.runs;
+    let runs = replay::run(trace, &options, &NoObserver)?.runs;
     for run in &runs {
         let wrong = run.violation.as_deref().unwrap_or_default();
         anyhow::ensure!(run.valid, "{policy}, seed {}: {wrong}", run.seed);

@@ -1,5 +1,5 @@
-//! What a claim adds to a pod's start on a real node: kubelet, containerd and runc, with and without
-//! a claim in turn.
+//! The time that a claim adds to a pod's start on a real node: kubelet, containerd and runc, with
+//! and without a claim in turn.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use serde_json::{Value, json};
 use futures::TryStreamExt as _;
 
 use crate::figure::{Figure, Goal, percentile};
-use crate::ground::Ground;
+use crate::lab_dir::LabDir;
 
 /// Pods of each kind.
 const PODS: usize = 25;
-/// Longest wait for one pod.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// Timeout for one pod.
+const POD_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The kinds of pods, started in turn.
 const KINDS: [(&str, Option<&str>); 3] = [
@@ -37,8 +37,8 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     if let Some(obstacle) = real_node_obstacle() {
         bail!("this machine can have no real node: {obstacle}");
     }
-    let ground = Ground::new()?;
-    let mut options = ground.control_plane_only(octavo);
+    let lab_dir = LabDir::new()?;
+    let mut options = lab_dir.control_plane_only(octavo);
     options.real_nodes = Some("1".parse()?);
     let lab = Box::pin(Lab::up(options)).await?;
     let figures = Box::pin(measure(&lab)).await;
@@ -49,7 +49,7 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
 async fn measure(lab: &Lab) -> anyhow::Result<Vec<Figure>> {
     let client = lab.client().await?;
     let mut samples = [const { Vec::new() }; KINDS.len()];
-    // The first pods of a node bring up what the others find.
+    // The first pods of a node initialize what later pods reuse.
     for round in 0..=PODS {
         for (index, (_, more)) in KINDS.iter().enumerate() {
             let took = start(&client, &format!("bench-{index}-{round}"), *more).await?;
@@ -118,14 +118,14 @@ async fn start(client: &Client, name: &str, claim: Option<&str>) -> anyhow::Resu
         }
         bail!("the watch ended before pod {name} ran")
     };
-    let took = tokio::time::timeout(PATIENCE, running)
+    let took = tokio::time::timeout(POD_TIMEOUT, running)
         .await
-        .with_context(|| format!("pod {name} did not run within {PATIENCE:?}"))??;
+        .with_context(|| format!("pod {name} did not run within {POD_TIMEOUT:?}"))??;
     pods.delete(name, &DeleteParams::default()).await?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + POD_TIMEOUT;
     while pods.get_opt(name).await?.is_some() {
         if Instant::now() > deadline {
-            bail!("pod {name} is not gone within {PATIENCE:?}");
+            bail!("pod {name} is not gone within {POD_TIMEOUT:?}");
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

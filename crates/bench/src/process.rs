@@ -1,4 +1,4 @@
-//! What a process costs, from /proc.
+//! Resource use of a process, from /proc.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(crate) fn memory(pid: u32) -> anyhow::Result<Memory> {
     Ok(Memory { resident: mib("VmRSS:")?, anonymous: mib("RssAnon:")? })
 }
 
-/// Most resident memory that process `pid` has had so far, in MiB.
+/// Peak resident memory of process `pid`, in MiB.
 pub(crate) fn peak_memory(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;

@@ -1,6 +1,9 @@
-//! A share of this machine's own GPU, prepared by the agent, with a command behind its wall: the agent reads
-//! the machine's driver, a kubelet's part is played by this program, and what the CDI spec says is done to a
-//! root made of the machine's own. Needs root, no Kubernetes and no container runtime.
+//! A share of this machine's own GPU, prepared by the agent, with a command under memory
+//! enforcement.
+//!
+//! The agent reads the machine's driver. This program acts as the kubelet and applies the CDI spec
+//! to a root made from the machine's own. It needs root, but neither Kubernetes nor a container
+//! runtime.
 
 mod api;
 mod container;
@@ -21,26 +24,26 @@ use octavo_kubelet_api::dra::v1;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::agent_process::AgentProcess;
 use crate::figure::{Figure, Goal};
 use crate::kubelet::Kubelet;
-use crate::program::Agent;
 use api::Api;
 use container::Container;
-use watch::Seen;
+use watch::CommandReport;
 
 const NODE: &str = "this-machine";
 const CLAIM: &str = "share";
 const SHARE_ID: &str = "5a5e0000-0000-4000-8000-000000000001";
 
-/// What the driver may count for a share beyond its memory, in MiB.
-const ALLOWED_MIB: f64 = 64.0;
+/// Memory beyond the share's limit that the driver may count for it, in MiB.
+const MAX_OVERHEAD_MIB: f64 = 64.0;
 
 const SIGKILL: i32 = 9;
 
-/// How long the agent may take to read the driver, and to tell of a share.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Timeout for the agent to read the driver and to report a share.
+const AGENT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where the machine's parts lie, and what is run.
+/// Paths of the machine, and the commands to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// real-share: root of the driver's files.
@@ -64,18 +67,22 @@ pub(crate) struct Options {
     runs: Vec<String>,
 }
 
-/// Prepares the share, runs the command, goes round the wall, gives the share back.
+/// Prepares the share, runs the commands, bypasses the guard, unprepares the share.
 pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "a container's root is made of mounts: run it as root"
     );
-    let bed = Bed::new(octavo, options).await?;
-    let agent = Agent::start_with_log(octavo, &bed.path("agent.yaml"), &bed.path("agent.log"))?;
-    let figures = bed.measure(octavo, options).await;
+    let testbed = Testbed::new(octavo, options).await?;
+    let agent = AgentProcess::start_with_log(
+        octavo,
+        &testbed.path("agent.yaml"),
+        &testbed.path("agent.log"),
+    )?;
+    let figures = testbed.measure(octavo, options).await;
     agent.stop().await?;
     figures.with_context(|| {
-        let log = fs::read_to_string(bed.path("agent.log")).unwrap_or_default();
+        let log = fs::read_to_string(testbed.path("agent.log")).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(25).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
         format!("the agent said at last:\n{}\n", tail.join("\n"))
@@ -83,7 +90,7 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
 }
 
 /// The folder in which all of it happens, the API server and the GPU.
-struct Bed {
+struct Testbed {
     folder: TempDir,
     api: Api,
     driver: Nvml,
@@ -91,7 +98,7 @@ struct Bed {
     memory: u64,
 }
 
-impl Bed {
+impl Testbed {
     async fn new(octavo: &Path, options: &Options) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("or").tempdir().context("make a folder")?;
         let library = find_library(&options.driver_root)?;
@@ -100,18 +107,18 @@ impl Bed {
         let gpu = inventory.gpus.into_iter().next().context("this machine has no GPU")?;
         let api = Api::start().await?;
         let memory = options.memory_gib << 30;
-        let bed = Self { folder, api, driver, gpu, memory };
+        let testbed = Self { folder, api, driver, gpu, memory };
         for part in ["kubelet", "cdi", "run"] {
-            fs::create_dir(bed.path(part))?;
+            fs::create_dir(testbed.path(part))?;
         }
-        let server = bed.api.address();
+        let server = testbed.api.address();
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "this",
             "clusters": [{"name": "this", "cluster": {"server": format!("http://{server}")}}],
             "users": [{"name": "this", "user": {}}],
             "contexts": [{"name": "this", "context": {"cluster": "this", "user": "this"}}],
         });
-        fs::write(bed.path("kubeconfig"), kubeconfig.to_string())?;
+        fs::write(testbed.path("kubeconfig"), kubeconfig.to_string())?;
         let mounts: Vec<Value> = options
             .simulator
             .iter()
@@ -124,27 +131,27 @@ impl Bed {
         // JSON is YAML.
         let config = json!({
             "nodeName": NODE,
-            "kubeconfig": bed.path("kubeconfig"),
+            "kubeconfig": testbed.path("kubeconfig"),
             "driverRoot": options.driver_root,
             "devRoot": options.dev_root,
             "sysRoot": options.sys_root,
             "cgroupRoot": "/sys/fs/cgroup",
-            "kubeletRoot": bed.path("kubelet"),
-            "cdiRoot": bed.path("cdi"),
-            "runRoot": bed.path("run"),
+            "kubeletRoot": testbed.path("kubelet"),
+            "cdiRoot": testbed.path("cdi"),
+            "runRoot": testbed.path("run"),
             "hookPath": octavo,
             "wall": "guard",
             "mounts": mounts,
         });
-        fs::write(bed.path("agent.yaml"), config.to_string())?;
-        Ok(bed)
+        fs::write(testbed.path("agent.yaml"), config.to_string())?;
+        Ok(testbed)
     }
 
     fn path(&self, part: &str) -> PathBuf {
         self.folder.path().join(part)
     }
 
-    /// Puts a claim with a share of the GPU into the API, allocated as a scheduler would.
+    /// Adds a claim with a share of the GPU to the API, allocated as by a scheduler.
     fn claim(&self) -> v1::Claim {
         let uid = "0c7a0000-0000-4000-8000-000000000001".to_owned();
         let device = format!("gpu-{}", self.gpu.minor);
@@ -182,15 +189,18 @@ impl Bed {
 
         let mut figures = vec![
             Figure::new("prepare of a share", "ms", &[took.as_secs_f64() * 1e3], Goal::None)?,
-            self.holds("claim says that the share is enforced", "Enforced").await?,
+            self.wait_for_condition("claim says that the share is enforced", "Enforced").await?,
         ];
         figures.extend(probe::run(octavo, &container, self.memory)?);
         for run in &options.runs {
             let (name, line) = run.split_once('=').context("`--run` takes NAME=LINE")?;
             figures.extend(self.command(&container, name, line)?);
         }
-        figures.extend(self.round(octavo, &container)?);
-        figures.push(self.holds("claim says that the share had too much", "MemoryOverflow").await?);
+        figures.extend(self.bypass(octavo, &container)?);
+        figures.push(
+            self.wait_for_condition("claim says that the share had too much", "MemoryOverflow")
+                .await?,
+        );
         kubelet.unprepare(&claim).await.context("give the share back")?;
         let left = fs::read_dir(self.path("run/octavo/shares")).into_iter().flatten().count();
         let left = f64::from(u32::try_from(left)?);
@@ -203,7 +213,7 @@ impl Bed {
         Ok(figures)
     }
 
-    /// A line of a shell: whether it fails, and the most that the driver counts for it.
+    /// Runs a shell line. Reports whether it fails and the peak use that the driver counts.
     fn command(
         &self,
         container: &Container,
@@ -213,30 +223,31 @@ impl Bed {
         let args = ["-c".to_owned(), format!("exec {line}")].map(OsString::from);
         // Reports go to standard output, and are alone there.
         let mut command = container.command("sh".as_ref(), &args)?;
-        let seen = self.watched(command.stdout(std::io::stderr()))?;
-        let failed = f64::from(u8::from(!seen.status.is_some_and(|status| status.success())));
+        let report = self.run_watched(command.stdout(std::io::stderr()))?;
+        let failed = f64::from(u8::from(!report.status.is_some_and(|status| status.success())));
         let most = format!("{name}: the most that the driver counts");
-        let allowed = mib(self.memory) + ALLOWED_MIB;
+        let allowed = mib(self.memory) + MAX_OVERHEAD_MIB;
         Ok(vec![
             Figure::new(format!("{name}: failed"), "times", &[failed], Goal::Exactly(0.0))?,
-            Figure::new(most, "MiB", &[mib(seen.most)], Goal::Below(allowed + 1.0))?,
+            Figure::new(most, "MiB", &[mib(report.most)], Goal::Below(allowed + 1.0))?,
         ])
     }
 
-    /// A program that goes round the wall: how much it gets, and how soon somebody ends it.
-    fn round(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
+    /// Runs a program that bypasses the guard. Reports how much memory it gets, and how soon it is
+    /// killed.
+    fn bypass(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
         let args = ["probe", "--no-timing", "--path", "alloc", "--go-round", "10"];
         let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
-        let seen = self.watched(command.stdout(Stdio::null()))?;
-        let is_killed = seen.status.is_some_and(|status| status.signal() == Some(SIGKILL));
-        let time = seen.over.context(
+        let report = self.run_watched(command.stdout(Stdio::null()))?;
+        let is_killed = report.status.is_some_and(|status| status.signal() == Some(SIGKILL));
+        let time = report.over.context(
             "the driver never counted more than the limit for a program that goes round the wall: does it \
              tell of processes here?",
         )?;
         let what = |what: &str| format!("gone round the wall: {what}");
         let killed = f64::from(u8::from(is_killed));
         Ok(vec![
-            Figure::new(what("the most that it had"), "MiB", &[mib(seen.most)], Goal::None)?,
+            Figure::new(what("the most that it had"), "MiB", &[mib(report.most)], Goal::None)?,
             Figure::new(what("killed"), "times", &[killed], Goal::Exactly(1.0))?,
             Figure::new(
                 what("from too much to its end"),
@@ -247,12 +258,12 @@ impl Bed {
         ])
     }
 
-    fn watched(&self, command: &mut Command) -> anyhow::Result<Seen> {
+    fn run_watched(&self, command: &mut Command) -> anyhow::Result<CommandReport> {
         watch::run(command, &self.driver, &self.gpu.uuid, self.memory)
     }
 
-    /// Waits until the claim has a condition; 1 if it is, or was, true.
-    async fn holds(&self, what: &str, condition: &str) -> anyhow::Result<Figure> {
+    /// Waits until the claim has a condition; 1 if the condition is or was true.
+    async fn wait_for_condition(&self, what: &str, condition: &str) -> anyhow::Result<Figure> {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !self.api.was_true(&api::claim(CLAIM), condition) && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -268,7 +279,7 @@ fn mib(bytes: u64) -> f64 {
 
 /// Asks until the agent has read its driver.
 async fn until_ready(kubelet: &Kubelet, claim: &v1::Claim) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + AGENT_TIMEOUT;
     while let Err(error) = kubelet.prepare(claim).await {
         if Instant::now() > deadline {
             return Err(error);

@@ -1,21 +1,23 @@
-//! Octavo's scheduler against a real API server, beside Kubernetes' own and beside no scheduler at all.
+//! Octavo's scheduler against a real API server, compared with kube-scheduler and with no
+//! scheduler.
 //!
-//! Each turn has a control plane of its own; nodes are objects that nobody but the benchmark is
-//! behind. The contenders take turns within a repeat, so that what changes on the machine hits all. *Raw* is a client
-//! that issues the writes a scheduler would, with nothing to decide: what the API server on this machine can
-//! do. What a scheduler did is checked from the API server's objects before any figure of it is shown.
+//! Each turn has its own control plane. Nodes are objects without a kubelet. The contenders
+//! alternate within a repeat, so that changes on the machine affect all of them. *Raw* is a client
+//! that issues a scheduler's writes without deciding anything. It shows what the API server on this
+//! machine can do. A scheduler's result is validated from the API server's objects before its
+//! figures are shown.
 //!
-//! The API server has the same watches in every turn of a case: those of the controller manager, and the
-//! benchmark's own, of pods, of claims where GPUs are devices, and of gangs where the case has some. A
-//! scheduler's turn has that scheduler's watches on top, and raw's has none in their place: what they cost the API
-//! server is part of what a scheduler costs.
+//! The API server has the same base watches in every turn of a case. These are the controller
+//! manager's and the benchmark's own: pods, claims if GPUs are devices, and gangs if the case has
+//! any. A scheduler adds its own watches, and raw adds none. Their cost is part of a scheduler's
+//! cost.
 //!
-//! Who has not bound all pods of a case within the patience is measured by those it bound until then; its
-//! figures say that it did not finish, and rates are compared, not times. Of Octavo and of raw it is a missed
-//! goal.
+//! A contender that has not bound all pods within the timeout is measured by the pods bound until
+//! then. Its figures are marked, and rates are compared instead of times. For Octavo and for raw,
+//! this is a missed goal.
 //!
-//! `OCTAVO_BENCH_SCALE` (0.1: a tenth) makes every case smaller, for a look; goals mean nothing then.
-//! How far it is goes to standard error.
+//! `OCTAVO_BENCH_SCALE` (0.1: a tenth) makes every case smaller, for a first look; goals are then
+//! meaningless. Progress goes to standard error.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,24 +26,24 @@ use anyhow::Context;
 use clap::ValueEnum;
 use octavo_lab::has_scheduler;
 
+use crate::environment;
 use crate::figure::{Figure, Report};
-use crate::place;
-use bed::Bed;
 use contender::Contender;
 use results::{Measured, Results};
+use testbed::Testbed;
 
 mod api;
-mod bed;
+mod baseline;
 mod cases;
 mod contender;
 mod cost;
+mod fake_controllers;
 mod objects;
 mod observer;
-mod player;
-mod raw;
 mod results;
+mod testbed;
 mod validate;
-mod work;
+mod workers;
 
 /// The variable that makes every case smaller.
 const SCALE_VARIABLE: &str = "OCTAVO_BENCH_SCALE";
@@ -60,18 +62,18 @@ pub(crate) struct Options {
     /// How long a contender may take to bind all pods of the cases pods, claims, gpus and gpus-by-devices.
     /// One that has not bound them is measured by what it bound until then [default: 4 for
     /// gpus-by-devices, which kube-scheduler takes far longer for; 15 for the others]
-    #[arg(long, value_name = "MINUTES", value_parser = minutes)]
-    patience: Option<Duration>,
+    #[arg(long = "patience", value_name = "MINUTES", value_parser = minutes)]
+    timeout: Option<Duration>,
 }
 
-/// Longest patience that can be asked for, in minutes.
-const MOST_PATIENCE: f64 = 120.0;
+/// Maximum timeout, in minutes.
+const MAX_TIMEOUT_MINUTES: f64 = 120.0;
 
 fn minutes(text: &str) -> Result<Duration, String> {
-    let minutes = text.parse().ok().filter(|minutes| (0.0..=MOST_PATIENCE).contains(minutes));
+    let minutes = text.parse().ok().filter(|minutes| (0.0..=MAX_TIMEOUT_MINUTES).contains(minutes));
     match minutes.filter(|minutes| *minutes > 0.0) {
         Some(minutes) => Ok(Duration::from_secs_f64(minutes * 60.0)),
-        None => Err(format!("write minutes, above 0 and up to {MOST_PATIENCE}")),
+        None => Err(format!("write minutes, above 0 and up to {MAX_TIMEOUT_MINUTES}")),
     }
 }
 
@@ -105,7 +107,7 @@ impl Case {
         Self::Defragmentation,
     ];
 
-    /// Who takes part.
+    /// The contenders of the case.
     fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => {
@@ -118,12 +120,15 @@ impl Case {
     }
 }
 
-/// Measures every case that was asked for.
+/// Measures every requested case.
 pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
     let scale = scale()?;
     let has_octavo = has_scheduler(octavo);
     if !has_octavo {
-        tell(&format!("{} has no scheduler: only the others are measured", octavo.display()));
+        print_progress(&format!(
+            "{} has no scheduler: only the others are measured",
+            octavo.display()
+        ));
     }
     let is_asked_for = |case: &Case| options.cases.is_empty() || options.cases.contains(case);
     let cases: Vec<Case> = Case::ALL.into_iter().filter(is_asked_for).collect();
@@ -135,12 +140,12 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
                 if contender == Contender::Octavo && !has_octavo {
                     continue;
                 }
-                let who = contender.name();
-                tell(&format!("{case:?}, {who}, {number} of {}", options.repeats));
-                let patience = options.patience.unwrap_or(case.patience());
-                let turn = Turn { octavo, case, contender, scale, number, patience };
+                let name = contender.name();
+                print_progress(&format!("{case:?}, {name}, {number} of {}", options.repeats));
+                let timeout = options.timeout.unwrap_or(case.timeout());
+                let turn = Turn { octavo, case, contender, scale, number, timeout };
                 if let Err(error) = Box::pin(turn.take(&mut results)).await {
-                    tell(&format!("{case:?}, {who}: {error:#}"));
+                    print_progress(&format!("{case:?}, {name}: {error:#}"));
                     results.failed(contender, &error);
                 }
             }
@@ -148,7 +153,7 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
         let of_case = results.figures()?;
         // The report at the end has all of them.
         if cases.len() > 1 {
-            tell_figures(case, &of_case);
+            print_figures(case, &of_case);
         }
         figures.extend(of_case);
     }
@@ -162,18 +167,18 @@ struct Turn<'a> {
     contender: Contender,
     scale: f64,
     number: u32,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Turn<'_> {
     async fn take(&self, results: &mut Results) -> anyhow::Result<()> {
         let world = cases::world(self.case, self.scale);
-        let bed = Bed::up(self.octavo, self.contender, world).await?;
-        // What is measured is only kept once all of it is there and valid.
+        let testbed = Testbed::up(self.octavo, self.contender, world).await?;
+        // Measurements are kept only after the whole turn is complete and valid.
         let mut measured = Measured::new(self.contender, self.number);
-        let run = cases::run(&bed, self.case, self.scale, self.patience, &mut measured);
+        let run = cases::run(&testbed, self.case, self.scale, self.timeout, &mut measured);
         let outcome = Box::pin(run).await;
-        let down = bed.down().await;
+        let down = testbed.down().await;
         outcome.and(down)?;
         results.keep(measured);
         Ok(())
@@ -187,18 +192,18 @@ fn scale() -> anyhow::Result<f64> {
         .with_context(|| format!("{SCALE_VARIABLE} is {text:?}, and has to be above 0 and up to 1"))
 }
 
-fn tell_figures(case: Case, figures: &[Figure]) {
+fn print_figures(case: Case, figures: &[Figure]) {
     let report = Report {
         name: format!("scheduler, {case:?}"),
-        commit: place::commit(),
-        machine: place::machine(),
+        commit: environment::commit(),
+        machine: environment::machine(),
         figures: figures.to_vec(),
     };
-    tell(&report.table());
+    print_progress(&report.table());
 }
 
 #[expect(clippy::print_stderr, reason = "a run takes minutes, and its report is standard output")]
-fn tell(text: &str) {
+fn print_progress(text: &str) {
     eprintln!("{text}");
 }
 
@@ -207,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_is_minutes_and_neither_none_nor_endless() {
+    fn timeout_is_given_in_minutes_and_bounded() {
         assert_eq!(minutes("4"), Ok(Duration::from_mins(4)));
         assert_eq!(minutes("0.5"), Ok(Duration::from_secs(30)));
         for text in ["0", "-1", "121", "NaN", "inf", "soon"] {

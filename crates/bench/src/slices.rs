@@ -1,8 +1,8 @@
-//! What publishing costs the API server with 500 nodes of eight GPUs, in both shapes: GPUs that are
-//! not cut, and GPUs of which every MIG placement is published.
+//! The cost of publishing for the API server, with 500 nodes of eight GPUs. There are two variants:
+//! GPUs without MIG, and GPUs with every MIG placement published.
 //!
-//! `OCTAVO_BENCH_NODES` sets another number of nodes. How far it is, and the figures of a shape as soon
-//! as they are there, go to standard error: a run takes minutes.
+//! `OCTAVO_BENCH_NODES` sets another number of nodes. A run takes minutes, so progress and the
+//! figures of each variant go to standard error.
 
 use std::path::Path;
 
@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use crate::figure::{Figure, Goal, Report};
-use crate::ground::Ground;
-use crate::{api_server, place};
+use crate::lab_dir::LabDir;
+use crate::{api_server, environment};
 
 /// Nodes of the cluster, and the variable that sets another number.
 const NODES: usize = 500;
 const NODES_VARIABLE: &str = "OCTAVO_BENCH_NODES";
 /// How long all agents may take to publish.
-const PATIENCE: Duration = Duration::from_mins(30);
+const PUBLISH_TIMEOUT: Duration = Duration::from_mins(30);
 /// Claims that are allocated and prepared in it.
 const CLAIMS: u32 = 50;
 
@@ -33,17 +33,17 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let nodes = nodes()?;
     let mut figures = Vec::new();
     for (shape, dynamic_mig) in [("not cut", DynamicMig::None), ("all opted in", DynamicMig::All)] {
-        tell(&format!("{shape}: bringing up {nodes} nodes"));
-        let ground = Ground::new()?;
-        let mut options = ground.whole(octavo);
+        print_progress(&format!("{shape}: bringing up {nodes} nodes"));
+        let lab_dir = LabDir::new()?;
+        let mut options = lab_dir.whole(octavo);
         options.nodes = Some(format!("dgx-h100={nodes}").parse()?);
         options.dynamic_mig = Some(dynamic_mig);
-        options.ready_timeout = PATIENCE;
+        options.ready_timeout = PUBLISH_TIMEOUT;
         options.progress = Progress::to_stderr();
         let started = Instant::now();
         let lab = Box::pin(Lab::up(options)).await?;
         let up = started.elapsed().as_secs_f64();
-        tell(&format!("{shape}: all is published after {up:.0} s"));
+        print_progress(&format!("{shape}: all is published after {up:.0} s"));
         let measured = Box::pin(shape_figures(&lab, nodes, shape, up)).await;
         lab.down().await?;
         figures.extend(measured?);
@@ -51,18 +51,18 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-fn tell_figures(name: &str, figures: &[Figure]) {
+fn print_figures(name: &str, figures: &[Figure]) {
     let report = Report {
         name: format!("slices, {name}"),
-        commit: place::commit(),
-        machine: place::machine(),
+        commit: environment::commit(),
+        machine: environment::machine(),
         figures: figures.to_vec(),
     };
-    tell(&report.table());
+    print_progress(&report.table());
 }
 
 #[expect(clippy::print_stderr, reason = "a run takes minutes, and its report is standard output")]
-fn tell(text: &str) {
+fn print_progress(text: &str) {
     eprintln!("{text}");
 }
 
@@ -96,22 +96,22 @@ async fn shape_figures(
             Goal::None,
         )?,
     ];
-    tell_figures(&format!("publishing, {shape}"), &figures);
+    print_figures(&format!("publishing, {shape}"), &figures);
     let kinds: &[(&str, Value)] = if shape == "not cut" {
         &[("whole GPU", exactly("gpu.nvidia.com", &json!({}))), ("share", share())]
     } else {
         &[("MIG device", mig())]
     };
     for (kind, request) in kinds {
-        tell(&format!("{shape}: {CLAIMS} pods, each with a {kind}"));
+        print_progress(&format!("{shape}: {CLAIMS} pods, each with a {kind}"));
         let of_kind = allocations(&client, u32::try_from(count)?, &name(kind), request).await?;
-        tell_figures(&format!("allocations, {shape}"), &of_kind);
+        print_figures(&format!("allocations, {shape}"), &of_kind);
         figures.extend(of_kind);
     }
     Ok(figures)
 }
 
-/// What a node has published.
+/// The slices of a node.
 #[derive(Default)]
 struct Published {
     slices: f64,
@@ -150,18 +150,18 @@ fn mig() -> Value {
     exactly("mig.nvidia.com", &json!({"selectors": [{"cel": {"expression": expression}}]}))
 }
 
-/// An affinity as a `DaemonSet` gives its pods: the scheduler looks at this node alone.
+/// A node affinity like that of a `DaemonSet`'s pods: the scheduler considers this node only.
 fn only_on(node: &str) -> Value {
     let name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let terms = json!({"nodeSelectorTerms": [{"matchFields": [name]}]});
     json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
 }
 
-/// Pods with claims from creation to running: what the agents wrote for them, and how long all took.
+/// Pods with claims, from creation to running: the agents' writes and the total time.
 ///
-/// Each pod may run on one node only: what is measured is the agents, and kube-scheduler's search over
-/// the devices of all nodes takes longer than the ten seconds that it gives itself for a filter where
-/// there are 100,000 devices and few processors.
+/// Each pod may run on one node only, because the agents are measured and not the scheduler. With
+/// 100,000 devices and few processors, kube-scheduler's search exceeds its own filter timeout of
+/// ten seconds.
 async fn allocations(
     client: &Client,
     nodes: u32,
@@ -212,7 +212,7 @@ async fn allocations(
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let took = started.elapsed().as_secs_f64();
-    // A share's or MIG device's status is written beside the pod's way.
+    // The status of a share or MIG device is written in parallel to the pod's start.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = api_server::agent_writes(client).await?;
     let count = f64::from(CLAIMS);

@@ -1,7 +1,9 @@
-//! What the wall costs and whether it holds, on the simulated driver: the guard and the proxy as containers
-//! get them, in programs that a benchmark asks line by line (`crates/probe/examples/wall_client.rs`).
+//! Cost and correctness of memory enforcement, on the simulated driver. The guard and the proxy are
+//! used as in containers. The benchmark drives client programs line by line
+//! (`crates/probe/examples/wall_client.rs`).
 //!
-//! Needs no root: a client has a mount namespace of its own, in a user namespace where that is what it takes.
+//! No root is needed: each client has its own mount namespace, within a user namespace if
+//! necessary.
 
 mod bed;
 mod client;
@@ -14,7 +16,7 @@ use anyhow::{Context, ensure};
 
 use crate::figure::Figure;
 
-/// What is built beforehand, beside the binary.
+/// Programs that are built in advance, beside the binary.
 #[derive(Debug)]
 struct Programs {
     /// The simulated driver.

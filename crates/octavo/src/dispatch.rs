@@ -9,17 +9,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
-use octavo_view::Outcome;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
+use crate::exit_status::ExitStatus;
 use crate::logging::{self, LogProfile};
 use crate::{reference, snapshot, version};
 
-/// Exit code for "the command worked, and its subject is waiting".
-const EXIT_PENDING: u8 = 3;
-
-/// Worker threads of programs that serve concurrent calls.
+/// Threads of programs that serve many calls at once.
 const WORKER_THREADS: usize = 2;
 
 /// Largest number of threads for blocking calls, mostly on files. A process for hundreds of nodes
@@ -49,11 +46,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Program::Explain(args) => {
             logging::start(cli.log, LogProfile::Command);
-            let outcome =
+            let status =
                 with_tls(&client_runtime()?, async { Ok(octavo_view::run_explain(&args).await?) })?;
-            if outcome == Outcome::Pending {
-                return Ok(ExitCode::from(EXIT_PENDING));
-            }
+            return Ok(ExitStatus::from(status).into());
         }
         Program::Snapshot(args) => {
             logging::start(cli.log, LogProfile::Command);
@@ -62,17 +57,15 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         // Only arithmetic and files: no runtime, no TLS.
         Program::Sim(args) => {
             logging::start(cli.log, LogProfile::Command);
-            let outcome = octavo_sim::run::run(&args, shell_line::shell_line(env::args_os()))?;
-            if outcome == octavo_sim::run::Outcome::DoesNotFit {
-                return Ok(ExitCode::from(EXIT_PENDING));
-            }
+            let status = octavo_sim::run::run(&args, shell_line::shell_line(env::args_os()))?;
+            return Ok(ExitStatus::from(status).into());
         }
         // No threads and no TLS before the driver's library is loaded.
         Program::Probe(args) => {
             logging::start(cli.log, LogProfile::Command);
             let mut out = io::stdout().lock();
             if octavo_probe::run(&args, &mut out)? == octavo_probe::Outcome::Leaks {
-                return Ok(ExitCode::FAILURE);
+                return Ok(ExitStatus::CheckFailed.into());
             }
         }
         Program::Share(args) => {
@@ -94,7 +87,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             write(octavo_scheduler::metrics::reference().as_bytes())?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(ExitStatus::Success.into())
 }
 
 /// Runs a future that uses TLS. rustls takes its cryptography provider from the process, once.

@@ -4,6 +4,7 @@
 
 mod cli;
 mod dispatch;
+mod exit_status;
 mod failure;
 mod logging;
 mod reference;

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use octavo_sim::document::{self, Form};
+use octavo_sim::document::{self, DocumentFormat};
 use octavo_sim::whatif::decision::Decision;
 use octavo_view::connect::ConnectArgs;
 use octavo_view::scheduler::{Scheduler, SchedulerAddress, Subject};
@@ -47,8 +47,8 @@ struct SubjectName {
 
 /// Runs `octavo snapshot`. Returns the text for standard output, empty if a file was written.
 pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
-    // Check the file name's format before reading a large cluster.
-    args.output.as_deref().map(Form::of).transpose()?;
+    // Before a large cluster is read, and not after: does the name say a form?
+    args.output.as_deref().map(DocumentFormat::of).transpose()?;
     let connection = args.connect.connect().await?;
     let request = async {
         let scheduler = match &args.scheduler {
@@ -86,7 +86,7 @@ fn write_or_text(value: &impl Serialize, args: &SnapshotArgs) -> anyhow::Result<
             document::write(value, path)?;
             Ok(String::new())
         }
-        None => Ok(document::text(value, Form::Json)?),
+        None => Ok(document::text(value, DocumentFormat::Json)?),
     }
 }
 

@@ -1,23 +1,23 @@
-//! The order in which pods arrive, and in runs with departures also leave.
+//! The order in which pods arrive and, in runs with departures, leave.
 //!
-//! [`Order::Shuffled`] is the protocol of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023)
-//! as the authors' simulator (hkust-adsl/kubernetes-scheduler-simulator, `pkg/simulator/core.go` and
-//! `simulator.go`) runs it, draw for draw with [`GoRand`]:
+//! [`Order::Shuffled`] is the protocol of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023).
+//! It follows the authors' simulator (hkust-adsl/kubernetes-scheduler-simulator,
+//! `pkg/simulator/core.go` and `simulator.go`) draw for draw with [`GoRand`]:
 //!
-//! 1. Seed the generator; draw one number, which the simulator prints for debugging.
-//! 2. Sort the pods by name, shuffle them.
-//! 3. If the demand is below `factor` times the cluster's GPUs, *tune up*: draw pods uniformly and
-//!    with replacement from the list sorted by name and append copies called `NAME-tuned-0`,
-//!    `NAME-tuned-1`, ..., until a drawn pod's milli *per GPU* would pass the target; that pod is not
-//!    appended. As eight whole GPUs count as one here, the last pod may pass the target, after
-//!    which the next draw ends it, whatever it is. A number with which a copy would be called as a
-//!    pod of the list is passed over, which changes no draw; theirs would refuse such a copy.
-//! 4. If the demand is above, *tune down*: remove uniformly drawn pods, the others keeping their
-//!    order, until the demand is at most the target.
-//! 5. Give the nodes, sorted by name, numbers drawn as a permutation. Ties fall to the lowest.
+//! 1. Seed the generator. Draw one number, which the simulator prints for debugging.
+//! 2. Sort the pods by name and shuffle them.
+//! 3. If the demand is below `factor` times the cluster's GPUs, *tune up*. Draw pods uniformly and
+//!    with replacement from the list sorted by name. Append copies called `NAME-tuned-0`,
+//!    `NAME-tuned-1`, and so on. Stop before a drawn pod's milli *per GPU* would pass the target.
+//!    Eight whole GPUs count as one here, so the last pod may pass the target; the next draw then
+//!    ends the loop. A copy number whose name a listed pod already has is skipped, which changes no
+//!    draw. The authors' simulator would reject such a copy.
+//! 4. If the demand is above, *tune down*: remove uniformly drawn pods until the demand is at most
+//!    the target. The remaining pods keep their order.
+//! 5. Number the nodes, sorted by name, by a drawn permutation. The lowest number wins ties.
 //!
-//! The authors' own run draws step 5 while parts of Kubernetes draw retry delays from the same
-//! generator, so no two of its runs need agree on it; ours always do.
+//! In the authors' runs, parts of Kubernetes draw retry delays from the same generator during step
+//! 5. Two of their runs may therefore differ; two runs of this simulator never do.
 
 use std::borrow::Cow;
 
@@ -25,27 +25,27 @@ use crate::go_rand::GoRand;
 use crate::trace::{PodRow, Trace};
 
 mod factor;
-mod living;
+mod order_statistics;
 mod shuffled;
 #[cfg(test)]
 mod tests;
 
 pub use factor::Factor;
-use shuffled::{COPY, shuffled};
+use shuffled::{COPY_SUFFIX, shuffled};
 
 /// Arrivals at which a factor is refused: more than any cluster's list, little enough to hold.
-pub const MOST_ARRIVALS: usize = 4_000_000;
+pub const MAX_ARRIVALS: usize = 4_000_000;
 
-/// How the pods of a list come.
+/// The order in which the pods of a list arrive.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Order {
-    /// As the list has them. Nobody leaves.
+    /// The order of the list. No pod leaves.
     Listed,
-    /// The paper's protocol. Nobody leaves.
+    /// The paper's protocol. No pod leaves.
     Shuffled {
         /// Of Go's generator; the paper used 42 to 51.
         seed: i64,
-        /// Demand over capacity that the list is brought to; none: the list's own.
+        /// Demand over capacity that the list is tuned to. `None` keeps the list's own demand.
         factor: Option<Factor>,
     },
     /// At their times of creation, leaving at their times of deletion, if they have one.
@@ -65,27 +65,27 @@ pub struct Arrival {
 /// Something that happens to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Seconds since the trace's own start; none in orders without times.
+    /// Seconds since the start of the trace; `None` in orders without times.
     pub at: Option<u64>,
-    /// What happens.
+    /// The change.
     pub change: Change,
 }
 
-/// Who comes or goes, as an index in [`Arrivals::pods`].
+/// An arrival or departure, as an index into [`Arrivals::pods`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// The pod arrives and wants a place.
+    /// The pod arrives and needs a placement.
     Arrive(usize),
-    /// The pod is over. It may never have got a place.
+    /// The pod's lifetime ends. The pod may never have been placed.
     Depart(usize),
 }
 
-/// All events of a run.
+/// The arrivals and departures of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Each pod that comes, in the order in which they come.
+    /// All pods in the order of their arrival.
     pub pods: Vec<Arrival>,
-    /// What happens, in order.
+    /// The events, in order.
     pub events: Vec<Event>,
     /// Indices of the trace's nodes in the order in which ties fall to them.
     pub node_order: Vec<usize>,
@@ -114,7 +114,7 @@ pub enum ArrivalError {
     },
     /// The factor needs more copies than can be held.
     #[error(
-        "a factor of {factor} takes more than {MOST_ARRIVALS} pods of this list; choose a smaller one"
+        "a factor of {factor} takes more than {MAX_ARRIVALS} pods of this list; choose a smaller one"
     )]
     TooManyPods {
         /// The factor.
@@ -128,7 +128,7 @@ pub enum ArrivalError {
     NoTimes {
         /// The first such pod.
         pod: String,
-        /// How many there are.
+        /// Number of such pods.
         missing: usize,
         /// Pods in the list.
         pods: usize,
@@ -136,7 +136,7 @@ pub enum ArrivalError {
 }
 
 impl ArrivalError {
-    /// Whether what is asked for makes no sense, whatever the trace.
+    /// Whether the request is invalid for every trace.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Factor(_) => true,
@@ -154,7 +154,7 @@ impl Arrival {
         let name = pods.get(self.row).map_or("", |pod| pod.name.as_str());
         match self.copy {
             None => Cow::Borrowed(name),
-            Some(copy) => Cow::Owned(format!("{name}{COPY}{copy}")),
+            Some(copy) => Cow::Owned(format!("{name}{COPY_SUFFIX}{copy}")),
         }
     }
 }
@@ -223,7 +223,8 @@ fn by_creation_time(pods: &[PodRow], node_order: Vec<usize>) -> Result<Arrivals,
             events.push(Event { at: Some(deletion), change: Change::Depart(index) });
         }
     }
-    // Stable: who came earlier stands before who comes at this second, and so does its leaving.
+    // The sort is stable: at the same second, an earlier pod's departure stays before a later
+    // arrival.
     events.sort_by_key(|event| event.at);
     Ok(Arrivals { pods: originals(order), events, node_order })
 }

@@ -24,7 +24,7 @@ pub struct SimArgs {
     pub command: SimCommand,
 }
 
-/// What the simulator does.
+/// Subcommands of the simulator.
 #[derive(Clone, Debug, Subcommand)]
 pub enum SimCommand {
     /// Replay a trace of a whole cluster under one or more policies
@@ -83,7 +83,7 @@ pub struct ReplayArgs {
     /// The runs.
     #[command(flatten)]
     pub runs: RunsArgs,
-    /// Form of the output
+    /// DocumentFormat of the output
     #[arg(
         long,
         short = 'o',

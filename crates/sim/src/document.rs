@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How a document is written.
+/// A document format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum DocumentFormat {
     /// JSON, indented.
     Json,
     /// YAML.
@@ -23,7 +23,7 @@ pub enum Form {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// A name that says neither JSON nor YAML.
+    /// The file name has no extension for JSON or YAML.
     #[error("{}: the name says no form; call it .json, .yaml or .yml", .path.display())]
     Extension {
         /// The file.
@@ -37,14 +37,14 @@ pub enum DocumentError {
         /// Why.
         source: io::Error,
     },
-    /// A file that does not hold what is wanted.
+    /// The file has other content than expected.
     #[error("{}: is no {what}: {problem}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What it should be.
+        /// The expected content.
         what: &'static str,
-        /// What is wrong, with line and column.
+        /// The error, with line and column.
         problem: String,
     },
     /// A file that cannot be written.
@@ -55,30 +55,30 @@ pub enum DocumentError {
         /// Why.
         source: io::Error,
     },
-    /// A value that the form cannot hold.
+    /// The value has no representation in this format.
     #[error("cannot be written as {form:?}: {problem}")]
-    Form {
+    Encode {
         /// The form.
-        form: Form,
+        form: DocumentFormat,
         /// Why.
         problem: String,
     },
 }
 
 impl DocumentError {
-    /// Whether a name on the command line makes no sense, whatever is in the file.
+    /// Whether the file name on the command line is invalid, independent of the file's content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Extension { .. } => true,
-            Self::Read { .. } | Self::Content { .. } | Self::Write { .. } | Self::Form { .. } => {
+            Self::Read { .. } | Self::Content { .. } | Self::Write { .. } | Self::Encode { .. } => {
                 false
             }
         }
     }
 }
 
-impl Form {
-    /// The form that a file's name says.
+impl DocumentFormat {
+    /// The format that the file name's extension names.
     pub fn of(path: &Path) -> Result<Self, DocumentError> {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("json") => Ok(Self::Json),
@@ -88,9 +88,9 @@ impl Form {
     }
 }
 
-/// Reads a document; `what` is what an error says that it should be.
+/// Reads a document. Error messages call its content `what`.
 pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, DocumentError> {
-    let form = Form::of(path)?;
+    let form = DocumentFormat::of(path)?;
     let content = |problem| DocumentError::Content { path: path.to_owned(), what, problem };
     let bytes =
         fs::read(path).map_err(|source| DocumentError::Read { path: path.to_owned(), source })?;
@@ -98,12 +98,12 @@ pub fn read<T: DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, D
     parse(&text, form).map_err(content)
 }
 
-/// Reads a document from its text; an error says line and column.
-pub fn parse<T: DeserializeOwned>(text: &str, form: Form) -> Result<T, String> {
+/// Parses a document from text. Errors give line and column.
+pub fn parse<T: DeserializeOwned>(text: &str, form: DocumentFormat) -> Result<T, String> {
     match form {
-        Form::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
+        DocumentFormat::Json => serde_json::from_str(text).map_err(|error| error.to_string()),
         // The reader's budget is for text from strangers; a large cluster's document is longer.
-        Form::Yaml => {
+        DocumentFormat::Yaml => {
             let options = serde_saphyr::options! { budget: None };
             serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())
         }
@@ -111,11 +111,15 @@ pub fn parse<T: DeserializeOwned>(text: &str, form: Form) -> Result<T, String> {
 }
 
 /// The text of a document. It ends with a line feed.
-pub fn text<T: Serialize>(value: &T, form: Form) -> Result<String, DocumentError> {
-    let failed = |problem| DocumentError::Form { form, problem };
+pub fn text<T: Serialize>(value: &T, form: DocumentFormat) -> Result<String, DocumentError> {
+    let failed = |problem| DocumentError::Encode { form, problem };
     let mut text = match form {
-        Form::Json => serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string()))?,
-        Form::Yaml => serde_saphyr::to_string(value).map_err(|e| failed(e.to_string()))?,
+        DocumentFormat::Json => {
+            serde_json::to_string_pretty(value).map_err(|e| failed(e.to_string()))?
+        }
+        DocumentFormat::Yaml => {
+            serde_saphyr::to_string(value).map_err(|e| failed(e.to_string()))?
+        }
     };
     if !text.ends_with('\n') {
         text.push('\n');
@@ -125,7 +129,7 @@ pub fn text<T: Serialize>(value: &T, form: Form) -> Result<String, DocumentError
 
 /// Writes a document.
 pub fn write<T: Serialize>(value: &T, path: &Path) -> Result<(), DocumentError> {
-    write_text(&text(value, Form::of(path)?)?, path)
+    write_text(&text(value, DocumentFormat::of(path)?)?, path)
 }
 
 /// Writes any text.

@@ -1,11 +1,12 @@
-//! Synthetic clusters: topology, machines, tenants, what runs and what waits; and traces for them.
+//! Synthetic clusters: topology, machines, tenants, running workloads and waiting gangs, and traces
+//! for them.
 //!
-//! Nothing here is measured: sizes, mixes and times are round figures, chosen so that a cluster has
-//! a bit of everything. A document says `synthetic: true` of itself. The same options give the same
+//! Nothing here is measured. Sizes, mixes and times are round figures, chosen so that a cluster has
+//! a bit of everything. Each document contains `synthetic: true`. The same options give the same
 //! bytes on every machine.
 //!
 //! ```text
-//! machines, blocks, racks --nodes--> empty cluster --fill--> what runs --gangs--> what waits
+//! machines, blocks, racks --nodes--> empty cluster --fill--> running workloads --gangs--> waiting gangs
 //!                                        \--trace--> node list, pod list with times
 //! ```
 
@@ -27,12 +28,12 @@ use std::str::FromStr;
 use octavo_engine::snapshot::{Snapshot, SnapshotError};
 
 pub use machines::Machine;
-pub use mix::{Kind, Mix, MixError};
-pub use trace::{Lists, Load};
+pub use mix::{Mix, MixError, WorkloadKind};
+pub use trace::{Load, TraceLists};
 
 use random::Random;
 
-/// What is to be made.
+/// The cluster to generate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// Blocks; those of several machines take turns.
@@ -45,15 +46,15 @@ pub struct Options {
     pub gpus: Option<u16>,
     /// Machines, each once.
     pub machines: Vec<Machine>,
-    /// Part of the GPUs' compute that is given out.
+    /// Allocated part of the GPUs' compute.
     pub fill: Fraction,
-    /// What runs, by parts of what is given out.
+    /// The running workloads, by their parts of the allocated compute.
     pub mix: Mix,
     /// Tenants.
     pub tenants: u32,
     /// Gangs that wait.
     pub waiting: u32,
-    /// Of all that is drawn.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -74,7 +75,7 @@ impl Default for Options {
     }
 }
 
-/// A part of a whole in thousandths.
+/// A part of a whole, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fraction(u16);
 
@@ -88,7 +89,7 @@ pub enum GenerateError {
     /// A machine twice.
     #[error("the machine {0} is named twice; blocks take turns among machines, name each once")]
     MachineTwice(&'static str),
-    /// A machine without a block of its own.
+    /// More machines than blocks: each machine needs a block.
     #[error("{machines} machines in {blocks} blocks; a block has one machine: make more blocks")]
     TooFewBlocks {
         /// Machines.
@@ -114,7 +115,7 @@ pub enum GenerateError {
         /// The most.
         most: u64,
     },
-    /// What was made is no cluster: a defect.
+    /// The generated document is no valid cluster: a defect.
     #[error("what was made is no cluster, which is a defect of the generator: {0}")]
     Snapshot(#[from] SnapshotError),
     /// The lists could not be written as CSV.
@@ -127,13 +128,13 @@ pub enum GenerateError {
         what: &'static str,
         /// The amount.
         value: String,
-        /// What would do.
+        /// The allowed values.
         wanted: &'static str,
     },
 }
 
 impl GenerateError {
-    /// Whether what is asked for cannot be made: there is nothing else that it could depend on.
+    /// Whether the options alone make generation impossible. No other input could help.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::NoMachines
@@ -147,7 +148,7 @@ impl GenerateError {
     }
 }
 
-/// A cluster, what runs in it and what waits.
+/// Generates a cluster with its running workloads and waiting gangs.
 pub fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     let mut snapshot = nodes::cluster(options)?;
     let machines = nodes::machines(options)?;
@@ -161,8 +162,8 @@ pub fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     Ok(snapshot)
 }
 
-/// A node list and a pod list in openb's form, with times of creation and deletion.
-pub fn lists(options: &Options, load: &Load) -> Result<Lists, GenerateError> {
+/// Generates a node list and a pod list in openb's format, with creation and deletion times.
+pub fn lists(options: &Options, load: &Load) -> Result<TraceLists, GenerateError> {
     trace::lists(options, load)
 }
 
@@ -170,7 +171,7 @@ fn tenant_name(number: u32) -> String {
     format!("tenant-{number}")
 }
 
-/// A tenant; the first are the most active.
+/// Draws a tenant; lower numbers are more active.
 fn tenant(random: &mut Random, tenants: u32) -> String {
     if tenants == 0 {
         return "default".to_owned();

@@ -1,10 +1,9 @@
-//! Go's `math/rand`, number for number: the generator of the simulators that are written in Go.
+//! Go's `math/rand`, number for number: the generator of simulators that are written in Go.
 //!
-//! An order of arrivals that somebody published with a seed can only be had again with the
-//! generator that drew it. This is the additive lagged Fibonacci generator behind
-//! `rand.New(rand.NewSource(seed))` and behind the package's functions after `rand.Seed(seed)`, as
-//! Go 1 has promised to keep it. `rand.Float64` and the distributions are left out: nothing here
-//! draws them.
+//! A published arrival order with a seed can only be reproduced by the generator that drew it. This
+//! is the additive lagged Fibonacci generator behind `rand.New(rand.NewSource(seed))`, and behind
+//! the package's functions after `rand.Seed(seed)`. Go 1 promises to keep it. `rand.Float64` and
+//! the distributions are not implemented, because no caller needs them.
 
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -18,7 +17,7 @@ const LENGTH: usize = 607;
 const TAP: usize = 273;
 /// Modulus of the generator that spreads the seed over the state: a Mersenne prime.
 const SPREAD_MODULUS: u32 = (1 << 31) - 1;
-/// Go's stand-in for a seed that is a multiple of the modulus.
+/// Go's replacement for a seed that is a multiple of the modulus.
 const SEED_FOR_ZERO: u32 = 89_482_311;
 
 /// A source of Go's pseudo-random numbers.
@@ -34,7 +33,7 @@ pub struct GoRand {
 impl GoRand {
     /// The generator as `rand.Seed(seed)` leaves it.
     pub fn new(seed: i64) -> Self {
-        let mut spread = Spread::new(seed);
+        let mut spread = SeedGenerator::new(seed);
         let state = std::array::from_fn(|index| {
             let mut word = u64::from(spread.next()) << 40;
             word ^= u64::from(spread.next()) << 20;
@@ -75,7 +74,7 @@ impl GoRand {
         if bound.is_power_of_two() {
             return self.int63() & (bound - 1);
         }
-        // The largest multiple of the bound that 63 bits hold, less one: above it, draw again.
+        // The largest accepted draw: a multiple of the bound, less one. Larger draws are repeated.
         let last = (1 << 63) - 1 - (1 << 63) % bound;
         loop {
             let drawn = self.int63();
@@ -108,7 +107,7 @@ impl GoRand {
         }
     }
 
-    /// `Intn` as the place of an item among `count`; none if there are none.
+    /// `Intn` as an index into `count` items; `None` without items.
     pub fn index(&mut self, count: usize) -> Option<usize> {
         let bound = NonZeroU64::new(u64::try_from(count).ok()?)?;
         usize::try_from(self.intn(bound)).ok()
@@ -118,7 +117,7 @@ impl GoRand {
     pub fn perm(&mut self, count: usize) -> Vec<usize> {
         let mut order = vec![0; count];
         for item in 0..count {
-            // The first draw, of one, decides nothing, but Go draws it.
+            // The first draw has only one possible result, but Go draws it.
             let place = self.index(item + 1).unwrap_or(0);
             order[item] = order[place];
             order[place] = item;
@@ -166,9 +165,9 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 /// The small generator that fills the large one's state: x ← 48271·x mod (2³¹-1).
-struct Spread(u32);
+struct SeedGenerator(u32);
 
-impl Spread {
+impl SeedGenerator {
     fn new(seed: i64) -> Self {
         let seed = seed.rem_euclid(i64::from(SPREAD_MODULUS));
         let seed = u32::try_from(seed).ok().filter(|seed| *seed != 0).unwrap_or(SEED_FOR_ZERO);

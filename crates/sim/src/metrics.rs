@@ -1,9 +1,9 @@
-//! What a run is measured by.
+//! Metrics of a run.
 //!
-//! All ratios are parts of 1. *Wanted* is what the pods ask for that have come and not left again,
-//! in GPUs, placed or not: a skipped pod is lost, nobody waits, but its wish counts as long as it
-//! would have run. Without departures that is the demand that has arrived. An arrival counts with
-//! its own demand from the moment it is decided.
+//! All ratios are parts of 1. *Wanted* is the demand of all pods that have arrived and not left, in
+//! GPUs. Skipped pods count until their lifetime would have ended: no pod waits, so a skipped pod
+//! is lost. Without departures, *wanted* is the demand of all arrivals so far. An arrival counts as
+//! soon as it is decided.
 
 mod classes;
 mod curve;
@@ -19,13 +19,13 @@ use octavo_engine::fragmentation::{Amounts, Usability};
 use serde::Serialize;
 
 pub use classes::{Accepted, ClassCount};
-pub use curve::Point;
+pub use curve::CurvePoint;
 pub use decisions::DecisionTimes;
-pub(crate) use meter::{Meter, Plan, View};
+pub(crate) use meter::{ClusterUsage, Meter, MeterSetup};
 pub use over_time::OverTime;
 
-/// What a run comes to. "At the end" is after the last arrival: what leaves later leaves an empty
-/// cluster behind, of which nothing can be learnt.
+/// Metrics of a run. "At the end" is after the last arrival. Later departures would only show an
+/// emptying cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Metrics {
     /// Nodes of the cluster.
@@ -34,31 +34,31 @@ pub struct Metrics {
     pub gpus: u64,
     /// Pods that arrived.
     pub pods: usize,
-    /// GPUs wanted at the end, of those there are.
+    /// Wanted GPUs at the end, as a ratio of all GPUs.
     pub wanted_ratio: f64,
-    /// GPUs given out at the end, of those there are.
+    /// Allocated GPUs at the end, as a ratio of all GPUs.
     pub allocated_ratio: f64,
-    /// The same by the published tables' rule: the mean over all arrivals at which the arrived
-    /// demand, rounded to a whole percent, is the target. None without a target.
+    /// The same ratio by the rule of the published tables. It is the mean over all arrivals at
+    /// which the demand, rounded to a whole percent, is the target. `None` without a target.
     pub allocated_ratio_published: Option<f64>,
-    /// GPUs given out when 90 % were first wanted. None if they never were.
+    /// Allocated GPUs when the wanted GPUs first reached 90 %. `None` if they never did.
     pub allocated_at_0_9: Option<f64>,
-    /// GPUs wanted, of those there are, when the first GPU pod that names no model was skipped: how
-    /// long the policy serves everybody. None if none was.
+    /// Wanted GPUs as a ratio of all GPUs when the first GPU pod without a named model was skipped.
+    /// Up to that demand, the policy serves every such pod. `None` if no such pod was skipped.
     pub first_skip: Option<f64>,
     /// The same for any pod: without GPUs, or tied to a model.
     pub first_skip_any: Option<f64>,
-    /// Pods of several GPUs that were placed, of those that came. None if none came.
+    /// Placed pods of several GPUs, as a ratio of those that arrived. `None` if there were none.
     pub accepted_multi_gpu: Option<f64>,
-    /// What became of the pods, by what they ask for.
+    /// Placed and skipped pods by their request.
     pub accepted: Accepted,
     /// Pods that were skipped.
     pub skipped: usize,
-    /// Pods that were skipped although a node had room for them. A work-conserving policy has none.
+    /// Pods that were skipped although they fit a node. A work-conserving policy has none.
     pub refused: usize,
-    /// GPUs not given out at the end; parts of GPUs are counted as parts.
+    /// GPUs not allocated at the end; parts of GPUs count as parts.
     pub idle_gpus: f64,
-    /// GPUs of which nothing is given out at the end.
+    /// GPUs without any allocation at the end.
     pub unused_gpus: i64,
     /// Fragmentation when 90 % were first wanted.
     pub fragmentation_at_0_9: Option<Fragments>,
@@ -68,19 +68,19 @@ pub struct Metrics {
     pub over_time: Option<OverTime>,
 }
 
-/// What is free and of no use to typical pods, the most popular that make up 95 % of the list (Weng
-/// et al., USENIX ATC 2023).
+/// Free GPUs that typical pods cannot use. Typical pods are the most popular ones that make up 95 %
+/// of the list (Weng et al., USENIX ATC 2023).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Fragments {
     /// Fragments, of all that is free.
     pub ratio: f64,
     /// Fragments in GPUs.
     pub gpus: f64,
-    /// All that is free in GPUs, by what becomes of it.
+    /// All free GPUs, by their use to typical pods.
     pub stranded: Stranded,
 }
 
-/// Free GPUs by what they are to typical pods, each pod counting by its popularity.
+/// Free GPUs by their use to typical pods; each pod counts by its popularity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Stranded {
     /// The pod can use them. All else is fragments.
@@ -119,7 +119,7 @@ impl Fragments {
     }
 }
 
-/// `part` of `whole`; none of nothing.
+/// `part` over `whole`; `None` if `whole` is 0.
 pub(crate) fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| float(part) / float(whole))
 }

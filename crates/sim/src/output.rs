@@ -1,4 +1,4 @@
-//! What runs came to, as JSON, tables and CSV.
+//! Results of runs as JSON, tables and CSV.
 
 mod files;
 mod table;
@@ -14,17 +14,17 @@ pub use files::{write_curves, write_placements};
 
 use crate::metrics::summary::Spread;
 use crate::published;
-use crate::replay::{Options, Order, Outcome, PUBLISHED_FACTOR, Policy, Popularity, Run};
+use crate::replay::{Options, Order, PUBLISHED_FACTOR, Policy, Popularity, ReplayResults, Run};
 use crate::trace::Trace;
 
-/// Version of the JSON form. Within it fields are added and never changed.
+/// Version of the JSON format. Within a version, fields are added and never changed.
 pub const API_VERSION: &str = "cli.octavo.dev/v1alpha1";
 
 /// The cluster of the published tables.
 const PUBLISHED_NODES: usize = 1213;
 const PUBLISHED_MILLI: u64 = 6_212_000;
 
-/// All runs with what they have in common.
+/// All runs with their common settings.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report<'a> {
     /// [`API_VERSION`].
@@ -36,7 +36,7 @@ pub struct Report<'a> {
     pub nodes_file: String,
     /// The pod list.
     pub pods_file: String,
-    /// The published workload that the pod list's name says, if it is one.
+    /// The published workload that the pod list's file name names, if any.
     pub workload: Option<&'static str>,
     /// The order in which pods came.
     pub order: Order,
@@ -55,21 +55,21 @@ pub struct Report<'a> {
 pub struct Summary {
     /// The policy.
     pub policy: Policy,
-    /// What it knew of the pods that would come.
+    /// What the policy knew about future pods.
     pub popularity: Option<Popularity>,
     /// Runs.
     pub runs: usize,
-    /// Runs in which the validator found nothing wrong.
+    /// Runs that passed validation.
     pub valid_runs: usize,
-    /// Mean and spread of figures, by the name they have in a run. Of a figure that only some runs
-    /// have it says how many.
+    /// Mean and spread of figures, under their names in a run. If only some runs have a figure, its
+    /// spread counts them.
     pub figures: BTreeMap<&'static str, Spread>,
-    /// The mean that was published for this policy, list and demand, as a ratio: to compare with
-    /// `allocated_ratio_published`. None if the runs are not those of the table.
+    /// The published mean for this policy, list and demand as a ratio, for comparison with
+    /// `allocated_ratio_published`. `None` if the runs do not follow the table's protocol.
     pub published: Option<f64>,
 }
 
-/// Name and value of a figure of which there is a mean.
+/// Name and value of a figure that is averaged.
 type Figure = (&'static str, fn(&Run) -> Option<f64>);
 
 const FIGURES: [Figure; 15] = [
@@ -93,14 +93,14 @@ const FIGURES: [Figure; 15] = [
 ];
 
 impl<'a> Report<'a> {
-    /// The report of an outcome. The file names are told, and the pod list's says whether there are
-    /// published figures.
+    /// The report of some results. It contains the file names; the pod list's name decides whether
+    /// there are published figures.
     pub fn of(
         trace: &Trace,
         nodes: &Path,
         pods: &Path,
         options: &Options,
-        outcome: &'a Outcome,
+        outcome: &'a ReplayResults,
     ) -> Self {
         let workload = published::workload_of(pods);
         let comparable = workload.filter(|_| is_published_protocol(trace, options));
@@ -116,7 +116,7 @@ impl<'a> Report<'a> {
             departures: options.departures,
             runs,
             policies: runs
-                .chunk_by(|one, other| one.policy == other.policy)
+                .chunk_by(|left, right| left.policy == right.policy)
                 .map(|runs| Summary::of(runs, comparable))
                 .collect(),
         }
@@ -127,7 +127,7 @@ impl<'a> Report<'a> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// As a table for people.
+    /// The report as a text table.
     pub fn table(&self) -> String {
         table::draw(self)
     }

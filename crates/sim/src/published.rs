@@ -1,11 +1,11 @@
-//! Figures that others published for openb, to compare ours with.
+//! Published figures for openb, for comparison.
 //!
 //! They are the means of seeds 42 to 51 that FGD's authors ship as the expected results of their
-//! artifact, six policies on seventeen lists, each tuned to 130 % demand. Two decimals; a third
-//! stands where the mean of ten two-decimal results lies between two.
+//! artifact. There are six policies on seventeen lists, each tuned to 130 % demand. Figures have
+//! two decimals, or three if the mean of ten two-decimal results lies between two.
 //!
-//! One caution: the authors' simulator now and then books a GPU twice, so a hundredth of a point
-//! proves nothing.
+//! The authors' simulator sometimes allocates a GPU twice, so a hundredth of a point proves
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,8 @@ pub const POLICIES: [&str; 6] = ["random", "dotprod", "clustering", "packing", "
 /// Workload, then policy, then percent.
 static MEANS: LazyLock<BTreeMap<String, BTreeMap<String, f64>>> = LazyLock::new(|| parse(TABLE));
 
-/// GPUs allocated at 130 % demand, in percent of the cluster's 6,212; none if nobody published it.
+/// GPUs allocated at 130 % demand, in percent of the cluster's 6,212. `None` if it was not
+/// published.
 pub fn mean(workload: &str, policy: &str) -> Option<f64> {
     MEANS.get(workload)?.get(policy).copied()
 }
@@ -30,14 +31,14 @@ pub fn workloads() -> impl Iterator<Item = &'static str> {
     MEANS.keys().map(String::as_str)
 }
 
-/// The workload whose list the file is by its name: `X` of `openb_pod_list_X.csv`, if the table has it.
+/// The workload of a pod list by its file name: `X` of `openb_pod_list_X.csv`, if the table has it.
 pub fn workload_of(pod_list: &Path) -> Option<&'static str> {
     let file = pod_list.file_name()?.to_str()?;
     let workload = file.strip_prefix("openb_pod_list_")?.strip_suffix(".csv")?;
     MEANS.get_key_value(workload).map(|(workload, _)| workload.as_str())
 }
 
-/// Rows and fields that do not parse are left out; that none does not is a test.
+/// Invalid rows and fields are skipped; a test checks that there are none.
 fn parse(table: &str) -> BTreeMap<String, BTreeMap<String, f64>> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(table.as_bytes());
     let Ok(header) = reader.headers().cloned() else { return BTreeMap::new() };

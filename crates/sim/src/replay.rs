@@ -1,20 +1,20 @@
-//! Replaying a trace: each pod that comes is placed or skipped by a policy, one by one.
+//! Replay of a trace: a policy places or skips each arriving pod, one by one.
 //!
 //! ```text
 //! trace, seed --arrivals--> events --> policy: choose --> cluster: place --> meter: figures, curve
-//!                                                    \--> log --> validator: valid, or what cannot be
-//!                                                            \--> hash: two runs did the same, or not
+//!                                                    \--> log --> validator: valid, or a violation
+//!                                                            \--> hash: equal if two runs did the same
 //! ```
 //!
-//! The policy hears of each pod that comes, is placed or leaves, as a scheduler would tell it.
-//! A pod that finds no place is skipped and never tried again. Runs know nothing of one another:
-//! any number of threads gives the same.
+//! The policy is notified of each pod that arrives, is placed or leaves, as by a scheduler. A pod
+//! without a placement is skipped and never retried. Runs are independent, so any number of threads
+//! gives the same results.
 
-mod cases;
 mod jobs;
 mod log;
-mod play;
 mod policy;
+mod replayer;
+mod run_spec;
 #[cfg(test)]
 mod tests;
 
@@ -25,17 +25,17 @@ use octavo_engine::cluster::ClusterError;
 use serde::Serialize;
 
 pub use log::{Entry, Log, Place};
-pub use play::{Played, play};
 pub use policy::{Policy, Popularity, Setup};
+pub use replayer::{ReplayResult, replay_with};
 
 use crate::arrivals::{ArrivalError, Factor};
-use crate::metrics::{DecisionTimes, Metrics, Point};
+use crate::metrics::{CurvePoint, DecisionTimes, Metrics};
 use crate::trace::Trace;
 
 /// Demand over capacity of the published runs.
 pub const PUBLISHED_FACTOR: f64 = 1.3;
 
-/// The order in which pods come.
+/// The order in which pods arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -48,18 +48,18 @@ pub enum Order {
     File,
 }
 
-/// What is to be run: each policy with each seed.
+/// The runs to execute: each policy with each seed.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Policies, in the order of the results.
     pub policies: Vec<Policy>,
-    /// What [`Policy::Octavo`] knows of the pods that will come.
+    /// What [`Policy::Octavo`] knows about future pods.
     pub popularity: Popularity,
     /// Seeds, in the order of the results.
     pub seeds: Vec<i64>,
-    /// The order in which pods come.
+    /// The order in which pods arrive.
     pub order: Order,
-    /// Demand over capacity that a shuffled list is brought to; none: the list's own.
+    /// Demand over capacity that a shuffled list is tuned to. `None` keeps the list's own demand.
     pub inflate: Option<Factor>,
     /// Whether pods leave at their times of deletion; needs [`Order::Created`].
     pub departures: bool,
@@ -82,9 +82,9 @@ impl Default for Options {
     }
 }
 
-/// What all runs came to.
+/// Results of all runs.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct ReplayResults {
     /// Policy by policy, seed by seed, as the options list them.
     pub runs: Vec<Run>,
 }
@@ -94,7 +94,7 @@ pub struct Outcome {
 pub struct Run {
     /// The policy.
     pub policy: Policy,
-    /// What it knew of the pods that would come; none if it does not ask.
+    /// What the policy knew about future pods; `None` if it does not use that.
     pub popularity: Option<Popularity>,
     /// The seed.
     pub seed: i64,
@@ -103,9 +103,9 @@ pub struct Run {
     pub metrics: Metrics,
     /// SHA-256 over all placements, see [`Log::hash`].
     pub placement_hash: String,
-    /// Whether the independent validator found nothing wrong.
+    /// Whether the run passed the independent validator.
     pub valid: bool,
-    /// What it found.
+    /// The violation, if any.
     pub violation: Option<String>,
     /// How long decisions took.
     #[serde(flatten)]
@@ -114,34 +114,34 @@ pub struct Run {
     pub wall_s: f64,
     /// The curve.
     #[serde(skip)]
-    pub curve: Vec<Point>,
-    /// What happened to each pod, with its name.
+    pub curve: Vec<CurvePoint>,
+    /// The placement of each pod, by name.
     #[serde(skip)]
     pub log: Log,
 }
 
-/// Why nothing could be run. Nothing of it is half done.
+/// Why no run was possible. No run is left half done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// The list cannot come in this order.
+    /// The list cannot arrive in this order.
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
-    /// The engine cannot have such a cluster.
+    /// The engine cannot hold such a cluster.
     #[error("the node list is more than the engine can hold")]
     Cluster(#[from] ClusterError),
     /// Departures in an order without times.
     #[error("departures need the order of creation, not the {order} one; leave out --order")]
     DeparturesWithoutTimes {
-        /// The order that was asked for.
+        /// The requested order.
         order: Order,
     },
-    /// Departures of a list in which nobody leaves.
+    /// Departures of a list without any deletion time.
     #[error(
         "none of the {pods} pods has a deletion_time, so nobody would leave; use a list with times, \
          or leave out --departures"
     )]
-    NobodyLeaves {
+    NoDepartures {
         /// Pods in the list.
         pods: usize,
     },
@@ -151,50 +151,54 @@ pub enum ReplayError {
         /// The policy.
         policy: Policy,
     },
-    /// A factor in an order that repeats nothing.
+    /// A factor with an order that repeats no pod.
     #[error(
         "only a shuffled list can be brought to a demand; leave out --inflate or --order {order}"
     )]
     InflatedOrder {
-        /// The order that was asked for.
+        /// The requested order.
         order: Order,
     },
 }
 
-/// Told how far the runs are. Called from several threads.
-pub trait Watch: Sync {
-    /// So many events more of a run are over, of `events` in it.
+/// Observes the progress of runs. The methods are called from several threads.
+pub trait ReplayObserver: Sync {
+    /// Another `more` of the run's `events` are processed.
     fn advanced(&self, more: usize, events: usize);
-    /// A run is over.
+    /// A run has ended.
     fn finished(&self, run: &Run);
 }
 
 /// Watches nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unwatched;
+pub struct NoObserver;
 
-impl Watch for Unwatched {
+impl ReplayObserver for NoObserver {
     fn advanced(&self, _: usize, _: usize) {}
     fn finished(&self, _: &Run) {}
 }
 
 /// Runs each policy with each seed on a trace.
 ///
-/// A run that the validator finds fault with is no error: look at [`Run::valid`].
-pub fn run(trace: &Trace, options: &Options, watch: &dyn Watch) -> Result<Outcome, ReplayError> {
+/// A run that fails validation is no error: check [`Run::valid`].
+pub fn run(
+    trace: &Trace,
+    options: &Options,
+    observer: &dyn ReplayObserver,
+) -> Result<ReplayResults, ReplayError> {
     options.check()?;
     if options.departures && trace.pods.iter().all(|pod| pod.deletion_time.is_none()) {
-        return Err(ReplayError::NobodyLeaves { pods: trace.pods.len() });
+        return Err(ReplayError::NoDepartures { pods: trace.pods.len() });
     }
-    let cases = cases::of(options);
-    let ground = cases::Ground::of(trace);
-    let run = |index: usize| ground.run(cases[index], options, watch);
-    let runs = jobs::in_order(cases.len(), options.jobs, run);
-    Ok(Outcome { runs: runs.into_iter().collect::<Result<_, _>>()? })
+    let specs = run_spec::all(options);
+    let inputs = run_spec::SharedInputs::new(trace);
+    let run = |index: usize| inputs.run(specs[index], options, observer);
+    let runs = jobs::in_order(specs.len(), options.jobs, run);
+    Ok(ReplayResults { runs: runs.into_iter().collect::<Result<_, _>>()? })
 }
 
 impl Options {
-    /// Whether what is asked for makes sense together, whatever the trace.
+    /// Checks that the options are consistent, for any trace.
     pub fn check(&self) -> Result<(), ReplayError> {
         let order = self.order;
         if self.departures && order != Order::Created {
@@ -208,12 +212,12 @@ impl Options {
 }
 
 impl ReplayError {
-    /// Whether the options make no sense, whatever the trace.
+    /// Whether the options are invalid for every trace.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Arrivals(error) => error.is_usage(),
             Self::DeparturesWithoutTimes { .. } | Self::InflatedOrder { .. } => true,
-            Self::Cluster(_) | Self::NobodyLeaves { .. } | Self::NoPolicy { .. } => false,
+            Self::Cluster(_) | Self::NoDepartures { .. } | Self::NoPolicy { .. } => false,
         }
     }
 }

@@ -1,7 +1,6 @@
-//! Runs of `octavo sim replay` as one HTML page: curves, figures, and what they were made from.
+//! Runs of `octavo sim replay` as one HTML page with curves, figures and inputs.
 //!
-//! The page needs nothing but itself: no script, no font, no picture from elsewhere. Curves are
-//! drawn here, as SVG.
+//! The page is self-contained: no script, font or image is loaded. The curves are SVG, drawn here.
 
 pub mod args;
 mod chart;

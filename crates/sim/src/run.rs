@@ -20,15 +20,15 @@ pub use progress::{Bar, Progress};
 
 /// How a command ended, when it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All is well.
+pub enum SimStatus {
+    /// The command succeeded.
     Done,
-    /// What was asked for does not fit.
+    /// A requested gang does not fit.
     DoesNotFit,
 }
 
-/// Runs `octavo sim`; `command` is the command line as it was typed, for reports.
-pub fn run(args: &SimArgs, command: String) -> Result<Outcome, SimError> {
+/// Runs `octavo sim`. `command` is the command line as typed, for reports.
+pub fn run(args: &SimArgs, command: String) -> Result<SimStatus, SimError> {
     let mut out = io::stdout().lock();
     match &args.command {
         SimCommand::Replay(args) => replay(args, &Bar::new(args.runs.quiet), &mut out)?,
@@ -38,18 +38,18 @@ pub fn run(args: &SimArgs, command: String) -> Result<Outcome, SimError> {
         SimCommand::Generate(args) => generate::args::run(args, &mut out)?,
         SimCommand::Whatif(args) => {
             if !whatif::args::run(args, &mut out)? {
-                return Ok(Outcome::DoesNotFit);
+                return Ok(SimStatus::DoesNotFit);
             }
         }
         SimCommand::Verify(args) => whatif::args::verify(args, &mut out)?,
     }
-    Ok(Outcome::Done)
+    Ok(SimStatus::Done)
 }
 
 /// Runs `octavo sim replay` and writes its report to `out`.
 pub fn replay(
     args: &ReplayArgs,
-    watch: &impl Progress,
+    observer: &impl Progress,
     out: &mut dyn Write,
 ) -> Result<(), SimError> {
     let options = args.runs.options()?;
@@ -57,9 +57,9 @@ pub fn replay(
     // Before hours of work, and not after: can the files be written?
     let curve = args.curve.as_deref().map(create).transpose()?;
     let placements = args.placements.as_deref().map(create).transpose()?;
-    watch.begin(options.policies.len() * options.seeds.len());
-    let outcome = replay::run(&trace, &options, watch);
-    watch.end();
+    observer.begin(options.policies.len() * options.seeds.len());
+    let outcome = replay::run(&trace, &options, observer);
+    observer.end();
     let outcome = outcome?;
     if let Some((file, path)) = curve.zip(args.curve.as_deref()) {
         output::write_curves(&outcome, file).map_err(|source| SimError::file(path, source))?;
@@ -74,15 +74,15 @@ pub fn replay(
     };
     out.write_all(text.as_bytes())?;
     out.flush()?;
-    verdict(&outcome)
+    check_valid(&outcome)
 }
 
 fn create(path: &Path) -> Result<File, SimError> {
     File::create(path).map_err(|source| SimError::file(path, source))
 }
 
-/// A run that is not valid fails the command, after all was told.
-fn verdict(outcome: &replay::Outcome) -> Result<(), SimError> {
+/// Fails the command for invalid runs, after all output.
+fn check_valid(outcome: &replay::ReplayResults) -> Result<(), SimError> {
     let wrong: Vec<_> = outcome.runs.iter().filter(|run| !run.valid).collect();
     let Some(first) = wrong.first() else { return Ok(()) };
     Err(SimError::Invalid {

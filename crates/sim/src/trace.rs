@@ -1,12 +1,12 @@
-//! Reading a trace: which nodes a cluster has and which pods came to it.
+//! Reading a trace: the nodes of a cluster and its arriving pods.
 //!
-//! The form is that of openb, the trace of a cluster of 6,212 GPUs that Weng et al. published with
-//! "Beware of Fragmentation" (USENIX ATC 2023): two CSV files whose columns are found by the names in
-//! their first line. Columns that are not named below are ignored; lines that begin with `#` are
-//! comments.
+//! The format is that of openb, the trace of a cluster of 6,212 GPUs that Weng et al. published
+//! with "Beware of Fragmentation" (USENIX ATC 2023). It consists of two CSV files. Columns are
+//! found by the names in the first line. Other columns than those below are ignored. Lines that
+//! start with `#` are comments.
 //!
-//! Whatever is in a file, reading it gives rows or a [`TraceError`] that names file, line and column.
-//! Rows never hold an impossible value, so nothing behind this module checks them again.
+//! Reading any file gives rows or a [`TraceError`] with file, line and column. Rows never hold an
+//! impossible value, so later code does not check them again.
 
 use std::fs::File;
 use std::io::Read;
@@ -36,9 +36,9 @@ pub struct NodeRow {
     pub cpu_milli: u64,
     /// MiB (`memory_mib`), at most a PiB.
     pub memory_mib: u64,
-    /// Whole GPUs (`gpu`), at most 1,024.
+    /// Number of whole GPUs (`gpu`), at most 1,024.
     pub gpus: u32,
-    /// Model of all its GPUs (`model`); never empty where there are GPUs.
+    /// Model of all its GPUs (`model`); never empty for a node with GPUs.
     pub model: String,
 }
 
@@ -55,17 +55,17 @@ pub struct PodRow {
     pub num_gpu: u32,
     /// Thousandths of each of its GPUs: 1 to 1000, and 0 only where `num_gpu` is 0.
     pub gpu_milli: u32,
-    /// Models of GPU that will do (`gpu_spec`), sorted, each once; none: any model, or no GPU.
+    /// Accepted GPU models (`gpu_spec`), sorted and unique. Empty means any model, or no GPU.
     pub models: Vec<String>,
-    /// Quality of service as the list says it: `LS`, `BE`, `Burstable`, `Guaranteed`, or empty.
+    /// Quality of service as listed: `LS`, `BE`, `Burstable`, `Guaranteed`, or empty.
     pub qos: String,
     /// Phase the pod ended in (`pod_phase`), or empty.
     pub phase: String,
-    /// Seconds since the trace's own start, if the list says.
+    /// Seconds since the start of the trace, if listed.
     pub creation_time: Option<u64>,
-    /// Seconds since the trace's own start, if the list says; never before `creation_time`.
+    /// Seconds since the start of the trace, if listed; never before `creation_time`.
     pub deletion_time: Option<u64>,
-    /// Seconds since the trace's own start; none for pods that were never scheduled.
+    /// Seconds since the start of the trace; `None` for pods that were never scheduled.
     pub scheduled_time: Option<u64>,
 }
 
@@ -82,13 +82,13 @@ impl PodRow {
         u64::from(self.num_gpu) * u64::from(self.gpu_milli)
     }
 
-    /// Whether GPUs of this model will do.
+    /// Whether the pod accepts GPUs of this model.
     pub fn is_allowed_on(&self, model: &str) -> bool {
         self.models.is_empty() || self.models.iter().any(|allowed| allowed == model)
     }
 }
 
-/// A cluster and what came to it.
+/// A cluster and its arriving pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trace {
     /// At least one, in the order of the list.
@@ -126,13 +126,13 @@ pub fn read_pods(path: &Path, nodes: &[NodeRow]) -> Result<Vec<PodRow>, TraceErr
     pods_from(open(path)?, &path.display().to_string(), nodes)
 }
 
-/// Reads a node list from anywhere; `file` is what errors call it.
+/// Reads a node list from any source. Errors call it `file`.
 pub fn nodes_from(reader: impl Read, file: &str) -> Result<Vec<NodeRow>, TraceError> {
     nodes::read(reader, file)
 }
 
-/// Reads a pod list from anywhere; `file` is what errors call it. The nodes say which models of
-/// GPU there are, beside [`KNOWN_MODELS`].
+/// Reads a pod list from any source. Errors call it `file`. Valid GPU models are those of the nodes
+/// and [`KNOWN_MODELS`].
 pub fn pods_from(
     reader: impl Read,
     file: &str,

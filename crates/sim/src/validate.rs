@@ -1,9 +1,9 @@
-//! An independent check of what a policy did.
+//! An independent check of a policy's placements.
 //!
-//! The validator knows nodes, pods and a log of events, and nothing of the engine that made the log:
-//! it shares no code with any policy and keeps its accounts in the dullest way there is. It stops at
-//! the first thing that cannot be. A figure is only worth something next to `valid`: the simulator
-//! that the published figures come from books GPUs twice now and then, and nobody had looked.
+//! The validator knows nodes, pods and a log of events, and nothing of the engine. It shares no
+//! code with any policy and keeps its accounts as simply as possible. It stops at the first
+//! violation. A figure is only meaningful together with `valid`: the simulator behind the published
+//! figures sometimes allocates a GPU twice, and no check caught it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,25 +20,26 @@ pub use violation::{Fault, Violation};
 /// Something that a run did, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A pod came and was placed or skipped. A pod that was skipped, or has left, may come again.
+    /// A pod arrived and was placed or skipped. A pod that was skipped or has left may arrive
+    /// again.
     Arrive {
-        /// The pod's unique name; not that of its row where it is a copy.
+        /// The pod's unique name; for a copy, not the name of its row.
         name: &'a str,
-        /// What it asks for.
+        /// Its requests.
         pod: &'a PodRow,
-        /// The gang that it is in, if any; all members say the same `min_members`.
+        /// Its gang, if any. All members have the same `min_members`.
         gang: Option<Gang<'a>>,
-        /// Where it went; none: skipped.
+        /// Its placement; `None` if it was skipped.
         placement: Option<Placement<'a>>,
     },
-    /// A pod left its place.
+    /// A placed pod left.
     Depart {
-        /// The pod's name, as it arrived.
+        /// The pod's name in its arrival.
         name: &'a str,
         /// Whether it ran to its end.
         why: Departure,
     },
-    /// A decision is over: now every gang must be whole or gone.
+    /// A decision is complete: every gang must now be whole or gone.
     Settled,
 }
 
@@ -47,11 +48,11 @@ pub enum Event<'a> {
 pub struct Gang<'a> {
     /// Unique in the run.
     pub id: &'a str,
-    /// Members that must have a place for any to have one: all of them, unless it can do with fewer.
+    /// Members that must be placed if any is; fewer than all for an elastic gang.
     pub min_members: u32,
 }
 
-/// A node and what of its GPUs.
+/// A node and parts of its GPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement<'a> {
     /// The node's name.
@@ -65,12 +66,12 @@ pub struct Placement<'a> {
 pub enum Departure {
     /// It was over. A gang's other members go on without it.
     Finished,
-    /// It was driven out: preempted, moved, or its node failed. A gang goes on only if enough of its
-    /// members run on.
+    /// It was evicted: preempted, moved, or its node failed. The gang continues only with enough
+    /// running members.
     Evicted,
 }
 
-/// What a valid log adds up to.
+/// Sums of a valid log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     /// Events seen.
@@ -83,7 +84,7 @@ pub struct Totals {
     pub skipped: usize,
     /// Departures.
     pub departed: usize,
-    /// Pods that have a place.
+    /// Placed pods.
     pub running: usize,
     /// Thousandths of GPUs that are taken, summed over every GPU of every node.
     pub allocated_gpu_milli: u64,
@@ -95,16 +96,16 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Validator {
     accounts: BTreeMap<String, Account>,
-    running: BTreeMap<String, Held>,
+    running: BTreeMap<String, RunningPod>,
     gangs: BTreeMap<String, GangCount>,
     /// Gangs of which something changed since the last decision was over.
     unsettled: BTreeSet<String>,
     totals: Totals,
 }
 
-/// What a pod that runs has taken.
+/// Resources of a running pod.
 #[derive(Debug)]
-struct Held {
+struct RunningPod {
     node: String,
     cpu_milli: u64,
     memory_mib: u64,
@@ -119,7 +120,7 @@ struct GangCount {
     finished: u32,
 }
 
-/// Replays a whole log and counts it.
+/// Replays a whole log and sums it up.
 pub fn validate<'a>(
     nodes: &[NodeRow],
     log: impl IntoIterator<Item = &'a Event<'a>>,
@@ -166,7 +167,7 @@ impl Validator {
         done.map_err(violation)
     }
 
-    /// What the log so far adds up to, counted anew from every GPU of every node.
+    /// The sums of the log so far, recounted from every GPU of every node.
     pub fn totals(&self) -> Totals {
         Totals {
             running: self.running.len(),
@@ -175,13 +176,13 @@ impl Validator {
         }
     }
 
-    /// The end of the log: gangs must be whole, and the pods that run must hold exactly what is
-    /// taken of the nodes.
+    /// Ends the log. Gangs must be whole, and the running pods must hold exactly what is allocated
+    /// on the nodes.
     pub fn finish(mut self) -> Result<Totals, Violation> {
         let event = self.totals.events;
         let at_the_end = |fault| Violation { event, pod: None, fault };
         self.settle().map_err(at_the_end)?;
-        let mut held: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
+        let mut held: BTreeMap<&str, Vec<&RunningPod>> = BTreeMap::new();
         for pod in self.running.values() {
             held.entry(&pod.node).or_default().push(pod);
         }
@@ -230,7 +231,7 @@ impl Validator {
             self.gangs.entry(id.to_owned()).or_default().running += 1;
             self.unsettled.insert(id.to_owned());
         }
-        let held = Held {
+        let held = RunningPod {
             node: placement.node.to_owned(),
             cpu_milli: pod.cpu_milli,
             memory_mib: pod.memory_mib,

@@ -1,22 +1,23 @@
-//! "Would this fit, and what would make it fit?", asked of a cluster's document. Nothing changes.
+//! What-if questions about a cluster's document: would a gang fit, and what would make it fit? The
+//! cluster does not change.
 //!
 //! ```text
-//! cluster document, question --> world --(failed nodes go)--> solver: plan ----------------> answer, its hash
-//!                                                               | refusal                     ^
-//!                                                               v                             |
-//!                                                             disturb: moves, evictions, as far as allowed
-//!                                                               | not allowed                 |
-//!                                                               \--> what it would take ------/
+//! cluster document, question --> world --(nodes fail)--> solver: plan ----------------> answer, its hash
+//!                                                          | refusal                     ^
+//!                                                          v                             |
+//!                                                        preemption: moves, evictions, as far as allowed
+//!                                                          | not allowed                 |
+//!                                                          \--> the required disruption -/
 //! ```
 //!
-//! An answer depends on the document and the question alone. A [`record`] holds both with the
-//! answer, so that anybody can ask again and compare bit for bit.
+//! An answer depends on the document and the question only. A [`record`] holds both with the
+//! answer, so that the question can be repeated and the answers compared bit for bit.
 
 pub mod args;
 mod ask;
 pub mod decision;
-mod failed;
 mod inline;
+mod node_failure;
 mod quantity;
 pub mod record;
 #[cfg(test)]
@@ -31,17 +32,17 @@ use sha2::{Digest, Sha256};
 
 pub use ask::answer;
 
-/// Version of the form of answers. Within it fields are added and never changed.
+/// Version of the answer format. Within a version, fields are added and never changed.
 pub const API_VERSION: &str = crate::output::API_VERSION;
 
-/// What is asked of a cluster.
+/// A question about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Question {
-    /// Gangs that want places, one after another: each sees those before it in theirs.
+    /// Gangs to place, one after another; each sees the placements of the previous ones.
     #[serde(default)]
     pub gangs: Vec<GangRecord>,
-    /// How places are compared.
+    /// How placements are compared.
     #[serde(default)]
     pub policy: PlacementPolicy,
     /// Names of nodes that fail first. Without gangs the question is where the members go that
@@ -54,20 +55,19 @@ pub struct Question {
     /// Whether workloads of lower priority may be evicted.
     #[serde(default)]
     pub evictions: bool,
-    /// Whether single pods go where the packing policy puts them, as on a live cluster, with what
-    /// the document says that it has learned; otherwise they are searched for like gangs.
+    /// Whether single pods are placed by the packing policy, as on a live cluster, with the learned
+    /// state in the document. Otherwise they are searched for like gangs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub packing: bool,
-    /// Members of the gang that have their places already. With these there is one gang in the
-    /// question.
+    /// Placed members of the gang. If there are any, the question has exactly one gang.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedRecord>,
-    /// Names of nodes on which nobody is placed.
+    /// Names of nodes that must not be used.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forbidden: Vec<String>,
 }
 
-/// What was found.
+/// The answers to a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answers {
@@ -116,19 +116,19 @@ pub enum WhatifError {
         /// A node of a similar name.
         like: Option<String>,
     },
-    /// Nothing is asked for.
+    /// The question is empty.
     #[error(
         "nothing is asked for: name a gang (--gang, --name or --waiting), or nodes that fail \
          (--fail)"
     )]
     Nothing,
-    /// Nobody is on the nodes that fail, which are named.
+    /// Nothing runs on the failing nodes, which are named.
     #[error("nothing runs on {0}, so nothing is lost with it; ask for other nodes or a gang")]
     NothingLost(String),
-    /// Members have places of which it is not known whose they are.
+    /// Members are pinned, but the question has several gangs or none.
     #[error("pinned members are those of one gang, but the question is about {0}")]
     PinnedOfMany(usize),
-    /// The name is taken.
+    /// The gang's name is in use.
     #[error("a workload named {0:?} runs already; give the gang another name")]
     NameTaken(String),
     /// A plan that does not fit the world it was made for: a defect.
@@ -140,7 +140,7 @@ pub enum WhatifError {
 }
 
 impl WhatifError {
-    /// Whether nothing is asked, whatever the cluster.
+    /// Whether the question is empty, for any cluster.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Nothing => true,
@@ -157,7 +157,7 @@ impl WhatifError {
 }
 
 impl Answers {
-    /// Whether all gangs got their places.
+    /// Whether all gangs were placed.
     pub fn is_yes(&self) -> bool {
         self.answers.iter().all(|answer| matches!(answer.explanation, Explanation::Placed(_)))
     }
@@ -169,19 +169,19 @@ impl Answers {
             if number > 0 {
                 lines.push(String::new());
             }
-            let mut of_one = answer.explanation.lines().into_iter();
-            lines.extend(of_one.next());
-            lines.extend(of_one.map(|line| format!("  {line}")));
+            let mut answer_lines = answer.explanation.lines().into_iter();
+            lines.extend(answer_lines.next());
+            lines.extend(answer_lines.map(|line| format!("  {line}")));
             if let (Some(remedy), Explanation::Refused(refusal)) =
                 (&answer.disturbance, &answer.explanation)
             {
                 // The words for a remedy are those of a refusal.
-                let with = octavo_engine::explain::RefusalSummary {
+                let with_remedy = octavo_engine::explain::RefusalSummary {
                     remedy: Some(remedy.clone()),
                     ..refusal.clone()
                 };
-                let said = Explanation::Refused(with).lines().pop();
-                lines.extend(said.map(|line| format!("  {line}")));
+                let text = Explanation::Refused(with_remedy).lines().pop();
+                lines.extend(text.map(|line| format!("  {line}")));
             }
         }
         lines

@@ -1,6 +1,6 @@
 //! The commands `octavo top` and `octavo explain`: arguments, reading, writing.
 
-mod explaining;
+mod explain;
 mod screen;
 
 use std::io::{self, IsTerminal, Write};
@@ -11,11 +11,11 @@ use kube::Client;
 
 use crate::connect::ConnectArgs;
 use crate::error::ViewError;
-use crate::gather;
+use crate::fetch;
 use crate::output::{self, Format};
 use crate::shares::{self, AgentAddress};
 use crate::top::{self, Selection, TableOptions, TopReport};
-pub use explaining::{ExplainArgs, run_explain};
+pub use explain::{ExplainArgs, run_explain};
 
 /// Options of `octavo top`.
 #[derive(Args, Clone, Debug)]
@@ -41,16 +41,16 @@ pub struct TopArgs {
     pub agents: Vec<AgentAddress>,
     /// How it is written
     #[command(flatten)]
-    pub form: FormArgs,
+    pub form: OutputArgs,
     /// Which cluster
     #[command(flatten)]
     pub connect: ConnectArgs,
 }
 
-/// How a report is written.
+/// Output options.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
-pub struct FormArgs {
+pub struct OutputArgs {
     /// Form of the output
     #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
     pub output: Format,
@@ -59,17 +59,17 @@ pub struct FormArgs {
     pub no_headers: bool,
 }
 
-/// How a command ended, when it did not fail.
+/// How `octavo explain` ended, when it did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All is well.
-    Done,
-    /// What was asked about is waiting.
-    Pending,
+pub enum ExplainStatus {
+    /// The pod or gang does not wait.
+    Settled,
+    /// The pod or gang waits.
+    Waiting,
 }
 
 /// Runs `octavo top`.
-pub async fn run_top(args: &TopArgs) -> Result<Outcome, ViewError> {
+pub async fn run_top(args: &TopArgs) -> Result<(), ViewError> {
     let connection = args.connect.connect().await?;
     let selection = Selection {
         nodes: args.nodes.iter().cloned().collect(),
@@ -79,7 +79,7 @@ pub async fn run_top(args: &TopArgs) -> Result<Outcome, ViewError> {
         if args.shares {
             return connection.within(shares_text(&connection.client, args, &selection)).await;
         }
-        let snapshot = connection.within(gather::for_top(&connection.client)).await?;
+        let snapshot = connection.within(fetch::for_top(&connection.client)).await?;
         let report =
             top::top(&snapshot).select(&selection).map_err(|node| ViewError::NoNode { node })?;
         top_text(&report, args.form)
@@ -89,20 +89,20 @@ pub async fn run_top(args: &TopArgs) -> Result<Outcome, ViewError> {
     } else {
         write(&read().await?)?;
     }
-    Ok(Outcome::Done)
+    Ok(())
 }
 
-/// What `octavo top --shares` shows.
+/// The output of `octavo top --shares`.
 async fn shares_text(
     client: &Client,
     args: &TopArgs,
     selection: &Selection,
 ) -> Result<String, ViewError> {
-    let snapshot = gather::for_top(client).await?;
+    let snapshot = fetch::for_top(client).await?;
     let report = shares::shares(&snapshot);
     let report = report.select(&selection.nodes, selection.namespace.as_deref());
-    let told = shares::read(client, &report.nodes(), &args.agents).await?;
-    let report = report.with(told);
+    let readings = shares::read(client, &report.nodes(), &args.agents).await?;
+    let report = report.with(readings);
     match args.form.output {
         Format::Json => output::json("Shares", &report),
         Format::Yaml => output::yaml("Shares", &report),
@@ -110,7 +110,7 @@ async fn shares_text(
     }
 }
 
-fn top_text(report: &TopReport, form: FormArgs) -> Result<String, ViewError> {
+fn top_text(report: &TopReport, form: OutputArgs) -> Result<String, ViewError> {
     match form.output {
         Format::Json => output::json("Top", report),
         Format::Yaml => output::yaml("Top", report),
@@ -118,7 +118,7 @@ fn top_text(report: &TopReport, form: FormArgs) -> Result<String, ViewError> {
     }
 }
 
-fn table_options(kind: Format, form: FormArgs) -> TableOptions {
+fn table_options(kind: Format, form: OutputArgs) -> TableOptions {
     TableOptions {
         wide: kind == Format::Wide,
         headers: !form.no_headers,
@@ -127,7 +127,7 @@ fn table_options(kind: Format, form: FormArgs) -> TableOptions {
     }
 }
 
-/// Colour is for terminals, unless the user says no (<https://no-color.org>).
+/// Colour is for terminals only, and off if the user disabled it (<https://no-color.org>).
 fn colour() -> bool {
     io::stdout().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

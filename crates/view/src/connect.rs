@@ -1,4 +1,4 @@
-//! Options that say which cluster is meant, and the client for it. They follow kubectl.
+//! Options that select a cluster, and the client for it. They follow kubectl.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub struct Connection {
 }
 
 impl ConnectArgs {
-    /// Reads the kubeconfig and makes a client. Nothing is sent yet.
+    /// Reads the kubeconfig and makes a client. No request is sent yet.
     pub async fn connect(&self) -> Result<Connection, ViewError> {
         let options = ClientOptions {
             kubeconfig: self.kubeconfig.clone(),

@@ -1,4 +1,4 @@
-//! Reading a published device: attributes by their short names, and what its taints mean.
+//! Access to a published device: attributes by their short names, and the meaning of its taints.
 
 use octavo_api::names::{CAPACITY_MEMORY, TAINT_OWNER};
 use octavo_dra::AttributeValue;
@@ -15,17 +15,17 @@ pub(crate) fn text<'a>(device: &'a Device, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Whether the device is a whole GPU. A device that does not say its type is taken for one.
+/// Whether the device is a whole GPU. A device without a type counts as one.
 pub(crate) fn is_gpu(device: &Device) -> bool {
     text(device, "type").is_none_or(|kind| kind == "gpu")
 }
 
-/// The device's memory as it is published, such as `81559Mi`.
+/// The published memory of the device, such as `81559Mi`.
 pub(crate) fn memory(device: &Device) -> Option<String> {
     Some(capacity(device, CAPACITY_MEMORY)?.value.to_string())
 }
 
-/// Memory that shares of the device may add up to: what a claim gets that does not say.
+/// Total memory for shares of the device. It is the amount of a claim that requests none.
 pub(crate) fn shareable_memory(device: &Device) -> Option<Quantity> {
     let memory = capacity(device, CAPACITY_MEMORY)?;
     let default = memory.policy.as_ref().and_then(|policy| policy.default);

@@ -1,4 +1,4 @@
-//! What can go wrong between a command and the cluster.
+//! Errors of commands that read a cluster.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::snapshot::ObjectName;
 /// A failure of a command that reads a cluster.
 #[derive(Debug, Error)]
 pub enum ViewError {
-    /// There is no client: no kubeconfig, or one that cannot be used.
+    /// No client: the kubeconfig is missing or unusable.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The API server refused or failed.
@@ -69,7 +69,7 @@ pub enum ViewError {
         /// Why.
         message: String,
     },
-    /// The scheduler answered that it cannot say.
+    /// The scheduler responded with an error.
     #[error("the scheduler {scheduler} says: {message}")]
     SchedulerSays {
         /// Its pod or address.
@@ -79,7 +79,7 @@ pub enum ViewError {
         /// Its words.
         message: String,
     },
-    /// The scheduler's answer is of another form: it is of another version.
+    /// The scheduler's response has another format: it has another version.
     #[error("the answer of the scheduler {scheduler} is not understood: {message}")]
     SchedulerForm {
         /// Its pod or address.
@@ -90,13 +90,13 @@ pub enum ViewError {
     /// Only pods and gangs can be explained.
     #[error("{kind:?} is nothing that can be explained")]
     Kind {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
     },
     /// A kind without a name, or with more than one.
     #[error("the name of the {kind} is missing")]
     NoName {
-        /// What was asked for.
+        /// The requested kind.
         kind: String,
     },
     /// The report could not be written to standard output.
@@ -113,7 +113,7 @@ pub enum ViewError {
 }
 
 impl ViewError {
-    /// Whether nothing says which cluster is meant.
+    /// Whether no configuration names a cluster.
     pub fn is_without_cluster(&self) -> bool {
         matches!(self, Self::Client(ClientError::Nowhere(_)))
     }
@@ -123,7 +123,7 @@ impl ViewError {
         matches!(self, Self::Kind { .. } | Self::NoName { .. })
     }
 
-    /// What a person can do about it.
+    /// What the user can do about the error.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Client(ClientError::Kubeconfig { .. }) => {
@@ -194,7 +194,7 @@ impl ViewError {
         }
     }
 
-    /// Sorts a client's error by what a person can do about it.
+    /// Classifies a client's error by what the user can do about it.
     pub(crate) fn api(kind: &'static str, error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => {

@@ -1,8 +1,8 @@
-//! `octavo explain pod`: where a pod's claims stand and, if it waits, why.
+//! `octavo explain pod`: the state of a pod's claims and, if it waits, the reasons.
 //!
-//! The answer never claims more than was read. GPUs are counted whatever selectors say: a "no" that
-//! follows from a count is certain while a "yes" is not. What is certain of a "yes" comes from an
-//! allocator that evaluates the claims as kube-scheduler does, where all that it needs could be read.
+//! The explanation never claims more than was read. GPUs are counted without regard to selectors: a
+//! "no" from a count is certain, a "yes" is not. A certain "yes" comes from an allocator that
+//! evaluates the claims as kube-scheduler does. It needs all of its input to be readable.
 
 mod advice;
 mod claims;
@@ -21,11 +21,11 @@ pub use devices::{
 pub use text::{TextOptions, render};
 
 use self::devices::PodClaims;
-use crate::scheduler::Said;
+use crate::scheduler::SchedulerExplanation;
 use crate::snapshot::{ClaimSource, ClusterSnapshot, Condition, Gap, Holders, ObjectName, Pod};
 use crate::usage::{self, GpuUse};
 
-/// Where a pod stands, and why it waits if it does.
+/// The state of a pod, and the reasons if it waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodExplanation {
@@ -35,24 +35,25 @@ pub struct PodExplanation {
     pub name: String,
     /// The pod's phase.
     pub phase: String,
-    /// What it is at, finer than the phase.
-    pub stage: Stage,
+    /// Its state, finer than the phase.
+    #[serde(rename = "stage")]
+    pub state: PodState,
     /// Whether it waits: its phase is `Pending`.
     pub waits: bool,
-    /// When it was made.
+    /// Creation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// Node that it is bound to.
+    /// The node that it is bound to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Scheduler that must place it.
+    /// The scheduler that places it.
     pub scheduler: String,
     /// Condition `PodScheduled`, in the scheduler's words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduled: Option<Condition>,
-    /// What Octavo's scheduler says, where it is the one that must place the pod.
+    /// The explanation of Octavo's scheduler, if that scheduler places the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scheduler_says: Option<Said>,
+    pub scheduler_says: Option<SchedulerExplanation>,
     /// Its claims.
     pub claims: Vec<ClaimView>,
     /// Events about it, oldest first.
@@ -60,21 +61,21 @@ pub struct PodExplanation {
     /// GPUs that it competes for; only while a known request waits for an allocation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<GpuUse>,
-    /// What an allocator makes of its open claims on each node; only while it waits for a node.
+    /// The allocator's verdict on its open claims for each node, while the pod waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<DeviceReport>,
     /// Why it waits and what would help, most certain first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
-    /// What could not be read.
+    /// Objects that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
 
-/// What a pod is at.
+/// The state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Stage {
+pub enum PodState {
     /// Scheduling gates keep it from the scheduler.
     Gated,
     /// No node has been chosen.
@@ -87,7 +88,7 @@ pub enum Stage {
     Finished,
     /// Being deleted.
     Deleting,
-    /// The phase is not known.
+    /// The phase is unknown.
     Unknown,
 }
 
@@ -95,7 +96,7 @@ pub enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {
-    /// When it was last seen.
+    /// Time of the last occurrence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Timestamp>,
     /// Component that reported it.
@@ -119,9 +120,9 @@ pub fn explain_pod(
 ) -> Option<PodExplanation> {
     let pod = snapshot.pods.get(name)?;
     let claims = claims::of_pod(snapshot, name, pod);
-    let stage = stage(pod);
+    let state = pod_state(pod);
     let asks = claims.iter().any(|claim| !claim.allocated && !claim.requests.is_empty());
-    let candidates = if stage == Stage::Unscheduled && asks {
+    let candidates = if state == PodState::Unscheduled && asks {
         usage::gpus(snapshot, &Holders::of(snapshot))
     } else {
         Vec::new()
@@ -130,7 +131,7 @@ pub fn explain_pod(
         namespace: name.namespace.clone(),
         name: name.name.clone(),
         phase: pod.phase.clone(),
-        stage,
+        state,
         waits: pod.phase == "Pending",
         created: pod.created,
         node: pod.node.clone(),
@@ -144,43 +145,43 @@ pub fn explain_pod(
         advice: Vec::new(),
         gaps: snapshot.gaps.clone(),
     };
-    if stage == Stage::Unscheduled
+    if state == PodState::Unscheduled
         && let Some(input) = &snapshot.allocator
     {
         explanation.devices = devices_for(input, &explanation);
     }
     if explanation.waits {
-        explanation.advice = advice::of(snapshot, pod, &explanation);
+        explanation.advice = advice::wait_reasons(snapshot, pod, &explanation);
     }
     Some(explanation)
 }
 
-/// What an allocator makes of the pod's open claims; `None` while one of them is not made.
+/// The allocator's verdict on the pod's open claims; `None` while one of them does not exist.
 fn devices_for(input: &AllocatorInput, explanation: &PodExplanation) -> Option<DeviceReport> {
     let PodExplanation { namespace, scheduler, claims, .. } = explanation;
     let (allocated, open): (Vec<_>, Vec<_>) = claims.iter().partition(|claim| claim.allocated);
-    // The scheduler makes the claim for extended resources as it places the pod.
-    let is_to_be = |claim: &&ClaimView| {
+    // The scheduler creates the claim for extended resources when it places the pod.
+    let is_unmade = |claim: &&ClaimView| {
         matches!(claim.source, ClaimSource::ExtendedResource(_)) && !claim.exists
     };
-    let (to_be, open): (Vec<_>, Vec<_>) = open.into_iter().partition(is_to_be);
+    let (unmade, open): (Vec<_>, Vec<_>) = open.into_iter().partition(is_unmade);
     let name = |claim: &'_ ClaimView| claim.claim.clone();
     let open: Vec<String> = open.into_iter().map(name).collect::<Option<_>>()?;
     let allocated: Vec<String> = allocated.into_iter().filter_map(name).collect();
-    let has_extended = !to_be.is_empty();
+    let has_extended = !unmade.is_empty();
     let pod = PodClaims { namespace, scheduler, open, allocated, has_extended };
     devices::report(input, &pod)
 }
 
-fn stage(pod: &Pod) -> Stage {
+fn pod_state(pod: &Pod) -> PodState {
     match &*pod.phase {
-        "Succeeded" | "Failed" => Stage::Finished,
-        _ if pod.deleting => Stage::Deleting,
-        "Running" => Stage::Running,
-        "Pending" if pod.node.is_some() => Stage::Starting,
-        "Pending" if !pod.gates.is_empty() => Stage::Gated,
-        "Pending" => Stage::Unscheduled,
-        _ => Stage::Unknown,
+        "Succeeded" | "Failed" => PodState::Finished,
+        _ if pod.deleting => PodState::Deleting,
+        "Running" => PodState::Running,
+        "Pending" if pod.node.is_some() => PodState::Starting,
+        "Pending" if !pod.gates.is_empty() => PodState::Gated,
+        "Pending" => PodState::Unscheduled,
+        _ => PodState::Unknown,
     }
 }
 

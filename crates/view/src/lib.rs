@@ -1,9 +1,13 @@
-//! What people see of a cluster: who holds which GPU, what shares have, and why a pod waits.
+//! Cluster reports for people: who holds which GPU, the use of shares, and why a pod waits.
 //!
-//! [`gather`] reads a [`snapshot::ClusterSnapshot`]; the pure functions [`top::top`], [`shares::shares`] and
-//! [`explain::explain_pod`] turn it into reports; [`shares::read`] adds what the agents say, [`scheduler`] what the
-//! scheduler does; [`output`] and the renderers write them. The commands of the `octavo` binary are in
-//! [`command`].
+//! | module | purpose |
+//! |---|---|
+//! | [`fetch`] | reads a [`snapshot::ClusterSnapshot`] from the API server |
+//! | [`top`], [`shares`], [`explain`] | pure functions from a snapshot to a report |
+//! | [`shares::read`] | adds the figures of the agents |
+//! | [`scheduler`] | adds the explanation of Octavo's scheduler |
+//! | [`output`] and the renderers | write reports |
+//! | [`command`] | the commands of the `octavo` binary |
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +15,7 @@ pub mod command;
 pub mod connect;
 pub mod error;
 pub mod explain;
-pub mod gather;
+pub mod fetch;
 pub mod output;
 pub mod scheduler;
 pub mod shares;
@@ -21,11 +25,11 @@ pub mod usage;
 
 mod address;
 mod device;
-mod grid;
+mod table;
 
 #[cfg(test)]
-mod fixture;
+mod fixtures;
 
-pub use command::{ExplainArgs, Outcome, TopArgs, run_explain, run_top};
+pub use command::{ExplainArgs, ExplainStatus, TopArgs, run_explain, run_top};
 pub use error::ViewError;
 pub use scheduler::Scheduler;

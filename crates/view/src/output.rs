@@ -1,11 +1,11 @@
-//! Forms of output: tables for people, JSON and YAML as an API.
+//! Output formats: tables for people, JSON and YAML as an API.
 
 use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::error::ViewError;
 
-/// Version of the JSON and YAML forms. Within it fields are added and never changed.
+/// Version of the JSON and YAML formats. Within a version, fields are added and never changed.
 pub const API_VERSION: &str = "cli.octavo.dev/v1alpha1";
 
 /// A form of output.

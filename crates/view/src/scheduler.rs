@@ -1,8 +1,9 @@
-//! Octavo's scheduler, asked: why something is where it is or waits, and what decisions are made of.
+//! Queries to Octavo's scheduler: why a pod is where it is or waits, and the input of its
+//! decisions.
 //!
-//! It is one of several pods, of which the leader alone decides; or a program that is no pod, named by
-//! address. Pods are reached through the API server's proxy, so that whoever has the right to it (`get` on
-//! `pods/proxy`) needs no other way.
+//! The scheduler is one of several pods, of which only the leader decides, or a program at a given
+//! address. Pods are reached through the API server's proxy. The right to `get` `pods/proxy` is
+//! therefore enough.
 
 mod text;
 
@@ -19,23 +20,24 @@ use crate::address;
 use crate::error::ViewError;
 use crate::snapshot::ObjectName;
 
-pub(crate) use text::said as render_said;
+pub(crate) use text::explanation_lines;
 pub use text::{GangTextOptions, render};
 
-/// The scheduler's pods, whatever the release is called.
-const PODS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=scheduler";
+/// Labels of the scheduler's pods, for any release name.
+const SCHEDULER_LABELS: &str =
+    "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=scheduler";
 /// Name of the port of its admin server.
-const PORT: &str = "metrics";
-/// The metric of who leads.
-const LEADS: &str = "octavo_scheduler_leader 1";
+const PORT_NAME: &str = "metrics";
+/// The metric line of the leader.
+const LEADER_METRIC: &str = "octavo_scheduler_leader 1";
 /// `spec.schedulerName` of pods that Kubernetes' own scheduler places.
-pub const KUBERNETES: &str = "default-scheduler";
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
 /// Where a scheduler's admin server is: `HOST:PORT`, or a URL before its paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchedulerAddress(http::Uri);
 
-/// Text that is no such address.
+/// The text is no such address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no address of a scheduler: give HOST:PORT or http://HOST:PORT, as its --metrics-listen says"
@@ -46,12 +48,12 @@ pub struct SchedulerAddressError(String);
 #[derive(Clone)]
 pub struct Scheduler {
     client: Client,
-    /// What goes before the admin server's paths.
+    /// Path prefix of the admin server.
     prefix: String,
     name: String,
 }
 
-/// What is asked about.
+/// The kind of a question's subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A pod.
@@ -60,37 +62,38 @@ pub enum Subject {
     Gang,
 }
 
-/// What a scheduler says of a pod or a gang.
+/// A scheduler's explanation of a pod or a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Said {
-    /// What it waits for; absent: it does not wait.
+pub struct SchedulerExplanation {
+    /// Why it waits; absent if it does not wait.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub waiting: Option<WaitingSaid>,
-    /// The last decision; absent: there was none since the scheduler started, or it is forgotten.
+    pub waiting: Option<PendingReason>,
+    /// The last decision; absent if there was none since the scheduler started, or if it was
+    /// dropped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Explanation>,
     /// The gang that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Its node, where it is placed.
+    /// Its node, if it is placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// Of what was refused: who would have to go so that it has its place, as things are now.
+    /// After a refusal: the victims that would make room for it now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<PreemptionHint>,
-    /// What is to be said of the search for them.
+    /// A note on the search for victims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance_note: Option<String>,
-    /// Of what waits for GPUs: nodes that have some and are left out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<LeftOut>,
+    /// For a pod that waits for GPUs: infeasible nodes with GPUs.
+    #[serde(default, rename = "leftOut", skip_serializing_if = "Vec::is_empty")]
+    pub infeasible_nodes: Vec<InfeasibleNodes>,
 }
 
-/// Nodes that have GPUs and are left out, for one reason.
+/// Infeasible nodes with GPUs, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeftOut {
+pub struct InfeasibleNodes {
     /// One word.
     pub reason: String,
     /// How many nodes.
@@ -99,10 +102,10 @@ pub struct LeftOut {
     pub message: String,
 }
 
-/// What something waits for.
+/// Why a pod or gang waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingSaid {
+pub struct PendingReason {
     /// One word.
     pub reason: String,
     /// In words.
@@ -119,10 +122,10 @@ pub struct GangExplanation {
     pub name: String,
     /// Whether it waits.
     pub waits: bool,
-    /// Who was asked: a pod or an address.
+    /// The scheduler that was asked: a pod or an address.
     pub scheduler: String,
-    /// What the scheduler says.
-    pub scheduler_says: Said,
+    /// The scheduler's explanation.
+    pub scheduler_says: SchedulerExplanation,
 }
 
 impl FromStr for SchedulerAddress {
@@ -144,7 +147,7 @@ impl Subject {
 }
 
 impl Scheduler {
-    /// The scheduler at an address. Nothing is sent yet.
+    /// The scheduler at an address. No request is sent yet.
     pub fn at(address: &SchedulerAddress) -> Result<Self, ViewError> {
         let SchedulerAddress(uri) = address;
         let name = format!("at {}", uri.to_string().trim_end_matches('/'));
@@ -156,19 +159,19 @@ impl Scheduler {
         }
     }
 
-    /// The scheduler among the cluster's pods that leads; where none says that it does, the first that
-    /// answers.
+    /// Finds the leader among the cluster's pods. If no pod reports that it leads, the first that
+    /// responds is used.
     pub async fn find(client: &Client) -> Result<Self, ViewError> {
         let api = Api::<Pod>::all(client.clone());
-        let list = api.list(&ListParams::default().labels(PODS)).await;
+        let list = api.list(&ListParams::default().labels(SCHEDULER_LABELS)).await;
         let list = list.map_err(|error| ViewError::api("pods", error))?;
         let found: Vec<_> =
             list.items.into_iter().filter_map(|pod| Self::of_pod(client, pod)).collect();
         let (mut answers, mut problem) = (None, ViewError::NoScheduler);
-        for one in found {
-            match one.get("/metrics").await {
-                Ok(text) if text.lines().any(|line| line == LEADS) => return Ok(one),
-                Ok(_) => answers = answers.or(Some(one)),
+        for candidate in found {
+            match candidate.get("/metrics").await {
+                Ok(text) if text.lines().any(|line| line == LEADER_METRIC) => return Ok(candidate),
+                Ok(_) => answers = answers.or(Some(candidate)),
                 Err(error) => problem = error,
             }
         }
@@ -178,7 +181,7 @@ impl Scheduler {
     fn of_pod(client: &Client, pod: Pod) -> Option<Self> {
         let containers = pod.spec?.containers;
         let mut ports = containers.iter().flat_map(|container| container.ports.iter().flatten());
-        let port = ports.find(|port| port.name.as_deref() == Some(PORT))?.container_port;
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT_NAME))?.container_port;
         let (namespace, name) = (pod.metadata.namespace?, pod.metadata.name?);
         if pod.status?.phase? != "Running" {
             return None;
@@ -190,23 +193,27 @@ impl Scheduler {
         })
     }
 
-    /// Who it is: a pod or an address.
+    /// Its name: a pod or an address.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Why something is where it is, or waits.
-    pub async fn explain(&self, subject: Subject, name: &ObjectName) -> Result<Said, ViewError> {
+    /// Why a pod or gang is where it is, or waits.
+    pub async fn explain(
+        &self,
+        subject: Subject,
+        name: &ObjectName,
+    ) -> Result<SchedulerExplanation, ViewError> {
         let text = self.get(&format!("/explain?{}={name}", subject.key())).await?;
         self.parse(&text)
     }
 
-    /// What decisions are made of: the document that `octavo sim whatif --cluster` reads.
+    /// The input of decisions: the document that `octavo sim whatif --cluster` reads.
     pub async fn snapshot<T: DeserializeOwned>(&self) -> Result<T, ViewError> {
         self.parse(&self.get("/snapshot").await?)
     }
 
-    /// The last recorded decision on a pod by itself or a gang, with what it was made of.
+    /// The last recorded decision on a single pod or a gang, with its input.
     pub async fn decision<T: DeserializeOwned>(
         &self,
         subject: Subject,
@@ -223,10 +230,11 @@ impl Scheduler {
     }
 
     async fn get(&self, path: &str) -> Result<String, ViewError> {
-        let answer = address::ask(&self.client, &format!("{}{path}", self.prefix)).await;
+        let answer =
+            address::get_with_status(&self.client, &format!("{}{path}", self.prefix)).await;
         let scheduler = self.name.clone();
         let (code, text) = answer.map_err(|error| {
-            let (scheduler, message) = (scheduler.clone(), causes(&error));
+            let (scheduler, message) = (scheduler.clone(), error_chain(&error));
             ViewError::SchedulerUnreachable { scheduler, message }
         })?;
         if code.is_success() {
@@ -247,23 +255,23 @@ impl Scheduler {
     }
 }
 
-/// An API server's answer where it has nothing to pass on.
+/// An API server's response if it cannot proxy the request.
 #[derive(Deserialize)]
 struct Status {
     #[serde(default)]
     message: String,
 }
 
-/// An error with its causes, which say more than it does.
-fn causes(error: &dyn std::error::Error) -> String {
+/// An error with its causes, which are more specific.
+fn error_chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
-    while let Some(one) = cause {
-        let more = one.to_string();
+    while let Some(error) = cause {
+        let more = error.to_string();
         if !words.contains(&more) {
             words = format!("{words}: {more}");
         }
-        cause = one.source();
+        cause = error.source();
     }
     words
 }

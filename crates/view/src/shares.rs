@@ -1,12 +1,12 @@
-//! `octavo top --shares`: what each share may have and has, live.
+//! `octavo top --shares`: the limit and the current use of each share.
 //!
-//! Which shares there are, and whose, is in the API server. What they have now is known on their nodes alone:
-//! the agents' metrics say it, which are read through the API server's proxy for pods, so that whoever has the
-//! right to it (`get` on `pods/proxy`) needs no other way to the nodes. Agents that are no pods, as in the lab,
-//! are named by address and read directly.
+//! The API server knows the shares and their owners. Only the nodes know their use: it is in the
+//! agents' metrics. They are read through the API server's proxy for pods, so the right to `get`
+//! `pods/proxy` is enough. Agents that are no pods, as in the lab, are named by address and read
+//! directly.
 
 mod agents;
-mod figures;
+mod metrics_parser;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 pub use agents::{AgentAddress, read};
-pub use figures::{FigureKey, parse};
+pub use metrics_parser::{ShareKey, parse};
 pub use table::render;
 
 use crate::snapshot::{ClusterSnapshot, Gap, Holders};
@@ -29,7 +29,7 @@ pub struct SharesReport {
     /// Nodes with shares whose figures could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<UnreadNode>,
-    /// What could not be read of the cluster.
+    /// Objects that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
@@ -53,26 +53,26 @@ pub struct ShareUse {
     pub share: String,
     /// Pods that the claim is reserved for.
     pub pods: Vec<String>,
-    /// Memory as it was asked for, a quantity such as `20Gi`.
+    /// Requested memory, a quantity such as `20Gi`.
     pub asked: String,
-    /// What its node's agent says; absent where it says nothing of it.
+    /// Figures of the node's agent; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub figures: Option<Figures>,
+    pub figures: Option<ShareFigures>,
 }
 
-/// What an agent says of a share. Memory is in bytes, counts are since the agent began.
+/// An agent's figures of a share. Memory is in bytes; counters start with the agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Figures {
-    /// What it may have.
+pub struct ShareFigures {
+    /// Memory limit.
     pub limit_bytes: u64,
-    /// What its ledger says, which its containers write.
+    /// Use by its ledger, which its containers write.
     pub used_bytes: u64,
-    /// What the driver counts.
+    /// Use that the driver counts.
     pub driver_bytes: u64,
-    /// What the driver counts and the ledger does not.
+    /// Use that the driver counts and the ledger does not.
     pub untracked_bytes: u64,
-    /// The most that was seen.
+    /// Highest use so far.
     pub peak_bytes: u64,
     /// Processes on the GPU.
     pub processes: u64,
@@ -80,9 +80,9 @@ pub struct Figures {
     pub refused: u64,
     /// Calls of functions that the guard does not know.
     pub unknown_calls: u64,
-    /// How often something was done because it had too much.
+    /// Number of actions taken because it exceeded its limit.
     pub overflows: u64,
-    /// Whether it may go on.
+    /// Whether its launches and allocations may proceed.
     pub gate: GateState,
 }
 
@@ -101,7 +101,7 @@ pub enum GateState {
     Unknown,
 }
 
-/// A node with shares of which nothing is known.
+/// A node with shares whose use is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnreadNode {
@@ -112,11 +112,11 @@ pub struct UnreadNode {
     pub message: String,
 }
 
-/// What agents said.
+/// Figures read from agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Figures of shares.
-    pub figures: BTreeMap<FigureKey, Figures>,
+pub struct AgentReadings {
+    /// ShareFigures of shares.
+    pub figures: BTreeMap<ShareKey, ShareFigures>,
     /// Agents that could not be read.
     pub unread: Vec<UnreadNode>,
 }
@@ -127,7 +127,7 @@ pub fn shares(snapshot: &ClusterSnapshot) -> SharesReport {
     let mut shares = Vec::new();
     // In order of node and device.
     for gpu in usage::gpus(snapshot, &holders) {
-        let mut own: Vec<_> = gpu
+        let mut of_gpu: Vec<_> = gpu
             .shares()
             .map(|(holder, share)| ShareUse {
                 node: gpu.node.clone(),
@@ -141,14 +141,14 @@ pub fn shares(snapshot: &ClusterSnapshot) -> SharesReport {
                 figures: None,
             })
             .collect();
-        own.sort_by(|one, other| {
-            (&one.namespace, &one.claim, &one.share).cmp(&(
-                &other.namespace,
-                &other.claim,
-                &other.share,
+        of_gpu.sort_by(|left, right| {
+            (&left.namespace, &left.claim, &left.share).cmp(&(
+                &right.namespace,
+                &right.claim,
+                &right.share,
             ))
         });
-        shares.extend(own);
+        shares.extend(of_gpu);
     }
     SharesReport { shares, unread: Vec::new(), gaps: snapshot.gaps.clone() }
 }
@@ -169,20 +169,20 @@ impl SharesReport {
         self
     }
 
-    /// Adds what agents said.
+    /// Adds the figures of agents.
     #[must_use]
-    pub fn with(mut self, told: Told) -> Self {
+    pub fn with(mut self, readings: AgentReadings) -> Self {
         for share in &mut self.shares {
-            share.figures = told.figures.get(&share.key()).copied();
+            share.figures = readings.figures.get(&share.key()).copied();
         }
-        self.unread = told.unread;
+        self.unread = readings.unread;
         self
     }
 }
 
 impl ShareUse {
-    fn key(&self) -> FigureKey {
-        FigureKey {
+    fn key(&self) -> ShareKey {
+        ShareKey {
             node: self.node.clone(),
             namespace: self.namespace.clone(),
             claim: self.claim.clone(),

@@ -1,7 +1,7 @@
-//! What was read of a cluster at one moment, as plain values.
+//! The state of a cluster at one moment, as plain values.
 //!
-//! Everything that people are shown is computed from a [`ClusterSnapshot`] by pure functions, so the
-//! same answer comes from a live cluster, from a recording and from a test's fixture.
+//! Pure functions compute all reports from a [`ClusterSnapshot`]. A live cluster, a recording and a
+//! test's fixture therefore give the same report.
 
 mod holders;
 mod pools;
@@ -22,7 +22,7 @@ pub use pools::{Pool, newest_generations};
 /// The driver whose devices are shown.
 pub const DRIVER: &str = octavo_api::names::DRIVER;
 
-/// The objects of a cluster that say who holds which device.
+/// The objects of a cluster that show the holders of devices.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterSnapshot {
     /// Nodes by name.
@@ -31,15 +31,15 @@ pub struct ClusterSnapshot {
     pub pools: BTreeMap<String, Pool>,
     /// Claims by name.
     pub claims: BTreeMap<ObjectName, Claim>,
-    /// Pods by name; only those that were asked for.
+    /// Pods by name; only the requested ones.
     pub pods: BTreeMap<ObjectName, Pod>,
     /// Device classes by name.
     pub classes: BTreeMap<String, Class>,
-    /// Claim templates that are known to exist; only those that were asked for.
+    /// Existing claim templates; only the requested ones.
     pub templates: BTreeSet<ObjectName>,
     /// The same objects as an allocator takes them; only for a pod that waits for a node.
     pub allocator: Option<AllocatorInput>,
-    /// What could not be read, so that no answer claims more than was seen.
+    /// Objects that could not be read, so that no report claims more than was seen.
     pub gaps: Vec<Gap>,
 }
 
@@ -52,7 +52,7 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// What counts of a node.
+/// Relevant facts about a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Whether its condition `Ready` is true.
@@ -66,13 +66,13 @@ pub struct Node {
 /// A `ResourceClaim` (`resource.k8s.io/v1`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// What it asks for.
+    /// Its requests.
     pub requests: Vec<Request>,
-    /// What it was given, if it was.
+    /// Its allocation, if any.
     pub allocation: Option<Allocation>,
     /// Pods that may use it, by name; all are in the claim's namespace.
     pub reserved_for: Vec<String>,
-    /// What drivers said of its devices.
+    /// Device status reported by drivers.
     pub devices: Vec<DeviceStatus>,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -84,14 +84,14 @@ pub struct Claim {
 pub struct Request {
     /// Name, unique in the claim.
     pub name: String,
-    /// What would serve, best first; more than one for `firstAvailable`.
-    pub alternatives: Vec<Ask>,
+    /// Alternatives, best first; more than one for `firstAvailable`.
+    pub alternatives: Vec<RequestAlternative>,
 }
 
 /// Devices that would serve a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Ask {
+pub struct RequestAlternative {
     /// Name of the `DeviceClass`.
     pub class: String,
     /// How many devices; absent for allocation mode `All`.
@@ -99,10 +99,10 @@ pub struct Ask {
     /// CEL expressions as written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub selectors: Vec<String>,
-    /// Amounts asked of a shared device, as written.
+    /// Requested amounts of a shared device, as written.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capacity: BTreeMap<String, String>,
-    /// Whether it only looks on and holds nothing (`adminAccess`).
+    /// Whether it only monitors and holds nothing (`adminAccess`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub admin_access: bool,
     /// Whether it tolerates some taints of devices.
@@ -134,11 +134,11 @@ pub struct AllocatedDevice {
     pub share_id: Option<String>,
     /// Amounts of the device's capacities that it has, where it may be given in parts.
     pub consumed: BTreeMap<String, Quantity>,
-    /// Whether the claim only looks on.
+    /// Whether the claim only monitors the device.
     pub admin_access: bool,
 }
 
-/// What a driver said of a device of a claim (`status.devices`).
+/// A driver's report on a device of a claim (`status.devices`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceStatus {
     /// Driver.
@@ -149,7 +149,7 @@ pub struct DeviceStatus {
     pub device: String,
     /// Share of the device, where it may be given in parts.
     pub share_id: Option<String>,
-    /// UUID of what was made for the claim, such as a MIG device.
+    /// UUID of a device created for the claim, such as a MIG device.
     pub uuid: Option<String>,
     /// Conditions.
     pub conditions: Vec<Condition>,
@@ -181,16 +181,16 @@ pub struct Class {
     pub extended_resource: Option<String>,
 }
 
-/// What counts of a pod.
+/// Relevant facts about a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
     /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: String,
-    /// Node that it is bound to.
+    /// The node that it is bound to.
     pub node: Option<String>,
-    /// Scheduler that must place it.
+    /// The scheduler that places it.
     pub scheduler: String,
-    /// When it was made.
+    /// Creation time.
     pub created: Option<Timestamp>,
     /// Whether it is being deleted.
     pub deleting: bool,
@@ -206,18 +206,18 @@ pub struct Pod {
     pub extended_claim: Option<String>,
 }
 
-/// A line of `spec.resourceClaims` and what became of it.
+/// An entry of `spec.resourceClaims` and its claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodClaim {
     /// Name inside the pod.
     pub name: String,
-    /// Where the claim comes from.
+    /// Origin of the claim.
     pub source: ClaimSource,
-    /// Name of the `ResourceClaim`, as far as it is known.
+    /// Name of the `ResourceClaim`, if known.
     pub claim: Option<String>,
 }
 
-/// Where a pod's claim comes from.
+/// Origin of a pod's claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind", content = "name")]
 pub enum ClaimSource {
@@ -246,9 +246,9 @@ pub struct ExtendedResource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Gap {
-    /// What it is.
+    /// The missing objects.
     pub kind: GapKind,
-    /// Why, in the API server's words where it is the one that refuses.
+    /// Why; the API server's message if it denied the request.
     pub message: String,
 }
 
@@ -268,7 +268,7 @@ pub enum GapKind {
     Templates,
     /// Events.
     Events,
-    /// What Octavo's scheduler says of the pod.
+    /// The explanation of Octavo's scheduler.
     Scheduler,
     /// Objects of any kind that were read and not understood.
     Unreadable,

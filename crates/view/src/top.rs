@@ -1,4 +1,4 @@
-//! `octavo top`: which GPUs there are and who holds them.
+//! `octavo top`: GPUs and their holders.
 
 mod table;
 
@@ -27,15 +27,15 @@ pub struct TopReport {
     /// Devices that are held and that no slice publishes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unpublished: Vec<UnpublishedDevice>,
-    /// Pools in which slices are missing, so that nothing is given from them.
+    /// Pools with missing slices, from which nothing is allocated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub incomplete_pools: Vec<String>,
-    /// What could not be read.
+    /// Objects that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
 }
 
-/// Counts of whole GPUs. A GPU is used, free or neither; a used one may be tainted as well.
+/// Counts of whole GPUs. A GPU is used, free or neither; a used GPU may also be tainted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
@@ -75,7 +75,7 @@ pub struct NodeUse {
     pub tainted: usize,
 }
 
-/// A claim that holds devices and is reserved for nobody.
+/// A claim that holds devices and is reserved for no pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IdleClaim {
@@ -95,7 +95,7 @@ pub struct UnpublishedDevice {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Who holds it.
+    /// Its holders.
     pub holders: Vec<Holder>,
 }
 
@@ -104,7 +104,7 @@ pub struct UnpublishedDevice {
 pub struct Selection {
     /// Only these nodes; all if empty.
     pub nodes: BTreeSet<String>,
-    /// Only GPUs that this namespace holds. Counts of nodes stay whole.
+    /// Only GPUs that this namespace holds. Node counts stay complete.
     pub namespace: Option<String>,
 }
 
@@ -140,9 +140,9 @@ pub fn top(snapshot: &ClusterSnapshot) -> TopReport {
 }
 
 impl TopReport {
-    /// Keeps what was asked for. Totals become those of the nodes that stay.
+    /// Keeps the selected rows. Totals become those of the remaining nodes.
     ///
-    /// Returns the first node that was named and has no devices as an error.
+    /// Returns the first selected node without devices as an error.
     pub fn select(mut self, selection: &Selection) -> Result<Self, String> {
         if !selection.nodes.is_empty() {
             let known: BTreeSet<&str> = self.nodes.iter().map(|node| &*node.name).collect();

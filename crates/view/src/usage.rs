@@ -1,4 +1,4 @@
-//! One published GPU and who holds it: the row from which all reports are drawn.
+//! A published GPU and its holders: the row of all reports.
 
 use octavo_api::names::CAPACITY_COMPUTE;
 use octavo_dra::Device;
@@ -21,10 +21,10 @@ pub struct GpuUse {
     /// Product, as the driver names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
-    /// Memory as published, such as `81559Mi`.
+    /// Published memory, such as `81559Mi`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// What can be done with it.
+    /// Its current use or availability.
     pub state: GpuState,
     /// Taints that keep new pods away, as `key=value:Effect`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -32,27 +32,27 @@ pub struct GpuUse {
     /// The scheduler that alone gives it; absent where any may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<String>,
-    /// Who holds it, or parts of it.
+    /// Holders of it, or of parts of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
-    /// What is left of it, where it is held in shares.
+    /// Its free capacity, if it is held in shares.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
+    pub left: Option<FreeCapacity>,
     #[serde(skip)]
     pub(crate) whole: bool,
 }
 
-/// What is left of a GPU that is held in shares.
+/// Free capacity of a GPU that is held in shares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Left {
+pub struct FreeCapacity {
     /// Memory, as a quantity.
     pub memory: String,
-    /// Time that nobody has a claim on, in percent.
+    /// Unreserved compute time, in percent.
     pub compute: String,
 }
 
-/// What a device is used for, or can be.
+/// Use or availability of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum GpuState {
@@ -60,13 +60,13 @@ pub enum GpuState {
     Used,
     /// Claims hold shares of it.
     Shared,
-    /// It is a GPU, and claims hold MIG devices of it.
+    /// A GPU whose MIG devices claims hold.
     Partitioned,
-    /// Nobody holds it and nothing keeps pods away.
+    /// No claim holds it, and no taint keeps pods away.
     Free,
-    /// Nobody holds it, and a taint keeps pods away.
+    /// No claim holds it, and a taint keeps pods away.
     Tainted,
-    /// Nobody holds it, and its node is cordoned, not ready or gone.
+    /// No claim holds it, and its node is cordoned, not ready or gone.
     NodeUnavailable,
 }
 
@@ -101,7 +101,7 @@ impl GpuState {
     }
 }
 
-/// All whole GPUs and all other devices that are held, in order of node and of the node's slices.
+/// All whole GPUs and all other held devices, in order of node and of the node's slices.
 pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
     let mut rows = Vec::new();
     let reported = snapshot.reported_uuids();
@@ -113,10 +113,10 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
                 continue;
             }
             let taints = device::blocking_taints(published);
-            let is_cut = |holder: &Holder| holder.via_part;
+            let is_partition = |holder: &Holder| holder.via_part;
             let state = if held_by.iter().any(|holder| holder.share.is_some()) {
                 GpuState::Shared
-            } else if !held_by.is_empty() && held_by.iter().all(is_cut) {
+            } else if !held_by.is_empty() && held_by.iter().all(is_partition) {
                 GpuState::Partitioned
             } else if !held_by.is_empty() {
                 GpuState::Used
@@ -146,22 +146,24 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
     }
     // Rows of a node stay together even where two names are equal as numbers: `n-1` and `n-01`.
     // MIG devices follow their GPU, wherever the slices list them.
-    rows.sort_by_cached_key(|row| (natural(&row.node), row.node.clone(), natural(&row.device)));
+    rows.sort_by_cached_key(|row| {
+        (natural_sort_key(&row.node), row.node.clone(), natural_sort_key(&row.device))
+    });
     rows
 }
 
-/// What shares leave of a GPU.
-fn left(gpu: &Device, holders: &[Holder]) -> Option<Left> {
+/// The free capacity of a shared GPU.
+fn left(gpu: &Device, holders: &[Holder]) -> Option<FreeCapacity> {
     let shares = || holders.iter().filter_map(|holder| holder.share.as_ref());
     let memory = device::shareable_memory(gpu)?;
     let memory = shares().try_fold(memory, |left, share| left.checked_sub(share.memory))?;
     let compute = device::capacity(gpu, CAPACITY_COMPUTE)?.value;
     let compute = shares().try_fold(compute, |left, share| left.checked_sub(share.compute))?;
-    Some(Left { memory: memory.to_string(), compute: compute.to_string() })
+    Some(FreeCapacity { memory: memory.to_string(), compute: compute.to_string() })
 }
 
 /// A key under which `node-10` follows `node-9`.
-pub(crate) fn natural(name: &str) -> Vec<(String, u64)> {
+pub(crate) fn natural_sort_key(name: &str) -> Vec<(String, u64)> {
     let mut key = Vec::new();
     let mut rest = name;
     while !rest.is_empty() {
@@ -187,17 +189,17 @@ pub(crate) fn incomplete_pools(snapshot: &ClusterSnapshot) -> Vec<String> {
         .collect()
 }
 
-/// Words for a holder list, such as `team-a/train, team-b/serve`.
+/// The names of holders, such as `team-a/train, team-b/serve`.
 pub(crate) fn holder_names(holders: &[Holder]) -> String {
     holders.iter().flat_map(Holder::names).collect::<Vec<_>>().join(", ")
 }
 
-/// The driver whose devices the rows are, for headings.
+/// The driver of the devices, for headings.
 pub(crate) const fn driver() -> &'static str {
     DRIVER
 }
 
-/// A node that could not be read is given the benefit of the doubt; one that is gone is not.
+/// Unreadable nodes are assumed to accept pods; missing nodes are not.
 fn node_takes_pods(snapshot: &ClusterSnapshot, pool: &Pool) -> bool {
     if snapshot.lacks(GapKind::Nodes) {
         return true;

@@ -1,5 +1,5 @@
-//! Gangs: a large one, one that cannot be, the shapes of Kueue's benchmarks, and small ones against
-//! the search that looks at everything.
+//! Gangs: a large one, an impossible one, the shapes of Kueue's benchmarks, and small ones against
+//! an exhaustive search.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -9,18 +9,18 @@ use octavo_engine::plan::{Plan, Reason};
 use octavo_engine::solve::{MinHops, NodeSet, Request, Solver, exact};
 use octavo_engine::{Gang, GpuDemand, LevelId, PlanResult, World};
 
-use super::worlds::{self, Draws, Mix};
+use super::clusters::{self, Mix, SplitMix64};
 use crate::figure::{Figure, Goal};
 
 /// Repetitions of a timed request.
 const REPEATS: usize = 9;
 /// Small instances that are compared with the best.
-const SMALL: u64 = 400;
+const SMALL_INSTANCES: u64 = 400;
 
-/// A gang of whole nodes and one that is impossible, on a cluster that is half full.
+/// A gang of whole nodes and an impossible one, on a half-full cluster.
 pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
-    let mut world = worlds::empty(nodes, 16)?;
-    worlds::fill_half(&mut world, Mix::Varied)?;
+    let mut world = clusters::empty(nodes, 16)?;
+    clusters::fill_half(&mut world, Mix::Varied)?;
     let gang = |count| whole_nodes("large", count, None);
     let (mut cold, mut warm, mut no) = (Vec::new(), Vec::new(), Vec::new());
     let members = nodes / 10;
@@ -31,7 +31,7 @@ pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
         check(&mut world, &gang(members), &plan)?;
         cold.push(took);
         warm.push(ask(&mut world, &mut solver, &gang(members)).1);
-        // The first time that anybody asks for it: nothing is kept yet.
+        // A first request, with empty caches.
         let (answer, took) = ask(&mut world, &mut Solver::default(), &gang(nodes / 4));
         let bound = matches!(answer, Err(refusal) if matches!(refusal.reason, Reason::Bound(_)));
         anyhow::ensure!(bound, "a gang that cannot be was not refused with a bound");
@@ -60,7 +60,7 @@ pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-/// 640 nodes in 10 racks, 1,000 and 2,500 nodes: racks spanned, whole racks left, time.
+/// 640 nodes in 10 racks, 1,000 and 2,500 nodes: racks spanned, whole racks left free, time.
 pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (nodes, per_rack, count, fewest) in
@@ -69,7 +69,7 @@ pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
         let mut times = Vec::new();
         let (mut spanned, mut free) = (0, 0);
         for _ in 0..REPEATS {
-            let mut world = worlds::empty(nodes, per_rack)?;
+            let mut world = clusters::empty(nodes, per_rack)?;
             let gang = whole_nodes("kueue", count, Some(LevelId(2)));
             let (answer, took) = ask(&mut world, &mut Solver::default(), &gang);
             let plan = answer.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
@@ -98,16 +98,16 @@ pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Hops beyond the fewest that there are, on small clusters.
+/// Hops above the minimum, on small clusters.
 pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
-    let mut draws = Draws(5);
+    let mut random = SplitMix64(5);
     let (mut gaps, mut wrong, mut impossible) = (Vec::new(), 0.0, 0.0);
-    for _ in 0..SMALL {
-        let mut world = worlds::empty(6 + u32::try_from(draws.below(6))?, 2)?;
-        worlds::fill_some(&mut world, &mut draws)?;
-        let each = 1 + u16::try_from(draws.below(4))?;
-        let shape = worlds::pod(GpuDemand::Whole { count: each });
-        let gang = Gang::new("small", (*shape).clone(), 2 + u32::try_from(draws.below(6))?);
+    for _ in 0..SMALL_INSTANCES {
+        let mut world = clusters::empty(6 + u32::try_from(random.below(6))?, 2)?;
+        clusters::fill_some(&mut world, &mut random)?;
+        let each = 1 + u16::try_from(random.below(4))?;
+        let shape = clusters::pod(GpuDemand::Whole { count: each });
+        let gang = Gang::new("small", (*shape).clone(), 2 + u32::try_from(random.below(6))?);
         let forbidden = NodeSet::new();
         let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
         let best = exact::fewest_hops(&world, &request).map(|best| best.hops);
@@ -127,7 +127,7 @@ pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
             _ => wrong += 1.0,
         }
     }
-    let name = |what: &str| format!("{what}, {SMALL} gangs on 6 to 11 nodes");
+    let name = |what: &str| format!("{what}, {SMALL_INSTANCES} gangs on 6 to 11 nodes");
     let worst = gaps.iter().copied().fold(0.0, f64::max);
     Ok(vec![
         Figure::new(
@@ -144,7 +144,7 @@ pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
 
 /// Members of eight GPUs each.
 fn whole_nodes(name: &str, count: u32, preferred: Option<LevelId>) -> Gang {
-    let shape = worlds::pod(GpuDemand::Whole { count: worlds::GPUS });
+    let shape = clusters::pod(GpuDemand::Whole { count: clusters::GPUS });
     let mut gang = Gang::new(name, (*shape).clone(), count);
     gang.profile.topology.preferred = preferred;
     gang
@@ -159,7 +159,7 @@ fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (PlanResult, f64)
     (answer, started.elapsed().as_secs_f64() * 1e3)
 }
 
-/// A plan must have all members, and the cluster must have room for it.
+/// Checks that a plan has all members and fits the cluster.
 fn check(world: &mut World, gang: &Gang, plan: &Plan) -> anyhow::Result<()> {
     anyhow::ensure!(plan.placements.len() == gang.count() as usize, "members are missing");
     let mut trial = octavo_engine::cluster::trial::Trial::new(&mut world.cluster);

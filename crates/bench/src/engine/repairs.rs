@@ -1,4 +1,4 @@
-//! Making room: gangs admitted by defragmentation, and one pod by preemption, on 500 nodes.
+//! Making room on 500 nodes: gangs admitted by defragmentation, and one pod by preemption.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use octavo_engine::solve::{MinHops, Solver};
 use octavo_engine::workload::{Coupling, Member, Profile};
 use octavo_engine::{Gang, GpuDemand, GpuPart, Placement, Workload, World};
 
-use super::worlds;
+use super::clusters;
 use crate::figure::{Figure, Goal};
 
 /// Nodes of eight GPUs.
@@ -48,12 +48,12 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 
 /// Admits the gangs one after another; seconds of all, milliseconds of the longest, pods moved.
 fn defragment() -> anyhow::Result<(f64, f64, f64)> {
-    // Five of eight one-GPU pods are gone; which ones differs from node to node.
+    // Five of eight one-GPU pods are gone; their positions differ from node to node.
     let mut world = one_gpu_jobs(|node, gpu| (gpu + node) % 8 < 3)?;
     let mut solver = Solver::default();
     let (mut sum, mut longest, mut moved) = (0.0, 0.0_f64, 0_usize);
     for number in 0..GANGS {
-        let shape = worlds::pod(GpuDemand::Whole { count: MEMBER_GPUS });
+        let shape = clusters::pod(GpuDemand::Whole { count: MEMBER_GPUS });
         let gang = Gang::new(format!("gang-{number}"), (*shape).clone(), MEMBERS);
         let mut means = RepairContext { solver: &mut solver, cost_model: &MinHops };
         let started = Instant::now();
@@ -64,7 +64,7 @@ fn defragment() -> anyhow::Result<(f64, f64, f64)> {
         anyhow::ensure!(plan.evictions.is_empty(), "somebody was evicted");
         anyhow::ensure!(plan.placements.len() == MEMBERS as usize, "members are missing");
         moved += plan.moves.len();
-        // Checks every step against what is free.
+        // This checks every step against the free capacity.
         repair::apply(&mut world, &gang, &plan)?;
         sum += took;
         longest = longest.max(took * 1e3);
@@ -75,7 +75,7 @@ fn defragment() -> anyhow::Result<(f64, f64, f64)> {
 /// One pod of a priority on a cluster that jobs of priority 0 fill; milliseconds.
 fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
     let mut world = one_gpu_jobs(|_, _| true)?;
-    let shape = worlds::pod(GpuDemand::Whole { count: 1 });
+    let shape = clusters::pod(GpuDemand::Whole { count: 1 });
     let mut gang = Gang::new("urgent", (*shape).clone(), 1);
     gang.profile.priority = priority;
     let mut solver = Solver::default();
@@ -95,13 +95,13 @@ fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
     Ok(took)
 }
 
-/// A job of one GPU wherever `is_there` says, by node and GPU.
+/// A one-GPU job on each GPU that `is_there` selects, by node and GPU.
 fn one_gpu_jobs(is_there: impl Fn(u32, u32) -> bool) -> anyhow::Result<World> {
-    let mut world = worlds::empty(NODES, 16)?;
-    let shape = worlds::pod(GpuDemand::Whole { count: 1 });
+    let mut world = clusters::empty(NODES, 16)?;
+    let shape = clusters::pod(GpuDemand::Whole { count: 1 });
     for node in world.cluster.nodes() {
         let memory_mib = world.cluster.models().first().map_or(0, |model| model.memory_mib);
-        for gpu in (0..worlds::GPUS).filter(|gpu| is_there(node.0, u32::from(*gpu))) {
+        for gpu in (0..clusters::GPUS).filter(|gpu| is_there(node.0, u32::from(*gpu))) {
             let part = GpuPart { gpu, milli: WHOLE, slices: Slices::NONE, memory_mib };
             let placement = Placement { node, gpus: [part].as_slice().into() };
             world.cluster.place(&shape.resources, &placement)?;

@@ -1,4 +1,4 @@
-//! As much of an API server as one agent needs: objects by path, without watches that tell anything.
+//! A minimal API server for one agent: objects by path, and watches without events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl Api {
         self.lock().store(path, object);
     }
 
-    /// Whether an object's status had a condition of that type that was true, on any device.
+    /// Whether any device in the object's status ever had a true condition of that type.
     pub(super) fn was_true(&self, path: &str, condition: &str) -> bool {
         self.lock().conditions.contains(&(path.to_owned(), condition.to_owned()))
     }
@@ -68,7 +68,7 @@ impl Api {
 async fn serve(State(api): State<Api>, method: Method, uri: Uri, body: Bytes) -> Response {
     let (path, query) = (uri.path(), uri.query().unwrap_or_default());
     if method == Method::GET && query.contains("watch=true") {
-        // Nobody but the agent changes anything: there is nothing to tell.
+        // Only the agent changes objects, so there are no events.
         return Response::new(Body::from_stream(futures::stream::pending::<
             Result<Bytes, axum::Error>,
         >()));
@@ -91,7 +91,7 @@ impl Inner {
     ) -> (StatusCode, Value) {
         let object = path.strip_suffix("/status").unwrap_or(path);
         let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
-        let is_rehearsal = query.contains("dryRun=All");
+        let is_dry_run = query.contains("dryRun=All");
         match *method {
             Method::GET => match self.objects.get(object) {
                 Some(found) => (StatusCode::OK, found.clone()),
@@ -102,12 +102,12 @@ impl Inner {
                 let name =
                     body.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned);
                 let name = name.unwrap_or_else(|| format!("made-{}", self.version));
-                if is_rehearsal {
+                if is_dry_run {
                     return (StatusCode::CREATED, body);
                 }
                 (StatusCode::CREATED, self.store(&format!("{object}/{name}"), body))
             }
-            Method::PUT if is_rehearsal => (StatusCode::OK, body),
+            Method::PUT if is_dry_run => (StatusCode::OK, body),
             Method::PUT => (StatusCode::OK, self.store(object, body)),
             Method::PATCH => match self.objects.get(object).cloned() {
                 Some(mut found) => {
@@ -145,7 +145,7 @@ impl Inner {
         }
         let devices = object.pointer("/status/devices").and_then(Value::as_array);
         let conditions =
-            devices.into_iter().flatten().filter_map(|one| one["conditions"].as_array());
+            devices.into_iter().flatten().filter_map(|device| device["conditions"].as_array());
         for condition in conditions.flatten().filter(|condition| condition["status"] == "True") {
             let kind = condition["type"].as_str().unwrap_or_default().to_owned();
             self.conditions.insert((path.to_owned(), kind));
@@ -169,7 +169,7 @@ fn not_found() -> (StatusCode, Value) {
     (StatusCode::NOT_FOUND, status)
 }
 
-/// JSON merge, which is as good as others where lists are written whole.
+/// JSON merge patch, which is sufficient because lists are written whole.
 fn merge(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rehearsal_keeps_nothing() {
+    fn dry_run_stores_nothing() {
         let mut inner = Inner::default();
         let body = json!({"metadata": {"name": "one"}}).to_string();
         let path = "/apis/resource.k8s.io/v1/resourceslices";

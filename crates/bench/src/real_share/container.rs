@@ -1,8 +1,9 @@
-//! A container without a runtime: a root made of the machine's own, with what CDI specs say done to it.
+//! A container without a runtime: a root made from the machine's own, with the edits of CDI specs
+//! applied.
 //!
-//! A shell does the mounting, in a mount namespace that ends with the command. What is written in the root
-//! lies in memory: on an overlay where the kernel has one; else `/etc` is a copy and the rest is the
-//! machine's own.
+//! A shell creates the mounts, in a mount namespace that ends with the command. Writes to the root
+//! stay in memory: on an overlay if the kernel has one. Otherwise `/etc` is a copy and the rest is
+//! the machine's own.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -36,7 +37,7 @@ fi
 mount -t tmpfs octavo "$root/run"
 "#;
 
-/// A CDI spec, as far as it is heeded.
+/// The supported part of a CDI spec.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Spec {
@@ -83,7 +84,7 @@ struct Mount {
 #[serde(rename_all = "camelCase")]
 struct Hook {
     #[serde(rename = "hookName")]
-    stage: String,
+    hook_name: String,
     path: String,
     #[serde(default)]
     args: Vec<String>,
@@ -91,7 +92,7 @@ struct Hook {
     env: Vec<String>,
 }
 
-/// How a container is made.
+/// The script and environment of a container.
 #[derive(Debug)]
 pub(super) struct Container {
     script: PathBuf,
@@ -99,7 +100,8 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// From the specs of a folder that name some devices. What the container needs is written into `folder`.
+    /// Makes a container from the specs in a folder that define the named devices. Its files are
+    /// written to `folder`.
     pub(super) fn from_specs(
         folder: &Path,
         specs: &Path,
@@ -153,7 +155,8 @@ fn edits(folder: &Path, names: &[String]) -> anyhow::Result<Edits> {
         let spec: Spec = serde_saphyr::from_str(&spec)
             .with_context(|| format!("{} is no CDI spec", path.display()))?;
         let name = |device: &Device| format!("{}={}", spec.kind, device.name);
-        let wanted: Vec<_> = spec.devices.iter().filter(|one| names.contains(&name(one))).collect();
+        let wanted: Vec<_> =
+            spec.devices.iter().filter(|device| names.contains(&name(device))).collect();
         found += wanted.len();
         if !wanted.is_empty() {
             let parts = wanted.into_iter().map(|device| device.container_edits.clone());
@@ -202,9 +205,9 @@ fn text(edits: &Edits, base: &Path, root: &Path, bundle: &Path) -> anyhow::Resul
     let state = "printf '{\"ociVersion\":\"1.2.0\",\"id\":\"share\",\"status\":\"creating\",\"pid\":%d,\"bundle\":\"%s\"}' $$";
     for hook in &edits.hooks {
         ensure!(
-            hook.stage == "createContainer",
+            hook.hook_name == "createContainer",
             "there is a hook {}, and only those before a container's start are run here",
-            hook.stage
+            hook.hook_name
         );
         let env: Vec<String> = hook.env.iter().map(|variable| quoted(variable)).collect();
         let args: Vec<String> = hook.args.iter().skip(1).map(|arg| quoted(arg)).collect();
@@ -220,7 +223,7 @@ fn text(edits: &Edits, base: &Path, root: &Path, bundle: &Path) -> anyhow::Resul
     Ok(lines.join("\n") + "\n")
 }
 
-/// Makes what a mount lies on, where it is missing.
+/// Creates a mount point if it is missing.
 fn place(path: &str, is_folder: bool) -> String {
     let target = in_root(path);
     let parent = Path::new(path).parent().unwrap_or(Path::new("/")).to_string_lossy().into_owned();
@@ -234,7 +237,7 @@ fn in_root(path: &str) -> String {
     format!("\"$root\"{}", quoted(path))
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,4 +1,4 @@
-//! What `octavo probe` finds in the container.
+//! Results of `octavo probe` in the container.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -21,8 +21,8 @@ pub(super) fn run(
     let mut command = container.command(octavo.as_os_str(), &args)?;
     let output = command.stderr(Stdio::inherit()).output().context("run the probe")?;
     let found: Value = serde_json::from_slice(&output.stdout).with_context(|| {
-        let said = String::from_utf8_lossy(&output.stdout);
-        format!("the probe ended with {} and said {said:?}", output.status)
+        let output_text = String::from_utf8_lossy(&output.stdout);
+        format!("the probe ended with {} and said {output_text:?}", output.status)
     })?;
     let bytes = |path: &str| found.pointer(path).and_then(Value::as_u64).map_or(0.0, mib);
     let cuda = bytes("/gpus/0/limitBytes");

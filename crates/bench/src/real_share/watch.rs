@@ -1,4 +1,4 @@
-//! What the driver counts for a command while it runs.
+//! The memory that the driver counts for a running command.
 
 use std::process::{Command, ExitStatus};
 use std::thread;
@@ -8,40 +8,40 @@ use anyhow::Context;
 use octavo_gpu::Driver;
 use octavo_gpu::nvml::Nvml;
 
-/// What a share may have more before anybody acts: 64 MiB, or two percent.
-const TOLERANCE: u64 = 64 << 20;
-const TOLERATED_PART: u64 = 50;
+/// Allowed excess of a share before the agent acts: 64 MiB or two percent.
+const TOLERANCE_BYTES: u64 = 64 << 20;
+const TOLERANCE_DIVISOR: u64 = 50;
 /// Longer than any command here takes.
-const PATIENCE: Duration = Duration::from_mins(2);
-const LOOK: Duration = Duration::from_millis(5);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What was seen.
+/// Observations of a command.
 #[derive(Debug)]
-pub(super) struct Seen {
-    /// How the command ended; none if it had to be ended.
+pub(super) struct CommandReport {
+    /// Exit status; `None` if the command had to be killed.
     pub(super) status: Option<ExitStatus>,
-    /// The most bytes that it had.
+    /// Peak use in bytes.
     pub(super) most: u64,
-    /// From the first look at which it had too much until its end.
+    /// Time from the first poll above the limit to the command's end.
     pub(super) over: Option<Duration>,
 }
 
-/// Runs a command, which stays one process, in a share of so much memory.
+/// Runs a command, which stays one process, in a share of `memory` bytes.
 pub(super) fn run(
     command: &mut Command,
     driver: &Nvml,
     gpu: &str,
     memory: u64,
-) -> anyhow::Result<Seen> {
+) -> anyhow::Result<CommandReport> {
     let mut child = command.spawn().context("start a command in the share")?;
-    let limit = memory + TOLERANCE.max(memory / TOLERATED_PART);
+    let limit = memory + TOLERANCE_BYTES.max(memory / TOLERANCE_DIVISOR);
     let begun = Instant::now();
     let (mut over_since, mut most) = (None, 0);
     let status = loop {
         if let Some(status) = child.try_wait().context("wait for a command in the share")? {
             break Some(status);
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > COMMAND_TIMEOUT {
             child.kill()?;
             child.wait()?;
             break None;
@@ -53,8 +53,8 @@ pub(super) fn run(
         if used > limit && over_since.is_none() {
             over_since = Some(Instant::now());
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     };
     let over = over_since.map(|since: Instant| since.elapsed());
-    Ok(Seen { status, most, over })
+    Ok(CommandReport { status, most, over })
 }

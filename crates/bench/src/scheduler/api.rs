@@ -1,5 +1,5 @@
-//! Requests to the API server that cost this process little: bodies are JSON as it is sent, answers
-//! are decoded only where something is wanted of them.
+//! Requests to the API server that cost this process little. Bodies are sent as JSON, and responses
+//! are decoded only if needed.
 
 use std::fmt;
 
@@ -32,11 +32,11 @@ pub(super) enum Kind {
     Classes,
     Priorities,
     Groups,
-    /// Stands in for the controller that pods belong to.
+    /// Stands in for the controller that owns pods.
     Owners,
 }
 
-/// A list, with the version at which a watch goes on.
+/// A list, with the resource version for a following watch.
 #[derive(Deserialize)]
 pub(super) struct List<T> {
     pub(super) metadata: ListMeta,
@@ -81,7 +81,7 @@ impl fmt::Display for Kind {
 }
 
 impl Api {
-    /// A connection of its own: what waits on one does not hold up another.
+    /// A separate connection, so that waiting on one does not block another.
     pub(super) async fn connect(lab: &Lab) -> anyhow::Result<Self> {
         let options = ClientOptions {
             kubeconfig: Some(lab.kubeconfig()),
@@ -96,7 +96,7 @@ impl Api {
         &self.client
     }
 
-    /// Creates an object and returns what came back, undecoded.
+    /// Creates an object and returns the undecoded response.
     pub(super) async fn create(&self, kind: Kind, object: &Value) -> anyhow::Result<String> {
         self.send(Method::POST, &kind.path(), "application/json", object)
             .await
@@ -110,7 +110,7 @@ impl Api {
         sent.map(drop).with_context(|| format!("post {kind}/{below}"))
     }
 
-    /// Merges a change into an object or a subresource; what came back, undecoded.
+    /// Merges a change into an object or a subresource. Returns the undecoded response.
     pub(super) async fn merge(
         &self,
         kind: Kind,
@@ -130,7 +130,7 @@ impl Api {
         sent.map(drop).with_context(|| format!("put {kind}/{below}"))
     }
 
-    /// Deletes an object at once; that it is gone already is as good.
+    /// Deletes an object immediately. A missing object is no error.
     pub(super) async fn delete(&self, kind: Kind, name: &str) -> anyhow::Result<()> {
         let path = format!("{}/{name}", kind.path());
         let options = serde_json::json!({"gracePeriodSeconds": 0});

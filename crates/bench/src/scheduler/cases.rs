@@ -1,11 +1,11 @@
-//! The cases: what each is made of, and how its figures are compared.
+//! The cases: their clusters, and how their figures are compared.
 
 use std::time::Duration;
 
 use super::Case;
-use super::bed::{Bed, World};
 use super::objects::Gpus;
 use super::results::{Compared, Measured};
+use super::testbed::{ClusterSpec, Testbed};
 
 mod defragmentation;
 mod full;
@@ -18,7 +18,7 @@ pub(super) const ALL_BOUND: &str = "first create to all bound";
 pub(super) const RATE: &str = "rate";
 
 /// The cluster of a case.
-pub(super) fn world(case: Case, scale: f64) -> World {
+pub(super) fn world(case: Case, scale: f64) -> ClusterSpec {
     let (nodes, gpus, gangs) = match case {
         Case::Pods => (1_000, Gpus::None, false),
         Case::Claims => (100, Gpus::Dra, false),
@@ -28,30 +28,30 @@ pub(super) fn world(case: Case, scale: f64) -> World {
         Case::Full => (500, Gpus::Plain, true),
         Case::Defragmentation => (defragmentation::NODES, Gpus::Plain, true),
     };
-    let moves = if case == Case::Defragmentation { defragmentation::MOVES } else { 0 };
+    let moves = if case == Case::Defragmentation { defragmentation::MAX_MOVES } else { 0 };
     let least = match case {
-        Case::Full => full::LEAST_NODES,
-        Case::Defragmentation => defragmentation::LEAST_NODES,
+        Case::Full => full::MIN_NODES,
+        Case::Defragmentation => defragmentation::MIN_NODES,
         _ => 1,
     };
-    World { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves }
+    ClusterSpec { nodes: scaled(nodes, scale).max(least), gpus, gangs, moves }
 }
 
 /// Measures one turn.
 pub(super) async fn run(
-    bed: &Bed,
+    testbed: &Testbed,
     case: Case,
     scale: f64,
-    patience: Duration,
+    timeout: Duration,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     match case {
         Case::Pods | Case::Claims | Case::Gpus | Case::GpusByDevices => {
-            throughput::run(bed, case, patience, measured).await
+            throughput::run(testbed, case, timeout, measured).await
         }
-        Case::Gang => gang::run(bed, scaled(gang::PODS, scale), measured).await,
-        Case::Full => full::run(bed, measured).await,
-        Case::Defragmentation => defragmentation::run(bed, measured).await,
+        Case::Gang => gang::run(testbed, scaled(gang::PODS, scale), measured).await,
+        Case::Full => full::run(testbed, measured).await,
+        Case::Defragmentation => defragmentation::run(testbed, measured).await,
     }
 }
 
@@ -67,15 +67,15 @@ fn scaled(count: usize, scale: f64) -> usize {
     scaled.max(1)
 }
 
-/// A count as a figure.
+/// A count as a float.
 fn float(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }
 
 impl Case {
-    /// What the case is, as the report names it.
+    /// Title of the case in the report.
     pub(super) fn title(self, scale: f64) -> String {
-        let World { nodes, .. } = world(self, scale);
+        let ClusterSpec { nodes, .. } = world(self, scale);
         match self {
             Self::Pods => format!("{} plain pods on {nodes} nodes", throughput::pods(self, nodes)),
             Self::Claims => {
@@ -100,16 +100,16 @@ impl Case {
         }
     }
 
-    /// How long a contender may take to bind all pods, if nothing else is asked for.
-    pub(super) fn patience(self) -> Duration {
+    /// Default timeout for binding all pods.
+    pub(super) fn timeout(self) -> Duration {
         match self {
-            // kube-scheduler takes far longer for this than anybody would wait.
+            // kube-scheduler takes far longer for this than a benchmark can wait.
             Self::GpusByDevices => Duration::from_mins(4),
             _ => Duration::from_mins(15),
         }
     }
 
-    /// What contenders are compared by.
+    /// Quantities by which contenders are compared.
     pub(super) fn compared(self) -> &'static [Compared] {
         const RATES: &[Compared] = &[Compared::Rate { what: RATE, least_of_raw: 80.0 }];
         match self {
@@ -119,7 +119,7 @@ impl Case {
         }
     }
 
-    /// Lines that say why somebody has no figures.
+    /// Notes on contenders without figures.
     pub(super) fn notes(self) -> &'static [&'static str] {
         match self {
             Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => &[],

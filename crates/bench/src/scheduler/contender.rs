@@ -1,11 +1,11 @@
-//! Who schedules: nobody, Kubernetes' own scheduler, Octavo's.
+//! The contenders: no scheduler, kube-scheduler, Octavo's scheduler.
 
 use octavo_lab::Component;
 
-/// Who schedules.
+/// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Contender {
-    /// Nobody: a client issues the writes that a scheduler would, with nothing to decide.
+    /// No scheduler: a client issues a scheduler's writes without deciding anything.
     Raw,
     /// Kubernetes' own scheduler.
     Kube,
@@ -14,7 +14,7 @@ pub(super) enum Contender {
 }
 
 impl Contender {
-    /// As the report names it.
+    /// Its name in the report.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",

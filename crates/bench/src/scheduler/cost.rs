@@ -1,10 +1,10 @@
-//! What a case cost: processor time and memory of scheduler and API server, and what was written.
+//! Cost of a case: processor time and memory of scheduler and API server, and the number of writes.
 
 use std::collections::BTreeMap;
 
 use octavo_lab::Component;
 
-use super::bed::Bed;
+use super::testbed::Testbed;
 use crate::{api_server, process};
 
 /// Processor time and writes so far.
@@ -14,7 +14,7 @@ pub(super) struct Before {
     writes: BTreeMap<String, f64>,
 }
 
-/// What was used since.
+/// The resources used since then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cost {
     /// Processor seconds of the API server.
@@ -23,30 +23,30 @@ pub(super) struct Cost {
     pub(super) scheduler_cpu: Option<f64>,
     /// Most resident memory of the API server so far, MiB.
     pub(super) apiserver_memory: f64,
-    /// The same of the scheduler.
+    /// Peak resident memory of the scheduler in MiB; `None` without one.
     pub(super) scheduler_memory: Option<f64>,
-    /// Writes by verb and resource, those of everybody.
+    /// Writes by verb and resource, of all clients.
     pub(super) writes: BTreeMap<String, f64>,
 }
 
 /// Begins to count.
-pub(super) async fn begin(bed: &Bed) -> anyhow::Result<Before> {
+pub(super) async fn begin(testbed: &Testbed) -> anyhow::Result<Before> {
     Ok(Before {
-        apiserver: seconds(bed.pid(Component::KubeApiserver)?)?,
-        scheduler: scheduler(bed)?.map(seconds).transpose()?.unwrap_or_default(),
-        writes: api_server::writes(bed.api.client()).await?,
+        apiserver: seconds(testbed.pid(Component::KubeApiserver)?)?,
+        scheduler: scheduler(testbed)?.map(seconds).transpose()?.unwrap_or_default(),
+        writes: api_server::writes(testbed.api.client()).await?,
     })
 }
 
 impl Before {
-    /// What was used since [`begin`].
-    pub(super) async fn end(self, bed: &Bed) -> anyhow::Result<Cost> {
-        let apiserver = bed.pid(Component::KubeApiserver)?;
-        let scheduler = scheduler(bed)?;
+    /// The resources used since [`begin`].
+    pub(super) async fn end(self, testbed: &Testbed) -> anyhow::Result<Cost> {
+        let apiserver = testbed.pid(Component::KubeApiserver)?;
+        let scheduler = scheduler(testbed)?;
         let used = scheduler.map(seconds).transpose()?;
-        // Before the metrics, whose text costs the API server, too.
+        // Read before the metrics, whose text costs the API server time as well.
         let apiserver_cpu = seconds(apiserver)? - self.apiserver;
-        let mut writes = api_server::writes(bed.api.client()).await?;
+        let mut writes = api_server::writes(testbed.api.client()).await?;
         for (what, before) in &self.writes {
             if let Some(count) = writes.get_mut(what) {
                 *count -= before;
@@ -70,8 +70,8 @@ impl Cost {
     }
 }
 
-fn scheduler(bed: &Bed) -> anyhow::Result<Option<u32>> {
-    bed.contender.component().map(|component| bed.pid(component)).transpose()
+fn scheduler(testbed: &Testbed) -> anyhow::Result<Option<u32>> {
+    testbed.contender.component().map(|component| testbed.pid(component)).transpose()
 }
 
 fn seconds(pid: u32) -> anyhow::Result<f64> {

@@ -13,7 +13,7 @@ pub(super) const TEMPLATE: &str = "one-gpu";
 pub(super) const LEVELS: [(&str, usize); 2] =
     [("topology.octavo.dev/block", 128), ("topology.octavo.dev/rack", 16)];
 
-/// Memory of a GPU as it is published.
+/// Published memory of a GPU.
 const GPU_MEMORY: &str = "81559Mi";
 
 /// How a node offers its GPUs.
@@ -21,18 +21,18 @@ const GPU_MEMORY: &str = "81559Mi";
 pub(super) enum Gpus {
     /// It has none.
     None,
-    /// As an amount of the node, the way of device plugins.
+    /// As an extended resource of the node, like device plugins.
     Plain,
     /// As devices in a slice.
     Dra,
 }
 
-/// What a pod asks for.
+/// The request of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum PodRequest {
     /// Processor and memory only.
     Plain,
-    /// Also this many GPUs by `nvidia.com/gpu`, whoever serves that.
+    /// Also this many GPUs by `nvidia.com/gpu`, served by a device plugin or by a claim.
     Gpus(usize),
     /// A claim made from the template.
     Template,
@@ -158,8 +158,8 @@ pub(super) fn priority(name: &str, value: i32) -> Value {
     })
 }
 
-/// A pod of the contender's scheduler. It ends at once when it is deleted.
-pub(super) fn pod(name: &str, ask: Ask, contender: Contender) -> Value {
+/// A pod for the contender's scheduler, with a grace period of zero.
+pub(super) fn pod(name: &str, request: PodRequest, contender: Contender) -> Value {
     let mut container = json!({
         "name": "main", "image": "bench",
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
@@ -174,12 +174,12 @@ pub(super) fn pod(name: &str, ask: Ask, contender: Contender) -> Value {
             "terminationGracePeriodSeconds": 0,
         },
     });
-    match ask {
-        Ask::Plain => {}
-        Ask::Gpus(count) => {
+    match request {
+        PodRequest::Plain => {}
+        PodRequest::Gpus(count) => {
             container["resources"]["limits"] = json!({"nvidia.com/gpu": count.to_string()});
         }
-        Ask::Template => {
+        PodRequest::Template => {
             container["resources"]["claims"] = json!([{"name": "gpu"}]);
             pod["spec"]["resourceClaims"] =
                 json!([{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}]);
@@ -191,7 +191,7 @@ pub(super) fn pod(name: &str, ask: Ask, contender: Contender) -> Value {
 
 /// How close a gang's pods are to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Near {
+pub(super) enum TopologyRequest {
     /// Anywhere.
     Anywhere,
     /// In one domain of this level or not at all.
@@ -200,13 +200,13 @@ pub(super) enum Near {
     Preferred(&'static str),
 }
 
-/// A gang of so many pods.
-pub(super) fn group(name: &str, size: usize, near: Near) -> Value {
+/// A gang of `size` pods.
+pub(super) fn group(name: &str, size: usize, topology: TopologyRequest) -> Value {
     let mut spec = json!({"minMember": size});
-    match near {
-        Near::Anywhere => {}
-        Near::Required(level) => spec["topology"] = json!({"required": level}),
-        Near::Preferred(level) => spec["topology"] = json!({"preferred": level}),
+    match topology {
+        TopologyRequest::Anywhere => {}
+        TopologyRequest::Required(level) => spec["topology"] = json!({"required": level}),
+        TopologyRequest::Preferred(level) => spec["topology"] = json!({"preferred": level}),
     }
     json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
@@ -220,7 +220,7 @@ pub(super) fn member(mut pod: Value, group: &str) -> Value {
     pod
 }
 
-/// What a binding says.
+/// The body of a binding.
 pub(super) fn binding(pod: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Binding",
@@ -271,12 +271,12 @@ pub(super) fn extended_claim(pod: &str, pod_uid: &str) -> Value {
     })
 }
 
-/// What keeps an allocated claim from being deleted.
+/// The finalizer that protects an allocated claim from deletion.
 pub(super) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// The one request of a claim for extended resources.
 pub(super) const EXTENDED_REQUEST: &str = "container-0-request-0";
 
-/// The status of a pod whose GPUs a claim has.
+/// The status of a pod whose GPUs come from a claim.
 pub(super) fn extended_status(claim: &str) -> Value {
     json!({"status": {"extendedResourceClaimStatus": {
         "resourceClaimName": claim,

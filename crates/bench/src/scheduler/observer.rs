@@ -1,6 +1,6 @@
-//! What is seen of the cluster by watches: when pods were bound, went, or were told why they wait.
+//! The cluster as observed by watches: when pods were bound or removed, and why they wait.
 //!
-//! Every contender has the same watches. Of an object only the fields below are decoded.
+//! Every contender has the same watches. Only the fields below are decoded.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,67 +15,67 @@ use watched::{Claim, Group, Pod};
 
 mod watched;
 
-/// Looks at the cluster until it is dropped.
+/// Observes the cluster until it is dropped.
 pub(super) struct Observer {
     shared: Arc<Shared>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
-    seen: Mutex<Seen>,
+    seen: Mutex<ObservedState>,
     changed: Notify,
 }
 
-/// What has been seen.
+/// The observed state.
 #[derive(Default)]
-pub(super) struct Seen {
-    /// Pods that there are.
-    pub(super) pods: HashMap<String, PodSeen>,
+pub(super) struct ObservedState {
+    /// Existing pods.
+    pub(super) pods: HashMap<String, ObservedPod>,
     /// How many pods of a set are bound. A pod's set is its name without the number.
     bound: BTreeMap<String, usize>,
-    /// Pods that went, in their order, and when.
+    /// Removed pods in order, with the time.
     pub(super) gone: Vec<(String, Instant)>,
     /// Claims by the pod that they were made for.
-    pub(super) claims: HashMap<String, ClaimSeen>,
-    /// What gangs were told, by name.
-    pub(super) groups: BTreeMap<String, Told>,
+    pub(super) claims: HashMap<String, ObservedClaim>,
+    /// Why gangs wait, by name.
+    pub(super) groups: BTreeMap<String, ObservedReason>,
 }
 
 /// A pod.
-pub(super) struct PodSeen {
+pub(super) struct ObservedPod {
     pub(super) uid: String,
-    /// Whether it says that it runs.
+    /// Whether its phase is `Running`.
     pub(super) is_running: bool,
-    /// Whether it was asked to end.
+    /// Whether it has a deletion timestamp.
     pub(super) is_ending: bool,
     /// When it was first seen with a node.
     pub(super) bound: Option<Instant>,
     /// Why it waits.
-    pub(super) told: Option<Told>,
+    pub(super) waiting: Option<ObservedReason>,
 }
 
 /// A claim.
-pub(super) struct ClaimSeen {
+pub(super) struct ObservedClaim {
     pub(super) name: String,
     pub(super) uid: String,
 }
 
 /// A reason, and when it was seen.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct ObservedReason {
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) at: Instant,
 }
 
-/// A change as a watch tells it.
+/// A change reported by a watch.
 enum Change<T> {
-    All(Vec<T>),
-    Set(T),
-    Gone(T),
+    Replace(Vec<T>),
+    Upsert(T),
+    Delete(T),
 }
 
-impl Seen {
+impl ObservedState {
     /// How many pods of a set are bound.
     pub(super) fn bound(&self, set: &str) -> usize {
         self.bound.get(set).copied().unwrap_or_default()
@@ -87,21 +87,21 @@ impl Seen {
     }
 
     /// The pods of a set.
-    pub(super) fn of(&self, set: &str) -> impl Iterator<Item = &PodSeen> {
+    pub(super) fn of(&self, set: &str) -> impl Iterator<Item = &ObservedPod> {
         self.pods.iter().filter(move |(name, _)| set_of(name) == set).map(|(_, pod)| pod)
     }
 
     fn pod(&mut self, change: Change<Pod>) {
         match change {
-            Change::Set(pod) => self.set_pod(pod),
-            Change::Gone(pod) => self.lose(&pod.metadata.name),
-            Change::All(pods) => {
-                let there: HashSet<&str> =
+            Change::Upsert(pod) => self.set_pod(pod),
+            Change::Delete(pod) => self.remove_pod(&pod.metadata.name),
+            Change::Replace(pods) => {
+                let listed: HashSet<&str> =
                     pods.iter().map(|pod| pod.metadata.name.as_str()).collect();
-                let is_lost = |name: &&String| !there.contains(name.as_str());
+                let is_lost = |name: &&String| !listed.contains(name.as_str());
                 let lost: Vec<String> = self.pods.keys().filter(is_lost).cloned().collect();
                 for name in lost {
-                    self.lose(&name);
+                    self.remove_pod(&name);
                 }
                 for pod in pods {
                     self.set_pod(pod);
@@ -112,35 +112,39 @@ impl Seen {
 
     fn set_pod(&mut self, pod: Pod) {
         let now = Instant::now();
-        // One of the same name that nobody has seen go.
-        if self.pods.get(&pod.metadata.name).is_some_and(|known| known.uid != pod.metadata.uid) {
-            self.lose(&pod.metadata.name);
+        // A new pod of the same name; the removal of the old one was not observed.
+        if self
+            .pods
+            .get(&pod.metadata.name)
+            .is_some_and(|pod_seen| pod_seen.uid != pod.metadata.uid)
+        {
+            self.remove_pod(&pod.metadata.name);
         }
-        let told = pod.told();
+        let waiting = pod.waiting_reason();
         let (is_running, is_ending) = (pod.is_running(), pod.metadata.deletion_timestamp.is_some());
         let is_bound = pod.spec.node_name.is_some();
         let set = set_of(&pod.metadata.name).to_owned();
-        let known = self.pods.entry(pod.metadata.name).or_insert_with(|| PodSeen {
+        let pod_seen = self.pods.entry(pod.metadata.name).or_insert_with(|| ObservedPod {
             uid: pod.metadata.uid,
             is_running: false,
             is_ending: false,
             bound: None,
-            told: None,
+            waiting: None,
         });
-        if let Some((reason, message)) = told
-            && known.told.is_none()
+        if let Some((reason, message)) = waiting
+            && pod_seen.waiting.is_none()
         {
-            known.told = Some(Told { reason, message, at: now });
+            pod_seen.waiting = Some(ObservedReason { reason, message, at: now });
         }
-        known.is_running = is_running;
-        known.is_ending |= is_ending;
-        if is_bound && known.bound.is_none() {
-            known.bound = Some(now);
+        pod_seen.is_running = is_running;
+        pod_seen.is_ending |= is_ending;
+        if is_bound && pod_seen.bound.is_none() {
+            pod_seen.bound = Some(now);
             *self.bound.entry(set).or_default() += 1;
         }
     }
 
-    fn lose(&mut self, name: &str) {
+    fn remove_pod(&mut self, name: &str) {
         let Some(pod) = self.pods.remove(name) else { return };
         if pod.bound.is_some()
             && let Some(count) = self.bound.get_mut(set_of(name))
@@ -152,11 +156,11 @@ impl Seen {
 
     fn claim(&mut self, change: Change<Claim>) {
         match change {
-            Change::Set(claim) => self.set_claim(claim),
-            Change::Gone(claim) => {
-                self.claims.retain(|_, known| known.uid != claim.metadata.uid);
+            Change::Upsert(claim) => self.set_claim(claim),
+            Change::Delete(claim) => {
+                self.claims.retain(|_, claim_seen| claim_seen.uid != claim.metadata.uid);
             }
-            Change::All(claims) => {
+            Change::Replace(claims) => {
                 self.claims.clear();
                 for claim in claims {
                     self.set_claim(claim);
@@ -167,87 +171,88 @@ impl Seen {
 
     fn set_claim(&mut self, claim: Claim) {
         let Some(owner) = claim.metadata.owner_references.into_iter().next() else { return };
-        let seen = ClaimSeen { name: claim.metadata.name, uid: claim.metadata.uid };
+        let seen = ObservedClaim { name: claim.metadata.name, uid: claim.metadata.uid };
         self.claims.insert(owner.name, seen);
     }
 
     fn group(&mut self, change: Change<Group>) {
         let groups = match change {
-            Change::Set(group) => vec![group],
-            Change::All(groups) => groups,
-            Change::Gone(group) => {
+            Change::Upsert(group) => vec![group],
+            Change::Replace(groups) => groups,
+            Change::Delete(group) => {
                 self.groups.remove(&group.metadata.name);
                 return;
             }
         };
         for group in groups {
-            if let Some((reason, message)) = group.told() {
-                let told = Told { reason, message, at: Instant::now() };
-                self.groups.entry(group.metadata.name).or_insert(told);
+            if let Some((reason, message)) = group.waiting_reason() {
+                let waiting = ObservedReason { reason, message, at: Instant::now() };
+                self.groups.entry(group.metadata.name).or_insert(waiting);
             }
         }
     }
 }
 
 impl Observer {
-    /// Begins to look: at pods, at claims where they matter, at gangs where they are known.
+    /// Starts the watches: pods always, claims and gangs if requested.
     pub(super) async fn start(api: &Api, claims: bool, groups: bool) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared { seen: Mutex::default(), changed: Notify::new() });
-        let mut tasks = vec![watched::follow(api, Kind::Pods, &shared, Seen::pod).await?];
+        let mut tasks = vec![watched::follow(api, Kind::Pods, &shared, ObservedState::pod).await?];
         if claims {
-            tasks.push(watched::follow(api, Kind::Claims, &shared, Seen::claim).await?);
+            tasks.push(watched::follow(api, Kind::Claims, &shared, ObservedState::claim).await?);
         }
         if groups {
-            tasks.push(watched::follow(api, Kind::Groups, &shared, Seen::group).await?);
+            tasks.push(watched::follow(api, Kind::Groups, &shared, ObservedState::group).await?);
         }
         Ok(Self { shared, tasks })
     }
 
-    /// What has been seen so far.
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    /// The state observed so far.
+    pub(super) fn seen(&self) -> MutexGuard<'_, ObservedState> {
         self.shared.lock()
     }
 
-    /// Waits until what is wanted has been seen.
+    /// Waits until the observed state has the wanted property.
     pub(super) async fn until<T>(
         &self,
         what: &str,
-        patience: Duration,
-        mut wanted: impl FnMut(&Seen) -> Option<T>,
+        timeout: Duration,
+        mut wanted: impl FnMut(&ObservedState) -> Option<T>,
     ) -> anyhow::Result<T> {
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + timeout;
         loop {
             let changed = self.shared.changed.notified();
             if let Some(found) = wanted(&self.seen()) {
                 return Ok(found);
             }
             if tokio::time::timeout_at(deadline, changed).await.is_err() {
-                bail!("not within {} s: {what}; {}", patience.as_secs(), self.standing());
+                bail!("not within {} s: {what}; {}", timeout.as_secs(), self.progress_summary());
             }
         }
     }
 
-    /// Waits until so many pods of a set are bound, and says when the last was.
+    /// Waits until `count` pods of a set are bound. Returns when the last was bound.
     pub(super) async fn all_bound(
         &self,
         set: &str,
         count: usize,
-        patience: Duration,
+        timeout: Duration,
     ) -> anyhow::Result<Instant> {
         let what = format!("{count} pods of {set} bound");
-        self.until(&what, patience, |seen| (seen.bound(set) >= count).then_some(())).await?;
+        self.until(&what, timeout, |seen| (seen.bound(set) >= count).then_some(())).await?;
         self.seen().last_bound(set).context("no pod is bound")
     }
 
-    fn standing(&self) -> String {
+    fn progress_summary(&self) -> String {
         let seen = self.seen();
-        let told = seen.pods.values().find_map(|pod| pod.told.as_ref());
-        let told = told.map(|told| format!(", one waits: {}: {}", told.reason, told.message));
+        let waiting = seen.pods.values().find_map(|pod| pod.waiting.as_ref());
+        let waiting =
+            waiting.map(|waiting| format!(", one waits: {}: {}", waiting.reason, waiting.message));
         format!(
             "bound so far: {:?} of {} pods{}",
             seen.bound,
             seen.pods.len(),
-            told.unwrap_or_default()
+            waiting.unwrap_or_default()
         )
     }
 }
@@ -261,7 +266,7 @@ impl Drop for Observer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, ObservedState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What was measured, by contender, and the figures made of it.
+//! Measurements by contender, and the figures computed from them.
 
 use std::collections::BTreeMap;
 
@@ -45,18 +45,18 @@ struct Sample {
 pub(super) enum Compared {
     /// A rate, and the least in percent of raw's, for Octavo.
     Rate { what: &'static str, least_of_raw: f64 },
-    /// A time, and the longest as a multiple of raw's, for Octavo.
+    /// A time, and Octavo's maximum as a multiple of raw's.
     Time { what: &'static str, most_of_raw: f64 },
 }
 
 impl Measured {
-    /// A place for what a turn measures.
+    /// An empty record of a turn.
     pub(super) fn new(contender: Contender, turn: u32) -> Self {
         Self { contender, turn, is_whole: true, samples: Vec::new() }
     }
 
-    /// The contender did not come to an end: figures with a sample of this turn say so.
-    pub(super) fn is_unfinished(&mut self) {
+    /// Records that the contender did not finish. Figures with a sample of this turn are marked.
+    pub(super) fn mark_unfinished(&mut self) {
         self.is_whole = false;
     }
 
@@ -77,15 +77,15 @@ impl Measured {
         self.push(what.into(), unit, goal, amount);
     }
 
-    /// A sample of what has to be so: without it, whatever Octavo is held against is worth nothing.
-    pub(super) fn add_with_duty(
+    /// Adds a sample with a goal for Octavo and for raw. Comparisons are worthless if it is missed.
+    pub(super) fn add_with_required_goal(
         &mut self,
         what: impl Into<String>,
         unit: &'static str,
         duty: Goal,
         amount: f64,
     ) {
-        let goal = if has_duties(self.contender) { duty } else { Goal::None };
+        let goal = if must_finish(self.contender) { duty } else { Goal::None };
         self.push(what.into(), unit, goal, amount);
     }
 
@@ -96,11 +96,11 @@ impl Measured {
 }
 
 /// Whether a turn of its that fails is a missed goal. kube-scheduler's is for the record.
-fn has_duties(contender: Contender) -> bool {
+fn must_finish(contender: Contender) -> bool {
     contender != Contender::Kube
 }
 
-/// What a figure of these samples says behind the contender's name.
+/// The mark after the contender's name for unfinished turns.
 fn unfinished(samples: &[Sample]) -> String {
     match samples.iter().filter(|sample| !sample.is_whole).count() {
         0 => String::new(),
@@ -114,7 +114,7 @@ impl Results {
         Self { case, scale, lines: Vec::new(), failures: Vec::new() }
     }
 
-    /// Keeps what a turn has measured.
+    /// Keeps the measurements of a turn.
     pub(super) fn keep(&mut self, measured: Measured) {
         for sample in measured.samples {
             let sample = Sample { is_whole: measured.is_whole, ..sample };
@@ -159,7 +159,7 @@ impl Results {
         for (contender, why) in &self.failures {
             let line = why.lines().next().unwrap_or_default();
             let what = format!("{name}: {} failed: {line}", contender.name());
-            let met = has_duties(*contender).then_some(false);
+            let met = must_finish(*contender).then_some(false);
             figures.push(Figure::absent(what, met));
         }
         Ok(figures)
@@ -200,8 +200,8 @@ impl Results {
 }
 
 impl Line {
-    /// What one contender took as a multiple of what another did, turn by turn (both were measured within
-    /// minutes), and what is said behind the two names. None where they have no turn in common.
+    /// The ratios of two contenders turn by turn, which were measured within minutes of each other,
+    /// and the marks after their names. `None` without a common turn.
     fn ratios(&self, base: Contender, other: Contender) -> Option<(Vec<f64>, String, String)> {
         let of = |contender| self.by.get(&contender).map_or(&[][..], Vec::as_slice);
         let pairs = of(other).iter().filter_map(|its| {

@@ -1,5 +1,5 @@
-//! Whether what a scheduler did is right, from what the API server has in the end. Shares nothing with
-//! any scheduler, and nothing with the observer.
+//! Validation of a scheduler's result from the API server's final state. It shares no code with a
+//! scheduler or with the observer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -9,19 +9,19 @@ use serde_json::Value;
 
 use super::api::{Api, Kind};
 use super::contender::Contender;
-use super::objects::{Gpus, Near};
+use super::objects::{Gpus, TopologyRequest};
 use super::observer::set_of;
 
-/// What must hold beside what always must.
+/// Expectations beyond those that always hold.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// How many pods of each set must be bound, from the least to the most.
+    /// Range of bound pods for each set.
     pub(super) bound: BTreeMap<String, RangeInclusive<usize>>,
-    /// Sets that are gangs, with what they asked of places: all or none of their pods are bound.
-    pub(super) gangs: BTreeMap<String, Near>,
+    /// Sets that are gangs, with their topology request. All or none of their pods are bound.
+    pub(super) gangs: BTreeMap<String, TopologyRequest>,
 }
 
-/// What the API server has.
+/// The API server's objects.
 pub(super) struct Cluster {
     nodes: Vec<Value>,
     pods: Vec<Value>,
@@ -87,7 +87,7 @@ impl Cluster {
             *used.entry("pods").or_default() += 1.0;
             for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
                 for (resource, amount) in entries(&container["resources"]["requests"]) {
-                    // Devices answer for it where the node has no such amount.
+                    // Devices serve it if the node has no such resource.
                     if !(is_dra && resource == "nvidia.com/gpu") {
                         *used.entry(resource).or_default() += quantity(amount)?;
                     }
@@ -104,10 +104,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Every device is given once, on the node of the pod that it is given for, and every bound pod
-    /// that asks for one has it.
+    /// Every device is allocated at most once, on the node of its pod. Every bound pod has the
+    /// devices that it requested.
     fn devices(&self) -> anyhow::Result<()> {
-        let there: BTreeSet<(&str, &str)> = self
+        let published: BTreeSet<(&str, &str)> = self
             .slices
             .iter()
             .flat_map(|slice| {
@@ -122,7 +122,7 @@ impl Cluster {
             let results = claim["status"]["allocation"]["devices"]["results"].as_array();
             for result in results.into_iter().flatten() {
                 let device = (text(&result["pool"]), text(&result["device"]));
-                ensure!(there.contains(&device), "{device:?} of {} is not there", name(claim));
+                ensure!(published.contains(&device), "{device:?} of {} is not there", name(claim));
                 ensure!(given.insert(device), "{device:?} is given twice");
                 for consumer in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
                     by_pod.entry(text(&consumer["uid"])).or_default().push(device);
@@ -146,11 +146,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gangs are there whole or not at all, in one domain where they asked for it.
+    /// Gangs are bound whole or not at all, and in one domain if they require it.
     fn gangs(&self, expected: &Expected) -> anyhow::Result<()> {
         let labels: BTreeMap<&str, &Value> =
             self.nodes.iter().map(|node| (name(node), &node["metadata"]["labels"])).collect();
-        for (gang, near) in &expected.gangs {
+        for (gang, topology) in &expected.gangs {
             let pods: Vec<&Value> =
                 self.pods.iter().filter(|pod| set_of(name(pod)) == gang).collect();
             let nodes: Vec<&str> = pods.iter().filter_map(|pod| node_of(pod)).collect();
@@ -160,7 +160,7 @@ impl Cluster {
                 nodes.len(),
                 pods.len()
             );
-            let Near::Required(level) = near else { continue };
+            let TopologyRequest::Required(level) = topology else { continue };
             let domains: BTreeSet<&str> =
                 nodes.iter().map(|node| text(&labels[*node][*level])).collect();
             ensure!(domains.len() <= 1, "the gang {gang} is in {} of {level}", domains.len());

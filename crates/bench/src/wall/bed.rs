@@ -28,12 +28,12 @@ use super::client::Client;
 pub(super) const CONTEXT_BYTES: u64 = CONTEXT_MIB << 20;
 const CONTEXT_MIB: u64 = 16;
 
-/// What writing of the shares it is; any number but zero.
+/// Generation of the shares' files; any number but zero.
 const GENERATION: u64 = 1;
 
 const SONAME: &str = "libcuda.so.1";
 
-/// The machine; kernels take no time, so that a launch costs what its call costs.
+/// The machine. Kernels take no time, so a launch costs only its call.
 const MACHINE: &str = include_str!("../../../../machines/hgx-h200.yaml");
 
 /// Mounts the folders where containers have them, and becomes the client.
@@ -50,22 +50,22 @@ for share in /run/octavo/shares/*; do
 done
 exec \"$4\"";
 
-/// The folder and what it is made of.
+/// The folder and its contents.
 #[derive(Debug)]
-pub(super) struct Bed {
+pub(super) struct Testbed {
     folder: TempDir,
     client: PathBuf,
     gpu: [u8; 16],
 }
 
-/// A share of the bed's GPU.
+/// A share of the testbed's GPU.
 #[derive(Debug)]
 pub(super) struct Share {
     shares: PathBuf,
     state: PathBuf,
 }
 
-/// What the ledger of a share says.
+/// The sums of a share's ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ledger {
     /// Processes that have a slot.
@@ -74,7 +74,7 @@ pub(super) struct Ledger {
     pub(super) bytes: u64,
 }
 
-impl Bed {
+impl Testbed {
     pub(super) fn new(programs: &Programs) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("ow").tempdir().context("make a folder")?;
         let path = folder.path();
@@ -128,19 +128,21 @@ impl Bed {
         Ok(Share { shares, state })
     }
 
-    /// Starts a client: behind the wall of a share, or without one.
+    /// Starts a client, with memory enforcement if it gets a share.
     pub(super) fn client(&self, share: Option<&Share>) -> anyhow::Result<Client> {
         self.client_on("real", share, Command::new("unshare"))
     }
 
-    /// The same on the machine's first processor, so that clients that are asked in turns have all the same one.
+    /// Starts a client on the first processor, so that clients measured in turn share one
+    /// processor.
     pub(super) fn client_in_place(&self, share: Option<&Share>) -> anyhow::Result<Client> {
         let mut command = Command::new("taskset");
         command.args(["--cpu-list", "0", "unshare"]);
         self.client_on("real", share, command)
     }
 
-    /// The same on the twin of the chip: a process in the share's ledger that is not in the chip's way.
+    /// Starts a client on the twin of the GPU: a process in the share's ledger that does not load
+    /// the measured GPU.
     pub(super) fn client_on_twin(&self, share: &Share) -> anyhow::Result<Client> {
         self.client_on("twin", Some(share), Command::new("unshare"))
     }
@@ -153,7 +155,7 @@ impl Bed {
     ) -> anyhow::Result<Client> {
         let folder = |name| self.folder.path().join(name);
         command.arg("--mount");
-        // Whoever is not root becomes it in a user namespace, and may mount there.
+        // A user who is not root becomes root in a user namespace, and may mount there.
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
@@ -174,7 +176,8 @@ impl Bed {
         self.folder.path().join(name)
     }
 
-    /// A look at the chip that counts as no use of it; a client must have used it already.
+    /// A read-only view of the GPU that does not count as use. A client must have used the GPU
+    /// before.
     pub(super) fn chip(&self) -> anyhow::Result<Observer> {
         let folder = self.folder.path().join("real");
         let chip = Chip::existing(&folder, 0, Clock::Virtual).context("look at the chip")?;
@@ -184,7 +187,7 @@ impl Bed {
     }
 }
 
-/// Somebody who reads what the chip has given out.
+/// Reads the GPU's allocated memory.
 #[derive(Debug)]
 pub(super) struct Observer {
     member: Member,
@@ -210,7 +213,7 @@ impl Share {
         }))
     }
 
-    /// Fails if the ledger says something else.
+    /// Fails if the ledger has other sums.
     pub(super) fn expect(&self, wanted: Ledger) -> anyhow::Result<()> {
         let found = self.ledger()?;
         ensure!(found == wanted, "the ledger says {found:?}, and it should be {wanted:?}");

@@ -24,41 +24,41 @@ impl Client {
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("a client has no output")?);
         let mut client = Self { child, questions, answers };
-        let answer = client.hear().context(
+        let answer = client.receive_line().context(
             "a client did not start: it needs root, or a kernel that lets users make namespaces",
         )?;
         ensure!(answer == "ready", "a client said {answer:?} and not that it is ready");
         Ok(client)
     }
 
-    /// Says a line to it.
-    pub(super) fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+    /// Sends it a line.
+    pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
         let questions = self.questions.as_mut().context("the client was told to end")?;
         writeln!(questions, "{line}").with_context(|| format!("ask a client for {line:?}"))
     }
 
     /// Reads a line from it.
-    pub(super) fn hear(&mut self) -> anyhow::Result<String> {
+    pub(super) fn receive_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         let length = self.answers.read_line(&mut line).context("read a client's answer")?;
         ensure!(length > 0, "a client ended without an answer; what it complained of is above");
         Ok(line.trim_end().to_owned())
     }
 
-    /// Asks, and takes the answer as numbers.
+    /// Asks, and takes the answer as receive_numbers.
     pub(super) fn ask(&mut self, line: &str) -> anyhow::Result<Vec<u64>> {
-        self.tell(line)?;
-        self.numbers()
+        self.send(line)?;
+        self.receive_numbers()
     }
 
-    /// Takes a line as numbers.
-    pub(super) fn numbers(&mut self) -> anyhow::Result<Vec<u64>> {
-        let answer = self.hear()?;
-        let numbers: Result<_, _> = answer.split(' ').map(str::parse).collect();
-        numbers.with_context(|| format!("a client answered {answer:?}"))
+    /// Takes a line as receive_numbers.
+    pub(super) fn receive_numbers(&mut self) -> anyhow::Result<Vec<u64>> {
+        let answer = self.receive_line()?;
+        let receive_numbers: Result<_, _> = answer.split(' ').map(str::parse).collect();
+        receive_numbers.with_context(|| format!("a client answered {answer:?}"))
     }
 
-    /// Asks for what answers with a driver's code, and fails unless that is success.
+    /// Sends a command whose response is a driver status. Fails unless the status is success.
     pub(super) fn done(&mut self, line: &str) -> anyhow::Result<()> {
         let answer = self.ask(line)?;
         ensure!(answer == [0], "{line}: the driver says {answer:?}");

@@ -1,28 +1,29 @@
-//! What the wall adds to a call: three clients of one chip asked in turns, batch by batch, so that whatever
-//! slows the machine slows all of them. Batches are shorter than a turn on the processor, and the middle one of
-//! some is taken, since others run on the machine too.
+//! Time that memory enforcement adds to a call. Three clients of one GPU are measured in turn,
+//! batch by batch, so that disturbances of the machine affect all of them. Batches are shorter than
+//! a scheduler time slice. The median of several batches is used, since other processes run on the
+//! machine too.
 
 use anyhow::ensure;
 
 use super::Programs;
-use super::bed::{Bed, CONTEXT_BYTES, Ledger};
+use super::bed::{CONTEXT_BYTES, Ledger, Testbed};
 use super::client::Client;
 use crate::figure::{Figure, Goal, percentile};
 
 /// Processes of the large share.
 const PROCESSES: u64 = 100;
-/// What each of them holds.
-const HELD: u64 = 64 << 20;
-/// Memory of both shares: what is held and measured fits.
-const MEMORY: u64 = 16 << 30;
+/// Memory that each of them holds.
+const HELD_BYTES: u64 = 64 << 20;
+/// Memory of both shares: enough for the held and the measured memory.
+const SHARE_BYTES: u64 = 16 << 30;
 /// Size of the allocation that is measured.
 const PAIR_BYTES: u64 = 2 << 20;
 /// Samples of each call and client, after one that is thrown away, and batches of a sample.
 const SAMPLES: usize = 21;
 const BATCHES: usize = 15;
 
-/// A call that is measured: its name, how a client is asked, calls of a batch, and how much more may be added
-/// in a share of one process and of many.
+/// A measured call: its name, the client's command, calls per batch, and the goals for the added
+/// time in a share of one process and of many.
 const CALLS: [(&str, &str, u32, [Goal; 2]); 3] = [
     ("cuLaunchKernel", "launch", 2_000, [Goal::Below(10.0), Goal::Below(10.0)]),
     ("cuMemAlloc and cuMemFree", "pair", 1_000, [Goal::None, Goal::Below(200.0)]),
@@ -31,33 +32,35 @@ const CALLS: [(&str, &str, u32, [Goal; 2]); 3] = [
 
 /// Measures all calls.
 pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
-    let bed = Bed::new(programs)?;
-    let (small, large) = (bed.share("small", MEMORY)?, bed.share("large", MEMORY)?);
-    let mut others = Vec::new();
+    let testbed = Testbed::new(programs)?;
+    let (small, large) =
+        (testbed.share("small", SHARE_BYTES)?, testbed.share("large", SHARE_BYTES)?);
+    let mut other_clients = Vec::new();
     for _ in 1..PROCESSES {
-        // The simulated driver looks at all processes of its chip when it is asked for memory, and is slow then.
-        let mut other = bed.client_on_twin(&large)?;
-        other.done(&format!("take {HELD}"))?;
-        others.push(other);
+        // The simulated driver scans all processes of its GPU on each request for memory, which is
+        // slow.
+        let mut other = testbed.client_on_twin(&large)?;
+        other.done(&format!("take {HELD_BYTES}"))?;
+        other_clients.push(other);
     }
     let mut clients = [
-        bed.client_in_place(None)?,
-        bed.client_in_place(Some(&small))?,
-        bed.client_in_place(Some(&large))?,
+        testbed.client_in_place(None)?,
+        testbed.client_in_place(Some(&small))?,
+        testbed.client_in_place(Some(&large))?,
     ];
-    // Correct before it is fast: all of it is counted, and counted once.
+    // Correctness before speed: all memory is counted, and counted once.
     for client in &mut clients {
-        client.done(&format!("take {HELD}"))?;
+        client.done(&format!("take {HELD_BYTES}"))?;
     }
-    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD })?;
-    let all = PROCESSES * (CONTEXT_BYTES + HELD);
+    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD_BYTES })?;
+    let all = PROCESSES * (CONTEXT_BYTES + HELD_BYTES);
     large.expect(Ledger { processes: PROCESSES, bytes: all })?;
     let total = |client: &mut Client| client.ask("memory").map(|answer| answer.get(1).copied());
     let [bare, one, many] = &mut clients;
-    ensure!(total(bare)? > Some(MEMORY), "the driver without a wall shows a share");
-    ensure!(total(one)? == Some(MEMORY), "a share does not show its own size");
-    ensure!(total(many)? == Some(MEMORY), "a share does not show its own size");
-    let beyond = many.ask(&format!("take {}", MEMORY - all + 1))?;
+    ensure!(total(bare)? > Some(SHARE_BYTES), "the driver without a wall shows a share");
+    ensure!(total(one)? == Some(SHARE_BYTES), "a share does not show its own size");
+    ensure!(total(many)? == Some(SHARE_BYTES), "a share does not show its own size");
+    let beyond = many.ask(&format!("take {}", SHARE_BYTES - all + 1))?;
     ensure!(beyond == [2], "one byte more than the share has left: the driver says {beyond:?}");
 
     let mut figures = Vec::new();
@@ -69,12 +72,12 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
         };
         figures.extend(measure(call, &line, count, goals, &mut clients)?);
     }
-    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD })?;
+    small.expect(Ledger { processes: 1, bytes: CONTEXT_BYTES + HELD_BYTES })?;
     large.expect(Ledger { processes: PROCESSES, bytes: all })?;
     Ok(figures)
 }
 
-/// One call: what it costs without a wall, and what either share adds.
+/// One call: its cost without enforcement, and the time that either share adds.
 fn measure(
     call: &str,
     line: &str,
@@ -108,7 +111,7 @@ fn measure(
     ])
 }
 
-/// What a call takes each of the clients: the middle of some batches, in nanoseconds.
+/// The time of a call for each client: the median of several batches, in nanoseconds.
 fn middle(line: &str, count: u32, clients: &mut [Client; 3]) -> anyhow::Result<[f64; 3]> {
     let mut batches = [const { Vec::new() }; 3];
     for batch in 0..BATCHES {

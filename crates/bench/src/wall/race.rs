@@ -1,5 +1,5 @@
-//! Whether processes that ask at the same time are ever granted more than their share, told by two who do not
-//! ask the ledger: the processes' own sum of what they hold, and the chip.
+//! Checks that concurrent processes never get more than their share. Two sources other than the
+//! ledger confirm it: the processes' own sums, and the simulated GPU.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -8,47 +8,47 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::Programs;
-use super::bed::{Bed, CONTEXT_BYTES, Ledger, Observer};
+use super::bed::{CONTEXT_BYTES, Ledger, Observer, Testbed};
 use super::client::Client;
 use crate::figure::{Figure, Goal};
 
 const PROCESSES: u64 = 8;
 /// Allocations that each of them asks for.
-const WISHES: u64 = 20_000;
+const ALLOCATIONS: u64 = 20_000;
 /// Longer than any machine takes.
-const SECONDS: u64 = 3_600;
-/// Memory of the share: half of what they would hold together.
-const MEMORY: u64 = 8 << 30;
-/// How long the chip is left alone between two looks.
-const LOOK: Duration = Duration::from_micros(200);
+const RACE_TIMEOUT_SECONDS: u64 = 3_600;
+/// Memory of the share: half of what the processes would hold together.
+const SHARE_BYTES: u64 = 8 << 30;
+/// Pause between two polls of the GPU.
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
-/// What came of a race.
+/// Result of a race.
 #[derive(Debug, Default)]
 struct Outcome {
     granted: u64,
     refused: u64,
     /// Grants after which the processes held more than the share.
     over: u64,
-    /// The most that they held.
+    /// Peak of the processes' sum.
     highest: u64,
-    /// The most that the chip had given out beyond the share.
+    /// Peak of the GPU's allocation beyond the share.
     beyond: u64,
     looks: u64,
 }
 
-/// Races behind a wall and without one.
+/// Races with and without memory enforcement.
 pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
     let held = race(programs, true)?;
     ensure!(held.refused > 0, "nothing was refused: the processes never met their wall");
     let bare = race(programs, false)?;
-    // A check that cannot fail shows nothing.
+    // A check that cannot fail proves nothing.
     ensure!(
         bare.over > 0 && bare.beyond > 0,
         "without a wall nothing was granted beyond the share: the check sees nothing"
     );
-    let wishes = PROCESSES * WISHES;
+    let allocations = PROCESSES * ALLOCATIONS;
     let count = |what: &str, value: u64, goal| {
-        let what = format!("{what}, {wishes} wishes of {PROCESSES} processes");
+        let what = format!("{what}, {allocations} allocations of {PROCESSES} processes");
         Figure::new(what, "grants", &[number(value)], goal)
     };
     let memory = |what: &str, value: u64, goal| {
@@ -73,46 +73,49 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
     ])
 }
 
-fn race(programs: &Programs, has_wall: bool) -> anyhow::Result<Outcome> {
-    let bed = Bed::new(programs)?;
-    let share = bed.share("team", MEMORY)?;
+fn race(programs: &Programs, is_enforced: bool) -> anyhow::Result<Outcome> {
+    let testbed = Testbed::new(programs)?;
+    let share = testbed.share("team", SHARE_BYTES)?;
     let mut clients = Vec::new();
     for _ in 0..PROCESSES {
-        clients.push(bed.client(has_wall.then_some(&share))?);
+        clients.push(testbed.client(is_enforced.then_some(&share))?);
     }
-    let observer = bed.chip()?;
+    let observer = testbed.chip()?;
     let contexts = PROCESSES * CONTEXT_BYTES;
     let at_rest = Ledger { processes: PROCESSES, bytes: contexts };
-    if has_wall {
+    if is_enforced {
         share.expect(at_rest)?;
     }
-    // Code of kernels is in no ledger: the chip has it beside.
+    // The code of kernels is in no ledger; the GPU counts it separately.
     let code = observer.used().checked_sub(contexts).context("the chip has fewer contexts")?;
     let is_over = AtomicBool::new(false);
     let (outcome, (most, looks)) = thread::scope(|scope| {
         let watch = scope.spawn(|| watch(&observer, &is_over));
-        let outcome = ask(&bed, &mut clients, contexts);
+        let outcome = ask(&testbed, &mut clients, contexts);
         is_over.store(true, Relaxed);
         let seen = watch.join().map_err(|_| anyhow::anyhow!("nobody watched the chip"));
         anyhow::Ok((outcome?, seen?))
     })?;
-    if has_wall {
+    if is_enforced {
         share.expect(at_rest)?;
     }
     ensure!(observer.used() == contexts + code, "memory was not given back");
-    Ok(Outcome { beyond: most.saturating_sub(MEMORY + code), looks, ..outcome })
+    Ok(Outcome { beyond: most.saturating_sub(SHARE_BYTES + code), looks, ..outcome })
 }
 
-/// Lets all clients run and adds up what they say.
-fn ask(bed: &Bed, clients: &mut [Client], contexts: u64) -> anyhow::Result<Outcome> {
-    let sum = bed.file("sum");
+/// Lets all clients run and sums up their results.
+fn ask(testbed: &Testbed, clients: &mut [Client], contexts: u64) -> anyhow::Result<Outcome> {
+    let sum = testbed.file("sum");
     for (seed, client) in clients.iter_mut().enumerate() {
-        let limit = MEMORY - contexts;
-        client.tell(&format!("race {WISHES} {SECONDS} {seed} {limit} {}", sum.display()))?;
+        let limit = SHARE_BYTES - contexts;
+        client.send(&format!(
+            "race {ALLOCATIONS} {RACE_TIMEOUT_SECONDS} {seed} {limit} {}",
+            sum.display()
+        ))?;
     }
     let mut outcome = Outcome::default();
     for client in clients {
-        let answer = client.numbers()?;
+        let answer = client.receive_numbers()?;
         let [granted, refused, over, highest] = *answer.as_slice() else {
             anyhow::bail!("a client told of its race {answer:?}");
         };
@@ -124,13 +127,13 @@ fn ask(bed: &Bed, clients: &mut [Client], contexts: u64) -> anyhow::Result<Outco
     Ok(outcome)
 }
 
-/// The most that the chip has given out at a look, and the number of looks.
+/// Polls the GPU. Returns the peak of its allocation and the number of polls.
 fn watch(observer: &Observer, is_over: &AtomicBool) -> (u64, u64) {
     let (mut most, mut looks) = (0, 0);
     while !is_over.load(Relaxed) {
         most = most.max(observer.used());
         looks += 1;
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     (most, looks)
 }

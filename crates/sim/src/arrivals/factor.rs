@@ -25,13 +25,13 @@ impl Factor {
     }
 
     /// Whether the demand is below, at or above the target.
-    pub(super) fn place_of(self, demand: u64, capacity: NonZeroU64) -> Ordering {
+    pub(super) fn compare_demand(self, demand: u64, capacity: NonZeroU64) -> Ordering {
         float(demand).total_cmp(&(self.0 * float(capacity.get())))
     }
 
     /// Whether the demand is above the target.
     pub(super) fn is_passed_by(self, demand: u64, capacity: NonZeroU64) -> bool {
-        self.place_of(demand, capacity).is_gt()
+        self.compare_demand(demand, capacity).is_gt()
     }
 }
 

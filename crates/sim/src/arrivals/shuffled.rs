@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 
-use super::living::Living;
-use super::{Arrival, ArrivalError, Factor, MOST_ARRIVALS, originals, sorted};
+use super::order_statistics::RemainingItems;
+use super::{Arrival, ArrivalError, Factor, MAX_ARRIVALS, originals, sorted};
 use crate::go_rand::GoRand;
 use crate::trace::Trace;
 
-/// What stands between a pod's name and the number of its copy.
-pub(super) const COPY: &str = "-tuned-";
+/// The text between a pod's name and its copy number.
+pub(super) const COPY_SUFFIX: &str = "-tuned-";
 
 /// Steps 2 to 4 of the protocol.
 pub(super) fn shuffled(
@@ -28,7 +28,7 @@ pub(super) fn shuffled(
     if demand == 0 {
         return Err(ArrivalError::NoDemand { factor });
     }
-    match factor.place_of(demand, capacity) {
+    match factor.compare_demand(demand, capacity) {
         // Not even a pod without GPUs is drawn.
         Ordering::Equal => {}
         Ordering::Greater => tune_down(&mut pods, trace, factor, capacity, rand),
@@ -47,7 +47,7 @@ fn tune_up(
 ) -> Result<(), ArrivalError> {
     let mut demand = trace.demand_gpu_milli();
     let names = trace.pods.iter().map(|pod| pod.name.as_str());
-    let like_copies: BTreeSet<&str> = names.filter(|name| name.contains(COPY)).collect();
+    let like_copies: BTreeSet<&str> = names.filter(|name| name.contains(COPY_SUFFIX)).collect();
     let is_taken =
         |copy: &Arrival| !like_copies.is_empty() && like_copies.contains(&*copy.name(&trace.pods));
     let mut number = 0;
@@ -57,7 +57,7 @@ fn tune_up(
         if factor.is_passed_by(demand + u64::from(pod.gpu_milli), capacity) {
             break;
         }
-        if pods.len() >= MOST_ARRIVALS {
+        if pods.len() >= MAX_ARRIVALS {
             return Err(ArrivalError::TooManyPods { factor });
         }
         demand += pod.total_gpu_milli();
@@ -81,11 +81,11 @@ fn tune_down(
     rand: &mut GoRand,
 ) {
     let mut demand = trace.demand_gpu_milli();
-    // Cut out at the end and at once: one by one each would move all behind it.
-    let mut living = Living::all(pods.len());
+    // The removal happens once at the end: removing pods singly would shift the tail each time.
+    let mut remaining = RemainingItems::all(pods.len());
     let mut is_gone = vec![false; pods.len()];
     while factor.is_passed_by(demand, capacity) {
-        let drawn = rand.index(living.count()).and_then(|place| living.take(place));
+        let drawn = rand.index(remaining.count()).and_then(|place| remaining.take(place));
         let Some(index) = drawn else { break };
         is_gone[index] = true;
         demand -= trace.pods[pods[index].row].total_gpu_milli();

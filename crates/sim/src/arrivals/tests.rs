@@ -1,12 +1,11 @@
-//! The hashes of orders were printed by a program in Go that runs the protocol with Go's own
-//! `math/rand`.
+//! The expected hashes come from a Go program that runs the protocol with Go's own `math/rand`.
 
 use std::num::NonZeroU64;
 use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::living::Living;
+use super::order_statistics::RemainingItems;
 use super::*;
 use crate::trace::NodeRow;
 
@@ -105,7 +104,7 @@ fn trace(gpus: u32, pods: Vec<PodRow>) -> Trace {
 
 #[test]
 fn copies_stop_at_the_first_draw_that_would_pass_the_target() {
-    // Whole GPUs on two nodes of eight: demand 2, target 16, so 14 copies and no more.
+    // Whole GPUs on two nodes of eight: the demand is 2 and the target 16, so exactly 14 copies.
     let trace = trace(8, vec![pod("p", 1, 1000), pod("q", 1, 1000)]);
     let arrivals = shuffled(&trace, 1, factor(1.0));
     assert_eq!(arrivals.demand_gpu_milli(&trace.pods), 16_000);
@@ -116,7 +115,7 @@ fn copies_stop_at_the_first_draw_that_would_pass_the_target() {
 #[test]
 fn the_last_pod_of_many_gpus_may_pass_the_target() {
     let trace = trace(8, vec![pod("p", 8, 1000)]);
-    // 15 of 16 GPUs: with one pod's 8 and one GPU of the next it is within, with all 8 it is not.
+    // 15 of 16 GPUs. One pod's 8 GPUs plus one GPU of the next stay below; all 8 GPUs do not.
     let arrivals = shuffled(&trace, 1, factor(0.9375));
     assert_eq!(arrivals.demand_gpu_milli(&trace.pods), 16_000);
 }
@@ -138,9 +137,9 @@ fn a_list_above_its_target_loses_pods_until_it_is_not() {
     assert!(less.pods.iter().all(|pod| rest.any(|other| other == pod)), "in the same order");
 }
 
-/// The pods that are left, as a list is tuned down by the letter of the protocol: whoever is drawn
-/// is cut out of it. And the order of the nodes, which is drawn last.
-fn tuned_down_by_the_letter(trace: &Trace, seed: i64, factor: Factor) -> (Vec<usize>, Vec<usize>) {
+/// Tunes a list down literally as the protocol says, by removing each drawn pod from the list.
+/// Returns the remaining pods and the order of the nodes, which is drawn last.
+fn tuned_down_step_by_step(trace: &Trace, seed: i64, factor: Factor) -> (Vec<usize>, Vec<usize>) {
     let mut rand = GoRand::new(seed);
     rand.int63();
     let mut rows = sorted(&trace.pods, |pod| &pod.name);
@@ -160,17 +159,17 @@ fn tuned_down_by_the_letter(trace: &Trace, seed: i64, factor: Factor) -> (Vec<us
 }
 
 #[test]
-fn who_is_taken_out_of_a_list_is_counted_among_those_left() {
-    let mut living = Living::all(6);
-    let taken: Vec<_> = [2, 2, 0, 2, 1, 0, 0].map(|place| living.take(place)).into();
+fn order_statistics_count_remaining_items() {
+    let mut remaining = RemainingItems::all(6);
+    let taken: Vec<_> = [2, 2, 0, 2, 1, 0, 0].map(|place| remaining.take(place)).into();
     assert_eq!(taken, [Some(2), Some(3), Some(0), Some(5), Some(4), Some(1), None]);
-    assert_eq!(living.count(), 0);
-    assert_eq!(Living::all(0).take(0), None);
+    assert_eq!(remaining.count(), 0);
+    assert_eq!(RemainingItems::all(0).take(0), None);
 }
 
 #[test]
-fn copies_have_names_that_are_not_in_the_list() {
-    // Whoever is drawn first would be called as a pod that is there, and so would some later ones.
+fn copy_names_are_not_in_the_list() {
+    // The copy of the first drawn pod would have an existing name, and so would some later copies.
     let names =
         ["p", "p-tuned-0", "p-tuned-1", "p-tuned-1-tuned-3", "p-tuned-4", "p-tuned-0-tuned-0"];
     let crowded = trace(64, names.map(|name| pod(name, 1, 1000)).into());
@@ -181,7 +180,7 @@ fn copies_have_names_that_are_not_in_the_list() {
             arrivals.pods.iter().map(|pod| pod.name(&crowded.pods)).collect();
         assert_eq!(names.len(), 128, "seed {seed}");
     }
-    // A name of this form is in nobody's way as long as no copy would have it.
+    // A name of this form causes no skip unless a copy would get it.
     let roomy = trace(4, vec![pod("p", 1, 1000), pod("q-tuned-0", 1, 1000)]);
     let arrivals = shuffled(&roomy, 1, factor(1.0));
     let copies: Vec<_> = arrivals.pods.iter().filter_map(|pod| pod.copy).collect();
@@ -239,8 +238,8 @@ fn at_one_second_those_leave_first_that_came_before() {
 #[test]
 fn a_list_without_times_has_no_order_in_time() {
     let pods = vec![timed("p", 1, None), pod("q", 1, 1), pod("r", 1, 1)];
-    let said = Arrivals::of(&trace(1, pods), Order::ByCreationTime).unwrap_err().to_string();
-    assert!(said.starts_with("pod `q` has no creation_time (2 of 3 have none)"), "{said}");
+    let message = Arrivals::of(&trace(1, pods), Order::ByCreationTime).unwrap_err().to_string();
+    assert!(message.starts_with("pod `q` has no creation_time (2 of 3 have none)"), "{message}");
 }
 
 #[test]
@@ -252,7 +251,7 @@ fn a_listed_order_is_that_of_the_lines() {
 
 proptest! {
     #[test]
-    fn a_list_is_tuned_down_as_by_the_letter(
+    fn tuning_down_matches_the_protocol_step_by_step(
         demands in proptest::collection::vec((0..3u32, 1..=1000u32), 1..120),
         seed in any::<i64>(),
         percent in 1..100u32,
@@ -261,19 +260,19 @@ proptest! {
             .map(|(index, (gpus, milli))| pod(&format!("p{index}"), *gpus, *milli))
             .collect();
         let trace = trace(1, pods);
-        // Of what is asked for, so that there always is something to take away.
+        // A share of the demand, so that there is always something to remove.
         let wanted = trace.demand_gpu_milli();
         prop_assume!(wanted > 0);
         let part = f64::from(u32::try_from(wanted).unwrap()) / 2000.0 * f64::from(percent) / 100.0;
         let arrivals = shuffled(&trace, seed, factor(part));
         let rows: Vec<_> = arrivals.pods.iter().map(|arrival| arrival.row).collect();
-        let expected = tuned_down_by_the_letter(&trace, seed, factor(part));
+        let expected = tuned_down_step_by_step(&trace, seed, factor(part));
         prop_assert!(rows.len() < demands.len());
         prop_assert_eq!((rows, arrivals.node_order), expected);
     }
 
     #[test]
-    fn who_leaves_came_before_and_leaves_once(
+    fn pods_depart_once_and_after_arriving(
         lives in proptest::collection::vec((0..20u64, proptest::option::of(0..20u64)), 1..40),
     ) {
         let pods: Vec<_> = lives.iter().enumerate()

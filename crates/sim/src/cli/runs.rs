@@ -1,4 +1,4 @@
-//! Which runs: what `octavo sim replay` and `octavo sim report` ask alike.
+//! The flags that `octavo sim replay` and `octavo sim report` share.
 
 use std::num::NonZeroUsize;
 use std::str::FromStr;
@@ -10,10 +10,10 @@ use super::Seeds;
 use crate::arrivals::{ArrivalError, Factor};
 use crate::replay::{Options, Order, PUBLISHED_FACTOR, Policy, Popularity, ReplayError};
 
-/// The runs that are asked for: each policy with each seed.
+/// The requested runs: each policy with each seed.
 ///
-/// The defaults here are those of a first look: one policy, one seed. `octavo sim report` compares, so
-/// it has others for these two, which stand at [`crate::report::args::ReportArgs`].
+/// The defaults here suit a first look: one policy and one seed. `octavo sim report` compares
+/// policies, so [`crate::report::args::ReportArgs`] sets other defaults for these two flags.
 #[derive(Args, Clone, Debug)]
 pub struct RunsArgs {
     /// Policies, one or more
@@ -57,12 +57,12 @@ pub struct RunsArgs {
     pub quiet: bool,
 }
 
-/// A demand that a list is brought to, or its own.
+/// The target demand of a list, or the list's own demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Inflate {
     /// The list's own demand.
     None,
-    /// So much of the GPUs.
+    /// This multiple of the cluster's GPUs.
     To(Factor),
 }
 
@@ -75,7 +75,7 @@ impl FromStr for Inflate {
 }
 
 impl RunsArgs {
-    /// What they ask for, or why it makes no sense together.
+    /// The options that the flags describe, or an error if the flags contradict each other.
     pub(crate) fn options(&self) -> Result<Options, ReplayError> {
         let by_default = if self.departures { Order::Created } else { Order::Shuffled };
         let order = self.order.unwrap_or(by_default);

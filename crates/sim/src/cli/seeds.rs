@@ -1,8 +1,8 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-/// Seeds that may be asked for at once.
-const MOST: u64 = 10_000;
+/// Maximum number of seeds in one request.
+const MAX_SEEDS: u64 = 10_000;
 
 /// A seed or a range of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum SeedError {
         last: i64,
     },
     /// Too long a range.
-    #[error("the range {first}..{last} has more than {MOST} seeds")]
+    #[error("the range {first}..{last} has more than {MAX_SEEDS} seeds")]
     TooMany {
         /// Its beginning.
         first: i64,
@@ -57,7 +57,7 @@ impl FromStr for Seeds {
         if last < first {
             return Err(SeedError::Backwards { first, last });
         }
-        if first.abs_diff(last) >= MOST {
+        if first.abs_diff(last) >= MAX_SEEDS {
             return Err(SeedError::TooMany { first, last });
         }
         Ok(Self(first..=last))

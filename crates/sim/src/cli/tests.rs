@@ -68,7 +68,7 @@ fn a_wrong_seed_says_what_is_expected() {
 }
 
 #[test]
-fn an_unknown_policy_is_told_all_and_the_nearest() {
+fn unknown_policy_error_lists_all_and_the_most_similar() {
     let error = parse("--policy octvo").unwrap_err();
     for policy in Policy::value_variants() {
         assert!(error.contains(policy.name()), "{error}");

@@ -10,7 +10,7 @@ fn snapshot() -> Snapshot {
         "nodes": [{"name": "a", "class": "small", "labels": {"rack": "r: 1 \"#\""}}],
         "waiting": [{"profile": {"name": "w"}, "groups": [{"name": "g", "count": 1,
           "shape": {"gpus": {"share": {"count": 1, "milli": 250}}}}]}]}"##;
-    parse(text, Form::Json).unwrap()
+    parse(text, DocumentFormat::Json).unwrap()
 }
 
 #[test]
@@ -24,13 +24,13 @@ fn both_forms_hold_the_same() {
     }
 }
 
-/// The reader of YAML refuses long documents unless it is told that they are ours.
+/// The YAML reader rejects long documents unless its budget is lifted.
 #[test]
 fn a_long_document_is_read_as_yaml() {
     let mut snapshot = snapshot();
     snapshot.nodes[0].closed_gpus = (0..260_000_u32).map(|gpu| (gpu % 64) as u16).collect();
-    let text = text(&snapshot, Form::Yaml).unwrap();
-    assert_eq!(parse::<Snapshot>(&text, Form::Yaml).unwrap(), snapshot);
+    let text = text(&snapshot, DocumentFormat::Yaml).unwrap();
+    assert_eq!(parse::<Snapshot>(&text, DocumentFormat::Yaml).unwrap(), snapshot);
 }
 
 #[test]

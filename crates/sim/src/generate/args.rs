@@ -8,9 +8,9 @@ use clap::Args;
 use super::machines::Machine;
 use super::mix::Mix;
 use super::{Fraction, GenerateError, Load, Options, cluster, lists};
-use crate::document::{self, DocumentError, Form};
+use crate::document::{self, DocumentError, DocumentFormat};
 
-/// What stands below the flags.
+/// The text below the flags in the help.
 pub const HELP: &str = "\
 The document says of itself that it is synthetic. The same flags and seed give the same bytes.
 What runs: gang (several whole nodes), node (all GPUs of one), mig (an instance, where the model has
@@ -112,7 +112,7 @@ impl GenerateCommandError {
 }
 
 impl GenerateArgs {
-    /// What is to be made.
+    /// The options that the flags describe.
     pub fn options(&self) -> Options {
         Options {
             blocks: self.blocks,
@@ -129,10 +129,10 @@ impl GenerateArgs {
     }
 }
 
-/// Runs `octavo sim generate`. Files are told in a line each on `out`.
+/// Runs `octavo sim generate`. Prints one line to `out` for each written file.
 pub fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<(), GenerateCommandError> {
     let options = args.options();
-    let form = args.out.as_deref().map(Form::of).transpose()?;
+    let form = args.out.as_deref().map(DocumentFormat::of).transpose()?;
     let wants_lists = args.nodes_csv.is_some() || args.pods_csv.is_some();
     if wants_lists {
         let load = Load { hours: args.hours, wanted: args.load, mean_minutes: args.mean_minutes };
@@ -166,7 +166,7 @@ pub fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<(), GenerateComma
         }
         _ if !wants_lists => {
             let snapshot = cluster(&options)?;
-            out.write_all(document::text(&snapshot, Form::Yaml)?.as_bytes())?;
+            out.write_all(document::text(&snapshot, DocumentFormat::Yaml)?.as_bytes())?;
         }
         _ => {}
     }

@@ -1,4 +1,4 @@
-//! What a synthetic pod asks for.
+//! Requests of synthetic pods.
 
 use std::sync::Arc;
 
@@ -6,29 +6,33 @@ use octavo_engine::gpu::WHOLE;
 use octavo_engine::snapshot::{GpusRecord, ShapeRecord};
 use octavo_engine::{GpuDemand, Resources, Shape};
 
-use super::machines::Description;
-use super::mix::Kind;
+use super::machines::MachineSpec;
+use super::mix::WorkloadKind;
 use super::random::Random;
 
 /// Thousandths of GPUs that shares are of, and how often.
-const SHARES: [(u32, u16); 6] = [(2, 100), (3, 200), (4, 250), (1, 300), (4, 500), (1, 750)];
+const SHARE_SIZES: [(u32, u16); 6] = [(2, 100), (3, 200), (4, 250), (1, 300), (4, 500), (1, 750)];
 
 /// How much CPU and memory pods take of their part of the node, in percent.
-const PLAIN: [(u32, i64); 4] = [(2, 25), (3, 50), (3, 75), (1, 100)];
+const HOST_RESOURCE_PERCENTS: [(u32, i64); 4] = [(2, 25), (3, 50), (3, 75), (1, 100)];
 
-/// What a pod of this kind asks for, as if made for this machine; none if the machine cannot have
-/// such pods.
-pub(super) fn shape(kind: Kind, machine: &Description, random: &mut Random) -> Option<Shape> {
+/// The request of a pod of this kind, sized for this machine. `None` if the machine cannot run such
+/// pods.
+pub(super) fn shape(
+    kind: WorkloadKind,
+    machine: &MachineSpec,
+    random: &mut Random,
+) -> Option<Shape> {
     let gpus = match kind {
-        Kind::Gang | Kind::Node => GpuDemand::Whole { count: machine.gpus },
-        Kind::One => GpuDemand::Whole { count: 1 },
-        Kind::Share => {
-            let milli = *random.weighted(&SHARES)?;
+        WorkloadKind::Gang | WorkloadKind::Node => GpuDemand::Whole { count: machine.gpus },
+        WorkloadKind::One => GpuDemand::Whole { count: 1 },
+        WorkloadKind::Share => {
+            let milli = *random.weighted(&SHARE_SIZES)?;
             let memory_mib = machine.model.memory_mib / u32::from(WHOLE) * u32::from(milli);
             GpuDemand::Share { count: 1, milli, memory_mib }
         }
-        Kind::Mig => {
-            // Small instances are wanted most; the whole GPU as an instance hardly ever.
+        WorkloadKind::Mig => {
+            // Small instances are requested most, the whole GPU as an instance hardly ever.
             let wanted: Vec<(u32, &str)> = machine
                 .model
                 .mig
@@ -45,9 +49,9 @@ pub(super) fn shape(kind: Kind, machine: &Description, random: &mut Random) -> O
     };
     let milli = milli_of(&gpus, machine);
     let percent = match kind {
-        // Who has all GPUs has most of the node; something is left for daemons.
-        Kind::Gang | Kind::Node => 90,
-        _ => *random.weighted(&PLAIN)?,
+        // A pod with all GPUs takes most of the node; the remaining resources are for daemons.
+        WorkloadKind::Gang | WorkloadKind::Node => 90,
+        _ => *random.weighted(&HOST_RESOURCE_PERCENTS)?,
     };
     let all = i64::from(machine.gpus) * i64::from(WHOLE);
     let part = |amount: i64, step: i64| {
@@ -60,7 +64,7 @@ pub(super) fn shape(kind: Kind, machine: &Description, random: &mut Random) -> O
 }
 
 /// Compute of a demand in thousandths of a GPU, MIG instances by their profile.
-pub(super) fn milli_of(gpus: &GpuDemand, machine: &Description) -> i64 {
+pub(super) fn milli_of(gpus: &GpuDemand, machine: &MachineSpec) -> i64 {
     match gpus {
         GpuDemand::Mig { count, profile } => {
             let profile = machine.model.profile(profile);

@@ -1,7 +1,7 @@
-//! What runs in a synthetic cluster.
+//! Running workloads of a synthetic cluster.
 //!
-//! The largest come first and the small ones go where drawn nodes have room, so that GPUs are
-//! fragmented as in clusters that have run for a while. The list is then put in any order.
+//! The largest workloads are placed first. Small ones go to randomly drawn nodes with free
+//! capacity, so that GPUs are fragmented as in a long-running cluster. The list is then shuffled.
 
 use octavo_engine::gpu::Slices;
 use octavo_engine::snapshot::{
@@ -11,21 +11,21 @@ use octavo_engine::{NodeId, Placement, Shape, World, fit, pick};
 
 use super::demand;
 use super::gangs;
-use super::machines::Description;
-use super::mix::Kind;
+use super::machines::MachineSpec;
+use super::mix::WorkloadKind;
 use super::random::Random;
 use super::{GenerateError, Options, tenant};
 
 /// Nodes that are drawn for a pod; the fullest that it fits is taken.
-const DRAWN: usize = 4;
+const CANDIDATE_NODES: usize = 4;
 
-/// Workloads in a row that are too large or find no place before a kind is given up.
-const PATIENCE: u32 = 24;
+/// Consecutive workloads that are too large or have no placement before a kind is given up.
+const MAX_FAILED_ATTEMPTS: u32 = 24;
 
 /// Fills the cluster of a document.
 pub(super) fn run(
     options: &Options,
-    machines: &[Description],
+    machines: &[MachineSpec],
     snapshot: &mut Snapshot,
 ) -> Result<(), GenerateError> {
     let world = snapshot.world()?;
@@ -33,11 +33,11 @@ pub(super) fn run(
     let random = Random::new(options.seed, "running");
     let mut fill = Fill { options, machines, world, random, target, running: Vec::new() };
     let (mut parts, all) = (0, i64::from(options.mix.sum().max(1)));
-    for kind in Kind::ALL {
-        // Cumulative: what one kind could not fill the next ones do.
+    for kind in WorkloadKind::ALL {
+        // Cumulative: a later kind fills what an earlier kind could not.
         parts += i64::from(options.mix.of(kind));
         if options.mix.of(kind) > 0 {
-            fill.up_to(target * parts / all, kind);
+            fill.fill_up_to(target * parts / all, kind);
         }
     }
     snapshot.running = fill.finish();
@@ -46,12 +46,12 @@ pub(super) fn run(
 
 struct Fill<'a> {
     options: &'a Options,
-    machines: &'a [Description],
+    machines: &'a [MachineSpec],
     world: World,
     random: Random,
-    /// Thousandths of GPUs that are to be given out in all.
+    /// Thousandths of GPUs to allocate in total.
     target: i64,
-    running: Vec<(Kind, WorkloadRecord)>,
+    running: Vec<(WorkloadKind, WorkloadRecord)>,
 }
 
 impl Fill<'_> {
@@ -59,34 +59,34 @@ impl Fill<'_> {
         self.world.cluster.totals().used_milli
     }
 
-    /// Adds workloads of a kind until so much is given out, or nothing more fits.
-    fn up_to(&mut self, goal: i64, kind: Kind) {
+    /// Adds workloads of a kind until `goal` is allocated or nothing more fits.
+    fn fill_up_to(&mut self, goal: i64, kind: WorkloadKind) {
         let mut failed = 0;
-        while self.used() < goal && failed < PATIENCE {
+        while self.used() < goal && failed < MAX_FAILED_ATTEMPTS {
             let machine = &self.machines[self.random.index(self.machines.len())];
             let done = match kind {
-                Kind::Gang => self.gang(machine, goal),
+                WorkloadKind::Gang => self.gang(machine, goal),
                 _ => self.pod(kind, machine),
             };
             failed = if done.is_some() { 0 } else { failed + 1 };
         }
     }
 
-    /// A gang that is no larger than what gangs are to have: one alone could fill the cluster.
-    fn gang(&mut self, machine: &Description, goal: i64) -> Option<()> {
+    /// Adds a gang that stays within the goal for gangs: a single gang could fill the cluster.
+    fn gang(&mut self, machine: &MachineSpec, goal: i64) -> Option<()> {
         let room = goal - self.used();
         let most = u64::try_from(room / (i64::from(machine.gpus) * 1000).max(1)).ok()?;
         let count = gangs::size(&mut self.random, machine, most)?;
-        let shape = demand::shape(Kind::Gang, machine, &mut self.random)?;
-        let nodes = self.idle_run(count, &shape)?;
+        let shape = demand::shape(WorkloadKind::Gang, machine, &mut self.random)?;
+        let nodes = self.find_free_run(count, &shape)?;
         let place = |node| pick::default_placement(&self.world.cluster, node, &shape);
         let placements: Vec<Placement> = nodes.into_iter().filter_map(place).collect();
-        self.add(Kind::Gang, &shape, &placements)
+        self.add(WorkloadKind::Gang, &shape, &placements)
     }
 
-    /// Nodes in a row by topology that the shape fits; a drawn one of those within the tightest
-    /// domain that has some.
-    fn idle_run(&mut self, count: u64, shape: &Shape) -> Option<Vec<NodeId>> {
+    /// The first `count` nodes of a domain, in topology order, that the shape fits. The domain is
+    /// drawn from those of the tightest level that have enough such nodes.
+    fn find_free_run(&mut self, count: u64, shape: &Shape) -> Option<Vec<NodeId>> {
         let World { cluster, topology, .. } = &self.world;
         let fits = |node: &NodeId| {
             let state = cluster.states().state(cluster.state(*node));
@@ -109,20 +109,21 @@ impl Fill<'_> {
         (!found.is_empty()).then(|| found.swap_remove(drawn))
     }
 
-    fn pod(&mut self, kind: Kind, machine: &Description) -> Option<()> {
+    fn pod(&mut self, kind: WorkloadKind, machine: &MachineSpec) -> Option<()> {
         let shape = demand::shape(kind, machine, &mut self.random)?;
         if self.used() + demand::milli_of(&shape.gpus, machine) > self.target {
             return None;
         }
-        let placement = self.spot(&shape)?;
+        let placement = self.find_placement(&shape)?;
         self.add(kind, &shape, &[placement])
     }
 
-    /// The fullest of some drawn nodes that a shape fits; else the first behind a drawn one.
-    fn spot(&mut self, shape: &Shape) -> Option<Placement> {
+    /// The fullest of some drawn nodes that a shape fits, or else the first fitting node after a
+    /// drawn one.
+    fn find_placement(&mut self, shape: &Shape) -> Option<Placement> {
         let count = self.world.cluster.node_count();
         let node = |index: usize| u32::try_from(index % count).ok().map(NodeId);
-        let drawn: Vec<usize> = (0..DRAWN).map(|_| self.random.index(count)).collect();
+        let drawn: Vec<usize> = (0..CANDIDATE_NODES).map(|_| self.random.index(count)).collect();
         let cluster = &self.world.cluster;
         let free = |placement: &Placement| {
             cluster.gpus(placement.node).iter().map(|gpu| u32::from(gpu.milli)).sum::<u32>()
@@ -132,8 +133,8 @@ impl Fill<'_> {
         best.or_else(|| (0..count).find_map(|step| at(drawn[0] + step)))
     }
 
-    /// Places members and notes them as one workload.
-    fn add(&mut self, kind: Kind, shape: &Shape, placements: &[Placement]) -> Option<()> {
+    /// Places the members and records them as one workload.
+    fn add(&mut self, kind: WorkloadKind, shape: &Shape, placements: &[Placement]) -> Option<()> {
         for placement in placements {
             self.world.cluster.place(&shape.resources, placement).ok()?;
         }
@@ -146,7 +147,7 @@ impl Fill<'_> {
         let members: Vec<_> = (0..).zip(placements).map(member).collect();
         let profile = self.profile(kind);
         let min_members = match kind {
-            Kind::Gang => u32::try_from(members.len()).ok()?,
+            WorkloadKind::Gang => u32::try_from(members.len()).ok()?,
             _ => 0,
         };
         let shapes: Vec<ShapeRecord> = vec![demand::form(shape)];
@@ -156,32 +157,33 @@ impl Fill<'_> {
         Some(())
     }
 
-    fn profile(&mut self, kind: Kind) -> ProfileRecord {
+    fn profile(&mut self, kind: WorkloadKind) -> ProfileRecord {
         let random = &mut self.random;
         let seconds_at_risk = match kind {
-            Kind::Gang => random.between(5, 60) * 60,
-            Kind::Node => random.between(5, 30) * 60,
-            Kind::One => random.between(1, 15) * 60,
-            Kind::Mig | Kind::Share => 0,
+            WorkloadKind::Gang => random.between(5, 60) * 60,
+            WorkloadKind::Node => random.between(5, 30) * 60,
+            WorkloadKind::One => random.between(1, 15) * 60,
+            WorkloadKind::Mig | WorkloadKind::Share => 0,
         };
         ProfileRecord {
-            // Named when all are there.
+            // Named after all workloads are placed.
             name: String::new(),
             tenant: tenant(random, self.options.tenants),
             priority: random.weighted(&[(7, 0), (2, 50), (1, 100)]).copied().unwrap_or_default(),
             not_preemptible: random.chance(5),
-            not_movable: matches!(kind, Kind::Share | Kind::Mig) && random.chance(20),
+            not_movable: matches!(kind, WorkloadKind::Share | WorkloadKind::Mig)
+                && random.chance(20),
             seconds_at_risk: u32::try_from(seconds_at_risk).unwrap_or_default(),
             required: None,
-            preferred: (kind == Kind::Gang).then(|| "rack".to_owned()),
+            preferred: (kind == WorkloadKind::Gang).then(|| "rack".to_owned()),
         }
     }
 
-    /// All workloads in any order, named by their kind and place in it.
+    /// All workloads in random order, named by kind and position.
     fn finish(mut self) -> Vec<WorkloadRecord> {
         self.random.shuffle(&mut self.running);
         let digits = self.running.len().to_string().len();
-        let named = |(number, (kind, mut workload)): (usize, (Kind, WorkloadRecord))| {
+        let named = |(number, (kind, mut workload)): (usize, (WorkloadKind, WorkloadRecord))| {
             workload.profile.name = format!("{}-{number:0digits$}", kind.role());
             workload
         };

@@ -6,36 +6,37 @@ use octavo_engine::snapshot::{
 };
 
 use super::demand;
-use super::machines::Description;
-use super::mix::Kind;
+use super::machines::MachineSpec;
+use super::mix::WorkloadKind;
 use super::random::Random;
 use super::{Options, tenant};
 
-/// Whole nodes of a gang, and how often.
-const SIZES: [(u32, u64); 6] = [(6, 2), (5, 4), (4, 8), (2, 16), (1, 32), (1, 64)];
+/// Weights of gang sizes, in whole nodes.
+const GANG_SIZES: [(u32, u64); 6] = [(6, 2), (5, 4), (4, 8), (2, 16), (1, 32), (1, 64)];
 
-/// Whole nodes of a gang on such machines, at most `most`; none if that is less than two.
-pub(super) fn size(random: &mut Random, machine: &Description, most: u64) -> Option<u64> {
-    // A whole clique is what such machines are bought for.
+/// Draws the whole nodes of a gang on such machines, at most `most`. `None` if that is less than
+/// two.
+pub(super) fn size(random: &mut Random, machine: &MachineSpec, most: u64) -> Option<u64> {
+    // Whole cliques are the reason to buy such machines.
     let clique = machine.clique.map(u64::from).filter(|_| random.chance(30));
-    let drawn = clique.or_else(|| random.weighted(&SIZES).copied())?;
+    let drawn = clique.or_else(|| random.weighted(&GANG_SIZES).copied())?;
     let size = drawn.min(most);
     (size >= 2).then_some(size)
 }
 
 /// Adds gangs that wait.
-pub(super) fn wait(options: &Options, machines: &[Description], snapshot: &mut Snapshot) {
+pub(super) fn wait(options: &Options, machines: &[MachineSpec], snapshot: &mut Snapshot) {
     let mut random = Random::new(options.seed, "waiting");
     let digits = options.waiting.to_string().len();
     for number in 1..=options.waiting {
         let machine = &machines[random.index(machines.len())];
         let nodes = options.nodes.unwrap_or(machine.nodes_per_rack);
         let of_model = snapshot.nodes.iter().filter(|node| node.class == machine.name).count();
-        // Up to half of all such nodes: some fit, some do not.
+        // Up to half of all such nodes, so that some gangs fit and some do not.
         let most = (of_model as u64 / 2).max(2);
         let name = format!("next-{number:0digits$}");
         let Some(count) = size(&mut random, machine, most) else { continue };
-        let Some(shape) = demand::shape(Kind::Gang, machine, &mut random) else { continue };
+        let Some(shape) = demand::shape(WorkloadKind::Gang, machine, &mut random) else { continue };
         let mut shape = demand::form(&shape);
         if machines.len() > 1 {
             shape.models.push(machine.model.name.clone());
@@ -78,7 +79,7 @@ fn profile(random: &mut Random, options: &Options, name: String, fits_rack: bool
     }
 }
 
-/// A pod that starts the others and computes nothing.
+/// A pod that starts the others and needs no GPU.
 fn launcher() -> GroupRecord {
     GroupRecord {
         name: "launcher".to_owned(),

@@ -1,10 +1,12 @@
-//! Kinds of machines that synthetic clusters are made of.
+//! Machine types for synthetic clusters.
 //!
-//! GPU models, memory and MIG geometry are those of the real products. Power of T4 and A100 and of
-//! the CPUs beside them is from the tables of PWR (`Fr4nz83/PWR-plugin-kubernetes`), of the others
-//! the limit that the product's data sheet names and an idle power of about a tenth. Failures: 419
-//! unexpected interruptions in 54 days on 16,384 H100 GPUs ("The Llama 3 Herd of Models", 2024) are
-//! 158 in a million node hours of eight GPUs; of the others, and for all prices, round guesses.
+//! GPU models, memory and MIG geometry are those of the real products. Other figures:
+//!
+//! - Power of T4, A100 and their CPUs: the tables of PWR (`Fr4nz83/PWR-plugin-kubernetes`).
+//! - Power of the others: the limit in the product's data sheet, and about a tenth of it when idle.
+//! - Failures of H100: 419 unexpected interruptions in 54 days on 16,384 H100 GPUs ("The Llama 3
+//!   Herd of Models", 2024). That is 158 in a million hours of an eight-GPU node.
+//! - Failures of the others and all prices: round guesses.
 
 use octavo_engine::Resources;
 use octavo_engine::gpu::{GpuModel, MigProfile};
@@ -34,18 +36,18 @@ pub enum Machine {
     T4,
 }
 
-/// What a machine is.
+/// The description of a machine.
 #[derive(Clone, Debug)]
-pub struct Description {
+pub struct MachineSpec {
     /// Its kind's name.
     pub name: &'static str,
     /// GPUs.
     pub gpus: u16,
     /// Their model.
     pub model: GpuModel,
-    /// Nodes of a rack, if nothing else is asked for.
+    /// Nodes of a rack, unless the options set another number.
     pub nodes_per_rack: u32,
-    /// Nodes of an NVLink clique, where it is more than a node.
+    /// Nodes of an NVLink clique, if a clique spans several nodes.
     pub clique: Option<u32>,
     capacity: Resources,
     /// GPUs of a group, from the loosest level of links to the tightest.
@@ -57,8 +59,8 @@ pub struct Description {
     hazard_ppm: u32,
 }
 
-/// Name, thousandths of compute, memory slices, starts, and media engines of the MIG profiles of a
-/// GPU of seven compute and eight memory slices; the order is that of their memory in the tables.
+/// MIG profiles of a GPU with seven compute and eight memory slices: thousandths of compute, memory
+/// slices, possible starts, and media engines. The order is that of the name tables below.
 const MIG: [(u16, u8, &[u8], bool); 7] = [
     (142, 1, &[0, 1, 2, 3, 4, 5, 6], false),
     (142, 1, &[0, 1, 2, 3, 4, 5, 6], true),
@@ -113,81 +115,81 @@ const GB200_186: MigNames = [
 ];
 
 impl Machine {
-    /// What the machine is.
-    pub fn describe(self) -> Description {
+    /// The description of the machine.
+    pub fn describe(self) -> MachineSpec {
         match self {
-            Self::H100 => Description {
+            Self::H100 => MachineSpec {
                 name: "h100-8",
                 gpus: 8,
                 model: model("NVIDIA H100 80GB HBM3", 81559, (70, 700), Some(&H100_80)),
                 nodes_per_rack: 4,
                 clique: None,
-                capacity: plain(192_000, 2_031_616),
+                capacity: host_resources(192_000, 2_031_616),
                 groups: &[],
                 cents_per_gpu_hour: 300,
                 cpu_watts: (40, 700),
                 package_cores: 48,
                 hazard_ppm: 158,
             },
-            Self::A100Pcie => Description {
+            Self::A100Pcie => MachineSpec {
                 name: "a100-pcie-8",
                 gpus: 8,
                 model: model("NVIDIA A100 80GB PCIe", 81920, (50, 300), Some(&A100_80)),
                 nodes_per_rack: 8,
                 clique: None,
-                capacity: plain(128_000, 1_015_808),
+                capacity: host_resources(128_000, 1_015_808),
                 groups: &[4, 2],
                 cents_per_gpu_hour: 150,
                 cpu_watts: (40, 540),
                 package_cores: 32,
                 hazard_ppm: 120,
             },
-            Self::A100 => Description {
+            Self::A100 => MachineSpec {
                 name: "a100-8",
                 gpus: 8,
                 model: model("NVIDIA A100-SXM4-40GB", 40960, (50, 400), Some(&A100_40)),
                 nodes_per_rack: 4,
                 clique: None,
-                capacity: plain(96_000, 1_114_112),
+                capacity: host_resources(96_000, 1_114_112),
                 groups: &[],
                 cents_per_gpu_hour: 130,
                 cpu_watts: (40, 540),
                 package_cores: 24,
                 hazard_ppm: 120,
             },
-            Self::Gb200 => Description {
+            Self::Gb200 => MachineSpec {
                 name: "gb200-nvl72",
                 gpus: 4,
                 model: model("NVIDIA GB200", 189_471, (120, 1200), Some(&GB200_186)),
                 nodes_per_rack: 18,
                 clique: Some(18),
-                capacity: plain(144_000, 884_736),
+                capacity: host_resources(144_000, 884_736),
                 groups: &[],
                 cents_per_gpu_hour: 800,
                 cpu_watts: (60, 600),
                 package_cores: 36,
                 hazard_ppm: 150,
             },
-            Self::L40s => Description {
+            Self::L40s => MachineSpec {
                 name: "l40s-8",
                 gpus: 8,
                 model: model("NVIDIA L40S", 46068, (35, 350), None),
                 nodes_per_rack: 8,
                 clique: None,
-                capacity: plain(128_000, 1_015_808),
+                capacity: host_resources(128_000, 1_015_808),
                 groups: &[4],
                 cents_per_gpu_hour: 90,
                 cpu_watts: (40, 540),
                 package_cores: 32,
                 hazard_ppm: 60,
             },
-            Self::T4 => Description {
+            Self::T4 => MachineSpec {
                 name: "t4-2",
                 gpus: 2,
                 model: model("Tesla T4", 15360, (10, 70), None),
                 nodes_per_rack: 20,
                 clique: None,
-                capacity: plain(96_000, 385_024),
+                capacity: host_resources(96_000, 385_024),
                 groups: &[],
                 cents_per_gpu_hour: 30,
                 cpu_watts: (40, 330),
@@ -198,8 +200,8 @@ impl Machine {
     }
 }
 
-impl Description {
-    /// What pods may take of it.
+impl MachineSpec {
+    /// Resources of the node for pods.
     pub fn capacity(&self) -> Resources {
         self.capacity
     }
@@ -210,7 +212,7 @@ impl Description {
             let of = |gpu: u16| u8::try_from(gpu / size).unwrap_or(u8::MAX);
             (0..self.gpus).map(of).collect::<Vec<_>>()
         };
-        // A level with all GPUs in one group tells nothing.
+        // A level with all GPUs in one group carries no information.
         let parts = |level: &Vec<u8>| level.iter().any(|group| *group > 0);
         ClassRecord {
             capacity: self.capacity,
@@ -227,7 +229,7 @@ impl Description {
     }
 }
 
-fn plain(cpu_milli: i64, memory_mib: i64) -> Resources {
+fn host_resources(cpu_milli: i64, memory_mib: i64) -> Resources {
     // Kubernetes' default of pods a node.
     Resources { cpu_milli, memory_mib, pods: 110 }
 }

@@ -1,11 +1,11 @@
-//! What runs in a synthetic cluster, by parts.
+//! The mix of running workloads of a synthetic cluster.
 
 use std::str::FromStr;
 
 /// Kinds of workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Several whole nodes, all or nothing.
+pub enum WorkloadKind {
+    /// Several whole nodes, placed all or nothing.
     Gang,
     /// All GPUs of a node.
     Node,
@@ -17,9 +17,9 @@ pub enum Kind {
     Share,
 }
 
-/// Parts of the kinds; they need not add up to anything.
+/// Relative parts of the kinds; they need no particular sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mix([u32; Kind::ALL.len()]);
+pub struct Mix([u32; WorkloadKind::ALL.len()]);
 
 /// Why a text is no mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +31,7 @@ pub struct MixError {
     problem: &'static str,
 }
 
-impl Kind {
+impl WorkloadKind {
     /// All kinds, the largest first: small ones fit between large ones.
     pub const ALL: [Self; 5] = [Self::Gang, Self::Node, Self::Mig, Self::One, Self::Share];
 
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// What a workload of the kind is called.
+    /// The name prefix of workloads of the kind.
     pub(super) fn role(self) -> &'static str {
         match self {
             Self::Gang => "train",
@@ -66,11 +66,11 @@ impl Default for Mix {
 
 impl Mix {
     /// The part of a kind.
-    pub fn of(&self, kind: Kind) -> u32 {
+    pub fn of(&self, kind: WorkloadKind) -> u32 {
         self.0[kind as usize]
     }
 
-    /// All parts.
+    /// Sum of all parts.
     pub fn sum(&self) -> u32 {
         self.0.iter().sum()
     }
@@ -81,10 +81,10 @@ impl FromStr for Mix {
 
     fn from_str(text: &str) -> Result<Self, MixError> {
         let wrong = |problem| MixError { text: text.to_owned(), problem };
-        let mut parts = [None; Kind::ALL.len()];
+        let mut parts = [None; WorkloadKind::ALL.len()];
         for item in text.split(',') {
             let (name, part) = item.split_once('=').ok_or_else(|| wrong("a part lacks its ="))?;
-            let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name.trim());
+            let kind = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == name.trim());
             let kind = kind.ok_or_else(|| wrong("kinds are gang, node, mig, one and share"))?;
             let part: u32 = part.trim().parse().map_err(|_| wrong("a part is no whole number"))?;
             if part > 1_000_000 {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use octavo_engine::snapshot::{LevelRecord, NodeRecord, Snapshot, VERSION};
 
-use super::machines::Description;
+use super::machines::MachineSpec;
 use super::{GenerateError, Options};
 
 /// Most GPUs of a synthetic cluster.
@@ -54,9 +54,9 @@ pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     Ok(snapshot)
 }
 
-/// The machines that are asked for, each once, in their order.
-pub(super) fn machines(options: &Options) -> Result<Vec<Description>, GenerateError> {
-    let mut machines: Vec<Description> = Vec::new();
+/// The requested machines, each once, in the order of the options.
+pub(super) fn machines(options: &Options) -> Result<Vec<MachineSpec>, GenerateError> {
+    let mut machines: Vec<MachineSpec> = Vec::new();
     for machine in &options.machines {
         let mut machine = machine.describe();
         if machines.iter().any(|known| known.name == machine.name) {
@@ -72,7 +72,7 @@ pub(super) fn machines(options: &Options) -> Result<Vec<Description>, GenerateEr
     if u64::try_from(count).unwrap_or(u64::MAX) > u64::from(blocks) {
         return Err(GenerateError::TooFewBlocks { machines: count, blocks });
     }
-    let per_rack = |machine: &Description| {
+    let per_rack = |machine: &MachineSpec| {
         u64::from(options.nodes.unwrap_or(machine.nodes_per_rack)) * u64::from(machine.gpus)
     };
     let densest = machines.iter().map(per_rack).max().unwrap_or_default();

@@ -1,28 +1,28 @@
-//! Numbers that a seed determines, on every machine and for ever.
+//! Random numbers that depend on the seed only, on every machine and in every version.
 
 /// Draws numbers: `SplitMix64` (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
 /// Generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// 2^53: from here on a `f64` does not tell whole numbers apart.
+/// 2^53: a `f64` cannot represent all whole numbers above it.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Random {
-    /// A generator for one matter of a seed. Matters do not disturb one another: more gangs that
-    /// wait do not change what runs.
-    pub fn new(seed: u64, matter: &str) -> Self {
-        // FNV-1a over the matter's name, so that streams start far apart.
-        let hash = matter.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+    /// A generator for one named stream of a seed. Streams are independent: more waiting gangs do
+    /// not change the running workloads.
+    pub fn new(seed: u64, stream: &str) -> Self {
+        // FNV-1a over the stream's name, so that streams start far apart.
+        let hash = stream.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         let mut random = Self(seed ^ hash);
-        random.number();
+        random.next_u64();
         random
     }
 
     /// The next number.
-    pub fn number(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -32,7 +32,7 @@ impl Random {
 
     /// A number below `bound`, each as likely as the other to within `bound` / 2^64; 0 if `bound` is.
     pub fn below(&mut self, bound: u64) -> u64 {
-        let wide = u128::from(self.number()) * u128::from(bound);
+        let wide = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(wide >> 64).unwrap_or_default()
     }
 
@@ -46,7 +46,7 @@ impl Random {
         first + self.below(last.saturating_sub(first) + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True with this probability, in percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
@@ -72,10 +72,10 @@ impl Random {
     /// A number above 0 and up to 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
     pub fn unit(&mut self) -> f64 {
-        ((self.number() >> 11) + 1) as f64 / EXACT
+        ((self.next_u64() >> 11) + 1) as f64 / EXACT
     }
 
-    /// Exponentially distributed: the time to the next of events that come independently.
+    /// An exponentially distributed number: the time to the next of independent events.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * libm::log(self.unit())
     }
@@ -83,9 +83,9 @@ impl Random {
     /// Log-normally distributed around a mean; `sigma` is the spread of its logarithm.
     pub fn log_normal(&mut self, mean: f64, sigma: f64) -> f64 {
         // Box and Muller.
-        let (one, other) = (self.unit(), self.unit());
-        let angle = 2.0 * std::f64::consts::PI * other;
-        let normal = (-2.0 * libm::log(one)).sqrt() * libm::cos(angle);
+        let (radius, angle) = (self.unit(), self.unit());
+        let angle = 2.0 * std::f64::consts::PI * angle;
+        let normal = (-2.0 * libm::log(radius)).sqrt() * libm::cos(angle);
         mean * libm::exp(sigma * normal - sigma * sigma / 2.0)
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn numbers_are_those_of_splitmix64() {
         let mut random = Random(1_234_567);
-        let drawn = [random.number(), random.number(), random.number()];
+        let drawn = [random.next_u64(), random.next_u64(), random.next_u64()];
         let published =
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
         assert_eq!(drawn, published);
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn matters_of_one_seed_differ_and_repeat() {
-        let draw = |seed, matter| {
-            let mut random = Random::new(seed, matter);
-            [random.number(), random.number()]
+        let draw = |seed, stream| {
+            let mut random = Random::new(seed, stream);
+            [random.next_u64(), random.next_u64()]
         };
         assert_eq!(draw(1, "running"), draw(1, "running"));
         assert_ne!(draw(1, "running"), draw(1, "waiting"));

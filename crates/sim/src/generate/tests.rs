@@ -20,7 +20,7 @@ fn a_machine_without_a_block_is_refused() {
 }
 
 #[test]
-fn what_is_made_is_a_cluster_that_says_it_is_synthetic() {
+fn generated_cluster_is_marked_synthetic() {
     for machines in [
         vec![Machine::H100],
         vec![Machine::A100Pcie],
@@ -37,7 +37,7 @@ fn what_is_made_is_a_cluster_that_says_it_is_synthetic() {
         let world = snapshot.world().unwrap();
         let gangs = snapshot.gangs(&world).unwrap();
         assert_eq!(gangs.len(), 3, "{machines:?}");
-        // Nothing is overdrawn: the cluster would have taken the same pods one by one.
+        // No node is overcommitted: the cluster would have accepted the same pods one by one.
         for node in world.cluster.nodes() {
             let free = world.cluster.free(node);
             assert!(free.cpu_milli >= 0 && free.memory_mib >= 0 && free.pods >= 0, "{free:?}");
@@ -60,7 +60,7 @@ fn topology_is_that_of_the_machines() {
     let clique = world.topology.level_named("clique").unwrap();
     let sizes: Vec<_> = world.topology.at(clique).map(|(_, domain)| domain.nodes.len()).collect();
     assert_eq!(sizes, [18; 12]);
-    // Nodes are in order of the topology by their names, whatever the digits.
+    // Node names sort in topology order, whatever the number of digits.
     let order = world.topology.order();
     assert!(order.is_sorted());
 
@@ -85,7 +85,7 @@ fn the_same_seed_gives_the_same_bytes() {
     let other = bytes(&Options { seed: 2, ..options() });
     assert_ne!(first.0, other.0);
     assert_ne!(first.1.pods, other.1.pods);
-    // More that waits changes nothing that runs.
+    // More waiting gangs change no running workload.
     let more = cluster(&Options { waiting: 9, ..options() }).unwrap();
     let before: Snapshot = serde_json::from_str(&first.0).unwrap();
     assert_eq!((more.running, more.waiting.len()), (before.running, 9));
@@ -146,7 +146,7 @@ fn lists_are_read_as_traces() {
     let trace = trace::Trace::read(&nodes, &pods).unwrap();
     assert_eq!(trace.pods.len() as u64, lists.pod_count);
     assert_eq!(trace.nodes.len(), cluster(&options).unwrap().nodes.len());
-    // GPU-seconds wanted, of those there are: the load, but for what is cut off at the end.
+    // Requested GPU-seconds over available ones: the load, less the part after the end.
     let seconds = |pod: &trace::PodRow| pod.deletion_time.unwrap() - pod.creation_time.unwrap();
     let wanted: u64 = trace.pods.iter().map(|pod| pod.total_gpu_milli() * seconds(pod)).sum();
     let percent = wanted * 100 / (trace.capacity_gpu_milli() * 200 * 3600);
@@ -165,7 +165,7 @@ fn lists_are_read_as_traces() {
 }
 
 #[test]
-fn what_cannot_be_made_is_said() {
+fn impossible_options_are_reported() {
     let message = |options: &Options| cluster(options).unwrap_err().to_string();
     let many = Options { blocks: 100_000, racks: 100_000, ..options() };
     assert!(message(&many).contains("at most 4000000 are made: fewer blocks, racks or nodes"));
@@ -227,7 +227,7 @@ fn wrong_flags_are_named() {
 }
 
 #[test]
-fn files_are_written_and_told() {
+fn written_files_are_reported() {
     use clap::Parser;
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -238,14 +238,14 @@ fn files_are_written_and_told() {
             .map(|()| String::from_utf8(out).unwrap())
     };
     let flag = |name: &str, file: &str| [name.to_owned(), path(file)];
-    let told = run(&flag("--out", "cluster.yaml")).unwrap();
-    assert!(told.contains("synthetic, 32 nodes, 256 GPUs, 70 % given out"), "{told}");
+    let text = run(&flag("--out", "cluster.yaml")).unwrap();
+    assert!(text.contains("synthetic, 32 nodes, 256 GPUs, 70 % given out"), "{text}");
     let read: Snapshot = crate::document::read(&folder.path().join("cluster.yaml"), "c").unwrap();
     assert_eq!(read, cluster(&options()).unwrap());
     let lists = [flag("--nodes-csv", "nodes.csv"), flag("--pods-csv", "pods.csv")].concat();
-    let told = run(&lists).unwrap();
-    assert!(told.contains("32 nodes") && told.contains("pods in 24 h"), "{told}");
-    // Without a file the document goes to standard output.
+    let text = run(&lists).unwrap();
+    assert!(text.contains("32 nodes") && text.contains("pods in 24 h"), "{text}");
+    // Without a file, the document goes to standard output.
     let text = run(&[]).unwrap();
     assert!(text.contains("synthetic: true"));
     let error = run(&flag("--out", "cluster.txt")).unwrap_err().to_string();

@@ -1,42 +1,43 @@
-//! Traces of synthetic clusters, in openb's form, with times: pods come independently of one another
-//! (Poisson) and live for log-normally distributed times. Gangs, tenants and MIG have no form there.
+//! Traces of synthetic clusters in openb's format, with times. Pods arrive independently of one
+//! another (Poisson). Their lifetimes are log-normally distributed. The format has no gangs,
+//! tenants and MIG.
 
 use super::demand;
-use super::machines::Description;
-use super::mix::Kind;
+use super::machines::MachineSpec;
+use super::mix::WorkloadKind;
 use super::nodes;
 use super::random::Random;
 use super::{GenerateError, Options};
 use octavo_engine::{GpuDemand, Resources, Shape};
 
 /// Most pods of a trace.
-const MOST_PODS: u64 = 4_000_000;
+const MAX_PODS: u64 = 4_000_000;
 
 /// Spread of the logarithm of lives: half of all pods live for less than a third of the mean.
-const SIGMA: f64 = 1.5;
+const LIFETIME_SIGMA: f64 = 1.5;
 
-/// How often pods of a class come in a hundred: none, share, one GPU, several. As in openb's list,
-/// with more of several GPUs (0.9 there), so that they are felt in a small cluster.
-const CLASSES: [(u32, Class); 4] =
-    [(13, Class::NoGpu), (36, Class::Share), (46, Class::One), (5, Class::Several)];
+/// Pods of each class in a hundred: none, share, one GPU, several. The weights are openb's, with
+/// more pods of several GPUs (0.9 there), so that they matter in a small cluster.
+const POD_CLASSES: [(u32, PodClass); 4] =
+    [(13, PodClass::NoGpu), (36, PodClass::Share), (46, PodClass::One), (5, PodClass::Several)];
 
 /// In a hundred pods with GPUs, those that name their model.
-const NAMED: u64 = 10;
+const MODEL_NAMED_PERCENT: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum PodClass {
     NoGpu,
     Share,
     One,
     Several,
 }
 
-/// How much comes, and for how long.
+/// Arrival rate and lifetime of the pods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// Length of the trace.
     pub hours: u32,
-    /// GPUs that are wanted in the long run, of those there are.
+    /// GPUs requested in the long run, as a ratio of all GPUs.
     pub wanted: f64,
     /// Mean life of a pod in minutes.
     pub mean_minutes: u32,
@@ -50,7 +51,7 @@ impl Default for Load {
 
 /// Lists as CSV.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lists {
+pub struct TraceLists {
     /// The node list.
     pub nodes: String,
     /// The pod list.
@@ -59,7 +60,7 @@ pub struct Lists {
     pub pod_count: u64,
 }
 
-pub(super) fn lists(options: &Options, load: &Load) -> Result<Lists, GenerateError> {
+pub(super) fn lists(options: &Options, load: &Load) -> Result<TraceLists, GenerateError> {
     if !(load.wanted > 0.0 && load.wanted <= 100.0) {
         return Err(GenerateError::Amount {
             what: "the load",
@@ -85,23 +86,23 @@ pub(super) fn lists(options: &Options, load: &Load) -> Result<Lists, GenerateErr
     }
     let nodes = text(writer)?;
     let (pods, pod_count) = pods(options, load, &machines, capacity)?;
-    Ok(Lists { nodes, pods, pod_count })
+    Ok(TraceLists { nodes, pods, pod_count })
 }
 
 fn pods(
     options: &Options,
     load: &Load,
-    machines: &[Description],
+    machines: &[MachineSpec],
     capacity: u64,
 ) -> Result<(String, u64), GenerateError> {
     let mut random = Random::new(options.seed, "pods");
     let life = f64::from(load.mean_minutes) * 60.0;
-    // Little's law: what is wanted at once is what comes in a second times how long it stays.
+    // Little's law: requested GPUs are the arrival rate times the lifetime.
     let gap = mean_milli(options.seed, machines) * life / (load.wanted * float(capacity));
     let end = f64::from(load.hours) * 3600.0;
     let expected = whole(end / gap);
-    if expected > MOST_PODS {
-        return Err(GenerateError::TooManyPods { pods: expected, most: MOST_PODS });
+    if expected > MAX_PODS {
+        return Err(GenerateError::TooManyPods { pods: expected, most: MAX_PODS });
     }
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record([
@@ -126,10 +127,12 @@ fn pods(
         count += 1;
         let machine = &machines[random.index(machines.len())];
         let shape = pod(machine, &mut random);
-        let is_named = shape.gpus.is_some() && random.chance(NAMED);
+        let is_named = shape.gpus.is_some() && random.chance(MODEL_NAMED_PERCENT);
         let created = whole(now);
-        // Who outlives the list leaves at its end, or a few long lives would stretch it by weeks.
-        let deleted = (created + whole(random.log_normal(life, SIGMA)).max(1)).min(whole(end));
+        // Pods that outlive the list leave at its end. A few long lifetimes would otherwise stretch
+        // the list by weeks.
+        let deleted =
+            (created + whole(random.log_normal(life, LIFETIME_SIGMA)).max(1)).min(whole(end));
         writer.write_record([
             format!("pod-{count:06}"),
             shape.resources.cpu_milli.to_string(),
@@ -147,14 +150,14 @@ fn pods(
     Ok((text(writer)?, count))
 }
 
-fn pod(machine: &Description, random: &mut Random) -> Shape {
-    let class = random.weighted(&CLASSES).copied().unwrap_or(Class::NoGpu);
+fn pod(machine: &MachineSpec, random: &mut Random) -> Shape {
+    let class = random.weighted(&POD_CLASSES).copied().unwrap_or(PodClass::NoGpu);
     let of = |kind, random: &mut Random| demand::shape(kind, machine, random);
     let shape = match class {
-        Class::NoGpu => None,
-        Class::Share => of(Kind::Share, random),
-        Class::One => of(Kind::One, random),
-        Class::Several => several(machine, random),
+        PodClass::NoGpu => None,
+        PodClass::Share => of(WorkloadKind::Share, random),
+        PodClass::One => of(WorkloadKind::One, random),
+        PodClass::Several => several(machine, random),
     };
     shape.unwrap_or_else(|| {
         let cores = i64::try_from(random.between(1, 16)).unwrap_or(1);
@@ -163,7 +166,7 @@ fn pod(machine: &Description, random: &mut Random) -> Shape {
 }
 
 /// Two, four, ... GPUs of a node, up to all of them.
-fn several(machine: &Description, random: &mut Random) -> Option<Shape> {
+fn several(machine: &MachineSpec, random: &mut Random) -> Option<Shape> {
     let mut sizes = Vec::new();
     let mut size = 2;
     while size <= machine.gpus {
@@ -171,22 +174,22 @@ fn several(machine: &Description, random: &mut Random) -> Option<Shape> {
         size *= 2;
     }
     let count = *random.weighted(&sizes)?;
-    let one = demand::shape(Kind::One, machine, random)?.resources;
+    let one = demand::shape(WorkloadKind::One, machine, random)?.resources;
     let times = i64::from(count);
     let resources = Resources::of_pod(one.cpu_milli * times, one.memory_mib * times);
     Some(Shape::new(resources, GpuDemand::Whole { count }))
 }
 
-/// Mean of what pods ask for, in thousandths of GPUs: of many that are drawn and thrown away.
-fn mean_milli(seed: u64, machines: &[Description]) -> f64 {
-    const DRAWN: u64 = 20_000;
+/// Mean GPU request of a pod, in thousandths of GPUs, over a sample of drawn pods.
+fn mean_milli(seed: u64, machines: &[MachineSpec]) -> f64 {
+    const SAMPLE_PODS: u64 = 20_000;
     let mut random = Random::new(seed, "mean");
     let mut milli = |_| {
         let machine = &machines[random.index(machines.len())];
         u64::try_from(pod(machine, &mut random).gpus.total_milli()).unwrap_or_default()
     };
-    let sum: u64 = (0..DRAWN).map(&mut milli).sum();
-    float(sum.max(1)) / float(DRAWN)
+    let sum: u64 = (0..SAMPLE_PODS).map(&mut milli).sum();
+    float(sum.max(1)) / float(SAMPLE_PODS)
 }
 
 fn text(writer: csv::Writer<Vec<u8>>) -> Result<String, GenerateError> {
@@ -194,7 +197,7 @@ fn text(writer: csv::Writer<Vec<u8>>) -> Result<String, GenerateError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Whole seconds, so that the last digits of a logarithm decide nothing.
+/// Whole seconds, so that the last digits of a logarithm do not matter.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,21 +1,21 @@
 //! The 607 words that Go mixes into every seed, computed instead of listed.
 //!
-//! Go's `rngCooked` is the state that the same generator, filled from seed 1, reaches after
-//! 7.8·10¹² steps (`gen_cooked.go` in Go's source makes it so, in hours). The generator is linear
-//! modulo 2⁶⁴: its words follow x(k) = x(k-607) + x(k-273), whose characteristic polynomial is
-//! z⁶⁰⁷ - z³³⁴ - 1. So z to the power of the steps, modulo that polynomial, says which words of the
-//! start sum to a word of the end, and squaring gets there in 43 rounds.
+//! Go's `rngCooked` is the state of the same generator, filled from seed 1, after 7.8·10¹² steps.
+//! (`gen_cooked.go` in Go's source computes it in hours.) The generator is linear modulo 2⁶⁴: its
+//! words follow x(k) = x(k-607) + x(k-273), with the characteristic polynomial z⁶⁰⁷ - z³³⁴ - 1. The
+//! power of z by the number of steps, modulo that polynomial, gives the coefficients. They say
+//! which words of the start sum to a word of the end. Squaring computes the power in 43 rounds.
 
 use std::sync::LazyLock;
 
-use super::{LENGTH, Spread, TAP};
+use super::{LENGTH, SeedGenerator, TAP};
 
-/// Steps that Go's table lies away from its start.
+/// Steps from the start to Go's table.
 const STEPS: u64 = 7_800_000_000_000;
 
 /// The table in the order of Go's array.
 pub(super) static WORDS: LazyLock<[u64; LENGTH]> = LazyLock::new(|| {
-    let mut spread = Spread::new(1);
+    let mut spread = SeedGenerator::new(1);
     // The shifts are those of Go's table maker, not those of Go's Seed.
     let start: [u64; LENGTH] = std::array::from_fn(|_| {
         let high = u64::from(spread.next()) << 20;
@@ -28,13 +28,13 @@ pub(super) static WORDS: LazyLock<[u64; LENGTH]> = LazyLock::new(|| {
 /// The array after `steps` steps of the generator that starts at `array` as Go's sources start:
 /// the first step writes the word before the one at `LENGTH - TAP`.
 fn jump(array: &[u64; LENGTH], steps: u64) -> [u64; LENGTH] {
-    // Step k writes the word at (LENGTH - TAP - 1 - k) mod LENGTH, so the words that lie in the
-    // array before step 0 are those of the steps -607 to -1.
+    // Step k writes the word at (LENGTH - TAP - 1 - k) mod LENGTH. The words in the array before
+    // step 0 therefore belong to the steps -607 to -1.
     let place = |step: u64| {
         let back = usize::try_from(step % LENGTH as u64).unwrap_or(0);
         (2 * LENGTH - TAP - 1 - back) % LENGTH
     };
-    // In the order of time, with as many words again as the coefficients will reach.
+    // In time order, extended by as many words as the coefficients reach.
     let mut words: Vec<u64> = (0..LENGTH as u64).map(|step| array[place(step)]).collect();
     for index in LENGTH..2 * LENGTH {
         words.push(words[index - LENGTH].wrapping_add(words[index - TAP]));

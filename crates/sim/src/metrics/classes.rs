@@ -3,8 +3,8 @@ use serde::Serialize;
 use super::ratio;
 use crate::trace::PodRow;
 
-/// What became of the pods, by what they ask for. A pod counts in one of the first four, and in
-/// the last as well if it is tied to models.
+/// Placed and skipped pods by their request. A pod counts in one of the first four classes. A pod
+/// with named models counts in the last class too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Accepted {
     /// No GPU.
@@ -19,7 +19,7 @@ pub struct Accepted {
     pub model_constrained: ClassCount,
 }
 
-/// What became of the pods of a class.
+/// Arrived and placed pods of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct ClassCount {
     /// Pods that came.
@@ -28,12 +28,12 @@ pub struct ClassCount {
     pub placed: u64,
     /// `placed` of `arrived`; none if none came.
     pub ratio: Option<f64>,
-    /// GPUs wanted, of those there are, when the first of them was skipped.
+    /// Wanted GPUs as a ratio of all GPUs when the first of them was skipped.
     pub first_skip: Option<f64>,
 }
 
 impl Accepted {
-    /// A pod was placed or skipped when so much was wanted.
+    /// Counts a pod that was placed or skipped at this demand.
     pub(super) fn count(&mut self, pod: &PodRow, is_placed: bool, wanted: f64) {
         let by_size = match (pod.num_gpu, pod.gpu_milli) {
             (0, _) => &mut self.cpu_only,
@@ -59,7 +59,7 @@ impl ClassCount {
     }
 }
 
-/// Whether only GPUs of named models will do.
+/// Whether the pod accepts only GPUs of named models.
 pub(super) fn is_constrained(pod: &PodRow) -> bool {
     pod.num_gpu > 0 && !pod.models.is_empty()
 }

@@ -1,13 +1,13 @@
 use serde::Serialize;
 
-/// A point of a run's curve: what was seen right after an event.
+/// A point of a run's curve: the state right after an event.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Point {
-    /// Seconds since the trace's own start, if the run has times.
+pub struct CurvePoint {
+    /// Seconds since the start of the trace, if the run has times.
     pub time: Option<u64>,
-    /// GPUs wanted, of those there are.
+    /// Wanted GPUs, as a ratio of all GPUs.
     pub wanted: f64,
-    /// GPUs given out, of those there are.
+    /// Allocated GPUs, as a ratio of all GPUs.
     pub allocated: f64,
     /// Fragments, of all that is free.
     pub fragmentation: f64,
@@ -16,10 +16,10 @@ pub struct Point {
 }
 
 /// Points in time of a run with departures.
-const STEPS: u64 = 500;
+const TIME_POINTS: u64 = 500;
 
-/// When a point is due: at each whole percent of demand where nobody leaves, at equal steps of time
-/// where pods do.
+/// When a point is due: at each whole percent of demand without departures, at equal time steps
+/// with departures.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ticks {
     Demand { next_percent: u64 },
@@ -32,11 +32,11 @@ impl Ticks {
     }
 
     pub(super) fn by_time(first: u64, last: u64) -> Self {
-        Self::Time { next: first, step: (last.saturating_sub(first) / STEPS).max(1) }
+        Self::Time { next: first, step: (last.saturating_sub(first) / TIME_POINTS).max(1) }
     }
 
     /// Whether a point is due now; then the next one is due later.
-    pub(super) fn is_due(&mut self, time: Option<u64>, wanted: u64, capacity: u64) -> bool {
+    pub(super) fn take_due(&mut self, time: Option<u64>, wanted: u64, capacity: u64) -> bool {
         match self {
             Self::Demand { next_percent } => {
                 let percent = wanted.saturating_mul(100).checked_div(capacity).unwrap_or(0);

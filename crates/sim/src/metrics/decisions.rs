@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-/// How long decisions took, in microseconds, the change of the cluster's state included. Runs beside
-/// one another slow one another down: measure with one job.
+/// Duration of decisions in microseconds, including the update of the cluster state. Parallel runs
+/// slow each other down, so measure with one job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DecisionTimes {
     /// Half of the decisions took no longer.
@@ -17,7 +17,7 @@ pub struct DecisionTimes {
 }
 
 impl DecisionTimes {
-    /// From all times; all 0 if there are none.
+    /// The quantiles of all durations; 0 without any.
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         // Nearest rank: a time that was measured, not one between two.

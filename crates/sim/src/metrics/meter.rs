@@ -2,12 +2,12 @@ use super::classes::is_constrained;
 use super::curve::Ticks;
 use super::over_time::Integral;
 use super::published_bin::PublishedBin;
-use super::{Fragments, Metrics, Point, float, ratio};
+use super::{CurvePoint, Fragments, Metrics, float, ratio};
 use crate::trace::PodRow;
 
-/// What of a run is known before it begins.
+/// Facts about a run that are known before it starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct MeterSetup {
     pub(crate) nodes: usize,
     pub(crate) gpus: u64,
     /// Demand that the arrivals were brought to, in parts of the GPUs.
@@ -18,10 +18,10 @@ pub(crate) struct Plan {
 
 /// The cluster after an event.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct View {
-    /// Seconds since the trace's own start.
+pub(crate) struct ClusterUsage {
+    /// Seconds since the start of the trace.
     pub(crate) time: Option<u64>,
-    /// Thousandths of GPUs given out.
+    /// Allocated thousandths of GPUs.
     pub(crate) used: u64,
     pub(crate) unused_gpus: i64,
     pub(crate) fragments: Fragments,
@@ -36,21 +36,21 @@ pub(crate) struct Meter {
     bin: Option<PublishedBin>,
     integral: Option<Integral>,
     ticks: Ticks,
-    curve: Vec<Point>,
+    curve: Vec<CurvePoint>,
     has_reached_0_9: bool,
 }
 
 impl Meter {
-    pub(crate) fn new(plan: Plan) -> Self {
-        let metrics = Metrics { nodes: plan.nodes, gpus: plan.gpus, ..Metrics::default() };
+    pub(crate) fn new(setup: MeterSetup) -> Self {
+        let metrics = Metrics { nodes: setup.nodes, gpus: setup.gpus, ..Metrics::default() };
         Self {
             metrics,
-            capacity: plan.gpus * 1000,
+            capacity: setup.gpus * 1000,
             wanted: 0,
             used: 0,
-            bin: plan.target.map(PublishedBin::at),
-            integral: plan.span.map(|_| Integral::default()),
-            ticks: plan
+            bin: setup.target.map(PublishedBin::at),
+            integral: setup.span.map(|_| Integral::default()),
+            ticks: setup
                 .span
                 .map_or_else(Ticks::by_demand, |(first, last)| Ticks::by_time(first, last)),
             curve: Vec::new(),
@@ -58,7 +58,7 @@ impl Meter {
         }
     }
 
-    /// Time has come to the next event.
+    /// Advances the time to the next event.
     pub(crate) fn advance(&mut self, at: Option<u64>) {
         if let (Some(integral), Some(at)) = (&mut self.integral, at) {
             integral.advance(at, self.wanted, self.used);
@@ -66,9 +66,9 @@ impl Meter {
     }
 
     /// A pod came and was placed or skipped.
-    pub(crate) fn arrived(&mut self, pod: &PodRow, is_placed: bool, view: &View) {
+    pub(crate) fn arrived(&mut self, pod: &PodRow, is_placed: bool, usage: &ClusterUsage) {
         self.wanted += pod.total_gpu_milli();
-        self.used = view.used;
+        self.used = usage.used;
         let wanted = ratio(self.wanted, self.capacity).unwrap_or_default();
         let metrics = &mut self.metrics;
         metrics.pods += 1;
@@ -83,61 +83,61 @@ impl Meter {
         metrics.wanted_ratio = wanted;
         metrics.allocated_ratio = ratio(self.used, self.capacity).unwrap_or_default();
         metrics.idle_gpus = float(self.capacity.saturating_sub(self.used)) / 1000.0;
-        metrics.unused_gpus = view.unused_gpus;
-        metrics.fragmentation = view.fragments;
+        metrics.unused_gpus = usage.unused_gpus;
+        metrics.fragmentation = usage.fragments;
         if let Some(bin) = &mut self.bin {
             bin.note(self.wanted, self.used, metrics.gpus);
         }
         if let Some(integral) = &mut self.integral {
             integral.note_peak(self.used);
         }
-        // Where there are no GPUs nothing is ever reached.
+        // Without GPUs, no demand is ever reached.
         if !self.has_reached_0_9 && self.capacity > 0 && self.wanted * 10 >= self.capacity * 9 {
             self.has_reached_0_9 = true;
             metrics.allocated_at_0_9 = Some(metrics.allocated_ratio);
-            metrics.fragmentation_at_0_9 = Some(view.fragments);
+            metrics.fragmentation_at_0_9 = Some(usage.fragments);
         }
-        self.tick(view);
+        self.tick(usage);
     }
 
-    /// A pod that was skipped would have had room.
+    /// Records that a skipped pod would have fit a node.
     pub(crate) fn refused(&mut self) {
         self.metrics.refused += 1;
     }
 
-    /// A pod's time is over; it may have been skipped.
-    pub(crate) fn departed(&mut self, pod: &PodRow, view: &View) {
+    /// Records the end of a pod's lifetime; the pod may have been skipped.
+    pub(crate) fn departed(&mut self, pod: &PodRow, usage: &ClusterUsage) {
         self.wanted = self.wanted.saturating_sub(pod.total_gpu_milli());
-        self.used = view.used;
-        self.tick(view);
+        self.used = usage.used;
+        self.tick(usage);
     }
 
-    /// All is over.
-    pub(crate) fn finish(mut self, view: &View) -> (Metrics, Vec<Point>) {
+    /// Ends the measurement.
+    pub(crate) fn finish(mut self, usage: &ClusterUsage) -> (Metrics, Vec<CurvePoint>) {
         self.metrics.accepted_multi_gpu = self.metrics.accepted.multi_gpu.ratio;
         self.metrics.allocated_ratio_published = self.bin.as_ref().and_then(PublishedBin::finish);
         self.metrics.over_time = self.integral.as_ref().and_then(|sums| sums.finish(self.capacity));
-        // The end is on the curve, whatever the ticks say.
-        let last = self.point(view);
+        // The curve includes the end, whatever the ticks are.
+        let last = self.point(usage);
         if self.curve.last().is_none_or(|point| *point != last) {
             self.curve.push(last);
         }
         (self.metrics, self.curve)
     }
 
-    fn tick(&mut self, view: &View) {
-        if self.ticks.is_due(view.time, self.wanted, self.capacity) {
-            let point = self.point(view);
+    fn tick(&mut self, usage: &ClusterUsage) {
+        if self.ticks.take_due(usage.time, self.wanted, self.capacity) {
+            let point = self.point(usage);
             self.curve.push(point);
         }
     }
 
-    fn point(&self, view: &View) -> Point {
-        Point {
-            time: view.time,
+    fn point(&self, usage: &ClusterUsage) -> CurvePoint {
+        CurvePoint {
+            time: usage.time,
             wanted: ratio(self.wanted, self.capacity).unwrap_or_default(),
             allocated: ratio(self.used, self.capacity).unwrap_or_default(),
-            fragmentation: view.fragments.ratio,
+            fragmentation: usage.fragments.ratio,
             skipped: self.metrics.skipped,
         }
     }

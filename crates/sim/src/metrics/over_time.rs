@@ -2,21 +2,21 @@ use serde::Serialize;
 
 use super::float;
 
-/// Sums over the time from the first event to the last. Waiting is not modelled: a pod that is
-/// skipped is lost with all the GPU-seconds it would have had.
+/// Sums over the time from the first event to the last. Waiting is not modelled: a skipped pod
+/// loses all its GPU-seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OverTime {
     /// From the first event to the last.
     pub seconds: u64,
-    /// GPU-seconds that pods asked for.
+    /// Requested GPU-seconds.
     pub gpu_seconds_wanted: f64,
     /// GPU-seconds that were given.
     pub gpu_seconds_given: f64,
-    /// Given, of wanted; none if nothing was wanted.
+    /// Given over wanted GPU-seconds; `None` if none were wanted.
     pub given_ratio: Option<f64>,
-    /// GPUs given out, of those there are: mean over time.
+    /// Mean of the allocated GPUs over time, as a ratio of all GPUs.
     pub allocated_ratio_mean: Option<f64>,
-    /// The most that was given out at once.
+    /// Peak of the allocated GPUs, as a ratio of all GPUs.
     pub allocated_ratio_peak: f64,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Integral {
 }
 
 impl Integral {
-    /// So much was wanted and given, in thousandths, from the last event to this one.
+    /// Adds the time from the last event to this one, at this demand and allocation in thousandths.
     pub(super) fn advance(&mut self, at: u64, wanted: u64, given: u64) {
         let (first, last) = self.span.unwrap_or((at, at));
         let seconds = u128::from(at.saturating_sub(last));

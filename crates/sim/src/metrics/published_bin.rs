@@ -1,11 +1,11 @@
 use super::float;
 
-/// The published tables' rule (the authors' `experiments/analysis` scripts): each arrival's demand is
-/// rounded to a whole percent of the GPUs, half to even, what is given out then to a hundredth of a
-/// percent; a table's figure "at 130" is the mean over all arrivals whose demand rounds to 130. If
-/// there are none, over those one percent lower and higher, too.
+/// The rule of the published tables (the authors' `experiments/analysis` scripts). Each arrival's
+/// demand is rounded to a whole percent of the GPUs, half to even. The allocation at that moment is
+/// rounded to a hundredth of a percent. A table's figure "at 130" is the mean over all arrivals
+/// whose demand rounds to 130. Without such arrivals, those one percent lower and higher count too.
 ///
-/// In the published runs no pod leaves, so the mean lies a little below the final state.
+/// No pod leaves in the published runs, so the mean is slightly below the final state.
 #[derive(Clone, Debug)]
 pub(super) struct PublishedBin {
     target: f64,
@@ -26,7 +26,7 @@ impl PublishedBin {
         Self { target, exact: Mean::default(), near: Mean::default() }
     }
 
-    /// After an arrival: thousandths of GPUs that have arrived and that are given out.
+    /// Records an arrival: thousandths of GPUs that are wanted and allocated after it.
     pub(super) fn note(&mut self, arrived: u64, used: u64, gpus: u64) {
         let percent = |milli: u64| float(milli) / float(gpus) / 10.0;
         let off = (percent(arrived).round_ties_even() - self.target).abs();

@@ -18,7 +18,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of the figures that there are; none if there are none.
+    /// The spread of the figures that are present; `None` without any.
     pub fn of(figures: impl IntoIterator<Item = Option<f64>>) -> Option<Self> {
         let figures: Vec<f64> = figures.into_iter().flatten().collect();
         let count = count(figures.len());

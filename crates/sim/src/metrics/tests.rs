@@ -5,7 +5,7 @@ use super::summary::Spread;
 use super::*;
 
 #[test]
-fn the_published_figure_is_the_mean_over_the_arrivals_of_its_percent() {
+fn published_figure_is_the_mean_over_arrivals_of_its_percent() {
     let mut bin = PublishedBin::at(1.3);
     // Of 100 GPUs: 129.5 rounds half to even, to 130; 130.5 to 130, too.
     for (arrived, used) in

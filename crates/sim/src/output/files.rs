@@ -2,11 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 
-use crate::replay::{Outcome, Run};
+use crate::replay::{ReplayResults, Run};
 
 /// Writes the curve of each run: `policy,popularity,seed,time_s,wanted,allocated,fragmentation,
-/// skipped`; ratios of 1, empty where there is nothing to tell.
-pub fn write_curves(outcome: &Outcome, out: impl Write) -> io::Result<()> {
+/// skipped`. Values are ratios of 1, or empty if the run has none.
+pub fn write_curves(outcome: &ReplayResults, out: impl Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     writeln!(out, "policy,popularity,seed,time_s,wanted,allocated,fragmentation,skipped")?;
     for run in &outcome.runs {
@@ -28,7 +28,7 @@ pub fn write_curves(outcome: &Outcome, out: impl Write) -> io::Result<()> {
 
 /// Writes where each pod of each run went: `policy,popularity,seed,pod,node,gpus,gpu_milli`. From
 /// `pod` on these are the lines of which a run's hash is taken.
-pub fn write_placements(outcome: &Outcome, out: impl Write) -> io::Result<()> {
+pub fn write_placements(outcome: &ReplayResults, out: impl Write) -> io::Result<()> {
     let mut out = BufWriter::new(out);
     writeln!(out, "policy,popularity,seed,pod,node,gpus,gpu_milli")?;
     for run in &outcome.runs {

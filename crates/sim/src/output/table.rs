@@ -9,7 +9,7 @@ use super::{Report, Summary};
 use crate::replay::Run;
 
 /// Characters of a hash that are shown.
-const HASH: usize = 12;
+const HASH_CHARS: usize = 12;
 
 pub(super) fn draw(report: &Report<'_>) -> String {
     let mut text = heading(report);
@@ -91,7 +91,7 @@ fn run_row(run: &Run, departures: bool) -> Vec<String> {
         percent(Some(metrics.fragmentation.ratio)),
         format!("{:.1}", run.times.decision_us_p50),
         format!("{:.1}", run.times.decision_us_p99),
-        run.placement_hash.chars().take(HASH).collect(),
+        run.placement_hash.chars().take(HASH_CHARS).collect(),
         if run.valid { "yes" } else { "NO" }.to_owned(),
     ]);
     row
@@ -117,14 +117,14 @@ fn summary_row(summary: &Summary, departures: bool) -> Vec<String> {
         row.extend([
             percent(by_table),
             percent(summary.published),
-            difference.map_or_else(none, |part| format!("{:+.2}", part * 100.0)),
+            difference.map_or_else(dash, |part| format!("{:+.2}", part * 100.0)),
         ]);
     }
     row
 }
 
 fn label(policy: &str, popularity: Option<crate::replay::Popularity>) -> String {
-    // Of the policies only Octavo's is told what it may know.
+    // Only Octavo's policy can run with and without known popularity.
     match popularity {
         Some(crate::replay::Popularity::Known) if policy == "octavo" => "octavo (known)".to_owned(),
         _ => policy.to_owned(),
@@ -132,14 +132,14 @@ fn label(policy: &str, popularity: Option<crate::replay::Popularity>) -> String 
 }
 
 fn percent(ratio: Option<f64>) -> String {
-    ratio.map_or_else(none, |ratio| format!("{:.2}", ratio * 100.0))
+    ratio.map_or_else(dash, |ratio| format!("{:.2}", ratio * 100.0))
 }
 
-fn none() -> String {
+fn dash() -> String {
     "-".to_owned()
 }
 
-/// Columns from `numbers` on are numbers and stand to the right.
+/// Columns from `numbers` on are numeric and right-aligned.
 fn grid(
     header: Vec<&'static str>,
     rows: impl Iterator<Item = Vec<String>>,

@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::replay::{self, Unwatched};
+use crate::replay::{self, NoObserver};
 use crate::trace::{NodeRow, PodRow};
 
 /// A cluster as large as the published one, and hardly any work.
@@ -26,13 +26,13 @@ fn trace() -> Trace {
 fn published(pods: &str, options: &Options) -> Vec<Option<f64>> {
     let (trace, nodes) = (trace(), Path::new("nodes.csv"));
     assert_eq!(trace.capacity_gpu_milli(), PUBLISHED_MILLI);
-    let outcome = replay::run(&trace, options, &Unwatched).unwrap();
+    let outcome = replay::run(&trace, options, &NoObserver).unwrap();
     let report = Report::of(&trace, nodes, Path::new(pods), options, &outcome);
     report.policies.iter().map(|summary| summary.published).collect()
 }
 
 #[test]
-fn published_figures_stand_beside_the_protocol_that_they_are_of() {
+fn published_figures_appear_only_for_their_protocol() {
     let options = Options {
         policies: vec![Policy::Fgd, Policy::DotProduct, Policy::Octavo],
         ..Options::default()
@@ -48,7 +48,7 @@ fn published_figures_stand_beside_the_protocol_that_they_are_of() {
 fn a_figure_that_only_some_runs_have_says_how_many() {
     let trace = trace();
     let options = Options { policies: vec![Policy::BestFit], ..Options::default() };
-    let mut outcome = replay::run(&trace, &options, &Unwatched).unwrap();
+    let mut outcome = replay::run(&trace, &options, &NoObserver).unwrap();
     let mut other = outcome.runs[0].clone();
     other.metrics.first_skip = None;
     outcome.runs[0].metrics.first_skip = Some(1.25);
@@ -63,7 +63,7 @@ fn a_figure_that_only_some_runs_have_says_how_many() {
 fn a_run_that_is_not_valid_is_shown_as_such() {
     let trace = trace();
     let options = Options { policies: vec![Policy::BestFit], ..Options::default() };
-    let mut outcome = replay::run(&trace, &options, &Unwatched).unwrap();
+    let mut outcome = replay::run(&trace, &options, &NoObserver).unwrap();
     outcome.runs[0].valid = false;
     outcome.runs[0].violation = Some("event 1: nonsense".to_owned());
     let report = Report::of(&trace, Path::new("n"), Path::new("p"), &options, &outcome);

@@ -1,12 +1,12 @@
-//! Work in several threads whose results come in order.
+//! Parallel work with results in order.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// Does `count` pieces of work in up to `jobs` threads. Each thread takes the next piece that
-/// nobody has; which thread did what is not to be seen in the results.
+/// Runs `count` pieces of work in up to `jobs` threads. Each thread takes the next unclaimed piece.
+/// The results do not depend on the assignment to threads.
 pub(super) fn in_order<T: Send>(
     count: usize,
     jobs: NonZeroUsize,

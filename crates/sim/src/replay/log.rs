@@ -1,4 +1,4 @@
-//! What a run did, for the validator, the hash and people.
+//! The log of a run, for the validator, the hash and CSV output.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use crate::arrivals::Arrivals;
 use crate::trace::Trace;
 use crate::validate::{Departure, Event, Placement, Totals, Validator, Violation};
 
-/// What a run did, in order.
+/// The entries of a run, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// What happened.
+    /// The entries.
     pub entries: Vec<Entry>,
     /// Name of each pod, as the entries number them.
     pub pods: Vec<String>,
@@ -24,10 +24,10 @@ pub enum Entry {
     Arrived {
         /// Index in [`Arrivals::pods`] and [`Log::pods`].
         pod: usize,
-        /// Where it went; none: skipped.
+        /// The placement; `None` if the pod was skipped.
         place: Option<Place>,
     },
-    /// A pod that had a place left.
+    /// A placed pod left.
     Departed {
         /// Index in [`Arrivals::pods`] and [`Log::pods`].
         pod: usize,
@@ -52,7 +52,7 @@ impl Log {
     }
 
     /// SHA-256 in hexadecimal over a line `pod,node,gpus,milli` for each arrival, as
-    /// [`Self::lines`] writes them. Two runs have one hash if each pod of each went to the same place.
+    /// [`Self::lines`] writes them. Two runs with the same placements have the same hash.
     pub fn hash(&self) -> String {
         let mut hash = Sha256::new();
         let mut line = String::new();
@@ -68,8 +68,8 @@ impl Log {
         })
     }
 
-    /// A line for each arrival: pod, node, its GPUs with spaces between, thousandths of each. Node
-    /// and what follows is empty of a pod that was skipped.
+    /// A line for each arrival: pod, node, GPUs separated by spaces, thousandths of each. The
+    /// fields after the pod are empty for a skipped pod.
     pub fn lines(&self) -> impl Iterator<Item = String> + '_ {
         self.arrivals().map(|(pod, place)| {
             let mut line = String::new();
@@ -127,7 +127,7 @@ fn write_line(line: &mut String, pod: &str, place: Option<&Place>) {
     let _ = write!(line, ",{}", gpus.first().map_or(0, |(_, milli)| *milli));
 }
 
-/// A field of CSV. Names may hold anything that can be printed.
+/// A CSV field. Names may contain any printable character.
 fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     if field.contains([',', '"']) {
         format!("\"{}\"", field.replace('"', "\"\"")).into()

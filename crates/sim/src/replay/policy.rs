@@ -32,7 +32,7 @@ pub enum Policy {
     Random,
 }
 
-/// What a policy knows of the pods that will come.
+/// What a policy knows about future pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Popularity {
@@ -53,7 +53,7 @@ impl Popularity {
     }
 }
 
-/// What policies are made from.
+/// Inputs for building a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup<'a> {
     /// Shape of each pod of the list.
@@ -80,7 +80,7 @@ impl Policy {
         }
     }
 
-    /// Its name in the table of published figures, if it is there.
+    /// Its name in the table of published figures, if the table has it.
     pub fn published_name(self) -> Option<&'static str> {
         match self {
             Self::Octavo => None,
@@ -90,7 +90,8 @@ impl Policy {
         }
     }
 
-    /// What it knows of the pods that will come, if it asks; `chosen` is for those that can learn.
+    /// What the policy knows about future pods, if it uses that. `chosen` applies to policies that
+    /// can learn.
     pub fn popularity(self, chosen: Popularity) -> Option<Popularity> {
         match self {
             Self::Octavo => Some(chosen),
@@ -99,7 +100,7 @@ impl Policy {
         }
     }
 
-    /// The policy, to be asked about one cluster whose ties fall to the lower id.
+    /// Builds the policy for one cluster. Ties go to the lower node id.
     pub fn build(self, setup: &Setup<'_>) -> Result<Box<dyn Packing>, ReplayError> {
         let policy: Option<Box<dyn Packing>> = match (self, setup.popularity) {
             (Self::Octavo, Popularity::Learned) => Some(Box::new(PricePolicy::learned())),

@@ -34,12 +34,12 @@ pub(super) fn trace(nodes: &[&str], pods: &[&str]) -> Trace {
     Trace { nodes, pods }
 }
 
-fn listed(trace: &Trace, policy: &mut dyn Packing) -> Played {
+fn listed(trace: &Trace, policy: &mut dyn Packing) -> ReplayResult {
     let arrivals = Arrivals::of(trace, arrivals::Order::Listed).unwrap();
-    play(trace, &arrivals, false, policy).unwrap()
+    replay_with(trace, &arrivals, false, policy).unwrap()
 }
 
-/// One node of four GPUs. Of six pods the second, fourth and last find no place.
+/// One node of four GPUs. The second, fourth and last of six pods do not fit.
 fn six_pods() -> Trace {
     let pods = [
         "one,1000,1,1000,,,",
@@ -52,8 +52,8 @@ fn six_pods() -> Trace {
     trace(&["node,4,T4"], &pods)
 }
 
-fn is_near(one: f64, other: f64) -> bool {
-    (one - other).abs() < 1e-12
+fn is_near(left: f64, right: f64) -> bool {
+    (left - right).abs() < 1e-12
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn figures_are_those_counted_by_hand() {
     // The pod that is tied to a model that is not there does not count, nor that without GPUs.
     assert_eq!(metrics.first_skip, Some(5.75 / 4.0));
     assert_eq!(metrics.first_skip_any, Some(1.5 / 4.0));
-    // 90 % are first wanted when `part` comes.
+    // The wanted GPUs first reach 90 % when `part` arrives.
     assert_eq!(metrics.allocated_at_0_9, Some(3.25 / 4.0));
     assert_eq!(metrics.accepted_multi_gpu, Some(0.5));
     assert_eq!(metrics.refused, 0);
@@ -84,9 +84,9 @@ fn figures_are_those_counted_by_hand() {
 
 #[test]
 fn fragments_are_what_the_typical_pods_cannot_use() {
-    // All six are typical, one in six each. Free at the end are 750 milli of one GPU and 7 cores:
-    // `part` alone can use them, `one`, `two` (of the same need as `late`) lack the GPUs, `cpu`
-    // lacks the cores and asks for no GPU, `a10` may not be here.
+    // All six are typical, with a weight of one sixth each. At the end, 750 milli of one GPU and 7
+    // cores are free. Only `part` can use them. `one` and `two` (the same request as `late`) lack
+    // the GPUs. `cpu` lacks the cores and needs no GPU. `a10` accepts another model only.
     let fragments = listed(&six_pods(), &mut FirstFit).metrics.fragmentation;
     assert!(is_near(fragments.ratio, 5.0 / 6.0), "{fragments:?}");
     assert!(is_near(fragments.gpus, 0.75 * 5.0 / 6.0));
@@ -103,7 +103,7 @@ fn a_curve_has_a_point_at_each_percent_that_was_reached() {
     let curve = listed(&six_pods(), &mut FirstFit).curve;
     let points: Vec<_> =
         curve.iter().map(|point| (point.wanted, point.allocated, point.skipped)).collect();
-    // `cpu` asks for no GPU and reaches nothing.
+    // `cpu` needs no GPU, so the demand does not change.
     let expected = [
         (0.25, 0.25, 0),
         (0.375, 0.25, 1),
@@ -116,21 +116,21 @@ fn a_curve_has_a_point_at_each_percent_that_was_reached() {
 }
 
 #[test]
-fn a_policy_that_refuses_what_fits_is_found_out() {
-    let played = listed(&six_pods(), &mut Lazy);
-    // All but the one that no node's model and the one that no node's CPU has room for.
-    assert_eq!((played.metrics.skipped, played.metrics.refused), (6, 4));
-    assert_eq!(played.metrics.first_skip, Some(0.25));
+fn policy_that_refuses_fitting_pods_is_caught() {
+    let result = listed(&six_pods(), &mut Lazy);
+    // All except the pod without its model and the pod with too much CPU.
+    assert_eq!((result.metrics.skipped, result.metrics.refused), (6, 4));
+    assert_eq!(result.metrics.first_skip, Some(0.25));
     // The empty node is of use to all but those two.
-    assert!(is_near(played.metrics.fragmentation.gpus, 4.0 * 2.0 / 6.0));
-    assert!(played.verdict.is_ok());
+    assert!(is_near(result.metrics.fragmentation.gpus, 4.0 * 2.0 / 6.0));
+    assert!(result.verdict.is_ok());
 }
 
 #[test]
-fn a_policy_that_gives_a_gpu_twice_is_found_out() {
+fn policy_that_allocates_a_gpu_twice_is_caught() {
     let trace = trace(&["node,4,T4"], &["one,1000,1,1000,,,", "two,1000,1,500,,,"]);
-    let played = listed(&trace, &mut Greedy);
-    let violation = played.verdict.unwrap_err();
+    let result = listed(&trace, &mut Greedy);
+    let violation = result.verdict.unwrap_err();
     assert_eq!(violation, "event 1, pod `two`: takes GPU 0 of `node` to 1500 of 1000 milli");
 }
 

@@ -14,7 +14,7 @@ use crate::replay;
 use crate::run::{Progress, SimError};
 use crate::trace::Trace;
 
-/// What stands below the flags.
+/// The text below the flags in the help.
 pub const HELP: &str = "\
 The page needs nothing but itself: no script, no font, nothing from elsewhere.
 
@@ -24,14 +24,14 @@ Examples:
   octavo sim replay --nodes nodes.csv --pods pods.csv --format json --curve curve.csv > replay.json
   octavo sim report --from replay.json --curve curve.csv --out report.html";
 
-/// Policies that are compared if none is named: Octavo's, and the two that come nearest to it.
+/// Default policies: Octavo's and the two that come closest to it.
 const POLICIES: &str = "octavo,fgd,best-fit";
 
 /// Seeds if none is named: those of the published runs, which are enough for a spread.
 const SEEDS: &str = "42..51";
 
-/// Arguments of `octavo sim report`. Of the flags that it shares with `octavo sim replay` two have
-/// defaults of its own, because a page is for a comparison and a replay for a first look.
+/// Arguments of `octavo sim report`. Two of the flags shared with `octavo sim replay` have other
+/// defaults: a page compares policies, and a replay is a first look.
 #[derive(Args, Clone, Debug)]
 #[command(
     group(clap::ArgGroup::new("source").required(true).args(["nodes", "from"])),
@@ -68,7 +68,7 @@ pub enum ReportError {
     /// The replay failed.
     #[error(transparent)]
     Replay(Box<SimError>),
-    /// What it is made from is not there.
+    /// An input is missing or invalid.
     #[error(transparent)]
     Input(#[from] InputError),
     /// The page cannot be written.
@@ -79,9 +79,9 @@ pub enum ReportError {
         "{wrong} of {runs} runs are not valid: the page marks them, and their figures mean nothing"
     )]
     Invalid {
-        /// Runs that are not valid.
+        /// Number of invalid runs.
         wrong: usize,
-        /// All runs.
+        /// Number of all runs.
         runs: usize,
     },
     /// Standard output cannot be written.
@@ -90,7 +90,7 @@ pub enum ReportError {
 }
 
 impl ReportError {
-    /// Whether the command line makes no sense, whatever is in the files.
+    /// Whether the command line is invalid, independent of the files' content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Replay(error) => error.is_usage(),
@@ -104,13 +104,13 @@ impl ReportError {
 pub fn run(
     args: &ReportArgs,
     command: String,
-    watch: &impl Progress,
+    observer: &impl Progress,
     out: &mut dyn Write,
 ) -> Result<(), ReportError> {
     let input = match (&args.from, &args.nodes, &args.pods) {
         (Some(from), ..) => Input::read(from, args.curve.as_deref(), command)?,
-        (None, Some(nodes), Some(pods)) => fresh(nodes, pods, &args.runs, command, watch)?,
-        // The command line's own rules do not let this through.
+        (None, Some(nodes), Some(pods)) => fresh(nodes, pods, &args.runs, command, observer)?,
+        // The rules of the command line exclude this case.
         _ => return Ok(()),
     };
     document::write_text(&page(&input), &args.out)?;
@@ -133,14 +133,14 @@ fn fresh(
     pods: &Path,
     runs: &RunsArgs,
     command: String,
-    watch: &impl Progress,
+    observer: &impl Progress,
 ) -> Result<Input, ReportError> {
     let failed = |error: SimError| ReportError::Replay(Box::new(error));
     let options = runs.options().map_err(|error| failed(error.into()))?;
     let trace = Trace::read(nodes, pods).map_err(|error| failed(error.into()))?;
-    watch.begin(options.policies.len() * options.seeds.len());
-    let outcome = replay::run(&trace, &options, watch);
-    watch.end();
+    observer.begin(options.policies.len() * options.seeds.len());
+    let outcome = replay::run(&trace, &options, observer);
+    observer.end();
     let outcome = outcome.map_err(|error| failed(error.into()))?;
     let report = Report::of(&trace, nodes, pods, &options, &outcome);
     Ok(Input::of(&report, &outcome, command)?)

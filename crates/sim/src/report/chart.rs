@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::curves::Level;
+use super::curves::BandPoint;
 use super::escape::Escaped;
 use super::scale::Scale;
 
@@ -18,24 +18,24 @@ pub(super) struct Chart<'a> {
     /// Unique in the page.
     pub(super) id: &'a str,
     pub(super) title: &'a str,
-    /// What can be seen, for who does not see it.
+    /// The chart in words, for readers who cannot see it.
     pub(super) description: String,
     pub(super) bottom: &'a str,
     pub(super) side: &'a str,
     pub(super) x: (f64, f64),
     pub(super) y: (f64, f64),
-    pub(super) lines: Vec<Line>,
-    /// What could be had at best, drawn thin.
+    pub(super) lines: Vec<CurveLine>,
+    /// The best possible curve, drawn thin.
     pub(super) guide: Vec<(f64, f64)>,
     pub(super) marks: Vec<Mark>,
 }
 
 /// A policy's curve.
-pub(super) struct Line {
+pub(super) struct CurveLine {
     /// Number of its colour.
     pub(super) colour: usize,
     pub(super) name: String,
-    pub(super) levels: Vec<Level>,
+    pub(super) levels: Vec<BandPoint>,
 }
 
 /// A single figure.
@@ -60,7 +60,7 @@ impl Chart<'_> {
         if let Some(path) = path(self.guide.iter().copied(), &x, &y) {
             let _ = writeln!(svg, "<path class=\"guide\" d=\"{path}\"/>");
         }
-        // Who is first in the list is drawn last, above the others.
+        // The first policy is drawn last, above the others.
         for line in self.lines.iter().rev() {
             line.draw(&mut svg, &x, &y);
         }
@@ -116,23 +116,23 @@ impl Chart<'_> {
     }
 }
 
-impl Line {
+impl CurveLine {
     fn draw(&self, svg: &mut String, x: &Scale, y: &Scale) {
-        // With the points just outside, or the line would begin and end within the chart.
+        // Includes the points just outside, so that the line reaches the chart's edges.
         let is_near = |number: usize| {
             let around = number.saturating_sub(1)..(number + 2).min(self.levels.len());
             self.levels[around].iter().any(|level| x.has(level.at))
         };
         let levels = self.levels.iter().enumerate().filter(|(number, _)| is_near(*number));
-        let levels: Vec<&Level> = levels.map(|(_, level)| level).collect();
+        let levels: Vec<&BandPoint> = levels.map(|(_, level)| level).collect();
         let Some(path) = path(levels.iter().map(|level| (level.at, level.mean)), x, y) else {
             return;
         };
         let colour = self.colour;
         let has_spread = levels.iter().any(|level| level.most > level.least);
-        let there = levels.iter().map(|level| (level.at, level.most));
-        let back = levels.iter().rev().map(|level| (level.at, level.least));
-        if let Some(band) = self::path(there.chain(back), x, y).filter(|_| has_spread) {
+        let upper = levels.iter().map(|level| (level.at, level.most));
+        let lower = levels.iter().rev().map(|level| (level.at, level.least));
+        if let Some(band) = self::path(upper.chain(lower), x, y).filter(|_| has_spread) {
             let _ = writeln!(svg, "<path class=\"band s{colour}\" d=\"{band}Z\"/>");
         }
         let _ = writeln!(
@@ -143,7 +143,7 @@ impl Line {
     }
 }
 
-/// A line through points; none through nothing.
+/// The SVG path through some points; `None` without points.
 fn path(points: impl Iterator<Item = (f64, f64)>, x: &Scale, y: &Scale) -> Option<String> {
     let mut path = String::new();
     for (at, value) in points {

@@ -2,41 +2,41 @@
 
 use super::input::{Curve, Sample};
 
-/// Mean, least and most of curves at one place; in percent.
+/// Mean, minimum and maximum of several curves at one position, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Level {
+pub(super) struct BandPoint {
     pub(super) at: f64,
     pub(super) mean: f64,
     pub(super) least: f64,
     pub(super) most: f64,
 }
 
-/// What stands along the bottom.
+/// The quantity along the horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Along {
-    /// GPUs wanted, in percent of those there are.
+pub(super) enum XAxis {
+    /// Wanted GPUs, in percent of all GPUs.
     Demand,
     /// Hours since the first event.
     Time,
 }
 
-/// What is drawn.
+/// The quantity along the vertical axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum YValue {
     Wanted,
     Allocated,
     Fragmentation,
 }
 
-/// Places of a curve along the bottom, if it has any.
-const STEPS: u32 = 260;
+/// Positions of a curve along the horizontal axis.
+const CURVE_STEPS: u32 = 260;
 
 /// The curves of one policy as one. It ends where the first of them ends: a mean of fewer and fewer
 /// runs would jump.
-pub(super) fn mean(curves: &[&Curve], along: Along, value: Value) -> Vec<Level> {
+pub(super) fn mean(curves: &[&Curve], x_axis: XAxis, value: YValue) -> Vec<BandPoint> {
     let start = first_time(curves);
     let lines: Vec<Vec<(f64, f64)>> =
-        curves.iter().map(|curve| line(curve, along, value, start)).collect();
+        curves.iter().map(|curve| line(curve, x_axis, value, start)).collect();
     let (mut from, mut to) = (f64::NEG_INFINITY, f64::INFINITY);
     for line in &lines {
         let (Some(first), Some(last)) = (line.first(), line.last()) else { return Vec::new() };
@@ -45,11 +45,11 @@ pub(super) fn mean(curves: &[&Curve], along: Along, value: Value) -> Vec<Level> 
     if lines.is_empty() || to <= from {
         return Vec::new();
     }
-    let step = (to - from) / f64::from(STEPS);
-    (0..=STEPS).map(|number| level(&lines, from + step * f64::from(number))).collect()
+    let step = (to - from) / f64::from(CURVE_STEPS);
+    (0..=CURVE_STEPS).map(|number| level(&lines, from + step * f64::from(number))).collect()
 }
 
-fn level(lines: &[Vec<(f64, f64)>], at: f64) -> Level {
+fn level(lines: &[Vec<(f64, f64)>], at: f64) -> BandPoint {
     let (mut sum, mut count) = (0.0, 0.0);
     let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
     for line in lines {
@@ -57,7 +57,7 @@ fn level(lines: &[Vec<(f64, f64)>], at: f64) -> Level {
         (sum, count) = (sum + value, count + 1.0);
         (least, most) = (least.min(value), most.max(value));
     }
-    Level { at, mean: sum / count, least, most }
+    BandPoint { at, mean: sum / count, least, most }
 }
 
 /// Between two points as the crow flies.
@@ -72,31 +72,31 @@ fn value_at(line: &[(f64, f64)], at: f64) -> f64 {
     }
 }
 
-/// Seconds at which the first curve begins.
+/// Seconds at which the first curve starts.
 fn first_time(curves: &[&Curve]) -> f64 {
     let times = curves.iter().filter_map(|curve| curve.samples.first()?.time_s);
     times.reduce(f64::min).unwrap_or_default()
 }
 
-fn line(curve: &Curve, along: Along, value: Value, start: f64) -> Vec<(f64, f64)> {
+fn line(curve: &Curve, x_axis: XAxis, value: YValue, start: f64) -> Vec<(f64, f64)> {
     let point = |sample: &Sample| {
-        let at = match along {
-            Along::Demand => sample.wanted * 100.0,
-            Along::Time => (sample.time_s? - start) / 3600.0,
+        let at = match x_axis {
+            XAxis::Demand => sample.wanted * 100.0,
+            XAxis::Time => (sample.time_s? - start) / 3600.0,
         };
         let value = match value {
-            Value::Wanted => Some(sample.wanted),
-            Value::Allocated => Some(sample.allocated),
-            Value::Fragmentation => sample.fragmentation,
+            YValue::Wanted => Some(sample.wanted),
+            YValue::Allocated => Some(sample.allocated),
+            YValue::Fragmentation => sample.fragmentation,
         };
         Some((at, value? * 100.0)).filter(|(at, value)| at.is_finite() && value.is_finite())
     };
     let mut line: Vec<(f64, f64)> = Vec::new();
-    if along == Along::Demand && value != Value::Fragmentation {
+    if x_axis == XAxis::Demand && value != YValue::Fragmentation {
         line.push((0.0, 0.0));
     }
     for point in curve.samples.iter().filter_map(point) {
-        // Where nobody leaves, demand never falls; the last point may repeat the one before.
+        // Without departures, the demand never falls. The last point may repeat the previous one.
         if line.last().is_none_or(|last| point.0 > last.0) {
             line.push(point);
         }
@@ -117,14 +117,14 @@ mod tests {
         Curve { samples: points.iter().map(sample).collect(), ..Curve::default() }
     }
 
-    fn near(one: f64, other: f64) -> bool {
-        (one - other).abs() < 1e-9
+    fn near(left: f64, right: f64) -> bool {
+        (left - right).abs() < 1e-9
     }
 
     #[test]
     fn seeds_become_a_mean_with_its_spread() {
-        let (one, other) = (curve(&[(0.5, 0.5), (1.3, 0.9)]), curve(&[(0.5, 0.4), (1.0, 0.8)]));
-        let mean = mean(&[&one, &other], Along::Demand, Value::Allocated);
+        let (long, short) = (curve(&[(0.5, 0.5), (1.3, 0.9)]), curve(&[(0.5, 0.4), (1.0, 0.8)]));
+        let mean = mean(&[&long, &short], XAxis::Demand, YValue::Allocated);
         let (first, last) = (mean[0], mean[mean.len() - 1]);
         assert!(near(first.at, 0.0) && near(first.mean, 0.0));
         // The shorter one ends at 100 %, where the longer one is at 50 + 40 * 50/80 = 75 %.
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn curves_without_points_are_no_curve() {
-        assert_eq!(mean(&[], Along::Demand, Value::Allocated), []);
-        assert_eq!(mean(&[&curve(&[])], Along::Time, Value::Allocated), []);
+        assert_eq!(mean(&[], XAxis::Demand, YValue::Allocated), []);
+        assert_eq!(mean(&[&curve(&[])], XAxis::Time, YValue::Allocated), []);
         let flat = curve(&[(0.5, 0.5), (0.6, 0.6)]);
-        assert_eq!(mean(&[&flat], Along::Demand, Value::Fragmentation), []);
-        assert_eq!(mean(&[&flat], Along::Time, Value::Allocated), [], "it has no times");
+        assert_eq!(mean(&[&flat], XAxis::Demand, YValue::Fragmentation), []);
+        assert_eq!(mean(&[&flat], XAxis::Time, YValue::Allocated), [], "it has no times");
     }
 }

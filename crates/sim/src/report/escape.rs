@@ -13,7 +13,8 @@ impl fmt::Display for Escaped<'_> {
                 '>' => out.write_str("&gt;")?,
                 '"' => out.write_str("&quot;")?,
                 '\'' => out.write_str("&#39;")?,
-                // Not allowed in a page, and right-to-left marks could make a name look like another.
+                // These are invalid in HTML, or could disguise a name by changing the text
+                // direction.
                 '\u{0}'..='\u{1f}'
                 | '\u{7f}'..='\u{9f}'
                 | '\u{202a}'..='\u{202e}'

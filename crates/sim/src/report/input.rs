@@ -1,5 +1,5 @@
-//! What a page is made from: the JSON and the curves that `octavo sim replay` writes. Runs of this
-//! moment take the same way, so that saved and fresh ones look the same.
+//! Inputs of a page: the JSON and the curves that `octavo sim replay` writes. Fresh runs pass
+//! through the same formats, so that saved and fresh runs look the same.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,16 +8,16 @@ use serde::Deserialize;
 
 use crate::metrics::summary::Spread;
 use crate::output::{API_VERSION, Report};
-use crate::replay::Outcome;
+use crate::replay::ReplayResults;
 
-/// All that a page shows.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Input {
     /// The replay's report.
-    pub(super) saved: Saved,
+    pub(super) saved: SavedReport,
     /// Curves of the runs; none if they were not saved.
     pub(super) curves: Vec<Curve>,
-    /// The command line with which the page is made again.
+    /// The command line that makes the page again.
     pub(super) command: String,
 }
 
@@ -26,7 +26,7 @@ pub struct Input {
 pub struct Curve {
     /// Name of the policy.
     pub policy: String,
-    /// What it knew of the pods, or empty.
+    /// What the policy knew about future pods, or empty.
     pub popularity: String,
     /// The seed.
     pub seed: i64,
@@ -39,15 +39,15 @@ pub struct Curve {
 pub struct Sample {
     /// Seconds, where the run has times.
     pub time_s: Option<f64>,
-    /// GPUs wanted, of those there are.
+    /// Wanted GPUs, as a ratio of all GPUs.
     pub wanted: f64,
-    /// GPUs given out, of those there are.
+    /// Allocated GPUs, as a ratio of all GPUs.
     pub allocated: f64,
     /// Fragments, of all that is free.
     pub fragmentation: Option<f64>,
 }
 
-/// Why there is no page.
+/// Why no page can be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
@@ -67,7 +67,7 @@ pub enum InputError {
     Report {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
     /// A file that has no curves.
@@ -75,7 +75,7 @@ pub enum InputError {
     Curves {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
     /// Curves of other runs.
@@ -95,7 +95,7 @@ pub enum InputError {
 
 /// The report that `octavo sim replay --format json` writes, as far as the page shows it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-pub(super) struct Saved {
+pub(super) struct SavedReport {
     #[serde(rename = "apiVersion")]
     pub(super) api_version: String,
     pub(super) kind: String,
@@ -127,7 +127,7 @@ pub(super) struct SavedRun {
     pub(super) violation: Option<String>,
 }
 
-/// What became of a class of pods in a run.
+/// Placed and skipped pods of a class in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub(super) struct SavedClass {
     pub(super) arrived: u64,
@@ -162,7 +162,7 @@ impl From<Spread> for SavedSpread {
 
 /// A line of the file of curves.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct CurveRow {
     policy: String,
     popularity: String,
     seed: i64,
@@ -174,8 +174,12 @@ struct Line {
 
 impl Input {
     /// From runs of this moment.
-    pub fn of(report: &Report<'_>, outcome: &Outcome, command: String) -> Result<Self, InputError> {
-        // By way of the text: it is read back with the same last digits as a saved one.
+    pub fn of(
+        report: &Report<'_>,
+        outcome: &ReplayResults,
+        command: String,
+    ) -> Result<Self, InputError> {
+        // Through JSON text, so that numbers have the same last digits as in a saved report.
         let saved = serde_json::from_str(&report.json()?)?;
         // As the file of curves has them, without the detour over a file.
         let mut text = Vec::new();
@@ -192,7 +196,7 @@ impl Input {
             let unread = |source| InputError::Read { path: path.to_owned(), source };
             std::fs::read(path).map_err(unread)
         };
-        let saved: Saved =
+        let saved: SavedReport =
             serde_json::from_slice(&open(report)?).map_err(|error| wrong(error.to_string()))?;
         if saved.api_version != API_VERSION || saved.kind != "Replay" {
             let found = format!("it is {} {}", saved.api_version, saved.kind);
@@ -232,7 +236,7 @@ fn curves(text: &[u8], path: &Path) -> Result<Vec<Curve>, InputError> {
     };
     let mut curves: Vec<Curve> = Vec::new();
     for line in csv::Reader::from_reader(text).deserialize() {
-        let Line { policy, popularity, seed, time_s, wanted, allocated, fragmentation } =
+        let CurveRow { policy, popularity, seed, time_s, wanted, allocated, fragmentation } =
             line.map_err(wrong)?;
         let is_last = |curve: &&mut Curve| {
             curve.policy == policy && curve.popularity == popularity && curve.seed == seed

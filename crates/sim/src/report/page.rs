@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 
-use super::chart::{Chart, Line, Mark};
-use super::curves::{self, Along, Level, Value};
+use super::chart::{Chart, CurveLine, Mark};
+use super::curves::{self, BandPoint, XAxis, YValue};
 use super::escape::Escaped;
 use super::input::{Curve, Input, SavedPolicy};
 use super::tables;
 
 const STYLE: &str = include_str!("../../assets/report.css");
 
-/// Colours of the style sheet; policies beyond them begin anew.
-const COLOURS: usize = 8;
+/// Colours of the style sheet; further policies reuse them.
+const COLOUR_COUNT: usize = 8;
 
 /// Demand of which the last part is shown larger, in points.
-const ZOOM: f64 = 20.0;
+const ZOOM_POINTS: f64 = 20.0;
 
 /// The page as HTML.
 pub fn page(input: &Input) -> String {
@@ -125,68 +125,68 @@ fn legend(html: &mut String, input: &Input) {
 }
 
 fn colours(policies: &[SavedPolicy]) -> impl Iterator<Item = (usize, &SavedPolicy)> {
-    policies.iter().enumerate().map(|(number, policy)| (number % COLOURS, policy))
+    policies.iter().enumerate().map(|(number, policy)| (number % COLOUR_COUNT, policy))
 }
 
 fn charts(input: &Input) -> Vec<Chart<'static>> {
-    let along = if input.saved.departures { Along::Time } else { Along::Demand };
-    let lines = |value| -> Vec<Line> {
+    let x_axis = if input.saved.departures { XAxis::Time } else { XAxis::Demand };
+    let lines = |value| -> Vec<CurveLine> {
         colours(&input.saved.policies)
-            .map(|(colour, policy)| Line {
+            .map(|(colour, policy)| CurveLine {
                 colour,
                 name: label(&policy.policy, policy.popularity.as_deref()),
-                levels: curves::mean(&of_policy(&input.curves, policy), along, value),
+                levels: curves::mean(&of_policy(&input.curves, policy), x_axis, value),
             })
             .filter(|line| !line.levels.is_empty())
             .collect()
     };
-    let (bottom, side) = match along {
-        Along::Demand => ("GPUs wanted so far, % of all", "GPUs given out, %"),
-        Along::Time => ("hours", "GPUs given out, %"),
+    let (bottom, side) = match x_axis {
+        XAxis::Demand => ("GPUs wanted so far, % of all", "GPUs given out, %"),
+        XAxis::Time => ("hours", "GPUs given out, %"),
     };
-    let allocated = lines(Value::Allocated);
+    let allocated = lines(YValue::Allocated);
     let Some((from, to)) = span(&allocated) else { return Vec::new() };
     // Curves end a little before the demand that the list was brought to.
-    let target = input.saved.inflate.filter(|_| along == Along::Demand).unwrap_or_default();
+    let target = input.saved.inflate.filter(|_| x_axis == XAxis::Demand).unwrap_or_default();
     let x = (from, to.max(target * 100.0));
-    let guide = guide(input, along, x);
+    let guide = guide(input, x_axis, x);
     let most = highest(&allocated).max(100.0);
     let mut charts = vec![Chart {
         id: "given",
         title: "GPUs given out",
-        description: described(&allocated, along),
+        description: described(&allocated, x_axis),
         bottom,
         side,
         x,
         y: (0.0, most),
         lines: allocated,
         guide: guide.clone(),
-        marks: marks(input, along),
+        marks: marks(input, x_axis),
     }];
-    if along == Along::Demand && x.1 > ZOOM {
-        let zoomed = lines(Value::Allocated);
-        let x = (x.1 - ZOOM, x.1);
+    if x_axis == XAxis::Demand && x.1 > ZOOM_POINTS {
+        let zoomed = lines(YValue::Allocated);
+        let x = (x.1 - ZOOM_POINTS, x.1);
         let y = window(&zoomed, x);
         charts.push(Chart {
             id: "zoom",
             title: "The last 20 points, larger",
-            description: described(&zoomed, along),
+            description: described(&zoomed, x_axis),
             bottom,
             side,
             x,
             y,
             lines: zoomed,
             guide: guide.into_iter().filter(|(_, value)| *value <= y.1).collect(),
-            marks: marks(input, along),
+            marks: marks(input, x_axis),
         });
     }
-    let fragments = lines(Value::Fragmentation);
+    let fragments = lines(YValue::Fragmentation);
     if !fragments.is_empty() {
         let top = (highest(&fragments) / 10.0).ceil() * 10.0;
         charts.push(Chart {
             id: "fragments",
             title: "Free GPUs that are fragments",
-            description: described(&fragments, along),
+            description: described(&fragments, x_axis),
             bottom,
             side: "fragments, % of what is free",
             x: (0.0, x.1),
@@ -201,26 +201,26 @@ fn charts(input: &Input) -> Vec<Chart<'static>> {
 
 fn of_policy<'a>(curves: &'a [Curve], policy: &SavedPolicy) -> Vec<&'a Curve> {
     let knows = policy.popularity.as_deref().unwrap_or_default();
-    let is_own = |curve: &&Curve| curve.policy == policy.policy && curve.popularity == knows;
-    curves.iter().filter(is_own).collect()
+    let is_of_policy = |curve: &&Curve| curve.policy == policy.policy && curve.popularity == knows;
+    curves.iter().filter(is_of_policy).collect()
 }
 
-/// What could be given at best: what is wanted, up to all GPUs.
-fn guide(input: &Input, along: Along, (from, to): (f64, f64)) -> Vec<(f64, f64)> {
-    match along {
-        Along::Demand if to > 100.0 => vec![(from, from), (100.0, 100.0), (to, 100.0)],
-        Along::Demand => vec![(from, from), (to, to)],
-        // What is wanted is the same under every policy of one seed.
-        Along::Time => {
+/// The best possible allocation: the demand, up to all GPUs.
+fn guide(input: &Input, x_axis: XAxis, (from, to): (f64, f64)) -> Vec<(f64, f64)> {
+    match x_axis {
+        XAxis::Demand if to > 100.0 => vec![(from, from), (100.0, 100.0), (to, 100.0)],
+        XAxis::Demand => vec![(from, from), (to, to)],
+        // All policies have the same demand for one seed.
+        XAxis::Time => {
             let Some(policy) = input.saved.policies.first() else { return Vec::new() };
-            let wanted = curves::mean(&of_policy(&input.curves, policy), along, Value::Wanted);
+            let wanted = curves::mean(&of_policy(&input.curves, policy), x_axis, YValue::Wanted);
             wanted.iter().map(|level| (level.at, level.mean.min(100.0))).collect()
         }
     }
 }
 
-fn marks(input: &Input, along: Along) -> Vec<Mark> {
-    let target = input.saved.inflate.filter(|_| along == Along::Demand);
+fn marks(input: &Input, x_axis: XAxis) -> Vec<Mark> {
+    let target = input.saved.inflate.filter(|_| x_axis == XAxis::Demand);
     let mark = |(colour, policy): (usize, &SavedPolicy)| {
         let (target, mean) = target.zip(policy.published)?;
         let name = label(&policy.policy, policy.popularity.as_deref());
@@ -230,20 +230,20 @@ fn marks(input: &Input, along: Along) -> Vec<Mark> {
     colours(&input.saved.policies).filter_map(mark).collect()
 }
 
-fn span(lines: &[Line]) -> Option<(f64, f64)> {
-    let ends = |line: &Line| Some((line.levels.first()?.at, line.levels.last()?.at));
+fn span(lines: &[CurveLine]) -> Option<(f64, f64)> {
+    let ends = |line: &CurveLine| Some((line.levels.first()?.at, line.levels.last()?.at));
     let ends = lines.iter().filter_map(ends);
-    ends.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    ends.reduce(|left, right| (left.0.min(right.0), left.1.max(right.1)))
 }
 
-fn highest(lines: &[Line]) -> f64 {
+fn highest(lines: &[CurveLine]) -> f64 {
     let levels = lines.iter().flat_map(|line| &line.levels);
     levels.map(|level| level.most).fold(0.0, f64::max)
 }
 
 /// From a little below the lowest to a little above the highest within a part of the curve.
-fn window(lines: &[Line], (from, to): (f64, f64)) -> (f64, f64) {
-    let inside = |level: &&Level| (from..=to).contains(&level.at);
+fn window(lines: &[CurveLine], (from, to): (f64, f64)) -> (f64, f64) {
+    let inside = |level: &&BandPoint| (from..=to).contains(&level.at);
     let levels = || lines.iter().flat_map(|line| &line.levels).filter(inside);
     let least = levels().map(|level| level.least).fold(100.0, f64::min);
     let most = levels().map(|level| level.most).fold(0.0, f64::max);
@@ -255,13 +255,13 @@ fn window(lines: &[Line], (from, to): (f64, f64)) -> (f64, f64) {
 }
 
 /// The curves in words: where each ends.
-fn described(lines: &[Line], along: Along) -> String {
+fn described(lines: &[CurveLine], x_axis: XAxis) -> String {
     let mut text = String::new();
     for line in lines {
         if let Some(last) = line.levels.last() {
-            let at = match along {
-                Along::Demand => format!("{:.0} % demand", last.at),
-                Along::Time => format!("{:.1} hours", last.at),
+            let at = match x_axis {
+                XAxis::Demand => format!("{:.0} % demand", last.at),
+                XAxis::Time => format!("{:.1} hours", last.at),
             };
             let _ = write!(text, "{}: {:.2} % at {at}. ", line.name, last.mean);
         }

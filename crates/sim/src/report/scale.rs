@@ -1,4 +1,4 @@
-//! Axes: from values to places, and round numbers to write beside them.
+//! Axes: positions of values, and round numbers as labels.
 
 /// An axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,7 +11,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// The place of a value; what lies outside is put at the edge.
+    /// The position of a value. Values outside the axis are clamped to its ends.
     pub(super) fn place(&self, value: f64) -> f64 {
         let part = (value - self.from) / (self.to - self.from);
         self.start + part.clamp(0.0, 1.0) * (self.end - self.start)
@@ -21,7 +21,7 @@ impl Scale {
         (self.from..=self.to).contains(&value)
     }
 
-    /// About `count` round numbers on the axis.
+    /// About `count` round numbers along the axis.
     pub(super) fn ticks(&self, count: f64) -> Vec<f64> {
         let step = round_step((self.to - self.from) / count);
         let mut ticks = Vec::new();
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_at_the_edge() {
+    fn values_outside_the_axis_are_clamped() {
         let axis = Scale { from: 0.0, to: 10.0, start: 100.0, end: 0.0 };
         assert_eq!(
             [-5.0, 0.0, 5.0, 50.0].map(|value| axis.place(value)),

@@ -16,9 +16,9 @@ const CLASSES: [(&str, &str); 5] = [
     ("model_constrained", "Named models"),
 ];
 
-/// How a figure is written.
+/// The number format of a figure.
 #[derive(Clone, Copy)]
-enum Unit {
+enum CellFormat {
     /// A ratio, in percent.
     Percent,
     /// GPUs, one decimal.
@@ -27,23 +27,23 @@ enum Unit {
     Micros,
 }
 
-/// The figures of each policy. A column in which nobody has anything is left out.
+/// The figures of each policy. Columns without any value are left out.
 pub(super) fn figures(input: &Input) -> String {
     let policies = &input.saved.policies;
     let columns = [
-        ("allocated_ratio", "Given out %", Unit::Percent),
-        ("given_ratio", "GPU time given %", Unit::Percent),
-        ("allocated_ratio_mean", "In use over time %", Unit::Percent),
-        ("allocated_ratio_published", "As tables count %", Unit::Percent),
-        ("first_skip", "First skip at %", Unit::Percent),
-        ("first_skip_any", "First skip of any at %", Unit::Percent),
-        ("allocated_at_0_9", "Given out at 90 %", Unit::Percent),
-        ("accepted_multi_gpu", "Several GPUs placed %", Unit::Percent),
-        ("idle_gpus", "Idle GPUs", Unit::Gpus),
-        ("fragmentation_at_0_9_ratio", "Fragments at 90 %", Unit::Percent),
-        ("fragmentation_ratio", "Fragments %", Unit::Percent),
-        ("decision_us_p50", "Decision p50 µs", Unit::Micros),
-        ("decision_us_p99", "Decision p99 µs", Unit::Micros),
+        ("allocated_ratio", "Given out %", CellFormat::Percent),
+        ("given_ratio", "GPU time given %", CellFormat::Percent),
+        ("allocated_ratio_mean", "In use over time %", CellFormat::Percent),
+        ("allocated_ratio_published", "As tables count %", CellFormat::Percent),
+        ("first_skip", "First skip at %", CellFormat::Percent),
+        ("first_skip_any", "First skip of any at %", CellFormat::Percent),
+        ("allocated_at_0_9", "Given out at 90 %", CellFormat::Percent),
+        ("accepted_multi_gpu", "Several GPUs placed %", CellFormat::Percent),
+        ("idle_gpus", "Idle GPUs", CellFormat::Gpus),
+        ("fragmentation_at_0_9_ratio", "Fragments at 90 %", CellFormat::Percent),
+        ("fragmentation_ratio", "Fragments %", CellFormat::Percent),
+        ("decision_us_p50", "Decision p50 µs", CellFormat::Micros),
+        ("decision_us_p99", "Decision p99 µs", CellFormat::Micros),
     ];
     let has = |name: &str| policies.iter().any(|policy| policy.figures.contains_key(name));
     let columns: Vec<_> = columns.into_iter().filter(|(name, _, _)| has(name)).collect();
@@ -57,13 +57,13 @@ pub(super) fn figures(input: &Input) -> String {
     }
     header.push("Valid runs");
     let mut table =
-        Table::new("Figures of each policy: mean, and standard deviation over the seeds");
+        HtmlTable::new("Figures of each policy: mean, and standard deviation over the seeds");
     table.header(&header);
     for policy in policies {
         let mut cells = Vec::new();
         for (name, _, unit) in &columns {
             let spread = policy.figures.get(*name).copied();
-            cells.push(spread.map_or_else(none, |spread| written(spread, *unit, policy.runs)));
+            cells.push(spread.map_or_else(none, |spread| formatted(spread, *unit, policy.runs)));
             if *name == "allocated_ratio_published" && is_compared {
                 let theirs = policy.published;
                 cells.push(theirs.map_or_else(none, percent));
@@ -77,14 +77,14 @@ pub(super) fn figures(input: &Input) -> String {
     table.end()
 }
 
-/// What became of pods by class.
+/// Placed and skipped pods by class.
 pub(super) fn classes(input: &Input) -> String {
     let runs = &input.saved.runs;
     let came = |class: &str| {
         runs.iter().any(|run| run.accepted.get(class).is_some_and(|found| found.arrived > 0))
     };
     let classes: Vec<_> = CLASSES.into_iter().filter(|(class, _)| came(class)).collect();
-    let mut table = Table::new(
+    let mut table = HtmlTable::new(
         "Pods that were placed, by what they ask for, in percent; and demand at the first skip",
     );
     let mut header = vec!["Policy"];
@@ -93,17 +93,17 @@ pub(super) fn classes(input: &Input) -> String {
     }
     table.header(&header);
     for policy in &input.saved.policies {
-        let own: Vec<&SavedRun> = runs.iter().filter(|run| is_of(run, policy)).collect();
+        let policy_runs: Vec<&SavedRun> = runs.iter().filter(|run| is_of(run, policy)).collect();
         let mut cells = Vec::new();
         for (class, _) in &classes {
             let found = |run: &&SavedRun| run.accepted.get(*class).copied();
-            let placed = Spread::of(own.iter().map(|run| found(run)?.ratio));
-            let skipped = Spread::of(own.iter().map(|run| found(run)?.first_skip));
+            let placed = Spread::of(policy_runs.iter().map(|run| found(run)?.ratio));
+            let skipped = Spread::of(policy_runs.iter().map(|run| found(run)?.first_skip));
             for spread in [placed, skipped] {
                 let spread = spread.map(SavedSpread::from);
-                cells.push(
-                    spread.map_or_else(none, |spread| written(spread, Unit::Percent, own.len())),
-                );
+                cells.push(spread.map_or_else(none, |spread| {
+                    formatted(spread, CellFormat::Percent, policy_runs.len())
+                }));
             }
         }
         table.row(&label(&policy.policy, policy.popularity.as_deref()), &cells);
@@ -113,7 +113,7 @@ pub(super) fn classes(input: &Input) -> String {
 
 /// Each run.
 pub(super) fn runs(input: &Input) -> String {
-    let mut table = Table::new("Each run");
+    let mut table = HtmlTable::new("Each run");
     table.header(&[
         "Policy",
         "Seed",
@@ -153,12 +153,12 @@ pub(super) fn is_of(run: &SavedRun, policy: &SavedPolicy) -> bool {
     run.policy == policy.policy && run.popularity == policy.popularity
 }
 
-/// A table that can be scrolled by keyboard where it is too wide.
-struct Table {
+/// A table that scrolls by keyboard if it is too wide.
+struct HtmlTable {
     html: String,
 }
 
-impl Table {
+impl HtmlTable {
     fn new(caption: &str) -> Self {
         let caption = Escaped(caption);
         let html = format!(
@@ -191,10 +191,10 @@ impl Table {
     }
 }
 
-fn written(spread: SavedSpread, unit: Unit, runs: usize) -> String {
+fn formatted(spread: SavedSpread, unit: CellFormat, runs: usize) -> String {
     let (factor, decimals) = match unit {
-        Unit::Percent => (100.0, 2),
-        Unit::Gpus | Unit::Micros => (1.0, 1),
+        CellFormat::Percent => (100.0, 2),
+        CellFormat::Gpus | CellFormat::Micros => (1.0, 1),
     };
     let mut text = format!("{:.decimals$}", spread.mean * factor);
     if spread.runs > 1 {

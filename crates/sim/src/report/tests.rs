@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use super::input::Input;
 use super::page;
 use crate::output::{self, Report};
-use crate::replay::{self, Options, Order, Outcome, Policy, Unwatched};
+use crate::replay::{self, NoObserver, Options, Order, Policy, ReplayResults};
 use crate::trace::Trace;
 
 fn lists() -> (PathBuf, PathBuf) {
@@ -11,10 +11,10 @@ fn lists() -> (PathBuf, PathBuf) {
     (folder.join("small_nodes.csv"), folder.join("small_pods.csv"))
 }
 
-fn outcome(options: &Options) -> (Trace, Outcome) {
+fn outcome(options: &Options) -> (Trace, ReplayResults) {
     let (nodes, pods) = lists();
     let trace = Trace::read(&nodes, &pods).unwrap();
-    let outcome = replay::run(&trace, options, &Unwatched).unwrap();
+    let outcome = replay::run(&trace, options, &NoObserver).unwrap();
     (trace, outcome)
 }
 
@@ -29,8 +29,8 @@ fn input(pods: &str, options: &Options) -> Input {
     Input::of(&report, &outcome, "octavo sim report".to_owned()).unwrap()
 }
 
-/// Tags open and close in pairs, nothing is left open, and attributes are quoted: what a strict
-/// reader asks for, but for the tags that HTML leaves open.
+/// Checks that tags are balanced and attributes are quoted, as a strict parser requires. Void
+/// elements of HTML are exempt.
 fn assert_well_formed(html: &str) {
     const VOID: [&str; 1] = ["meta"];
     let body = html.strip_prefix("<!DOCTYPE html>\n").unwrap();
@@ -196,8 +196,8 @@ fn the_command_wants_one_source_and_writes_one_page() {
     ];
     let args = parse(&words).unwrap().args;
     let mut out = Vec::new();
-    super::args::run(&args, "octavo sim report".to_owned(), &Unwatched, &mut out).unwrap();
-    let told = String::from_utf8(out).unwrap();
-    assert!(told.ends_with("report.html: 4 runs of 2 policies\n"), "{told}");
+    super::args::run(&args, "octavo sim report".to_owned(), &NoObserver, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(text.ends_with("report.html: 4 runs of 2 policies\n"), "{text}");
     assert_well_formed(&std::fs::read_to_string(&page).unwrap());
 }

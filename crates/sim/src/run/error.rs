@@ -42,21 +42,21 @@ pub enum SimError {
     /// The report could not be put into JSON.
     #[error("the report could not be written as JSON")]
     Json(#[from] serde_json::Error),
-    /// The validator found fault with runs. Their figures were told, and prove nothing.
+    /// The validator rejected some runs. Their figures were printed but prove nothing.
     #[error(
         "{wrong} of {runs} runs did what cannot be: {policy} with seed {seed}: {violation}; this is \
          a defect of the policy, please report it"
     )]
     Invalid {
-        /// Runs that are not valid.
+        /// Number of invalid runs.
         wrong: usize,
-        /// All runs.
+        /// Number of all runs.
         runs: usize,
         /// Policy of the first of them.
         policy: Policy,
         /// Its seed.
         seed: i64,
-        /// What it did.
+        /// The violation.
         violation: String,
     },
 }
@@ -66,7 +66,7 @@ impl SimError {
         Self::File { path: path.to_owned(), source }
     }
 
-    /// Whether the command line makes no sense, whatever is in the files.
+    /// Whether the command line is invalid, independent of the files' content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Replay(error) => error.is_usage(),
@@ -81,7 +81,7 @@ impl SimError {
         }
     }
 
-    /// What the operating system said when standard output could not be written, if that was it.
+    /// The error of writing to standard output, if that was the cause.
     pub fn output(&self) -> Option<&io::Error> {
         match self {
             Self::Output(error)

@@ -2,20 +2,20 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::replay::{Run, Watch};
+use crate::replay::{ReplayObserver, Run};
 
 /// Steps of the bar for one run.
-const STEPS: usize = 1_000_000;
+const STEPS_PER_RUN: usize = 1_000_000;
 
-/// Who watches runs of which the number is known.
-pub trait Progress: Watch {
+/// Observes a known number of runs.
+pub trait Progress: ReplayObserver {
     /// So many runs begin.
     fn begin(&self, runs: usize);
-    /// All is over; nothing more is drawn.
+    /// All runs are over; the bar disappears.
     fn end(&self);
 }
 
-impl Progress for crate::replay::Unwatched {
+impl Progress for crate::replay::NoObserver {
     fn begin(&self, _: usize) {}
     fn end(&self) {}
 }
@@ -27,7 +27,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar that is drawn if standard error is a terminal and nobody asked for quiet.
+    /// A bar that is drawn only if standard error is a terminal and `is_quiet` is false.
     pub fn new(is_quiet: bool) -> Self {
         let target =
             if is_quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -41,10 +41,10 @@ impl Bar {
     }
 }
 
-impl Watch for Bar {
+impl ReplayObserver for Bar {
     fn advanced(&self, more: usize, events: usize) {
         // Runs are of different length, and that of later ones is not known: each has as many steps.
-        self.bar.inc((more * STEPS / events.max(1)) as u64);
+        self.bar.inc((more * STEPS_PER_RUN / events.max(1)) as u64);
     }
 
     fn finished(&self, run: &Run) {
@@ -55,7 +55,7 @@ impl Watch for Bar {
 
 impl Progress for Bar {
     fn begin(&self, runs: usize) {
-        self.bar.set_length((runs * STEPS) as u64);
+        self.bar.set_length((runs * STEPS_PER_RUN) as u64);
     }
 
     fn end(&self) {

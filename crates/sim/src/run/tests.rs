@@ -5,7 +5,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
-use crate::replay::Unwatched;
+use crate::replay::NoObserver;
 
 #[derive(Parser)]
 struct Whole {
@@ -25,7 +25,7 @@ fn run_on(nodes: &Path, pods: &Path, line: &str) -> Result<String, SimError> {
         panic!("not replay")
     };
     let mut out = Vec::new();
-    replay(&args, &Unwatched, &mut out)?;
+    replay(&args, &NoObserver, &mut out)?;
     Ok(String::from_utf8(out).unwrap())
 }
 
@@ -91,7 +91,7 @@ fn json_has_its_fields() {
 }
 
 #[test]
-fn departures_take_the_order_of_creation_and_add_sums_over_time() {
+fn departures_use_creation_order_and_add_sums_over_time() {
     let report = json("--policy best-fit --departures");
     assert_eq!(report["order"], "created");
     assert_eq!(report["inflate"], Value::Null);
@@ -165,7 +165,7 @@ fn failed(line: &str) -> SimError {
 }
 
 #[test]
-fn what_flags_alone_make_impossible_is_wrong_usage_whatever_the_command() {
+fn impossible_flags_are_wrong_usage_in_every_command() {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (nodes, pods) = (data("small_nodes.csv"), data("small_pods.csv"));
@@ -201,7 +201,7 @@ fn what_flags_alone_make_impossible_is_wrong_usage_whatever_the_command() {
     }
 }
 
-/// Standard output whose reader went away.
+/// Standard output with a closed reader.
 struct Closed;
 
 impl Write for Closed {
@@ -215,7 +215,7 @@ impl Write for Closed {
 }
 
 #[test]
-fn that_nobody_reads_any_more_is_told_from_a_file_that_cannot_be_written() {
+fn broken_pipe_differs_from_an_unwritable_file() {
     let words = format!(
         "sim replay --nodes {} --pods {} --policy random",
         data("small_nodes.csv").display(),
@@ -223,7 +223,7 @@ fn that_nobody_reads_any_more_is_told_from_a_file_that_cannot_be_written() {
     );
     let args = Whole::try_parse_from(words.split_whitespace()).unwrap().args;
     let SimCommand::Replay(args) = args.command else { panic!("not replay") };
-    let error = replay(&args, &Unwatched, &mut Closed).unwrap_err();
+    let error = replay(&args, &NoObserver, &mut Closed).unwrap_err();
     assert_eq!(error.output().unwrap().kind(), io::ErrorKind::BrokenPipe);
     let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
     let of_report = report::args::ReportError::Output(closed());

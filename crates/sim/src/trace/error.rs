@@ -11,12 +11,12 @@ pub enum TraceError {
         #[source]
         source: std::io::Error,
     },
-    /// The file has no header, or nothing below it.
+    /// The file has no header, or no rows below it.
     #[error("{file}: lists no {what}; expected a line of column names, then one line each")]
     Empty {
         /// The file.
         file: String,
-        /// What it should list: `nodes`, `pods`.
+        /// The missing content: `nodes` or `pods`.
         what: &'static str,
     },
     /// The header lacks a column.
@@ -30,7 +30,7 @@ pub enum TraceError {
         line: u64,
         /// The column that every list of its kind has.
         column: &'static str,
-        /// The columns that are there.
+        /// The existing columns.
         found: String,
     },
     /// The header names a column twice.
@@ -48,23 +48,23 @@ pub enum TraceError {
     Row {
         /// The file.
         file: String,
-        /// The line on which the row begins.
+        /// First line of the row.
         line: u64,
-        /// What is wrong with it and what was expected.
+        /// The error and the expected content.
         problem: String,
     },
-    /// A field does not hold what its column should.
+    /// A field has a value that its column does not allow.
     #[error("{file}: line {line}, column {column}: `{value}` is not {expected}")]
     Field {
         /// The file.
         file: String,
-        /// The line on which the row begins.
+        /// First line of the row.
         line: u64,
         /// The column.
         column: &'static str,
-        /// What stands there, shortened, control characters escaped.
+        /// The value, shortened, with control characters escaped.
         value: String,
-        /// What should.
+        /// The expected value.
         expected: String,
     },
     /// Two rows have the same name.
@@ -88,21 +88,21 @@ pub enum TraceError {
     Contradiction {
         /// The file.
         file: String,
-        /// The line on which the row begins.
+        /// First line of the row.
         line: u64,
         /// The columns.
         columns: &'static str,
-        /// What cannot be, and what could.
+        /// The contradiction and the possible values.
         problem: String,
     },
-    /// A pod wants a model of GPU that nobody knows: most likely a slip of the pen.
+    /// A pod names an unknown GPU model, most likely a typing error.
     #[error(
         "{file}: line {line}, column gpu_spec: no GPU is called `{model}`; the nodes have {known}"
     )]
     UnknownModel {
         /// The file.
         file: String,
-        /// The line on which the row begins.
+        /// First line of the row.
         line: u64,
         /// The model.
         model: String,

@@ -1,5 +1,5 @@
-//! A file's lines, cut into fields. A row is one line: no value of these lists holds a line break,
-//! and a quote that somebody forgot to close then spoils its own line and not the rest of the file.
+//! Splits a file into lines and fields. A row is one line: no value of these lists contains a line
+//! break. An unclosed quote therefore spoils its own line only, not the following lines.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -8,7 +8,7 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 use super::TraceError;
 
 /// Bytes of a line above which the file is no list.
-const LONGEST_LINE: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 pub(super) struct Lines<R> {
     reader: BufReader<R>,
@@ -27,21 +27,21 @@ impl<R: Read> Lines<R> {
     pub(super) fn next(&mut self) -> Result<Option<StringRecord>, TraceError> {
         loop {
             self.bytes.clear();
-            let mut limited = (&mut self.reader).take(LONGEST_LINE);
+            let mut limited = (&mut self.reader).take(MAX_LINE_BYTES);
             let read = limited.read_until(b'\n', &mut self.bytes);
             let read = read.map_err(|source| TraceError::Io { file: self.file.clone(), source })?;
             if read == 0 {
                 return Ok(None);
             }
             self.line += 1;
-            if read as u64 == LONGEST_LINE && !self.bytes.ends_with(b"\n") {
-                return Err(self.wrong(format!("is longer than {LONGEST_LINE} bytes")));
+            if read as u64 == MAX_LINE_BYTES && !self.bytes.ends_with(b"\n") {
+                return Err(self.wrong(format!("is longer than {MAX_LINE_BYTES} bytes")));
             }
             let text = std::str::from_utf8(&self.bytes).map_err(|error| {
                 let byte = error.valid_up_to() + 1;
                 self.wrong(format!("is not UTF-8 text from byte {byte} on; save the list as UTF-8"))
             })?;
-            // Some editors begin a file with a mark of its byte order.
+            // Some editors write a byte order mark at the start of a file.
             let text = text.strip_prefix('\u{feff}').filter(|_| self.line == 1).unwrap_or(text);
             let text = text.trim();
             if !text.is_empty() && !text.starts_with('#') {
@@ -58,8 +58,8 @@ impl<R: Read> Lines<R> {
         if text.bytes().filter(|byte| *byte == b'"').count() % 2 == 1 {
             return Err(self.wrong("has a quote that is not closed".to_owned()));
         }
-        // Without quotes a comma is a comma. Setting up csv's reader, which knows quotes, costs more
-        // than a hundred such lines.
+        // A line without quotes needs no CSV parser. Setting up csv's reader costs more than
+        // splitting a hundred such lines.
         if !text.contains('"') {
             return Ok(text.split(',').map(str::trim).collect());
         }

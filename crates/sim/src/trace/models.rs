@@ -5,13 +5,12 @@ use std::collections::BTreeSet;
 use super::table::{Row, list};
 use super::{NodeRow, TraceError};
 
-/// Models of GPU that a pod list may name although no node has one: those of openb and of its
-/// simulator, and what NVIDIA has sold for data centres since.
+/// GPU models that a pod list may name even if no node has them: those of openb and its simulator,
+/// and NVIDIA's data centre products since.
 ///
-/// A list written for a whole cluster is often replayed on a part of it. There a pod that wants
-/// `G3` where no node has one is no error: no node will do, and the pod is skipped. A name that
-/// neither the nodes nor this table know is a slip of the pen, which would silently skip pods too;
-/// so it is an error.
+/// A list for a whole cluster is often replayed on a part of it. A pod that needs `G3` is then
+/// valid: no node fits, and the pod is skipped. A name that is neither here nor on a node is most
+/// likely a typing error. It would silently skip pods too, so it is reported as an error.
 pub const KNOWN_MODELS: [&str; 32] = [
     "1080", "2080", "3090", "4090", "A10", "A100", "A16", "A2", "A30", "A40", "A800", "B200",
     "B300", "G1", "G2", "G3", "GB200", "GB300", "H100", "H20", "H200", "H800", "L4", "L40", "L40S",

@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use super::table::{Row, Table};
+use super::table::{CsvTable, Row};
 use super::{NodeRow, TraceError};
 
-/// Ten thousand cores: above it, somebody mistook the unit.
+/// Ten thousand cores: a larger value has the wrong unit.
 pub(super) const CPU_MILLI: (u64, u64) = (0, 10_000_000);
 /// A PiB.
 pub(super) const MEMORY_MIB: (u64, u64) = (0, 1 << 30);
@@ -14,7 +14,7 @@ pub(super) const GPUS: (u32, u32) = (0, 1024);
 
 pub(super) fn read(reader: impl Read, file: &str) -> Result<Vec<NodeRow>, TraceError> {
     let columns = ["cpu_milli", "memory_mib", "gpu", "model"];
-    let mut table = Table::open(reader, file, "nodes", "sn", &columns)?;
+    let mut table = CsvTable::open(reader, file, "nodes", "sn", &columns)?;
     let mut nodes = Vec::new();
     while let Some((name, row)) = table.next()? {
         nodes.push(node(name, &row)?);

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use super::models::Models;
 use super::nodes::{CPU_MILLI, GPUS, MEMORY_MIB};
-use super::table::{Row, Table};
+use super::table::{CsvTable, Row};
 use super::{GPU_MILLI, NodeRow, PodRow, TraceError};
 
 pub(super) fn read(
@@ -14,7 +14,7 @@ pub(super) fn read(
     nodes: &[NodeRow],
 ) -> Result<Vec<PodRow>, TraceError> {
     let columns = ["cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
-    let mut table = Table::open(reader, file, "pods", "name", &columns)?;
+    let mut table = CsvTable::open(reader, file, "pods", "name", &columns)?;
     let models = Models::of(nodes);
     let mut pods = Vec::new();
     while let Some((name, row)) = table.next()? {

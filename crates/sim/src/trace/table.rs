@@ -1,4 +1,4 @@
-//! A CSV table whose columns are found by name and whose faults are told by line and column.
+//! A CSV table. Columns are found by name; errors give line and column.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,11 +9,11 @@ use super::TraceError;
 use super::lines::Lines;
 
 /// Characters of a wrong value that an error shows.
-const SHOWN: usize = 40;
-/// Kubernetes' own limit for the name of a pod or node.
-const LONGEST_NAME: usize = 253;
+const MAX_SHOWN_CHARS: usize = 40;
+/// Kubernetes' limit for the name of a pod or node.
+const MAX_NAME_BYTES: usize = 253;
 
-pub(super) struct Table<R> {
+pub(super) struct CsvTable<R> {
     lines: Lines<R>,
     file: String,
     /// Where each column stands.
@@ -22,7 +22,7 @@ pub(super) struct Table<R> {
     width: usize,
     /// The column of names.
     name: &'static str,
-    /// The line on which each name stands.
+    /// The line of each name.
     names: BTreeMap<String, u64>,
 }
 
@@ -34,8 +34,8 @@ pub(super) struct Row<'a> {
     line: u64,
 }
 
-impl<R: Read> Table<R> {
-    /// Reads the header, which must name the column of unique names and all others.
+impl<R: Read> CsvTable<R> {
+    /// Reads the header, which must contain the name column and all columns of `others`.
     pub(super) fn open(
         reader: R,
         file: &str,
@@ -51,7 +51,7 @@ impl<R: Read> Table<R> {
         let mut columns = BTreeMap::new();
         for (index, column) in header.iter().enumerate() {
             if !column.is_empty() && columns.insert(column.to_owned(), index).is_some() {
-                return Err(TraceError::DuplicateColumn { file, line, column: shown(column) });
+                return Err(TraceError::DuplicateColumn { file, line, column: shortened(column) });
             }
         }
         let mut required = [name].into_iter().chain(others.iter().copied());
@@ -83,12 +83,12 @@ impl<R: Read> Table<R> {
 }
 
 impl Row<'_> {
-    /// What stands in the column; nothing if the table lacks it.
+    /// The field of a column; empty if the table has no such column.
     pub(super) fn text(&self, column: &str) -> &str {
         self.columns.get(column).and_then(|index| self.record.get(*index)).unwrap_or_default()
     }
 
-    /// A whole number in a range. `12.0`, as spreadsheets and data frames write it, is whole.
+    /// A whole number in a range. `12.0`, as spreadsheets and data frames write it, is accepted.
     pub(super) fn whole(
         &self,
         column: &'static str,
@@ -100,7 +100,7 @@ impl Row<'_> {
             .ok_or_else(|| self.field(column, format!("a whole number from {least} to {most}")))
     }
 
-    /// As [`Row::whole`], for numbers that are small by their limit.
+    /// The same as [`Row::whole`], for numbers with a small limit.
     pub(super) fn small(
         &self,
         column: &'static str,
@@ -110,24 +110,24 @@ impl Row<'_> {
         Ok(u32::try_from(number).unwrap_or(limits.1))
     }
 
-    /// A point in time, if there is one.
+    /// A time in seconds; `None` if the field is empty.
     pub(super) fn time(&self, column: &'static str) -> Result<Option<u64>, TraceError> {
-        // Eleven digits reach the year 5138 from 1970, and tell seconds from milliseconds.
-        const LAST: u64 = 99_999_999_999;
+        // Eleven digits reach the year 5138 and tell seconds from milliseconds.
+        const MAX_SECONDS: u64 = 99_999_999_999;
         if self.text(column).is_empty() {
             return Ok(None);
         }
-        let time = whole(self.text(column)).filter(|time| *time <= LAST);
+        let time = whole(self.text(column)).filter(|time| *time <= MAX_SECONDS);
         time.map(Some).ok_or_else(|| {
-            self.field(column, format!("a time in whole seconds from 0 to {LAST}, or empty"))
+            self.field(column, format!("a time in whole seconds from 0 to {MAX_SECONDS}, or empty"))
         })
     }
 
     fn name(&self, column: &'static str) -> Result<String, TraceError> {
         let name = self.text(column);
-        if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             return Err(
-                self.field(column, format!("a name of 1 to {LONGEST_NAME} printable bytes"))
+                self.field(column, format!("a name of 1 to {MAX_NAME_BYTES} printable bytes"))
             );
         }
         Ok(name.to_owned())
@@ -138,7 +138,7 @@ impl Row<'_> {
             file: self.file.to_owned(),
             line: self.line,
             column,
-            value: shown(self.text(column)),
+            value: shortened(self.text(column)),
             expected: expected.into(),
         }
     }
@@ -153,14 +153,14 @@ impl Row<'_> {
     }
 
     pub(super) fn unknown_model(&self, model: &str, known: String) -> TraceError {
-        let model = shown(model);
+        let model = shortened(model);
         TraceError::UnknownModel { file: self.file.to_owned(), line: self.line, model, known }
     }
 }
 
 /// Names for an error's end: `A10, G2 and T4`.
 pub(super) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let names: Vec<String> = names.map(shown).collect();
+    let names: Vec<String> = names.map(shortened).collect();
     match names.split_last() {
         None => "none".to_owned(),
         Some((only, [])) => only.clone(),
@@ -176,9 +176,9 @@ fn whole(text: &str) -> Option<u64> {
     if is_plain && is_whole { digits.parse().ok() } else { None }
 }
 
-fn shown(text: &str) -> String {
-    let mut cut: String = text.chars().take(SHOWN).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN).is_some() {
+fn shortened(text: &str) -> String {
+    let mut cut: String = text.chars().take(MAX_SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MAX_SHOWN_CHARS).is_some() {
         cut.push_str("...");
     }
     cut

@@ -21,7 +21,7 @@ fn pods(text: &str) -> Result<Vec<PodRow>, TraceError> {
     pods_from(text.as_bytes(), "pods.csv", &nodes(NODES).unwrap())
 }
 
-/// What reading a pod list with this one row says.
+/// The error of reading a pod list with this one row.
 fn complaint(row: &str) -> String {
     pods(&format!("{PODS}{row}\n")).unwrap_err().to_string()
 }
@@ -75,10 +75,10 @@ fn models_are_alternatives_each_once() {
 }
 
 #[test]
-fn an_unknown_model_is_told_with_those_that_exist() {
-    let said = complaint("p,1,1,1,1000,P100|T40,,");
+fn unknown_model_error_lists_existing_models() {
+    let message = complaint("p,1,1,1,1000,P100|T40,,");
     assert_eq!(
-        said,
+        message,
         "pods.csv: line 2, column gpu_spec: no GPU is called `T40`; the nodes have P100 and T4"
     );
     assert!(
@@ -87,7 +87,7 @@ fn an_unknown_model_is_told_with_those_that_exist() {
 }
 
 #[test]
-fn quantities_that_cannot_be_are_told_by_line_and_column() {
+fn impossible_quantities_are_reported_by_line_and_column() {
     for (row, column, value) in [
         ("p,-1,1,0,0,,,", "cpu_milli", "-1"),
         ("p,1.5,1,0,0,,,", "cpu_milli", "1.5"),
@@ -103,58 +103,70 @@ fn quantities_that_cannot_be_are_told_by_line_and_column() {
         ("p,1,1,1,1000,,-5,", "creation_time", "-5"),
         ("p,1,1,1,1000,,,1764500000000", "deletion_time", "1764500000000"),
     ] {
-        let said = complaint(row);
+        let message = complaint(row);
         let expected = format!("pods.csv: line 2, column {column}: `{value}` is not a ");
-        assert!(said.starts_with(&expected), "{row}: {said}");
-        assert!(said.contains(" whole "), "{row}: {said}");
+        assert!(message.starts_with(&expected), "{row}: {message}");
+        assert!(message.contains(" whole "), "{row}: {message}");
     }
 }
 
 #[test]
-fn fields_that_contradict_each_other_are_told() {
+fn contradicting_fields_are_reported() {
     for (row, part) in [
         ("p,1,1,0,500,,,", "columns num_gpu, gpu_milli: asks for 500 milli of no GPU"),
         ("p,1,1,2,0,,,", "columns num_gpu, gpu_milli: asks for 0 milli of 2 GPU"),
         ("p,1,1,1,500,,9,8", "is deleted at 8, before its creation at 9"),
     ] {
-        let said = complaint(row);
-        assert!(said.starts_with("pods.csv: line 2, ") && said.contains(part), "{said}");
+        let message = complaint(row);
+        assert!(message.starts_with("pods.csv: line 2, ") && message.contains(part), "{message}");
     }
     assert!(pods(&format!("{PODS}p,1,1,1,500,,9,9\n")).is_ok(), "a life of no second is one");
 }
 
 #[test]
-fn rows_of_another_width_are_told() {
-    let said = complaint("p,1,1,0,0");
-    assert!(said.starts_with("pods.csv: line 2: has 5 fields where the header has 8"), "{said}");
-    let said = complaint("p,1,1,0,0,,,,\n");
-    assert!(said.contains("has 9 fields"), "{said}");
-    let said = complaint("p,1,1,0,0,,,\n\nq,1,1,0\n");
-    assert!(said.contains("line 4: has 4 fields"), "empty lines count: {said}");
-    let said = complaint("p,1,1,0,0,,,\r\n# a comment\r\nq,1\r");
-    assert!(said.contains("line 4: has 2 fields"), "comments, too, however lines end: {said}");
+fn rows_of_another_width_are_reported() {
+    let message = complaint("p,1,1,0,0");
+    assert!(
+        message.starts_with("pods.csv: line 2: has 5 fields where the header has 8"),
+        "{message}"
+    );
+    let message = complaint("p,1,1,0,0,,,,\n");
+    assert!(message.contains("has 9 fields"), "{message}");
+    let message = complaint("p,1,1,0,0,,,\n\nq,1,1,0\n");
+    assert!(message.contains("line 4: has 4 fields"), "empty lines count: {message}");
+    let message = complaint("p,1,1,0,0,,,\r\n# a comment\r\nq,1\r");
+    assert!(
+        message.contains("line 4: has 2 fields"),
+        "comments, too, however lines end: {message}"
+    );
 }
 
 #[test]
 fn names_are_there_and_unique() {
-    let said = complaint("p,1,1,0,0,,,\nq,1,1,0,0,,,\np,1,1,0,0,,,");
-    assert_eq!(said, "pods.csv: line 4, column name: `p` is on line 2 already; names are unique");
+    let message = complaint("p,1,1,0,0,,,\nq,1,1,0,0,,,\np,1,1,0,0,,,");
+    assert_eq!(
+        message,
+        "pods.csv: line 4, column name: `p` is on line 2 already; names are unique"
+    );
     assert!(complaint(",1,1,0,0,,,").contains("line 2, column name: `` is not a name"));
-    let said = nodes("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,T4\nn,1,1,1,T4\n").unwrap_err();
-    assert!(said.to_string().contains("line 3, column sn: `n` is on line 2 already"), "{said}");
+    let message = nodes("sn,cpu_milli,memory_mib,gpu,model\nn,1,1,1,T4\nn,1,1,1,T4\n").unwrap_err();
+    assert!(
+        message.to_string().contains("line 3, column sn: `n` is on line 2 already"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_header_must_name_every_column_once() {
-    let said = pods("name,cpu_milli,num_gpu,gpu_milli\np,1,1,1\n").unwrap_err().to_string();
+    let message = pods("name,cpu_milli,num_gpu,gpu_milli\np,1,1,1\n").unwrap_err().to_string();
     let part = "line 1: has no column `memory_mib`, only name, cpu_milli, num_gpu and gpu_milli";
-    assert!(said.contains(part), "{said}");
-    let said = pods("name,cpu_milli,cpu_milli\n").unwrap_err().to_string();
-    assert!(said.contains("names the column `cpu_milli` twice"), "{said}");
+    assert!(message.contains(part), "{message}");
+    let message = pods("name,cpu_milli,cpu_milli\n").unwrap_err().to_string();
+    assert!(message.contains("names the column `cpu_milli` twice"), "{message}");
 }
 
 #[test]
-fn a_list_of_nothing_is_told() {
+fn empty_list_is_reported() {
     for text in ["", "\n\n", "# only a comment\n"] {
         assert!(nodes(text).unwrap_err().to_string().contains("nodes.csv: lists no nodes"));
     }
@@ -170,31 +182,34 @@ fn a_node_with_gpus_has_a_model() {
 }
 
 #[test]
-fn bytes_that_are_no_text_and_files_that_are_not_there_are_told() {
+fn invalid_text_and_missing_files_are_reported() {
     let list = [PODS.as_bytes(), b"p,1,1,0,0,,,\nq\xff,1,1,0,0,,,\n"].concat();
-    let said = pods_from(&list[..], "pods.csv", &[]).unwrap_err().to_string();
-    assert!(said.contains("line 3: is not UTF-8 text from byte 2 on"), "{said}");
+    let message = pods_from(&list[..], "pods.csv", &[]).unwrap_err().to_string();
+    assert!(message.contains("line 3: is not UTF-8 text from byte 2 on"), "{message}");
     let list = format!("{PODS}p,\"1,1,0,0,,,\nq,1,1,0,0,,,\n");
-    let said = pods(&list).unwrap_err().to_string();
-    assert!(said.contains("line 2: has a quote that is not closed"), "{said}");
-    let said = pods(&PODS.replace('\n', "\r")).unwrap_err().to_string();
-    assert!(said.contains("pods.csv: lists no pods"), "{said}");
-    let said = pods(&format!("{PODS}p,1\rq,2\n")).unwrap_err().to_string();
-    assert!(said.contains("line 2: has a bare carriage return"), "{said}");
-    let said = pods(&"x".repeat(2 << 20)).unwrap_err().to_string();
-    assert!(said.contains("line 1: is longer than 1048576 bytes"), "{said}");
+    let message = pods(&list).unwrap_err().to_string();
+    assert!(message.contains("line 2: has a quote that is not closed"), "{message}");
+    let message = pods(&PODS.replace('\n', "\r")).unwrap_err().to_string();
+    assert!(message.contains("pods.csv: lists no pods"), "{message}");
+    let message = pods(&format!("{PODS}p,1\rq,2\n")).unwrap_err().to_string();
+    assert!(message.contains("line 2: has a bare carriage return"), "{message}");
+    let message = pods(&"x".repeat(2 << 20)).unwrap_err().to_string();
+    assert!(message.contains("line 1: is longer than 1048576 bytes"), "{message}");
     assert!(pods(&format!("\u{feff}{PODS}p,1,1,0,0,,,\n")).is_ok(), "a byte order mark is no name");
     let folder = tempfile::tempdir().unwrap();
-    let said = read_nodes(&folder.path().join("none.csv")).unwrap_err().to_string();
-    assert!(said.contains("none.csv: cannot be read"), "{said}");
+    let message = read_nodes(&folder.path().join("none.csv")).unwrap_err().to_string();
+    assert!(message.contains("none.csv: cannot be read"), "{message}");
     assert!(read_nodes(folder.path()).is_err(), "a folder is no list");
 }
 
 #[test]
 fn errors_show_little_of_what_is_wrong() {
-    let said =
+    let message =
         complaint(&format!("p,{},1,0,0,,,", "\"\u{1b}[31m".to_owned() + &"x".repeat(9000) + "\""));
-    assert!(said.len() < 200 && !said.contains('\u{1b}') && said.contains("..."), "{said}");
+    assert!(
+        message.len() < 200 && !message.contains('\u{1b}') && message.contains("..."),
+        "{message}"
+    );
 }
 
 fn row() -> impl Strategy<Value = String> {
@@ -213,13 +228,13 @@ proptest! {
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
         let _ = nodes_from(&bytes[..], "bytes");
         let _ = pods_from(&bytes[..], "bytes", &[]);
-        // Behind a good header the rows are reached.
+        // A valid header, so that the rows are parsed.
         let _ = nodes_from(&[NODES.as_bytes(), &bytes].concat()[..], "bytes");
         let _ = pods_from(&[PODS.as_bytes(), &bytes].concat()[..], "bytes", &[]);
     }
 
     #[test]
-    fn rows_that_nearly_fit_are_read_or_told(rows in proptest::collection::vec(row(), 0..8)) {
+    fn nearly_valid_rows_are_read_or_reported(rows in proptest::collection::vec(row(), 0..8)) {
         let list = format!("{PODS}{}", rows.join("\n"));
         match pods(&list) {
             Ok(pods) => for pod in pods {

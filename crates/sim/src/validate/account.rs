@@ -1,25 +1,25 @@
-//! What is taken of one node.
+//! Allocated resources of one node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Fault;
 use crate::trace::{NodeRow, PodRow};
 
-/// Thousandths of a GPU that can be given. Written again on purpose: the accounts lean on nothing.
+/// Thousandths of a whole GPU. Repeated on purpose: the accounts depend on no other code.
 const WHOLE: u32 = 1000;
 
 #[derive(Debug)]
 pub(super) struct Account {
     name: String,
     model: String,
-    cpu_milli: Level,
-    memory_mib: Level,
+    cpu_milli: ResourceUse,
+    memory_mib: ResourceUse,
     /// Taken thousandths of each GPU.
     gpus: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Level {
+struct ResourceUse {
     taken: u64,
     has: u64,
 }
@@ -29,16 +29,16 @@ impl Account {
         Self {
             name: node.name.clone(),
             model: node.model.clone(),
-            cpu_milli: Level { taken: 0, has: node.cpu_milli },
-            memory_mib: Level { taken: 0, has: node.memory_mib },
+            cpu_milli: ResourceUse { taken: 0, has: node.cpu_milli },
+            memory_mib: ResourceUse { taken: 0, has: node.memory_mib },
             gpus: (0..node.gpus).map(|_| 0).collect(),
         }
     }
 
-    /// Takes what the pod asks for, or says what about it cannot be.
+    /// Allocates the pod's resources, or returns the violation.
     pub(super) fn take(&mut self, pod: &PodRow, gpus: &[(u32, u32)]) -> Result<(), Fault> {
         let node = || self.name.clone();
-        // A pod without GPUs may be anywhere, whatever models it names.
+        // A pod without GPUs may run on any node, whatever models it names.
         if pod.num_gpu > 0 && !pod.models.is_empty() && !pod.models.contains(&self.model) {
             let (model, allowed) = (self.model.clone(), pod.models.join("|"));
             return Err(Fault::ModelNotAllowed { node: node(), model, allowed });
@@ -80,7 +80,7 @@ impl Account {
         Ok(())
     }
 
-    /// Gives back what was taken.
+    /// Releases allocated resources.
     pub(super) fn give_back(&mut self, cpu_milli: u64, memory_mib: u64, gpus: &[(u32, u32)]) {
         self.cpu_milli.taken -= cpu_milli;
         self.memory_mib.taken -= memory_mib;
@@ -93,7 +93,7 @@ impl Account {
         self.gpus.iter().map(|milli| u64::from(*milli)).sum()
     }
 
-    /// Whether exactly this is taken.
+    /// Whether exactly these resources are allocated.
     pub(super) fn has_taken(
         &self,
         cpu_milli: u64,

@@ -169,7 +169,7 @@ fn a_gang_placed_in_part_is_caught_when_its_decision_is_over() {
     assert!(validate(&nodes(), &[first(), second(Some(1)), Event::Settled]).is_ok());
     let none = [member("p", &pod, "g", None), second(None), Event::Settled];
     assert!(validate(&nodes(), &none).is_ok());
-    // Two of three will do.
+    // Two of three members are enough.
     let log = [first(), second(Some(1)), member("r", &pod, "g", None), Event::Settled];
     assert!(validate(&nodes(), &log).is_ok());
 }
@@ -207,13 +207,13 @@ fn members_that_disagree_are_caught() {
 #[test]
 fn a_violation_says_which_event_which_pod_and_what() {
     let pod = pod(1, 500);
-    let said = validate(&nodes(), &[on("p", &pod, "c", &[(0, 500)])]).unwrap_err().to_string();
-    assert_eq!(said, "event 0, pod `p`: placed on `c`, which is no node of the cluster");
+    let message = validate(&nodes(), &[on("p", &pod, "c", &[(0, 500)])]).unwrap_err().to_string();
+    assert_eq!(message, "event 0, pod `p`: placed on `c`, which is no node of the cluster");
 }
 
 proptest! {
-    /// Against a count that needs no replay: at the end a log of arrivals alone is valid if and
-    /// only if nothing is above what there is.
+    /// Compares with a count that needs no replay: a log of arrivals is valid if and only if no sum
+    /// exceeds the capacity.
     #[test]
     fn a_log_is_valid_as_long_as_every_sum_fits(
         picks in proptest::collection::vec((0..2usize, 0..2u32, 1..700u32, 0..3000u64), 1..12),

@@ -4,27 +4,27 @@
 pub struct Violation {
     /// Index of the event in the log, from 0; the log's length where its end shows it.
     pub event: usize,
-    /// The pod that came or left.
+    /// The pod that arrived or left.
     pub pod: Option<String>,
-    /// What cannot be.
+    /// The fault.
     #[source]
     pub fault: Fault,
 }
 
-/// What cannot be.
+/// A fault in a log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// Two nodes have one name.
+    /// Two nodes have the same name.
     #[error("node `{node}` is there twice")]
     TwoNodes {
         /// The name.
         node: String,
     },
-    /// A pod arrives that has a place.
+    /// A placed pod arrives again.
     #[error("arrives, but it runs already")]
     RunsAlready,
-    /// A pod leaves that has no place.
+    /// A pod leaves without being placed.
     #[error("leaves, but it does not run")]
     DoesNotRun,
     /// The cluster lacks the node.
@@ -51,7 +51,7 @@ pub enum Fault {
         /// GPUs asked for.
         wanted: u32,
     },
-    /// The node has no such GPU.
+    /// The node has no GPU with this index.
     #[error("got GPU {gpu} of `{node}`, which has {has}, counted from 0")]
     UnknownGpu {
         /// The node.
@@ -79,7 +79,7 @@ pub enum Fault {
         /// Thousandths asked for.
         wanted: u32,
     },
-    /// A GPU is given out beyond itself.
+    /// A GPU is overcommitted.
     #[error("takes GPU {gpu} of `{node}` to {milli} of 1000 milli")]
     GpuOverfull {
         /// The node.
@@ -89,27 +89,27 @@ pub enum Fault {
         /// Thousandths that would be taken.
         milli: u64,
     },
-    /// A node's CPU is given out beyond itself.
+    /// The CPU of a node is overcommitted.
     #[error("takes the CPU of `{node}` to {cpu_milli} of {has} milli")]
     CpuOverfull {
         /// The node.
         node: String,
         /// Thousandths of a core that would be taken.
         cpu_milli: u64,
-        /// Those there are.
+        /// Its capacity.
         has: u64,
     },
-    /// A node's memory is given out beyond itself.
+    /// The memory of a node is overcommitted.
     #[error("takes the memory of `{node}` to {memory_mib} of {has} MiB")]
     MemoryOverfull {
         /// The node.
         node: String,
         /// MiB that would be taken.
         memory_mib: u64,
-        /// Those there are.
+        /// Its capacity.
         has: u64,
     },
-    /// Some members of a gang have a place, and too few.
+    /// Some members of a gang are placed, but too few.
     #[error(
         "gang `{gang}` stands in part: {running} members run, {finished} finished, {min_members} \
          must or none"
@@ -121,20 +121,20 @@ pub enum Fault {
         running: u32,
         /// Members that ran to their end.
         finished: u32,
-        /// Members that must have one for any to.
+        /// Members that must be placed if any is.
         min_members: u32,
     },
-    /// Members disagree on how many there must be.
+    /// Members disagree about the minimum.
     #[error("gang `{gang}` must have {before} members by one pod and {now} by this one")]
     MinMembersDiffer {
         /// The gang.
         gang: String,
         /// By an earlier member.
         before: u32,
-        /// By this one.
+        /// The minimum of this pod.
         now: u32,
     },
-    /// What is taken of a node is not what its pods hold: the validator itself is wrong.
+    /// The node's account differs from the sum of its pods: a defect of the validator.
     #[error("the accounts of `{node}` do not add up to what its pods hold")]
     Unbalanced {
         /// The node.

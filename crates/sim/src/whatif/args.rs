@@ -12,9 +12,9 @@ use super::inline::{self, InlineError};
 use super::quantity::{Cpu, Memory};
 use super::record::{Record, RecordError, Verdict};
 use super::{Question, WhatifError, answer};
-use crate::document::{self, DocumentError, Form};
+use crate::document::{self, DocumentError, DocumentFormat};
 
-/// What stands below the flags.
+/// The text below the flags in the help.
 pub const HELP: &str = "\
 Several gangs are placed one after another: each sees those before it in their places.
 
@@ -60,7 +60,7 @@ pub struct WhatifArgs {
     /// Nodes that fail first. Without a gang: where do the members go that are lost?
     #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
     pub fail: Vec<String>,
-    /// Form of the output
+    /// DocumentFormat of the output
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t)]
     pub format: AnswerFormat,
     /// Write the answer as a document
@@ -143,7 +143,7 @@ pub struct VerifyArgs {
     pub record: PathBuf,
 }
 
-/// A form of an answer.
+/// Output format of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum AnswerFormat {
     /// Plain English
@@ -163,26 +163,26 @@ pub enum WhatifCommandError {
     /// The question has no answer.
     #[error(transparent)]
     Whatif(#[from] WhatifError),
-    /// The record cannot be asked again.
+    /// The record cannot be replayed.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// Flags make no gang.
     #[error(transparent)]
     Inline(#[from] InlineError),
     /// No such gang waits.
-    #[error("no gang named {name:?} waits in the cluster; there are: {}", known(.names))]
+    #[error("no gang named {name:?} waits in the cluster; there are: {}", listed(.names))]
     NotWaiting {
         /// The name.
         name: String,
-        /// Those that wait.
+        /// Names of the waiting gangs.
         names: Vec<String>,
     },
-    /// All gangs that wait are asked for, and none does.
+    /// All waiting gangs are requested, but none waits.
     #[error(
         "no gang waits in the cluster's document, so `--waiting all` asks nothing; name a gang by \
          --gang or --name"
     )]
-    NobodyWaits,
+    NoWaitingGang,
     /// Two answers to one question: a defect.
     #[error(
         "answer {number} has the hash {now}, the first had {first}; this is a defect, please report \
@@ -205,7 +205,7 @@ pub enum WhatifCommandError {
 }
 
 impl WhatifCommandError {
-    /// Whether the command line makes no sense, whatever is in the files.
+    /// Whether the command line is invalid, independent of the files' content.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Document(error) => error.is_usage(),
@@ -213,7 +213,7 @@ impl WhatifCommandError {
             Self::Whatif(error) => error.is_usage(),
             Self::Record(_)
             | Self::NotWaiting { .. }
-            | Self::NobodyWaits
+            | Self::NoWaitingGang
             | Self::NotRepeated { .. }
             | Self::NotVerified(_)
             | Self::Output(_) => false,
@@ -222,21 +222,21 @@ impl WhatifCommandError {
 }
 
 impl WhatifArgs {
-    /// Whether anything is asked for.
-    fn asks(&self) -> bool {
+    /// Whether the flags contain a question.
+    fn is_anything_asked(&self) -> bool {
         let is_gang = !self.gangs.is_empty() || self.inline.name.is_some();
         is_gang || !self.waiting.is_empty() || !self.fail.is_empty()
     }
 }
 
-/// Runs `octavo sim whatif` and says whether all got their places.
+/// Runs `octavo sim whatif`. Returns whether all gangs were placed.
 pub fn run(args: &WhatifArgs, out: &mut dyn Write) -> Result<bool, WhatifCommandError> {
-    // Before a long search, and not after: do the names say a form?
+    // Checked before a long search: the file names must have a known extension.
     for path in [&args.out_plan, &args.record].into_iter().flatten() {
-        Form::of(path)?;
+        DocumentFormat::of(path)?;
     }
     let inline = inline::gang(&args.inline)?;
-    if !args.asks() {
+    if !args.is_anything_asked() {
         return Err(WhatifError::Nothing.into());
     }
     let cluster: Snapshot = document::read(&args.cluster, "cluster")?;
@@ -255,7 +255,7 @@ pub fn run(args: &WhatifArgs, out: &mut dyn Write) -> Result<bool, WhatifCommand
     } else {
         let text = match args.format {
             AnswerFormat::Text => answers.lines().join("\n") + "\n",
-            AnswerFormat::Json => document::text(&answers, Form::Json)?,
+            AnswerFormat::Json => document::text(&answers, DocumentFormat::Json)?,
         };
         out.write_all(text.as_bytes())?;
     }
@@ -279,10 +279,10 @@ pub fn verify(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), WhatifComman
             writeln!(out, "same answer, bit for bit: {} ({yes} of {all} fit)", record.answer.hash)?;
             return Ok(());
         }
-        Verdict::OtherQuestion { was, is } => {
+        Verdict::QuestionChanged { was, is } => {
             format!("its cluster or question was changed after it was made ({was}, now {is})")
         }
-        Verdict::OtherAnswer => "its answer was changed after it was made".to_owned(),
+        Verdict::AnswerChanged => "its answer was changed after it was made".to_owned(),
         Verdict::Differs { was, now } => format!(
             "octavo {} answered {was}, and octavo {} answers {}: {}",
             record.program,
@@ -321,7 +321,7 @@ fn question(
         })?);
     }
     if gangs.is_empty() && !args.waiting.is_empty() {
-        return Err(WhatifCommandError::NobodyWaits);
+        return Err(WhatifCommandError::NoWaitingGang);
     }
     let policy = match &args.policy {
         Some(path) => document::read::<PlacementPolicy>(path, "policy")?,
@@ -338,6 +338,6 @@ fn question(
     })
 }
 
-fn known(names: &[String]) -> String {
+fn listed(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }

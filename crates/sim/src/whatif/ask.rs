@@ -12,7 +12,7 @@ use octavo_engine::snapshot::{Snapshot, nodes_named};
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{Gang, World};
 
-use super::failed::{self, Loss};
+use super::node_failure::{self, GangRequest};
 use super::{API_VERSION, Answer, Answers, Question, WhatifError, asked, hash};
 
 /// Answers a question. The same document and question give the same bytes.
@@ -26,7 +26,7 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     if !pinned.is_empty() && gangs.len() != 1 {
         return Err(WhatifError::PinnedOfMany(gangs.len()));
     }
-    // Who has members in their places runs already.
+    // A gang with pinned members runs already.
     if let Some(taken) = gangs.iter().find(is_running).filter(|_| pinned.is_empty()) {
         return Err(WhatifError::NameTaken(taken.profile.name.to_string()));
     }
@@ -36,11 +36,11 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     if gangs.is_empty() && question.fail.is_empty() {
         return Err(WhatifError::Nothing);
     }
-    let lost = failed::fail(&mut world, &question.fail)?;
+    let lost = node_failure::fail_nodes(&mut world, &question.fail)?;
     let wanted = if gangs.is_empty() {
         lost
     } else {
-        gangs.into_iter().map(|gang| Loss::pinned_gang(gang, pinned.clone())).collect()
+        gangs.into_iter().map(|gang| GangRequest::with_pinned(gang, pinned.clone())).collect()
     };
     if wanted.is_empty() {
         return Err(WhatifError::NothingLost(question.fail.join(", ")));
@@ -51,10 +51,11 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
         (None, true) => Planner::default(),
         (_, false) => Planner::without_packing(),
     };
-    let mut asker = Asker { question, forbidden, weights: weights.collect(), waiting, planner };
+    let mut session =
+        QuestionSession { question, forbidden, weights: weights.collect(), waiting, planner };
     let mut answers = Vec::new();
-    for loss in &wanted {
-        answers.push(asker.one(&mut world, loss)?);
+    for request in &wanted {
+        answers.push(session.answer_gang(&mut world, request)?);
     }
     Ok(Answers {
         api_version: API_VERSION.to_owned(),
@@ -66,8 +67,8 @@ pub fn answer(cluster: &Snapshot, question: &Question) -> Result<Answers, Whatif
     })
 }
 
-/// What is kept from one gang to the next.
-struct Asker<'a> {
+/// State that is kept between the gangs of a question.
+struct QuestionSession<'a> {
     question: &'a Question,
     forbidden: NodeSet,
     weights: BTreeMap<Arc<str>, u32>,
@@ -75,10 +76,14 @@ struct Asker<'a> {
     planner: Planner,
 }
 
-impl Asker<'_> {
-    /// Answers for one gang and puts it where the answer says.
-    fn one(&mut self, world: &mut World, loss: &Loss) -> Result<Answer, WhatifError> {
-        let Loss { gang, pinned, .. } = loss;
+impl QuestionSession<'_> {
+    /// Answers for one gang and applies the plan to the world.
+    fn answer_gang(
+        &mut self,
+        world: &mut World,
+        request: &GangRequest,
+    ) -> Result<Answer, WhatifError> {
+        let GangRequest { gang, pinned, .. } = request;
         let policy = &self.question.policy;
         let preemption_budget = self.question.preemption_budget(gang);
         let case = DecisionInput {
@@ -101,12 +106,12 @@ impl Asker<'_> {
                 remedy_of(explain::answer(world, policy, gang, &Err(with)))
             });
         }
-        let found = found.map(|plan| loss.with_own_ranks(plan));
+        let found = found.map(|plan| request.with_workload_ranks(plan));
         let explanation = explain::answer(world, policy, gang, &found);
         if let Ok(plan) = &found
             && self.question.pinned.is_empty()
         {
-            // For the next one. Where members are pinned there is none.
+            // For the next gang. A question with pinned members has only one gang.
             repair::apply(world, gang, plan)?;
         }
         Ok(Answer { explanation, disturbance })
@@ -114,7 +119,7 @@ impl Asker<'_> {
 }
 
 impl Question {
-    /// Whom an answer may disturb.
+    /// The disruption that an answer may cause.
     fn preemption_budget(&self, gang: &Gang) -> PreemptionBudget {
         let evictions = if self.evictions {
             PreemptionBudget::evictions_below(gang.profile.priority)

@@ -1,8 +1,8 @@
-//! A decision of a live scheduler, as a record that anybody can ask again.
+//! A decision of a live scheduler as a repeatable record.
 //!
-//! The scheduler hands out the cluster before the decision, who asked and what it decided, as one
-//! document. Here the same question is asked of the simulator; only where the answers are the same does
-//! a record come of it, so that a record never says what nobody can repeat.
+//! The scheduler returns the cluster before the decision, the gang and the decision as one
+//! document. The simulator gets the same question. A record is made only if both answers are equal,
+//! so that every record can be repeated.
 
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PlacementPolicy;
@@ -12,19 +12,19 @@ use serde::Deserialize;
 use super::record::Record;
 use super::{Question, WhatifError, answer};
 
-/// What `GET /snapshot?podgroup=NAMESPACE/NAME` and `GET /snapshot?pod=NAMESPACE/NAME` of the scheduler
-/// answer.
+/// The scheduler's response to `GET /snapshot?podgroup=NAMESPACE/NAME` and `GET
+/// /snapshot?pod=NAMESPACE/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Decision {
     /// The cluster before the decision.
     pub cluster: Snapshot,
-    /// Who asked.
+    /// The gang or pod that was decided.
     pub gang: GangRecord,
-    /// Members of it that had their places already.
+    /// Members of it that were already placed.
     #[serde(default)]
     pub pinned: Vec<PinnedRecord>,
-    /// Names of nodes on which nobody was to be placed.
+    /// Names of nodes that must not be used.
     #[serde(default)]
     pub forbidden: Vec<String>,
     /// By which policy.
@@ -33,7 +33,7 @@ pub struct Decision {
     pub moves: u32,
     /// Whether workloads of lower priority might be evicted.
     pub evictions: bool,
-    /// What was decided.
+    /// The decision.
     pub answer: Explanation,
 }
 
@@ -41,7 +41,7 @@ pub struct Decision {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecisionError {
-    /// It cannot be asked again.
+    /// The question cannot be repeated.
     #[error("the decision cannot be asked again: {0}")]
     Whatif(#[from] WhatifError),
     /// The simulator decides something else: another version of the program, or a defect.
@@ -53,20 +53,20 @@ pub enum DecisionError {
     Differs {
         /// Version of this program.
         program: &'static str,
-        /// What the scheduler said.
+        /// The scheduler's answer.
         was: String,
-        /// What the simulator says.
+        /// The simulator's answer.
         now: String,
     },
 }
 
 impl Decision {
-    /// Reads what the scheduler answered; an error says line and column.
+    /// Parses the scheduler's response. Errors give line and column.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }
 
-    /// Asks again, and makes a record where the answer is the scheduler's.
+    /// Repeats the question and makes a record if the answer is the scheduler's.
     pub fn record(self) -> Result<Record, DecisionError> {
         let Self { cluster, gang, pinned, forbidden, policy, moves, evictions, answer: was } = self;
         let question = Question {
@@ -80,12 +80,12 @@ impl Decision {
             forbidden,
         };
         let answers = answer(&cluster, &question)?;
-        // One gang was asked for.
+        // The question has one gang.
         let now = answers.answers.first().map(|answer| &answer.explanation);
         if now == Some(&was) {
             return Ok(Record::of(cluster, question, answers));
         }
-        let words = |said: &Explanation| said.lines().join("; ");
+        let words = |explanation: &Explanation| explanation.lines().join("; ");
         let now = now.map(words).unwrap_or_default();
         Err(DecisionError::Differs { program: env!("CARGO_PKG_VERSION"), was: words(&was), now })
     }

@@ -14,13 +14,13 @@ pub enum InlineError {
     /// Parts of GPUs and MIG instances at once.
     #[error("--milli and --mig exclude one another: a GPU is shared or cut")]
     ShareAndMig,
-    /// How much of how many GPUs is not said.
+    /// The flags give a part of a GPU, but not the number of GPUs.
     #[error("{flag} says how much of a GPU; say of how many with --gpus N")]
     NoGpus {
         /// The flag.
         flag: &'static str,
     },
-    /// More at least than there are.
+    /// The minimum is larger than the count.
     #[error("--min {min} is more than --count {count}")]
     MinAboveCount {
         /// Members wanted at least.

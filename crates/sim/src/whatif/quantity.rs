@@ -17,14 +17,14 @@ pub struct Memory(pub i64);
 pub enum AmountError {
     /// Not a quantity.
     #[error("`{0}` is no quantity as in manifests: 4 or 500m of CPU, 32Gi or 512Mi of memory")]
-    Form(String),
+    DocumentFormat(String),
     /// Negative, or larger than any machine.
     #[error("`{0}` is negative or more than any machine has")]
     Size(String),
 }
 
 /// Far above any machine.
-const MOST: i128 = 1 << 40;
+const MAX_AMOUNT: i128 = 1 << 40;
 
 impl FromStr for Cpu {
     type Err = AmountError;
@@ -44,10 +44,11 @@ impl FromStr for Memory {
 }
 
 fn amount(text: &str, of: impl Fn(Quantity) -> i128) -> Result<i64, AmountError> {
-    let quantity = text.parse::<Quantity>().map_err(|_| AmountError::Form(text.to_owned()))?;
+    let quantity =
+        text.parse::<Quantity>().map_err(|_| AmountError::DocumentFormat(text.to_owned()))?;
     let amount = of(quantity);
     let size = || AmountError::Size(text.to_owned());
-    if quantity.nanos() < 0 || amount > MOST {
+    if quantity.nanos() < 0 || amount > MAX_AMOUNT {
         return Err(size());
     }
     i64::try_from(amount).map_err(|_| size())

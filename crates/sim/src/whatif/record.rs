@@ -1,4 +1,4 @@
-//! Records: a cluster, a question and the answer, to be asked again and compared.
+//! Records of a cluster, a question and the answer, to be repeated and compared.
 
 use octavo_engine::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
@@ -24,30 +24,30 @@ pub struct Record {
     pub answer: Answers,
 }
 
-/// What comes of asking again.
+/// Result of repeating a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The same, bit for bit.
+    /// Equal, bit for bit.
     Same,
-    /// The record was changed: it holds another cluster or question than was asked about.
-    OtherQuestion {
-        /// Hash of what was asked.
+    /// The record was changed: its cluster or question is not the one that was answered.
+    QuestionChanged {
+        /// Hash of the answered question.
         was: String,
-        /// Hash of what the record holds.
+        /// Hash of the question in the record.
         is: String,
     },
-    /// The answer in the record is not the one whose hash it holds.
-    OtherAnswer,
+    /// The answer in the record does not match its hash.
+    AnswerChanged,
     /// Another answer.
     Differs {
         /// Hash of the old answer.
         was: String,
-        /// The new one.
+        /// The new answer.
         now: Box<Answers>,
     },
 }
 
-/// Why a record cannot be asked again.
+/// Why a record cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -73,16 +73,16 @@ impl Record {
         }
         let is = asked(&self.cluster, &self.question).map_err(WhatifError::from)?;
         if is != self.answer.asked {
-            return Ok(Verdict::OtherQuestion { was: self.answer.asked.clone(), is });
+            return Ok(Verdict::QuestionChanged { was: self.answer.asked.clone(), is });
         }
-        let own = super::hash(&self.answer.answers).map_err(WhatifError::from)?;
-        if own != self.answer.hash {
-            return Ok(Verdict::OtherAnswer);
+        let hash_now = super::hash(&self.answer.answers).map_err(WhatifError::from)?;
+        if hash_now != self.answer.hash {
+            return Ok(Verdict::AnswerChanged);
         }
         let now = answer(&self.cluster, &self.question)?;
         if now == self.answer {
             return Ok(Verdict::Same);
         }
-        Ok(Verdict::Differs { was: own, now: Box::new(now) })
+        Ok(Verdict::Differs { was: hash_now, now: Box::new(now) })
     }
 }

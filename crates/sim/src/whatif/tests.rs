@@ -4,7 +4,7 @@ use super::args::{self, AnswerFormat, GangArgs, VerifyArgs, WhatifArgs, WhatifCo
 use super::inline::{self, InlineError};
 use super::record::{Record, Verdict};
 use super::*;
-use crate::document::{self, Form};
+use crate::document::{self, DocumentFormat};
 
 /// Two racks of two nodes with two GPUs each. `old` has node a1 and a GPU of a2, `low` both GPUs of
 /// b1: three GPUs are free, no rack has two free nodes.
@@ -43,10 +43,10 @@ const CLUSTER: &str = r#"{
 }"#;
 
 fn cluster() -> Snapshot {
-    document::parse(CLUSTER, Form::Json).unwrap()
+    document::parse(CLUSTER, DocumentFormat::Json).unwrap()
 }
 
-/// A gang of members with so many GPUs each.
+/// A gang of members with `gpus` GPUs each.
 fn gang(name: &str, count: u32, gpus: u16) -> GangArgs {
     GangArgs {
         name: Some(name.to_owned()),
@@ -86,7 +86,7 @@ fn what_fits_gets_places_and_a_price() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_its_bound_and_what_would_help() {
+fn refusal_has_a_bound_and_a_remedy() {
     let answers = ask(&question(&gang("new", 4, 1)));
     assert!(!answers.is_yes());
     let Explanation::Refused(refusal) = &answers.answers[0].explanation else { panic!() };
@@ -126,26 +126,26 @@ fn evictions_and_moves_are_offered_and_done_only_when_allowed() {
     assert_eq!(nodes(&answers), ["b1", "b2"]);
     assert!(answers.lines().join("\n").contains("evicts low rank 0 from node b1"));
 
-    // Two nodes of one rack with two members each cannot be had by moving one pod.
+    // Moving one pod is not enough for two nodes of one rack with two members each.
     let answers = ask(&Question { moves: 1, ..asked.clone() });
     assert!(!answers.is_yes());
     let text = r#"{"name": "still", "order": [{"unit": "hops"}], "preemption": false}"#;
-    let policy = document::parse(text, Form::Json).unwrap();
+    let policy = document::parse(text, DocumentFormat::Json).unwrap();
     let answers = ask(&Question { policy, evictions: true, ..asked });
     assert!(!answers.is_yes() && answers.answers[0].disturbance.is_none());
 }
 
 #[test]
-fn a_limit_of_the_policy_is_named_with_what_it_would_have_to_be() {
+fn policy_limit_is_named_with_the_value_needed() {
     let text = r#"{"name": "frugal", "order": [{"unit": "hops"}], "constraints": {"maxCentsPerHour": 1600}}"#;
-    let policy = document::parse(text, Form::Json).unwrap();
+    let policy = document::parse(text, DocumentFormat::Json).unwrap();
     let answers = ask(&Question { policy, ..question(&gang("new", 1, 2)) });
     let lines = answers.lines().join("\n");
     assert!(!answers.is_yes() && answers.answers[0].disturbance.is_none(), "{lines}");
     assert!(lines.contains("at most 1600 cents per hour"), "{lines}");
 
     let text = r#"{"name": "spare", "order": [{"unit": "hops"}], "constraints": {"spares": [{"nodes": 1}]}}"#;
-    let policy: PlacementPolicy = document::parse(text, Form::Json).unwrap();
+    let policy: PlacementPolicy = document::parse(text, DocumentFormat::Json).unwrap();
     let spared =
         |gpus| ask(&Question { policy: policy.clone(), ..question(&gang("new", 1, gpus)) });
     assert_eq!(nodes(&spared(1)), ["a2"]);
@@ -161,7 +161,7 @@ fn members_of_failed_nodes_are_put_beside_those_that_stay() {
     assert_eq!((plan.request.as_str(), plan.placements.len()), ("old", 1));
     assert_eq!((plan.placements[0].rank, nodes(&answers)), (2, vec!["b2"]));
 
-    // Rank 2 alone stays: where it is, one GPU is free.
+    // Only rank 2 remains; one GPU is free on its node.
     let fail = Question { fail: vec!["a1".to_owned(), "b2".to_owned()], ..Question::default() };
     let answers = ask(&fail);
     assert!(!answers.is_yes(), "{:?}", answers.lines());
@@ -175,7 +175,7 @@ fn members_of_failed_nodes_are_put_beside_those_that_stay() {
     assert_eq!(error, "there is no node \"A2\" that could fail; did you mean \"a2\"?");
 }
 
-/// The cluster, where `old` has room for a member of rank 1 that is not there, and needs so many.
+/// The cluster, with `old` lacking its member of rank 1 and needing `min_members`.
 fn with_a_gap(min_members: u32) -> Snapshot {
     let mut cluster = cluster();
     let old = &mut cluster.running[0];
@@ -185,7 +185,7 @@ fn with_a_gap(min_members: u32) -> Snapshot {
     cluster
 }
 
-/// Rank and node of all places of the only answer.
+/// Rank and node of all placements of the only answer.
 fn places(answers: &Answers) -> Vec<(u32, &str)> {
     let Explanation::Placed(plan) = &answers.answers[0].explanation else {
         panic!("{:?}", answers.lines())
@@ -195,14 +195,14 @@ fn places(answers: &Answers) -> Vec<(u32, &str)> {
 
 #[test]
 fn a_gang_with_gaps_wants_back_what_it_had_and_no_more() {
-    // Of five ranks two are there, on a1 and a2. Three GPUs are left when one of these is gone, and
-    // four members are more than there are nodes' GPUs for beside it.
+    // Two of five ranks run, on a1 and a2. After one of them fails, three GPUs remain. Four members
+    // would need more nodes' GPUs than there are beside it.
     let fail = |node: &str| Question { fail: vec![node.to_owned()], ..Question::default() };
     let answers = answer(&with_a_gap(1), &fail("a2")).unwrap();
     assert_eq!(places(&answers), [(4, "a1")], "beside the other, under the rank that it had");
     let answers = answer(&with_a_gap(1), &fail("a1")).unwrap();
     assert_eq!(places(&answers), [(0, "a2")]);
-    // Who wants places is who ran, so that is what a refusal speaks of.
+    // The requested members are the former ones, and the refusal counts them.
     let both = Question { fail: vec!["a1".into(), "a2".into(), "b2".into()], ..fail("a1") };
     let answers = answer(&with_a_gap(1), &both).unwrap();
     assert!(answers.lines()[0].contains("2 wanted"), "{:?}", answers.lines());
@@ -210,7 +210,7 @@ fn a_gang_with_gaps_wants_back_what_it_had_and_no_more() {
 
 #[test]
 fn a_gang_that_lost_members_gets_at_least_as_many_as_it_needs() {
-    // With fewer than three it is worth nothing, so the first rank that is missing comes, too.
+    // The gang needs three members, so the first missing rank is requested too.
     let fail = Question { fail: vec!["b1".into(), "a2".into()], ..Question::default() };
     let answers = answer(&with_a_gap(3), &fail).unwrap();
     let ranks: Vec<u32> = places(&answers).iter().map(|(rank, _)| *rank).collect();
@@ -218,7 +218,7 @@ fn a_gang_that_lost_members_gets_at_least_as_many_as_it_needs() {
 }
 
 #[test]
-fn who_is_on_a_node_that_takes_nobody_new_is_not_lost() {
+fn members_on_a_closed_node_are_not_lost() {
     let mut cluster = cluster();
     cluster.nodes[0].closed = true;
     let fail = Question { fail: vec!["a2".to_owned()], ..Question::default() };
@@ -227,7 +227,7 @@ fn who_is_on_a_node_that_takes_nobody_new_is_not_lost() {
 }
 
 #[test]
-fn gangs_see_those_before_them() {
+fn later_gangs_see_earlier_placements() {
     let waiting = Question { gangs: cluster().waiting, ..Question::default() };
     let answers = ask(&waiting);
     let is_yes =
@@ -237,12 +237,12 @@ fn gangs_see_those_before_them() {
 }
 
 #[test]
-fn what_makes_no_sense_is_said() {
+fn invalid_questions_are_reported() {
     let error = |question: &Question| answer(&cluster(), question).unwrap_err().to_string();
     assert!(error(&Question::default()).contains("nothing is asked for"));
     assert!(error(&question(&gang("old", 1, 1))).contains("\"old\" runs already"));
     let text = r#"{"name": "tight", "order": [{"unit": "hops"}], "constraints": {"maxWatts": 1}}"#;
-    let policy = document::parse(text, Form::Json).unwrap();
+    let policy = document::parse(text, DocumentFormat::Json).unwrap();
     let asked = Question { policy, ..question(&gang("new", 1, 1)) };
     assert!(error(&asked).contains("makes no sense in this cluster"));
 
@@ -268,15 +268,15 @@ fn a_record_holds_or_says_what_was_changed() {
 
     let mut other = record.clone();
     other.cluster.nodes[3].closed = true;
-    assert!(matches!(other.verify().unwrap(), Verdict::OtherQuestion { .. }));
-    // Who also changes the hash of what was asked is found by the answer.
+    assert!(matches!(other.verify().unwrap(), Verdict::QuestionChanged { .. }));
+    // A changed question with a changed hash is detected by the answer.
     other.answer.asked = asked_hash(&other);
     assert!(matches!(other.verify().unwrap(), Verdict::Differs { .. }));
 
     let mut other = record.clone();
     let Explanation::Placed(plan) = &mut other.answer.answers[0].explanation else { panic!() };
     plan.placements[0].place.node = "a1".to_owned();
-    assert_eq!(other.verify().unwrap(), Verdict::OtherAnswer);
+    assert_eq!(other.verify().unwrap(), Verdict::AnswerChanged);
 
     let error = Record { version: 7, ..record }.verify().unwrap_err().to_string();
     assert!(error.contains("of version 7"), "{error}");
@@ -329,7 +329,7 @@ fn the_command_asks_repeats_and_records() {
 
     let json = WhatifArgs { repeat: None, format: AnswerFormat::Json, ..args.clone() };
     let (_, text) = run(&json).unwrap();
-    assert_eq!(document::parse::<Answers>(&text, Form::Json).unwrap(), plan);
+    assert_eq!(document::parse::<Answers>(&text, DocumentFormat::Json).unwrap(), plan);
     let all = WhatifArgs {
         inline: GangArgs::default(),
         waiting: vec!["all".to_owned()],
@@ -348,23 +348,23 @@ fn the_command_asks_repeats_and_records() {
 }
 
 #[test]
-fn who_asks_nothing_is_told_whether_the_flags_or_the_cluster_are_to_blame() {
+fn empty_question_error_names_the_flags_or_the_cluster() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cluster.json");
     let text = serde_json::to_string(&Snapshot { waiting: Vec::new(), ..cluster() }).unwrap();
     std::fs::write(&path, text).unwrap();
     let args = WhatifArgs { cluster: path, ..WhatifArgs::default() };
     let error = |args: &WhatifArgs| args::run(args, &mut Vec::new()).unwrap_err();
-    let said = |error: &WhatifCommandError| (error.to_string(), error.is_usage());
+    let text_and_usage = |error: &WhatifCommandError| (error.to_string(), error.is_usage());
 
-    let (text, is_usage) = said(&error(&args));
+    let (text, is_usage) = text_and_usage(&error(&args));
     assert!(is_usage && text.starts_with("nothing is asked for: name a gang"), "{text}");
-    // Whatever is in the files: it is not even looked whether they are there.
+    // The error does not depend on the files, which are not even opened.
     let nowhere = WhatifArgs { cluster: folder.path().join("no.json"), ..WhatifArgs::default() };
     assert!(error(&nowhere).is_usage());
 
     let fail = WhatifArgs { fail: vec!["b2".to_owned()], ..args.clone() };
-    let (text, is_usage) = said(&error(&fail));
+    let (text, is_usage) = text_and_usage(&error(&fail));
     assert_eq!(
         text,
         "nothing runs on b2, so nothing is lost with it; ask for other nodes or a gang"
@@ -372,14 +372,14 @@ fn who_asks_nothing_is_told_whether_the_flags_or_the_cluster_are_to_blame() {
     assert!(!is_usage);
     let all = WhatifArgs { waiting: vec!["all".to_owned()], ..args };
     for fail in [Vec::new(), vec!["a1".to_owned()]] {
-        let (text, is_usage) = said(&error(&WhatifArgs { fail, ..all.clone() }));
+        let (text, is_usage) = text_and_usage(&error(&WhatifArgs { fail, ..all.clone() }));
         assert!(text.starts_with("no gang waits in the cluster"), "{text}");
         assert!(!is_usage);
     }
 }
 
 #[test]
-fn a_name_that_says_no_form_is_wrong_usage_and_what_is_in_a_file_is_not() {
+fn unknown_file_extension_is_wrong_usage_but_bad_content_is_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("cluster.json");
     std::fs::write(&path, "{").unwrap();

@@ -15,7 +15,7 @@ fn times_are_read_as_kubectl_writes_them() {
 }
 
 #[test]
-fn what_is_no_time_is_refused_with_a_remedy() {
+fn invalid_timeouts_are_rejected_with_a_remedy() {
     assert_eq!(
         parse_timeout("soon").unwrap_err(),
         "\"soon\" is not a time: write a number and a unit, such as 5s"

@@ -1,4 +1,4 @@
-//! Why a pod waits, as data, and the words for it: what is so, why, and what would help.
+//! Reasons why a pod waits, as data and as text with a remedy.
 
 mod counts;
 #[cfg(test)]
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use serde::Serialize;
 
-use super::{Event, PodExplanation, Stage};
+use super::{Event, PodExplanation, PodState};
 use crate::snapshot::{ClaimSource, ClusterSnapshot, GapKind, ObjectName, Pod};
 
 /// A reason with its words.
@@ -18,7 +18,7 @@ pub struct Advice {
     /// The reason, with its data.
     #[serde(flatten)]
     pub reason: WaitReason,
-    /// The same for people.
+    /// The reason as text.
     pub message: String,
 }
 
@@ -26,12 +26,12 @@ pub struct Advice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all_fields = "camelCase")]
 pub enum WaitReason {
-    /// Scheduling gates are in place.
+    /// Scheduling gates are set.
     SchedulingGated {
         /// Their names.
         gates: Vec<String>,
     },
-    /// No scheduler has said anything about the pod yet.
+    /// No scheduler has reported on the pod yet.
     NotYetConsidered {
         /// Scheduler that should.
         scheduler: String,
@@ -58,7 +58,7 @@ pub enum WaitReason {
         /// Classes that do.
         known: Vec<String>,
     },
-    /// No class stands for the extended resource.
+    /// No class serves the extended resource.
     ResourceNotServed {
         /// Resource.
         resource: String,
@@ -81,14 +81,14 @@ pub enum WaitReason {
         /// The pod's.
         scheduler: String,
     },
-    /// Slices of some pools are missing, so that the counts are not the whole truth.
+    /// Slices of some pools are missing, so the counts are incomplete.
     PoolsIncomplete {
         /// The pools, with how many of their slices are there.
         pools: Vec<String>,
     },
-    /// More GPUs are asked for than any node has.
+    /// The pod requests more GPUs than any node has.
     LargerThanAnyNode {
-        /// GPUs asked for on one node, at least.
+        /// GPUs requested on one node, at least.
         asked: usize,
         /// GPUs of the largest node.
         most: usize,
@@ -97,7 +97,7 @@ pub enum WaitReason {
     },
     /// No node has enough free GPUs.
     NotEnoughFree {
-        /// GPUs asked for on one node, at least.
+        /// GPUs requested on one node, at least.
         asked: usize,
         /// Node that lacks the fewest.
         node: String,
@@ -107,14 +107,14 @@ pub enum WaitReason {
         free: usize,
         /// Of these, neither held nor free: tainted, or the node takes no pods.
         out: usize,
-        /// Who holds the others.
+        /// Holders of the other GPUs.
         held_by: Vec<String>,
         /// Whether selectors are written in the claims; they may rule the node out.
         selectors: bool,
     },
     /// Enough GPUs are free, so that something else narrows the choice.
     EnoughFree {
-        /// GPUs asked for on one node, at least.
+        /// GPUs requested on one node, at least.
         asked: usize,
         /// Nodes with that many free.
         nodes: Vec<String>,
@@ -130,12 +130,12 @@ pub enum WaitReason {
     DevicesDoNotFit {
         /// Node that comes nearest.
         node: String,
-        /// What it cannot serve: requests, as `claim/request`.
+        /// The requests that it cannot serve, as `claim/request`.
         lacking: Vec<String>,
     },
     /// A claim or class is wrong in itself.
     ClaimDefect {
-        /// What is wrong.
+        /// The defect.
         defect: String,
     },
     /// A selector is not evaluated here, so that devices cannot be judged.
@@ -158,42 +158,43 @@ pub enum WaitReason {
 }
 
 /// All reasons that hold, most certain first.
-pub(super) fn of(
+pub(super) fn wait_reasons(
     snapshot: &ClusterSnapshot,
     pod: &Pod,
     explanation: &PodExplanation,
 ) -> Vec<Advice> {
     let mut reasons = Vec::new();
-    match explanation.stage {
-        Stage::Gated => {
+    match explanation.state {
+        PodState::Gated => {
             reasons.push(WaitReason::SchedulingGated { gates: pod.gates.clone() });
         }
-        Stage::Starting => reasons.push(starting(explanation)),
-        Stage::Unscheduled => {
+        PodState::Starting => reasons.push(starting(explanation)),
+        PodState::Unscheduled => {
             missing_objects(snapshot, explanation, &mut reasons);
-            // Until its objects are there, neither counts nor the scheduler's silence say anything.
+            // While objects are missing, neither counts nor a missing report of the scheduler prove
+            // anything.
             if reasons.is_empty() {
-                counts::judge(snapshot, explanation, &mut reasons);
-                judge_devices(snapshot, explanation, &mut reasons);
+                counts::add_reasons(snapshot, explanation, &mut reasons);
+                add_device_reasons(snapshot, explanation, &mut reasons);
                 if explanation.scheduled.is_none() {
                     let scheduler = pod.scheduler.clone();
                     reasons.push(WaitReason::NotYetConsidered { scheduler });
                 }
             }
         }
-        Stage::Running | Stage::Finished | Stage::Deleting | Stage::Unknown => {}
+        PodState::Running | PodState::Finished | PodState::Deleting | PodState::Unknown => {}
     }
     reasons.into_iter().map(|reason| Advice { message: reason.to_string(), reason }).collect()
 }
 
-/// What the allocator's answer adds to the counts, or shows to be beside the point.
-fn judge_devices(
+/// Adds the allocator's reasons and removes counts that they make irrelevant.
+fn add_device_reasons(
     snapshot: &ClusterSnapshot,
     explanation: &PodExplanation,
     reasons: &mut Vec<WaitReason>,
 ) {
     let Some(report) = &explanation.devices else { return };
-    // An allocator that has not seen all claims, classes and slices proves nothing.
+    // An allocator without all claims, classes and slices proves nothing.
     if snapshot.lacks(GapKind::Unreadable) {
         return;
     }
@@ -210,7 +211,7 @@ fn judge_devices(
         reasons.retain(|reason| {
             !matches!(reason, WaitReason::EnoughFree { .. } | WaitReason::NotEnoughFree { .. })
         });
-        // A device that looks free may be held by a claim that cannot be read.
+        // A device that looks free may be held by an unreadable claim.
         if !snapshot.lacks(GapKind::ClaimsElsewhere) {
             reasons.push(WaitReason::DevicesFit { nodes: report.fits.clone() });
         }
@@ -220,7 +221,7 @@ fn judge_devices(
         reasons.push(WaitReason::NotEvaluated { what: what.clone() });
         return;
     }
-    // Nodes that are not known may serve what those of the slices do not.
+    // Unknown nodes may serve what the nodes of the slices cannot.
     if snapshot.lacks(GapKind::Nodes) {
         return;
     }
@@ -269,13 +270,13 @@ fn missing_objects(
             _ => {}
         }
         if !snapshot.lacks(GapKind::Classes) {
-            // Only the nodes say which resources device plugins serve.
+            // Only the nodes show the resources of device plugins.
             let unserved = claim.unserved.iter().filter(|_| !snapshot.lacks(GapKind::Nodes));
             reasons.extend(
                 unserved.cloned().map(|resource| WaitReason::ResourceNotServed { resource }),
             );
             for request in &claim.requests {
-                // An alternative of a missing class is only a loss while another one is left.
+                // A missing class matters only if no other alternative remains.
                 if request.alternatives.iter().all(|ask| !snapshot.classes.contains_key(&ask.class))
                 {
                     classes.extend(request.alternatives.iter().map(|ask| ask.class.clone()));
@@ -288,7 +289,7 @@ fn missing_objects(
     reasons.extend(missing.map(|class| WaitReason::ClassNotFound { class, known: known.clone() }));
 }
 
-/// A bound pod: what the driver or the kubelet complained about last, if anything.
+/// A bound pod: the last error of the driver or the kubelet, if any.
 fn starting(explanation: &PodExplanation) -> WaitReason {
     let node = explanation.node.clone().unwrap_or_default();
     let refused = explanation

@@ -1,4 +1,4 @@
-//! A pod's claims: where each comes from, what it asks for and what it was given.
+//! A pod's claims: their origin, requests and allocated devices.
 
 use std::collections::BTreeSet;
 
@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use crate::device;
 use crate::snapshot::{
-    Allocation, Ask, Claim, ClaimSource, ClusterSnapshot, Condition, ExtendedResource, ObjectName,
-    Pod, Request, Share,
+    Allocation, Claim, ClaimSource, ClusterSnapshot, Condition, ExtendedResource, ObjectName, Pod,
+    Request, RequestAlternative, Share,
 };
 
 /// Prefix of the extended resource that every class has without being asked (KEP-5004).
@@ -19,18 +19,18 @@ const IMPLICIT_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 pub struct ClaimView {
     /// Name inside the pod; empty for extended resources.
     pub name: String,
-    /// Where it comes from.
+    /// Its origin.
     pub source: ClaimSource,
-    /// Name of the `ResourceClaim`, if it is made.
+    /// Name of the `ResourceClaim`, if it exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
     /// Whether the `ResourceClaim` exists.
     pub exists: bool,
-    /// Whether it has devices.
+    /// Whether it is allocated.
     pub allocated: bool,
-    /// What it asks for.
+    /// Its requests.
     pub requests: Vec<Request>,
-    /// What it was given.
+    /// Its allocated devices.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<GivenDevice>,
     /// Pods that may use it.
@@ -68,7 +68,7 @@ pub struct GivenDevice {
     /// Taints that keep new pods away.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// What the driver reported of it for this claim.
+    /// Conditions that the driver reported for this claim.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
@@ -113,8 +113,8 @@ fn view(
     }
 }
 
-/// The claim behind limits such as `nvidia.com/gpu: 1`. The scheduler makes it when it binds the
-/// pod; until then the requests are read from the limits.
+/// The claim for limits such as `nvidia.com/gpu: 1`. The scheduler creates it when it binds the
+/// pod; until then the requests come from the limits.
 fn extended(snapshot: &ClusterSnapshot, name: &ObjectName, pod: &Pod) -> Option<ClaimView> {
     let limits = claimed_limits(snapshot, pod);
     if limits.is_empty() {
@@ -135,7 +135,11 @@ fn extended(snapshot: &ClusterSnapshot, name: &ObjectName, pod: &Pod) -> Option<
         match class_for(snapshot, &limit.resource) {
             Some(class) => view.requests.push(Request {
                 name: limit.container.clone(),
-                alternatives: vec![Ask { class, count: Some(limit.count), ..Ask::default() }],
+                alternatives: vec![RequestAlternative {
+                    class,
+                    count: Some(limit.count),
+                    ..RequestAlternative::default()
+                }],
             }),
             None if !view.unserved.contains(&limit.resource) => {
                 view.unserved.push(limit.resource.clone());
@@ -164,8 +168,8 @@ fn claimed_limits<'a>(snapshot: &ClusterSnapshot, pod: &'a Pod) -> Vec<&'a Exten
     }
 }
 
-/// The limits that add up. Init containers run before the others and reuse their devices, so they
-/// count only where nobody else asks, and then the largest does.
+/// The limits that add up. Init containers run first, and the other containers reuse their devices.
+/// The largest limit of an init container counts only if no other container has one.
 fn counted<'a>(limits: &[&'a ExtendedResource]) -> Vec<&'a ExtendedResource> {
     let lasting: Vec<_> = limits.iter().copied().filter(|limit| !limit.init).collect();
     if lasting.is_empty() {
@@ -174,8 +178,8 @@ fn counted<'a>(limits: &[&'a ExtendedResource]) -> Vec<&'a ExtendedResource> {
     lasting
 }
 
-/// The class that an extended resource stands for. Of several classes with the same name for it,
-/// the API takes the newest, which a snapshot does not know: the first by name is shown.
+/// The class of an extended resource. Among several classes with the same resource name, the API
+/// uses the newest. A snapshot has no creation times, so the first class by name is shown.
 fn class_for(snapshot: &ClusterSnapshot, resource: &str) -> Option<String> {
     if let Some(class) = resource.strip_prefix(IMPLICIT_CLASS_PREFIX) {
         return Some(class.to_owned());

@@ -1,5 +1,5 @@
-//! What an allocator makes of the pod's claims on each node: which devices could serve each request,
-//! and what rules out the others.
+//! The allocator's verdict on a pod's claims for each node: usable devices, and reasons against the
+//! others.
 
 #[cfg(test)]
 mod tests;
@@ -16,16 +16,16 @@ use octavo_dra::{
 };
 use serde::Serialize;
 
-use crate::usage::natural;
+use crate::usage::natural_sort_key;
 
 pub(super) use text::{Options, render};
 pub use verdict::{ClashVerdict, DeviceView, NodeVerdict, PlacedDevice, RequestVerdict};
 
 /// Nodes that are kept with their devices, the nearest to serving first; the others are counted.
-const MOST_NODES: usize = 64;
-/// Steps that a search may take on a node: a large cluster has an answer in seconds. kube-scheduler
-/// takes more before it gives up, so what was given up here says nothing.
-const STEPS: u64 = 2_000;
+const MAX_NODES_KEPT: usize = 64;
+/// Maximum search steps per node, so that a large cluster gets an answer within seconds.
+/// kube-scheduler searches longer, so a search that was cut short proves nothing.
+const MAX_SEARCH_STEPS: u64 = 2_000;
 
 /// The objects of a cluster as an allocator takes them.
 #[derive(Clone, Debug, Default)]
@@ -36,13 +36,13 @@ pub struct AllocatorInput {
     pub claims: Vec<Claim>,
     /// Classes with their times of creation in seconds.
     pub classes: Vec<(octavo_dra::Class, i64)>,
-    /// Nodes, each with what device plugins serve there.
+    /// Nodes, each with its resources of device plugins.
     pub nodes: Vec<(Node, BTreeMap<String, i64>)>,
     /// The pod's containers, init containers first.
     pub containers: Vec<octavo_dra::Container>,
 }
 
-/// What the cluster's devices are to a pod that waits.
+/// The verdict on the cluster's devices for a waiting pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceReport {
@@ -51,16 +51,16 @@ pub struct DeviceReport {
     /// Nodes that may serve them or not: the search was given up, or a selector is not evaluated here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub undecided: Vec<String>,
-    /// How many nodes have device plugins for all that the pod asks for. Whether they have any left
-    /// is not known.
+    /// Number of nodes with device plugins for all requests of the pod. Their free resources are
+    /// unknown.
     #[serde(skip_serializing_if = "is_zero")]
     pub by_plugins: usize,
     /// The other nodes that have devices, the nearest to serving first.
     pub nodes: Vec<NodeVerdict>,
-    /// How many such nodes there are beyond those.
+    /// Number of further nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub more: usize,
-    /// What is wrong with the claims or classes themselves, on whatever node.
+    /// A defect of the claims or classes, for every node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defect: Option<String>,
     /// A selector that is not evaluated here.
@@ -77,43 +77,44 @@ pub(super) struct PodClaims<'a> {
     pub(super) scheduler: &'a str,
     /// Those that have no devices yet.
     pub(super) open: Vec<String>,
-    /// Those that have: they say on which nodes the pod can be.
+    /// Claims that are allocated: they restrict the nodes for the pod.
     pub(super) allocated: Vec<String>,
     /// Whether a claim for extended resources is still to be made.
     pub(super) has_extended: bool,
 }
 
-/// Asks the allocator about the pod's claims that have no devices yet; `None` if there are none, or
-/// one of them is not there.
+/// Asks the allocator about the pod's unallocated claims. Returns `None` if there are none or if
+/// one of them does not exist.
 pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<DeviceReport> {
     let mut classes = Classes::default();
     for (class, created) in &input.classes {
         classes.insert(class.clone(), *created);
     }
-    let own = |name: &String| {
+    let find_claim = |name: &String| {
         let is_it = |claim: &&Claim| claim.namespace == pod.namespace && claim.name == *name;
         input.claims.iter().find(is_it)
     };
-    let open: Vec<&Claim> = pod.open.iter().map(own).collect::<Option<_>>()?;
+    let open: Vec<&Claim> = pod.open.iter().map(find_claim).collect::<Option<_>>()?;
     if open.is_empty() && !pod.has_extended {
         return None;
     }
-    let allocated = pod.allocated.iter().filter_map(own);
-    let ties: Vec<_> =
+    let allocated = pod.allocated.iter().filter_map(find_claim);
+    let node_selectors: Vec<_> =
         allocated.filter_map(|claim| claim.allocation.as_ref()?.nodes.as_ref()).collect();
-    // What kube-scheduler will do is told, also where it is at fault.
+    // The report predicts kube-scheduler's behaviour, including its faults.
     let features = Features::default().with(Feature::KubernetesFaults);
     let slices = slices_for(pod.scheduler, &input.slices);
-    let allocator = Allocator::new(&classes, &*slices, &input.claims, features).with_steps(STEPS);
+    let allocator =
+        Allocator::new(&classes, &*slices, &input.claims, features).with_steps(MAX_SEARCH_STEPS);
     let mut report = DeviceReport::default();
     for (node, allocatable) in &input.nodes {
-        if !ties.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
+        if !node_selectors.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
             continue;
         }
         let special = if pod.has_extended {
             match octavo_dra::extended_claim(&input.containers, &classes, allocatable) {
                 Ok(special) => special,
-                // Neither a class nor this node's device plugins serve it: advice says so.
+                // Neither a class nor this node's device plugins serve it; the advice reports that.
                 Err(_) => continue,
             }
         } else {
@@ -133,12 +134,12 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
         }
     }
     report.keep_nearest();
-    report.fits.sort_by_cached_key(|node| natural(node));
-    report.undecided.sort_by_cached_key(|node| natural(node));
+    report.fits.sort_by_cached_key(|node| natural_sort_key(node));
+    report.undecided.sort_by_cached_key(|node| natural_sort_key(node));
     Some(report)
 }
 
-/// The slices as a scheduler takes them: it ignores the taint of what it owns.
+/// The slices as the scheduler sees them: it ignores its own owner taint.
 fn slices_for<'a>(scheduler: &str, slices: &'a [Slice]) -> Cow<'a, [Slice]> {
     let is_own = |taint: &DeviceTaint| taint.key == TAINT_OWNER && taint.value == scheduler;
     let has_own =
@@ -154,7 +155,7 @@ fn slices_for<'a>(scheduler: &str, slices: &'a [Slice]) -> Cow<'a, [Slice]> {
 }
 
 impl DeviceReport {
-    /// Adds what was found on a node.
+    /// Adds the result for a node.
     fn add(&mut self, node: &Node, explanation: &Explanation) {
         let Some(refusal) = &explanation.refusal else {
             self.fits.push(node.name.clone());
@@ -169,29 +170,30 @@ impl DeviceReport {
             self.undecided.push(node.name.clone());
             return;
         }
-        // A node without devices is no answer to anybody's question.
+        // A node without devices is not worth a report.
         let is_bare = explanation.requests.iter().all(|request| request.devices.is_empty());
         if matches!(refusal, Refusal::NoFit) && is_bare {
             return;
         }
         let verdict = NodeVerdict::new(&node.name, refusal.to_string(), explanation);
-        // What lacks devices by itself needs no search.
+        // A request with too few devices needs no search.
         if matches!(refusal, Refusal::Steps { .. }) && verdict.lacking().is_empty() {
             self.undecided.push(node.name.clone());
             return;
         }
         self.nodes.push(verdict);
         // Verdicts name every device: those of a large cluster are not held all at once.
-        if self.nodes.len() >= 2 * MOST_NODES {
+        if self.nodes.len() >= 2 * MAX_NODES_KEPT {
             self.keep_nearest();
         }
     }
 
     /// Counts the nodes that are furthest from serving instead of keeping them.
     fn keep_nearest(&mut self) {
-        self.nodes.sort_by_cached_key(|verdict| (verdict.distance(), natural(&verdict.node)));
-        self.more += self.nodes.len().saturating_sub(MOST_NODES);
-        self.nodes.truncate(MOST_NODES);
+        self.nodes
+            .sort_by_cached_key(|verdict| (verdict.distance(), natural_sort_key(&verdict.node)));
+        self.more += self.nodes.len().saturating_sub(MAX_NODES_KEPT);
+        self.nodes.truncate(MAX_NODES_KEPT);
     }
 }
 

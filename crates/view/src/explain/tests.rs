@@ -2,9 +2,9 @@ use insta::assert_snapshot;
 
 use super::{TextOptions, WaitReason, explain_pod, render};
 use crate::explain::PodExplanation;
-use crate::fixture::{now, object, read};
+use crate::fixtures::{now, object, read};
 
-/// One full node, one of another product with a GPU left, and the class for both.
+/// One full node, one of another product with a free GPU, and the class for both.
 const CLUSTER: &str = "
     node  dgx-h100-0 gpus=2 product=NVIDIA_H100_80GB_HBM3 memory=81559Mi
     node  l4-0 gpus=2 product=NVIDIA_L4 memory=23034Mi
@@ -28,7 +28,7 @@ fn reasons(fixture: &str) -> Vec<WaitReason> {
 }
 
 #[test]
-fn a_pod_for_which_no_node_has_enough_is_told_who_holds_the_nearest() {
+fn holders_on_the_nearest_node_are_named() {
     assert_snapshot!(text("
         claim a/job class=gpu.nvidia.com count=2
         when  a/job device.attributes['gpu.nvidia.com'].productName.lowerAscii().matches('^.*h100.*$')
@@ -62,7 +62,7 @@ fn a_pod_for_which_no_node_has_enough_is_told_who_holds_the_nearest() {
 }
 
 #[test]
-fn a_request_larger_than_any_node_is_told_that_waiting_does_not_help() {
+fn request_larger_than_any_node_says_waiting_does_not_help() {
     assert_snapshot!(text("
         claim a/job class=gpu.nvidia.com count=9
         pod   a/job phase=Pending gpu=job
@@ -117,7 +117,7 @@ fn when_enough_is_free_the_selectors_are_shown_and_not_judged() {
 }
 
 #[test]
-fn a_running_pod_shows_its_devices_and_what_the_driver_said() {
+fn running_pod_shows_devices_and_driver_conditions() {
     assert_snapshot!(text("
         claim a/job class=gpu.nvidia.com on=l4-0/gpu-1 for=job,other at=2026-01-05T11:00:00Z
         says  a/job l4-0/gpu-1 Ready=True:Prepared prepared for its containers
@@ -136,7 +136,7 @@ fn a_running_pod_shows_its_devices_and_what_the_driver_said() {
 }
 
 #[test]
-fn an_extended_resource_is_explained_by_the_class_that_serves_it() {
+fn extended_resource_is_explained_by_its_class() {
     assert_snapshot!(text("
         pod   a/job phase=Pending limit=nvidia.com/gpu:4
         cond  a/job False Unschedulable 0/2 nodes are available: 2 Insufficient nvidia.com/gpu.
@@ -161,7 +161,7 @@ fn an_extended_resource_is_explained_by_the_class_that_serves_it() {
 }
 
 #[test]
-fn a_pod_whose_claims_cannot_be_prepared_repeats_the_words_of_the_driver() {
+fn failed_prepare_shows_the_driver_message() {
     assert_snapshot!(text("
         claim a/job class=gpu.nvidia.com on=l4-0/gpu-1 for=job at=2026-01-05T11:00:00Z
         says  a/job l4-0/gpu-1 Ready=False:NotYetSupported GpuConfig with sharing strategy MPS cannot act yet
@@ -191,7 +191,7 @@ fn a_pod_without_claims_says_that_it_asks_for_no_devices() {
 }
 
 #[test]
-fn what_may_not_be_read_is_named_and_nothing_is_concluded_from_it() {
+fn unreadable_objects_are_named_and_prove_nothing() {
     let fixture = "
         claim a/job class=gpu.nvidia.com
         pod   a/job phase=Pending gpu=job
@@ -233,7 +233,7 @@ fn missing_objects_are_named() {
 }
 
 #[test]
-fn what_a_device_plugin_serves_is_no_claim_and_hides_no_reason() {
+fn device_plugin_resource_is_no_claim_and_hides_no_reason() {
     let plugin = "node nic-0 gpus=1 product=NVIDIA_L4 memory=23034Mi plugin=rdma/hca\n";
     let found = explain(&format!(
         "{plugin}pod a/job phase=Pending limit=rdma/hca:1 gpu=absent\ncond a/job False x y"
@@ -263,7 +263,7 @@ fn while_slices_are_missing_no_count_is_proof() {
 }
 
 #[test]
-fn a_prepare_that_failed_once_and_then_worked_is_not_told_as_failing() {
+fn prepare_failure_before_a_later_success_is_ignored() {
     let failed = "
         claim a/job class=gpu.nvidia.com on=l4-0/gpu-1 for=job at=2026-01-05T11:00:00Z
         pod   a/job phase=Pending node=l4-0 gpu=job
@@ -277,7 +277,7 @@ fn a_prepare_that_failed_once_and_then_worked_is_not_told_as_failing() {
 }
 
 #[test]
-fn a_pod_whose_claim_is_not_made_is_not_told_about_gpus_and_schedulers() {
+fn pod_without_its_claim_gets_no_gpu_or_scheduler_advice() {
     let found = explain("pod a/job phase=Pending gpu=@absent");
     assert_eq!(found.candidates, []);
     assert_eq!(found.advice.len(), 1);
@@ -301,7 +301,7 @@ fn a_claim_that_others_use_fixes_the_node() {
 }
 
 #[test]
-fn tainted_gpus_are_out_of_use_unless_the_request_tolerates_taints() {
+fn tainted_gpus_are_unusable_without_tolerations() {
     let fixture = "
         taint l4-0/gpu-1 gpu.nvidia.com/xid=79:NoSchedule
         pod   a/job phase=Pending gpu=job

@@ -1,18 +1,18 @@
-//! The text form of [`PodExplanation`].
+//! The text format of [`PodExplanation`].
 
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::{ClaimView, Event, PodExplanation, Stage, devices};
-use crate::grid::{Grid, Tone, age, paint};
-use crate::snapshot::{Ask, ClaimSource, GapKind, Request};
-use crate::usage::{GpuState, GpuUse, holder_names, natural};
+use super::{ClaimView, Event, PodExplanation, PodState, devices};
+use crate::snapshot::{ClaimSource, GapKind, Request, RequestAlternative};
+use crate::table::{RowStyle, TextTable, age, paint};
+use crate::usage::{GpuState, GpuUse, holder_names, natural_sort_key};
 
-/// Events that are shown; the others are in the JSON form.
+/// Maximum number of events; JSON has all of them.
 const EVENTS_SHOWN: usize = 5;
 
-/// How the text is drawn.
+/// Text options.
 #[derive(Clone, Copy, Debug)]
 pub struct TextOptions {
     /// A line for each GPU instead of one for each node, and the name of each device.
@@ -50,7 +50,7 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
     if let Some(says) = &explanation.scheduler_says {
         let known = explanation.scheduled.as_ref().filter(|scheduled| scheduled.status != "True");
         let known = known.map_or("", |scheduled| &scheduled.message);
-        let lines = crate::scheduler::render_said(says, known);
+        let lines = crate::scheduler::explanation_lines(says, known);
         if !lines.is_empty() {
             parts.push(section("How it was decided", lines));
         }
@@ -95,22 +95,22 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
 
 fn headline(explanation: &PodExplanation, options: TextOptions) -> String {
     let node = explanation.node.as_deref().unwrap_or_default();
-    let state = match explanation.stage {
-        Stage::Gated => "waits behind scheduling gates".to_owned(),
-        Stage::Unscheduled => "waits for a node".to_owned(),
-        Stage::Starting => format!("is starting on {node}"),
-        Stage::Running => format!("runs on {node}"),
-        Stage::Finished => format!("has finished ({})", explanation.phase),
-        Stage::Deleting => "is being deleted".to_owned(),
-        Stage::Unknown => format!("is in phase {}", explanation.phase),
+    let state = match explanation.state {
+        PodState::Gated => "waits behind scheduling gates".to_owned(),
+        PodState::Unscheduled => "waits for a node".to_owned(),
+        PodState::Starting => format!("is starting on {node}"),
+        PodState::Running => format!("runs on {node}"),
+        PodState::Finished => format!("has finished ({})", explanation.phase),
+        PodState::Deleting => "is being deleted".to_owned(),
+        PodState::Unknown => format!("is in phase {}", explanation.phase),
     };
     let since = match (explanation.waits, explanation.created) {
         (true, Some(created)) => format!(", made {} ago", age(created, options.now)),
         _ => String::new(),
     };
-    let tone = if explanation.waits { Tone::Warn } else { Tone::Strong };
+    let style = if explanation.waits { RowStyle::Warn } else { RowStyle::Strong };
     let line = format!("Pod {}/{} {state}{since}", explanation.namespace, explanation.name);
-    paint(&line, tone, options.colour) + "\n"
+    paint(&line, style, options.colour) + "\n"
 }
 
 fn claim(claim: &ClaimView) -> String {
@@ -186,7 +186,7 @@ fn request_text(request: &Request) -> String {
     text
 }
 
-fn ask_text(ask: &Ask) -> String {
+fn ask_text(ask: &RequestAlternative) -> String {
     let count = match ask.count {
         Some(1) => "1 device".to_owned(),
         Some(count) => format!("{count} devices"),
@@ -198,20 +198,20 @@ fn ask_text(ask: &Ask) -> String {
 
 /// The last events, without those that only repeat the scheduler's condition.
 fn events(explanation: &PodExplanation, options: TextOptions) -> String {
-    let said = explanation.scheduled.as_ref().map(|scheduled| &*scheduled.message);
-    let news: Vec<&Event> = explanation
+    let condition_message = explanation.scheduled.as_ref().map(|scheduled| &*scheduled.message);
+    let shown: Vec<&Event> = explanation
         .events
         .iter()
-        .filter(|event| said.is_none_or(|said| said != event.message))
+        .filter(|event| condition_message.is_none_or(|message| message != event.message))
         .collect();
-    let start = news.len().saturating_sub(EVENTS_SHOWN);
-    let mut grid = Grid::new(&[]);
-    for event in news.get(start..).unwrap_or_default() {
-        let tone = if event.kind == "Warning" { Tone::Warn } else { Tone::Plain };
+    let start = shown.len().saturating_sub(EVENTS_SHOWN);
+    let mut table = TextTable::new(&[]);
+    for event in shown.get(start..).unwrap_or_default() {
+        let style = if event.kind == "Warning" { RowStyle::Warn } else { RowStyle::Plain };
         let times = if event.count > 1 { format!(" (x{})", event.count) } else { String::new() };
         let ago = event.last_seen.map(|at| age(at, options.now)).unwrap_or_default();
-        grid.row(
-            tone,
+        table.row(
+            style,
             vec![
                 format!("  {ago}"),
                 event.reason.clone(),
@@ -220,18 +220,18 @@ fn events(explanation: &PodExplanation, options: TextOptions) -> String {
             ],
         );
     }
-    grid.draw(false, options.colour)
+    table.draw(false, options.colour)
 }
 
 fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
     let scheduler = &explanation.scheduler;
     let is_free = |gpu: &GpuUse| gpu.state == GpuState::Free && gpu.is_for(scheduler);
     if options.wide {
-        let mut grid = Grid::new(&["  NODE", "GPU", "STATE", "MEMORY", "PRODUCT", "HELD BY"]);
+        let mut table = TextTable::new(&["  NODE", "GPU", "STATE", "MEMORY", "PRODUCT", "HELD BY"]);
         for gpu in &explanation.candidates {
-            let tone = if is_free(gpu) { Tone::Good } else { Tone::Plain };
-            grid.row(
-                tone,
+            let style = if is_free(gpu) { RowStyle::Good } else { RowStyle::Plain };
+            table.row(
+                style,
                 vec![
                     format!("  {}", gpu.node),
                     gpu.device.clone(),
@@ -242,16 +242,17 @@ fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
                 ],
             );
         }
-        return grid.draw(options.headers, options.colour);
+        return table.draw(options.headers, options.colour);
     }
     let mut gpus: Vec<&GpuUse> = explanation.candidates.iter().filter(|gpu| gpu.whole).collect();
-    gpus.sort_by_cached_key(|gpu| natural(&gpu.node));
-    let mut grid = Grid::new(&["  NODE", "PRODUCT", "MEMORY", "GPUS", "FREE", "HELD", "OTHER"]);
-    for node in gpus.chunk_by(|one, other| one.node == other.node) {
+    gpus.sort_by_cached_key(|gpu| natural_sort_key(&gpu.node));
+    let mut table =
+        TextTable::new(&["  NODE", "PRODUCT", "MEMORY", "GPUS", "FREE", "HELD", "OTHER"]);
+    for node in gpus.chunk_by(|left, right| left.node == right.node) {
         let Some(first) = node.first() else { continue };
         let free = node.iter().filter(|gpu| is_free(gpu)).count();
         let held = node.iter().filter(|gpu| gpu.state.is_held()).count();
-        let tone = if free > 0 { Tone::Good } else { Tone::Plain };
+        let style = if free > 0 { RowStyle::Good } else { RowStyle::Plain };
         let mut cells = vec![
             format!("  {}", first.node),
             first.product.clone().unwrap_or_default(),
@@ -259,12 +260,12 @@ fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {
         ];
         cells.extend([node.len(), free, held].map(|count| count.to_string()));
         cells.push(others(node, scheduler));
-        grid.row(tone, cells);
+        table.row(style, cells);
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
-/// What keeps GPUs that nobody holds from being free.
+/// Why unallocated GPUs are not free.
 fn others(node: &[&GpuUse], scheduler: &str) -> String {
     let mut words = Vec::new();
     for state in [GpuState::Tainted, GpuState::NodeUnavailable] {
@@ -281,7 +282,7 @@ fn others(node: &[&GpuUse], scheduler: &str) -> String {
     words.join(", ")
 }
 
-/// What a GPU is to pods of a scheduler.
+/// The state of a GPU for pods of a scheduler.
 fn state(gpu: &GpuUse, scheduler: &str) -> String {
     match &gpu.scheduler {
         Some(owner) if gpu.state == GpuState::Free && !gpu.is_for(scheduler) => {

@@ -39,7 +39,7 @@ async fn found(client: &Client) -> Result<String, ViewError> {
 }
 
 #[tokio::test]
-async fn where_nobody_leads_the_first_that_answers_is_asked() {
+async fn first_answering_scheduler_is_used_without_a_leader() {
     let client = client(|path| match path {
         path if path.contains("/s-0:") => status(503, "connection refused"),
         path if path.contains("/s-1:") => (200, "octavo_scheduler_leader 0\n".to_owned()),
@@ -56,7 +56,7 @@ async fn where_nobody_leads_the_first_that_answers_is_asked() {
 }
 
 #[tokio::test]
-async fn why_no_scheduler_was_found_is_said() {
+async fn missing_scheduler_error_gives_the_cause() {
     let none = client(|_| list(&[]));
     assert!(matches!(found(&none).await, Err(ViewError::NoScheduler)));
     let answer = |path: &str| match path {
@@ -75,20 +75,20 @@ async fn why_no_scheduler_was_found_is_said() {
 }
 
 #[tokio::test]
-async fn the_schedulers_words_are_told_from_those_of_the_api_server() {
-    let one = |answer: (u16, &'static str)| Scheduler {
+async fn scheduler_errors_differ_from_api_server_errors() {
+    let scheduler = |answer: (u16, &'static str)| Scheduler {
         client: client(move |_| (answer.0, answer.1.to_owned())),
         prefix: String::new(),
         name: "octavo/s-0".to_owned(),
     };
     let gang = ObjectName::new("a", "train");
     let error =
-        one((404, "no decision is recorded\n")).decision::<Value>(Subject::Gang, &gang).await;
+        scheduler((404, "no decision is recorded\n")).decision::<Value>(Subject::Gang, &gang).await;
     assert_eq!(
         error.unwrap_err().to_string(),
         "the scheduler octavo/s-0 says: no decision is recorded"
     );
-    let error = one((200, "{}}")).snapshot::<Value>().await.unwrap_err();
+    let error = scheduler((200, "{}}")).snapshot::<Value>().await.unwrap_err();
     assert!(error.to_string().contains("not understood"), "{error}");
 }
 
@@ -101,12 +101,12 @@ fn an_address_has_a_port() {
     assert!(error.to_string().contains("HOST:PORT"), "{error}");
 }
 
-/// A decision of the scheduler itself, as it is recorded: its words are the engine's.
+/// A decision in the format in which the scheduler records it. Its text comes from the engine.
 #[test]
-fn a_decision_is_told_with_its_costs_and_the_runner_up() {
+fn decision_shows_costs_and_runner_up() {
     let recorded = include_str!("../../../sim/src/whatif/decision/recorded.json");
     let recorded: Value = serde_json::from_str(recorded).unwrap();
-    let said = json!({
+    let answer = json!({
         "waiting": null, "decision": recorded["answer"], "group": "PodGroup team/g", "node": null,
     });
     let explanation = GangExplanation {
@@ -114,7 +114,7 @@ fn a_decision_is_told_with_its_costs_and_the_runner_up() {
         name: "g".to_owned(),
         waits: false,
         scheduler: "at http://127.0.0.1:9477/".to_owned(),
-        scheduler_says: serde_json::from_value(said).unwrap(),
+        scheduler_says: serde_json::from_value(answer).unwrap(),
     };
     let text = render(&explanation, GangTextOptions { colour: false });
     assert!(text.starts_with("Gang team/g does not wait\n"), "{text}");
@@ -124,12 +124,12 @@ fn a_decision_is_told_with_its_costs_and_the_runner_up() {
 }
 
 #[test]
-fn who_would_have_to_go_is_told_with_the_nodes_that_are_left_out() {
+fn victims_are_listed_with_the_infeasible_nodes() {
     let left_out =
         "2 nodes (a, b) are left out: both the device plugin and the driver serve the GPUs";
     let victim = |name: &str, gang: Option<&str>, node: &str| json!({"name": format!("pod team/{name}"), "gang": gang, "priority": 5, "node": node});
     let gang = Some("PodGroup team/old");
-    let said = json!({
+    let answer = json!({
         "waiting": {
             "reason": "Unschedulable",
             "message": format!("no node has room; it would help to add 1 node, like n0; {left_out}"),
@@ -145,8 +145,8 @@ fn who_would_have_to_go_is_told_with_the_nodes_that_are_left_out() {
         },
         "leftOut": [{"reason": "ServedTwice", "nodes": 2, "message": left_out}],
     });
-    let says: Said = serde_json::from_value(said).unwrap();
-    let text = text::said(&says, "");
+    let says: SchedulerExplanation = serde_json::from_value(answer).unwrap();
+    let text = text::explanation_lines(&says, "");
     insta::assert_snapshot!(text, @"
     waits, Unschedulable
     last decision:

@@ -1,25 +1,25 @@
-//! What a scheduler says, as lines for people.
+//! A scheduler's explanation as text.
 
 use octavo_engine::explain::PreemptionHint;
 
-use super::{GangExplanation, Said};
-use crate::grid::{Tone, paint};
+use super::{GangExplanation, SchedulerExplanation};
+use crate::table::{RowStyle, paint};
 
-/// How the text is drawn.
+/// Text options.
 #[derive(Clone, Copy, Debug)]
 pub struct GangTextOptions {
     /// Whether lines are coloured.
     pub colour: bool,
 }
 
-/// Draws where a gang stands.
+/// Draws the explanation of a gang.
 pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String {
     let says = &explanation.scheduler_says;
     let state = if explanation.waits { "waits" } else { "does not wait" };
-    let tone = if explanation.waits { Tone::Warn } else { Tone::Strong };
+    let style = if explanation.waits { RowStyle::Warn } else { RowStyle::Strong };
     let head = format!("Gang {}/{} {state}", explanation.namespace, explanation.name);
-    let head = paint(&head, tone, options.colour);
-    let body = said(says, "");
+    let head = paint(&head, style, options.colour);
+    let body = explanation_lines(says, "");
     let body = if body.is_empty() {
         "  Nothing is known of a decision: none was made since this scheduler leads, or it is forgotten.\n"
             .to_owned()
@@ -29,26 +29,27 @@ pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String
     format!("{head}\n\nOctavo's scheduler ({})\n{body}", explanation.scheduler)
 }
 
-/// The lines of what a scheduler says, indented; empty where it says nothing. `known` is what was said of
-/// the waiting elsewhere, and is not said again.
-pub(crate) fn said(says: &Said, known: &str) -> String {
+/// The indented lines of a scheduler's explanation; empty if it has no content. `shown_message` is
+/// the waiting message that is shown elsewhere, so it is not repeated.
+pub(crate) fn explanation_lines(says: &SchedulerExplanation, shown_message: &str) -> String {
     let mut lines = Vec::new();
     lines.extend(says.group.iter().map(|group| format!("  gang: {group}")));
     let decided = says.decision.as_ref().map(octavo_engine::explain::Explanation::lines);
     let decided = decided.unwrap_or_default();
     if let Some(waiting) = &says.waiting {
-        // A refusal is told as one sentence, of which the decision has the parts, without the name.
-        let left_out = says.left_out.iter().map(|one| &*one.message);
-        let parts: Vec<_> = decided.iter().map(|line| line.trim()).chain(left_out).collect();
-        let is_said = waiting.message == known || parts.join("; ").ends_with(&waiting.message);
-        let message = if is_said { String::new() } else { format!(": {}", waiting.message) };
+        // A refusal is one sentence. The decision has its parts, without the name.
+        let infeasible = says.infeasible_nodes.iter().map(|nodes| &*nodes.message);
+        let parts: Vec<_> = decided.iter().map(|line| line.trim()).chain(infeasible).collect();
+        let is_shown =
+            waiting.message == shown_message || parts.join("; ").ends_with(&waiting.message);
+        let message = if is_shown { String::new() } else { format!(": {}", waiting.message) };
         lines.push(format!("  waits, {}{message}", waiting.reason));
     }
     if !decided.is_empty() {
         lines.push("  last decision:".to_owned());
         lines.extend(decided.iter().map(|line| format!("    {line}")));
     }
-    let now = says.left_out.iter().map(|one| one.message.clone());
+    let now = says.infeasible_nodes.iter().map(|nodes| nodes.message.clone());
     let now = now.chain(says.disturbance.iter().map(PreemptionHint::line));
     let now: Vec<_> = now.chain(says.disturbance_note.clone()).collect();
     if !now.is_empty() {

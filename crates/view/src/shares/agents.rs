@@ -8,22 +8,22 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 
-use super::{Told, UnreadNode, parse};
+use super::{AgentReadings, UnreadNode, parse};
 use crate::address;
 use crate::error::ViewError;
 
-/// The agents' pods, whatever the release is called.
-const AGENTS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
+/// Labels of the agents' pods, for any release name.
+const AGENT_LABELS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
 /// Name of the port with the metrics.
-const PORT: &str = "admin";
+const PORT_NAME: &str = "admin";
 /// Agents that are read at a time.
-const AT_ONCE: usize = 32;
+const MAX_CONCURRENT_READS: usize = 32;
 
 /// Where an agent serves its metrics: `HOST:PORT`, or a URL before `/metrics`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentAddress(http::Uri);
 
-/// Text that is no such address.
+/// The text is no such address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no address of an agent: give HOST:PORT or http://HOST:PORT, as its --admin-address says"
@@ -47,27 +47,27 @@ impl FromStr for AgentAddress {
     }
 }
 
-/// Reads the figures of the agents of some nodes, or of those that are named.
+/// Reads the figures of the agents of some nodes, or at some addresses.
 pub async fn read(
     client: &Client,
     nodes: &BTreeSet<String>,
     addresses: &[AgentAddress],
-) -> Result<Told, ViewError> {
-    let mut told = Told::default();
+) -> Result<AgentReadings, ViewError> {
+    let mut readings = AgentReadings::default();
     if !addresses.is_empty() {
         for AgentAddress(uri) in addresses {
             match direct(uri).await {
-                Ok(text) => told.figures.extend(parse(&text)),
+                Ok(text) => readings.figures.extend(parse(&text)),
                 Err(error) => {
                     let message = format!("the agent at {uri} does not answer: {error}");
-                    told.unread.push(UnreadNode { node: String::new(), message });
+                    readings.unread.push(UnreadNode { node: String::new(), message });
                 }
             }
         }
-        return Ok(told);
+        return Ok(readings);
     }
     if nodes.is_empty() {
-        return Ok(told);
+        return Ok(readings);
     }
     let mut found: BTreeMap<String, Vec<AgentPod>> = BTreeMap::new();
     for pod in pods(client).await? {
@@ -78,29 +78,30 @@ pub async fn read(
         async move { (node, of_node(client, &agents).await) }
     });
     let mut answers: Vec<_> =
-        futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+        futures::stream::iter(asked).buffer_unordered(MAX_CONCURRENT_READS).collect().await;
     answers.sort_by_key(|(node, _)| *node);
     for (node, answer) in answers {
         match answer {
             Ok(texts) => {
                 for text in texts {
-                    told.figures.extend(parse(&text));
+                    readings.figures.extend(parse(&text));
                 }
             }
-            Err(message) => told.unread.push(UnreadNode { node: node.clone(), message }),
+            Err(message) => readings.unread.push(UnreadNode { node: node.clone(), message }),
         }
     }
-    Ok(told)
+    Ok(readings)
 }
 
-/// The metrics of a node's agents. In an update there are two, of which the one that has the node knows shares.
+/// The metrics of a node's agents. During an update there are two agents; the active one knows the
+/// shares.
 async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, String> {
     let mut texts = Vec::new();
     let mut problem = None;
     for agent in agents {
         let AgentPod { namespace, name, port, .. } = agent;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
-        match address::get(client, &path).await {
+        match address::get_text(client, &path).await {
             Ok(text) => texts.push(text),
             Err(error) => {
                 problem = Some(format!("agent {namespace}/{name} could not be asked: {error}"));
@@ -119,7 +120,7 @@ async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, St
 
 async fn pods(client: &Client) -> Result<Vec<AgentPod>, ViewError> {
     let api = Api::<Pod>::all(client.clone());
-    let list = api.list(&ListParams::default().labels(AGENTS)).await;
+    let list = api.list(&ListParams::default().labels(AGENT_LABELS)).await;
     let list = list.map_err(|error| ViewError::api("pods", error))?;
     Ok(list.items.into_iter().filter_map(agent_of).collect())
 }
@@ -127,7 +128,8 @@ async fn pods(client: &Client) -> Result<Vec<AgentPod>, ViewError> {
 fn agent_of(pod: Pod) -> Option<AgentPod> {
     let spec = pod.spec?;
     let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
-    let port = ports.into_iter().find(|port| port.name.as_deref() == Some(PORT))?.container_port;
+    let port =
+        ports.into_iter().find(|port| port.name.as_deref() == Some(PORT_NAME))?.container_port;
     Some(AgentPod {
         node: spec.node_name?,
         namespace: pod.metadata.namespace?,
@@ -137,7 +139,7 @@ fn agent_of(pod: Pod) -> Option<AgentPod> {
 }
 
 async fn direct(uri: &http::Uri) -> Result<String, kube::Error> {
-    address::get(&address::client(uri)?, "/metrics").await
+    address::get_text(&address::client(uri)?, "/metrics").await
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! The table form of [`SharesReport`].
+//! The table format of [`SharesReport`].
 
-use super::{Figures, GateState, ShareUse, SharesReport};
-use crate::grid::{Grid, Tone};
+use super::{GateState, ShareFigures, ShareUse, SharesReport};
+use crate::table::{RowStyle, TextTable};
 use crate::top::TableOptions;
 
-/// What stands where nothing is known.
-const NOTHING: &str = "-";
+/// Text of an unknown value.
+const UNKNOWN_CELL: &str = "-";
 
-/// Draws a report: a line for each share, and what is out of order.
+/// Draws a report: a line for each share, then remarks.
 pub fn render(report: &SharesReport, options: TableOptions) -> String {
     let mut text = if report.shares.is_empty() {
         "No GPU is held in shares.\n".to_owned()
@@ -40,17 +40,18 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
     if options.wide {
         header.extend(["UNKNOWN CALLS", "OVERFLOWS", "SHARE", "UUID"]);
     }
-    let mut grid = Grid::new(&header);
+    let mut table = TextTable::new(&header);
     for share in &report.shares {
-        let pods = if share.pods.is_empty() { NOTHING.to_owned() } else { share.pods.join(", ") };
+        let pods =
+            if share.pods.is_empty() { UNKNOWN_CELL.to_owned() } else { share.pods.join(", ") };
         let mut cells = vec![
             share.node.clone(),
             share.device.clone(),
             format!("{}/{}", share.namespace, share.claim),
             pods,
         ];
-        let known = |text: fn(&Figures) -> String| {
-            share.figures.as_ref().map_or_else(|| NOTHING.to_owned(), text)
+        let known = |text: fn(&ShareFigures) -> String| {
+            share.figures.as_ref().map_or_else(|| UNKNOWN_CELL.to_owned(), text)
         };
         cells.push(share.figures.map_or_else(|| share.asked.clone(), |f| size(f.limit_bytes)));
         cells.extend([
@@ -72,21 +73,21 @@ fn table(report: &SharesReport, options: TableOptions) -> String {
                 share.gpu.clone().unwrap_or_default(),
             ]);
         }
-        grid.row(tone(share), cells);
+        table.row(style(share), cells);
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
-fn tone(share: &ShareUse) -> Tone {
+fn style(share: &ShareUse) -> RowStyle {
     match share.figures {
-        Some(figures) if figures.gate != GateState::Open => Tone::Warn,
-        Some(figures) if figures.driver_bytes > figures.limit_bytes => Tone::Warn,
-        None => Tone::Warn,
-        Some(_) => Tone::Plain,
+        Some(figures) if figures.gate != GateState::Open => RowStyle::Warn,
+        Some(figures) if figures.driver_bytes > figures.limit_bytes => RowStyle::Warn,
+        None => RowStyle::Warn,
+        Some(_) => RowStyle::Plain,
     }
 }
 
-/// What a reader should not miss, a line each.
+/// Remarks that a reader should not miss, one per line.
 fn remarks(report: &SharesReport) -> String {
     let mut lines = Vec::new();
     for unread in &report.unread {
@@ -105,7 +106,7 @@ fn size(bytes: u64) -> String {
     for (unit, shift) in UNITS {
         let one = 1 << shift;
         if bytes >= one {
-            // Tenths, cut off: a share that is not full does not look full.
+            // Tenths are cut off, so that a share that is not full does not look full.
             let tenths = (u128::from(bytes) * 10) >> shift;
             let (whole, tenth) = (tenths / 10, tenths % 10);
             let is_short = whole < 100 && tenth > 0;

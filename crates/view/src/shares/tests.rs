@@ -2,8 +2,10 @@ use std::collections::BTreeSet;
 
 use insta::assert_snapshot;
 
-use super::{FigureKey, Figures, GateState, SharesReport, Told, UnreadNode, render, shares};
-use crate::fixture::{now, snapshot};
+use super::{
+    AgentReadings, GateState, ShareFigures, ShareKey, SharesReport, UnreadNode, render, shares,
+};
+use crate::fixtures::{now, snapshot};
 use crate::top::TableOptions;
 
 const CLUSTER: &str = "
@@ -15,9 +17,9 @@ const CLUSTER: &str = "
     claim a/whole class=gpu.nvidia.com on=dgx-0/gpu-0 for=big
 ";
 
-fn key(claim: &str, share: &str) -> FigureKey {
+fn key(claim: &str, share: &str) -> ShareKey {
     let (namespace, claim) = claim.split_once('/').unwrap();
-    FigureKey {
+    ShareKey {
         node: "dgx-0".to_owned(),
         namespace: namespace.to_owned(),
         claim: claim.to_owned(),
@@ -25,8 +27,8 @@ fn key(claim: &str, share: &str) -> FigureKey {
     }
 }
 
-fn told() -> Told {
-    let serve = Figures {
+fn readings() -> AgentReadings {
+    let serve = ShareFigures {
         limit_bytes: 20 << 30,
         used_bytes: 12 << 30,
         driver_bytes: 25 << 30,
@@ -38,8 +40,9 @@ fn told() -> Told {
         overflows: 3,
         gate: GateState::Held,
     };
-    let train = Figures { limit_bytes: 40 << 30, used_bytes: 300 << 20, ..Figures::default() };
-    let other = Figures { limit_bytes: 1, ..Figures::default() };
+    let train =
+        ShareFigures { limit_bytes: 40 << 30, used_bytes: 300 << 20, ..ShareFigures::default() };
+    let other = ShareFigures { limit_bytes: 1, ..ShareFigures::default() };
     let figures = [
         (key("b/serve", "s1"), serve),
         (key("a/train", "s2"), train),
@@ -49,7 +52,7 @@ fn told() -> Told {
         node: "dgx-1".to_owned(),
         message: "agent o/agent-1 could not be asked: 503".to_owned(),
     }];
-    Told { figures: figures.into(), unread }
+    AgentReadings { figures: figures.into(), unread }
 }
 
 fn table(report: &SharesReport, wide: bool) -> String {
@@ -58,7 +61,7 @@ fn table(report: &SharesReport, wide: bool) -> String {
 
 #[test]
 fn every_share_has_a_line_with_what_its_agent_says() {
-    let report = shares(&snapshot(CLUSTER)).with(told());
+    let report = shares(&snapshot(CLUSTER)).with(readings());
     assert_snapshot!(table(&report, false), @r"
     NODE   GPU    CLAIM    POD           LIMIT   USED        DRIVER  UNTRACKED  PEAK    PROCESSES  REFUSED  GATE
     dgx-0  gpu-1  a/train  train         40Gi    300Mi (0%)  0       0          0       0          0        open
@@ -71,7 +74,7 @@ fn every_share_has_a_line_with_what_its_agent_says() {
 
 #[test]
 fn the_wide_form_names_share_and_gpu() {
-    let report = shares(&snapshot(CLUSTER)).with(told());
+    let report = shares(&snapshot(CLUSTER)).with(readings());
     let report = report.select(&BTreeSet::from(["dgx-0".to_owned()]), Some("b"));
     assert_eq!(report.shares.len(), 1);
     assert_snapshot!(table(&report, true), @r"
@@ -90,8 +93,8 @@ fn a_cluster_without_shares_says_so() {
 }
 
 #[test]
-fn programs_get_bytes_and_words() {
-    let report = shares(&snapshot(CLUSTER)).with(told());
+fn json_has_bytes_and_gate_names() {
+    let report = shares(&snapshot(CLUSTER)).with(readings());
     let report = report.select(&BTreeSet::new(), Some("b"));
     assert_snapshot!(crate::output::json("Shares", &report).unwrap(), @r#"
     {

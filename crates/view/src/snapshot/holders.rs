@@ -17,7 +17,7 @@ pub struct Holder {
     pub namespace: String,
     /// Name of the claim.
     pub claim: String,
-    /// Names of the pods that the claim is reserved for; empty if nobody uses it.
+    /// Names of the pods that the claim is reserved for; empty for an unused claim.
     pub pods: Vec<String>,
     /// The part of the device that it has, where it has not all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ pub struct Holder {
     /// Whether it has a MIG device of this GPU, and not the GPU itself.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub via_part: bool,
-    /// When it was allocated.
+    /// Allocation time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
@@ -39,7 +39,7 @@ pub struct Share {
     /// Memory, as a quantity such as `20Gi`.
     #[serde(serialize_with = "as_text")]
     pub memory: Quantity,
-    /// Time in percent; 0 is a fair part of what is idle.
+    /// Compute time in percent; 0 is a fair part of the idle time.
     #[serde(serialize_with = "as_text")]
     pub compute: Quantity,
 }
@@ -51,8 +51,8 @@ pub struct Holders {
 }
 
 impl Holders {
-    /// Collects the holders of all devices of the driver. Claims with `adminAccess` hold nothing.
-    /// A device that is a part of a GPU (`parentUUID`) makes its GPU held as well.
+    /// Collects the holders of all devices of the driver. Claims with `adminAccess` hold nothing. A
+    /// device that is a part of a GPU (`parentUUID`) makes its GPU held as well.
     pub fn of(snapshot: &ClusterSnapshot) -> Self {
         let mut holders = Self::default();
         let parents = parents_by_uuid(snapshot);
@@ -85,9 +85,9 @@ impl Holders {
         holders
     }
 
-    /// Who holds a device, in order of namespace and claim.
+    /// The holders of a device, in order of namespace and claim.
     pub fn get(&self, pool: &str, device: &str) -> &[Holder] {
-        // The map owns its keys; a pair of borrowed strings cannot be looked up without a copy.
+        // The map owns its keys, so a lookup by a pair of borrowed strings needs a copy.
         let key = (pool.to_owned(), device.to_owned());
         self.by_device.get(&key).map_or(&[], Vec::as_slice)
     }
@@ -125,7 +125,7 @@ impl Share {
         (memory < most).then_some(Self { id, memory, compute })
     }
 
-    /// What it has of the GPU's time, in words.
+    /// Its part of the GPU's time, as text.
     pub(crate) fn time(&self) -> String {
         if self.compute == Quantity::ZERO {
             return "idle time".to_owned();

@@ -11,7 +11,7 @@ pub struct Pool {
     pub node: String,
     /// Generation.
     pub generation: i64,
-    /// How many slices the pool says it has.
+    /// Number of slices that the pool announces.
     pub slices_announced: i64,
     /// How many of them were there.
     pub slices_seen: i64,
@@ -20,8 +20,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Whether all slices of the generation are there. Schedulers give nothing from a pool in
-    /// which some are missing (KEP-4381).
+    /// Whether all slices of the generation are present. Schedulers allocate nothing from an
+    /// incomplete pool (KEP-4381).
     pub fn is_complete(&self) -> bool {
         self.slices_seen == self.slices_announced
     }

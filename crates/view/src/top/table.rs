@@ -1,13 +1,13 @@
-//! The table form of [`TopReport`].
+//! The table format of [`TopReport`].
 
 use jiff::Timestamp;
 
 use super::TopReport;
-use crate::grid::{Grid, Tone, age};
 use crate::snapshot::Holder;
+use crate::table::{RowStyle, TextTable, age};
 use crate::usage::{GpuState, GpuUse, holder_names};
 
-/// How a table is drawn.
+/// Table options.
 #[derive(Clone, Copy, Debug)]
 pub struct TableOptions {
     /// A line for each GPU with UUID, claim and taints; otherwise free neighbours share a line.
@@ -20,7 +20,7 @@ pub struct TableOptions {
     pub now: Timestamp,
 }
 
-/// Draws a report: nodes, GPUs, and what is out of order.
+/// Draws a report: nodes, GPUs and remarks.
 pub fn render(report: &TopReport, options: TableOptions) -> String {
     let mut parts = Vec::new();
     if report.nodes.is_empty() {
@@ -39,48 +39,48 @@ pub fn render(report: &TopReport, options: TableOptions) -> String {
 }
 
 fn nodes(report: &TopReport, options: TableOptions) -> String {
-    let mut grid =
-        Grid::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "SPLIT", "FREE", "TAINTED"]);
+    let mut table =
+        TextTable::new(&["NODE", "STATUS", "PRODUCT", "GPUS", "USED", "SPLIT", "FREE", "TAINTED"]);
     for node in &report.nodes {
-        let tone = if node.status != "Ready" && node.status != "Unknown" || node.tainted > 0 {
-            Tone::Warn
+        let style = if node.status != "Ready" && node.status != "Unknown" || node.tainted > 0 {
+            RowStyle::Warn
         } else {
-            Tone::Plain
+            RowStyle::Plain
         };
         let counts = [node.gpus, node.used, node.split, node.free, node.tainted]
             .map(|count| count.to_string());
         let mut cells = vec![node.name.clone(), node.status.clone(), node.products.join(", ")];
         cells.extend(counts);
-        grid.row(tone, cells);
+        table.row(style, cells);
     }
     if report.nodes.len() > 1 {
         let totals = report.totals;
         let mut cells = vec!["TOTAL".to_owned(), String::new(), format!("{} nodes", totals.nodes)];
         let counts = [totals.gpus, totals.used, totals.split, totals.free, totals.tainted];
         cells.extend(counts.map(|count| count.to_string()));
-        grid.row(Tone::Strong, cells);
+        table.row(RowStyle::Strong, cells);
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
 fn narrow(report: &TopReport, options: TableOptions) -> String {
-    let mut grid = Grid::new(&["NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE"]);
+    let mut table = TextTable::new(&["NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE"]);
     let mut rest = report.gpus.as_slice();
     while let Some(first) = rest.first() {
         let run = if first.state.is_held() {
             1
         } else {
-            rest.iter().take_while(|gpu| alike(first, gpu)).count()
+            rest.iter().take_while(|gpu| can_share_row(first, gpu)).count()
         };
         let (run, tail) = rest.split_at(run);
         let device = match run {
             [.., last] if run.len() > 1 => format!("{} to {}", first.device, last.device),
             _ => first.device.clone(),
         };
-        // Whoever holds a part stands in the part's line.
+        // Holders of a part are shown in the part's line.
         let is_whole = matches!(first.state, GpuState::Used);
-        grid.row(
-            tone(first),
+        table.row(
+            style(first),
             vec![
                 first.node.clone(),
                 device,
@@ -92,8 +92,8 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
         );
         for (holder, share) in first.shares() {
             let holders = std::slice::from_ref(holder);
-            grid.row(
-                Tone::Plain,
+            table.row(
+                RowStyle::Plain,
                 vec![
                     first.node.clone(),
                     format!("{} share", first.device),
@@ -106,11 +106,11 @@ fn narrow(report: &TopReport, options: TableOptions) -> String {
         }
         rest = tail;
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
 fn wide(report: &TopReport, options: TableOptions) -> String {
-    let mut grid = Grid::new(&[
+    let mut table = TextTable::new(&[
         "NODE", "GPU", "STATE", "MEMORY", "HELD BY", "SINCE", "CLAIM", "PRODUCT", "UUID", "TAINTS",
     ]);
     for gpu in &report.gpus {
@@ -119,8 +119,8 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
             .iter()
             .map(|holder| format!("{}/{}", holder.namespace, holder.claim))
             .collect();
-        grid.row(
-            tone(gpu),
+        table.row(
+            style(gpu),
             vec![
                 gpu.node.clone(),
                 gpu.device.clone(),
@@ -138,10 +138,10 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
             ],
         );
     }
-    grid.draw(options.headers, options.colour)
+    table.draw(options.headers, options.colour)
 }
 
-/// What a reader should not miss, a line each.
+/// Remarks that a reader should not miss, one per line.
 fn remarks(report: &TopReport) -> String {
     let mut lines = Vec::new();
     for claim in &report.idle_claims {
@@ -172,16 +172,17 @@ fn remarks(report: &TopReport) -> String {
     lines.into_iter().map(|line| line + "\n").collect()
 }
 
-fn alike(one: &GpuUse, other: &GpuUse) -> bool {
-    one.node == other.node
-        && one.state == other.state
-        && one.memory == other.memory
-        && one.product == other.product
-        && one.taints == other.taints
-        && one.scheduler == other.scheduler
+fn can_share_row(left: &GpuUse, right: &GpuUse) -> bool {
+    left.node == right.node
+        && left.state == right.state
+        && left.memory == right.memory
+        && left.product == right.product
+        && left.taints == right.taints
+        && left.scheduler == right.scheduler
 }
 
-/// A held device that is sick says both, a shared one what is left of it, a free one who may give it.
+/// The state of a GPU. A held GPU shows its taints, a shared GPU its free capacity, and a free GPU
+/// its owner.
 fn state(gpu: &GpuUse) -> String {
     let mut words = match (&gpu.left, gpu.state) {
         (_, GpuState::Tainted) => return format!("tainted {}", gpu.taints.join(", ")),
@@ -199,12 +200,12 @@ fn state(gpu: &GpuUse) -> String {
     words
 }
 
-fn tone(gpu: &GpuUse) -> Tone {
+fn style(gpu: &GpuUse) -> RowStyle {
     match gpu.state {
-        _ if !gpu.taints.is_empty() => Tone::Warn,
-        GpuState::NodeUnavailable | GpuState::Tainted => Tone::Warn,
-        GpuState::Free => Tone::Good,
-        GpuState::Used | GpuState::Shared | GpuState::Partitioned => Tone::Plain,
+        _ if !gpu.taints.is_empty() => RowStyle::Warn,
+        GpuState::NodeUnavailable | GpuState::Tainted => RowStyle::Warn,
+        GpuState::Free => RowStyle::Good,
+        GpuState::Used | GpuState::Shared | GpuState::Partitioned => RowStyle::Plain,
     }
 }
 

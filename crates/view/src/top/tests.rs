@@ -3,9 +3,9 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 
 use super::{Selection, TableOptions, render, top};
-use crate::fixture::{now, snapshot};
+use crate::fixtures::{now, snapshot};
 
-/// Two nodes, in which a GPU is sick, one is shared by two pods, one is held for nobody.
+/// Four nodes. One GPU is tainted, two pods share a claim, and one claim is unused.
 const CLUSTER: &str = "
     node  dgx-h100-0 gpus=8 product=NVIDIA_H100_80GB_HBM3 memory=81559Mi
     node  dgx-h100-1 gpus=8 product=NVIDIA_H100_80GB_HBM3 memory=81559Mi cordoned
@@ -27,7 +27,7 @@ fn table(fixture: &str, wide: bool) -> String {
 }
 
 #[test]
-fn nodes_and_holders_are_listed_and_free_neighbours_share_a_line() {
+fn nodes_and_holders_are_listed_and_free_gpus_share_a_line() {
     assert_snapshot!(table(CLUSTER, false), @r"
     NODE           STATUS    PRODUCT                GPUS  USED  SPLIT  FREE  TAINTED
     dgx-h100-0     Ready     NVIDIA H100 80GB HBM3  8     3     0      4     1
@@ -52,7 +52,7 @@ fn nodes_and_holders_are_listed_and_free_neighbours_share_a_line() {
 }
 
 #[test]
-fn a_gpu_that_one_scheduler_owns_is_well_and_free_and_says_whose() {
+fn gpu_owned_by_a_scheduler_is_free_and_names_its_owner() {
     let owned = "
         node  l4-0 gpus=3 product=NVIDIA_L4 memory=23034Mi
         taint l4-0/gpu-0 octavo.dev/scheduler=octavo:NoSchedule

@@ -1,4 +1,5 @@
-//! Gangs that fit in what is free, but not in what is free of any node: pods have to move.
+//! Gangs that fit the cluster's free capacity, but not the free capacity of single nodes: pods have
+//! to move.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,88 +12,95 @@ use serde_json::{Value, json};
 
 use crate::figure::Goal;
 use crate::scheduler::api::Kind;
-use crate::scheduler::bed::Bed;
 use crate::scheduler::contender::Contender;
-use crate::scheduler::objects::{self, Ask, Near};
-use crate::scheduler::observer::{Seen, set_of};
-use crate::scheduler::player::{Controller, Player};
+use crate::scheduler::fake_controllers::{FakeControllers, ReplacementController};
+use crate::scheduler::objects::{self, PodRequest, TopologyRequest};
+use crate::scheduler::observer::{ObservedState, set_of};
 use crate::scheduler::results::Measured;
+use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
-use crate::scheduler::{raw, work};
+use crate::scheduler::{baseline, workers};
 
-/// Gangs on so many nodes at full size.
+/// Number of gangs at full size.
 const GANGS: usize = 41;
 pub(super) const NODES: usize = 500;
-/// Nodes for one gang, with as much to spare as there is at full size.
-pub(super) const LEAST_NODES: usize = NODES.div_ceil(GANGS);
+/// Nodes for one gang, with the same spare capacity as at full size.
+pub(super) const MIN_NODES: usize = NODES.div_ceil(GANGS);
 /// Pods of a gang, and the GPUs of each.
 const PODS: usize = 10;
 const GPUS_EACH: usize = 6;
 /// Pods that may move for one gang: one on each of its nodes, and some to spare.
-pub(super) const MOVES: u32 = 32;
+pub(super) const MAX_MOVES: u32 = 32;
 /// One-GPU pods that run on each node.
-const TAKEN: usize = 3;
+const RUNNING_PODS_PER_NODE: usize = 3;
 /// How long all of it may take.
-const PATIENCE: Duration = Duration::from_mins(5);
-/// The pods that run, and are made anew when they go.
+const CASE_TIMEOUT: Duration = Duration::from_mins(5);
+/// Running pods that are recreated after eviction.
 const FILL: &str = "fill";
 
-/// How many gangs there are on so many nodes: never a larger part of what is free than at full size, where
-/// the last one just fits.
+/// Number of gangs for some nodes. Their part of the free capacity never exceeds that at full size,
+/// where the last gang just fits.
 pub(super) fn gangs(nodes: usize) -> usize {
     nodes * GANGS / NODES
 }
 
 /// Three pods on each node, then all gangs at once.
-pub(super) async fn run(bed: &Bed, measured: &mut Measured) -> anyhow::Result<()> {
-    let gangs = gangs(bed.world.nodes);
-    let pods = bed.world.nodes * TAKEN;
+pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> {
+    let gangs = gangs(testbed.world.nodes);
+    let pods = testbed.world.nodes * RUNNING_PODS_PER_NODE;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FILL}});
-    let owner: Arc<str> = raw::uid(&bed.api.create(Kind::Owners, &owner).await?)?.into();
-    fill(bed, pods, &owner).await?;
-    bed.start().await?;
-    let contender = bed.contender;
+    let owner: Arc<str> = baseline::uid(&testbed.api.create(Kind::Owners, &owner).await?)?.into();
+    fill(testbed, pods, &owner).await?;
+    testbed.start().await?;
+    let contender = testbed.contender;
     let make = Box::new(move |name: &str| filler(name, contender, &owner));
-    let player = Player::start(&bed.api, &bed.observer, Some(Controller { set: FILL, make }));
-    let gone_before = bed.observer.seen().gone.len();
+    let controllers = FakeControllers::start(
+        &testbed.api,
+        &testbed.observer,
+        Some(ReplacementController { set: FILL, make }),
+    );
+    let gone_before = testbed.observer.seen().gone.len();
     for gang in 0..gangs {
-        let group = objects::group(&gang_name(gang), PODS, Near::Anywhere);
-        bed.api.create(Kind::Groups, &group).await?;
+        let group = objects::group(&gang_name(gang), PODS, TopologyRequest::Anywhere);
+        testbed.api.create(Kind::Groups, &group).await?;
     }
     let began = Instant::now();
-    let api = bed.api.clone();
-    work::in_parallel(gangs * PODS, move |number| {
+    let api = testbed.api.clone();
+    workers::in_parallel(gangs * PODS, move |number| {
         let api = api.clone();
         async move {
             let gang = gang_name(number / PODS);
             let name = format!("{gang}-{}", number % PODS);
-            let pod = objects::pod(&name, Ask::Gpus(GPUS_EACH), contender);
+            let pod = objects::pod(&name, PodRequest::Gpus(GPUS_EACH), contender);
             api.create(Kind::Pods, &objects::member(pod, &gang)).await.map(drop)
         }
     })
     .await?;
     let last_create = Instant::now();
-    let are_bound = |seen: &Seen| {
+    let are_bound = |seen: &ObservedState| {
         let gangs_bound = (0..gangs).all(|gang| seen.bound(&gang_name(gang)) == PODS);
         (gangs_bound && seen.bound(FILL) == pods).then_some(())
     };
-    bed.observer.until("all gangs and those that moved are bound", PATIENCE, are_bound).await?;
+    testbed
+        .observer
+        .until("all gangs and those that moved are bound", CASE_TIMEOUT, are_bound)
+        .await?;
     let all = Instant::now();
     let (first, moved) = {
-        let seen = bed.observer.seen();
+        let seen = testbed.observer.seen();
         let gone = seen.gone.get(gone_before..).unwrap_or_default();
         let moved: Vec<Instant> =
             gone.iter().filter(|(name, _)| set_of(name) == FILL).map(|gone| gone.1).collect();
         (moved.first().copied().context("nobody had to move")?, moved.len())
     };
-    drop(player);
+    drop(controllers);
     let mut expected =
         Expected { bound: [(FILL.to_owned(), pods..=pods)].into(), gangs: BTreeMap::new() };
     for gang in 0..gangs {
         expected.bound.insert(gang_name(gang), PODS..=PODS);
-        expected.gangs.insert(gang_name(gang), Near::Anywhere);
+        expected.gangs.insert(gang_name(gang), TopologyRequest::Anywhere);
     }
-    validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await?;
+    validate::check(&testbed.api, testbed.contender, testbed.world.gpus, &expected).await?;
     let what = "first create to the first pod that moves, as a watch sees it";
     measured.add_with_goal(what, "s", Goal::Below(5.0), (first - began).as_secs_f64());
     let what = "last create to all bound, those that moved too";
@@ -101,27 +109,28 @@ pub(super) async fn run(bed: &Bed, measured: &mut Measured) -> anyhow::Result<()
     Ok(())
 }
 
-async fn fill(bed: &Bed, pods: usize, owner: &Arc<str>) -> anyhow::Result<()> {
-    let (api, contender, owner) = (bed.api.clone(), bed.contender, Arc::clone(owner));
-    work::in_parallel(pods, move |number| {
+async fn fill(testbed: &Testbed, pods: usize, owner: &Arc<str>) -> anyhow::Result<()> {
+    let (api, contender, owner) = (testbed.api.clone(), testbed.contender, Arc::clone(owner));
+    workers::in_parallel(pods, move |number| {
         let (api, owner) = (api.clone(), Arc::clone(&owner));
         async move {
             let name = format!("{FILL}-{number}");
             let mut pod = filler(&name, contender, &owner);
-            pod["spec"]["nodeName"] = objects::node_name(number / TAKEN).into();
+            pod["spec"]["nodeName"] = objects::node_name(number / RUNNING_PODS_PER_NODE).into();
             api.create(Kind::Pods, &pod).await?;
             api.merge(Kind::Pods, &format!("{name}/status"), &objects::running()).await.map(drop)
         }
     })
     .await?;
-    bed.observer.all_bound(FILL, pods, PATIENCE).await.map(drop)
+    testbed.observer.all_bound(FILL, pods, CASE_TIMEOUT).await.map(drop)
 }
 
 fn filler(name: &str, contender: Contender, owner: &str) -> Value {
-    let mut pod = objects::pod(name, Ask::Gpus(1), contender);
-    // It can be restarted elsewhere: without this nobody moves it.
+    let mut pod = objects::pod(name, PodRequest::Gpus(1), contender);
+    // The pod may restart elsewhere. Without this annotation, the scheduler does not move it.
     pod["metadata"]["annotations"] = json!({names::MOVABLE: "true"});
-    // Its successor is known by the owner. A real controller would make pods of its own.
+    // The scheduler recognizes the successor by its owner. The benchmark creates successors; a real
+    // controller would create its own.
     pod["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "v1", "kind": "ConfigMap", "name": FILL, "uid": owner, "controller": true,
     }]);
@@ -144,15 +153,20 @@ mod tests {
             let nodes = world(Case::Defragmentation, f64::from(thousandth) / 1_000.0).nodes;
             let gangs = gangs(nodes);
             assert!(gangs > 0, "{nodes} nodes");
-            // No node has room for two pods of gangs: each takes one, and what it leaves of it.
+            // No node fits two gang pods. A gang pod takes a node, and only the rest of that node
+            // remains free.
             let taken = gangs * PODS;
             let spare = taken.min(nodes) * (objects::GPUS - GPUS_EACH);
             let whole = nodes.saturating_sub(taken) * objects::GPUS;
             assert!(taken <= nodes, "{gangs} gangs on {nodes} nodes");
-            assert!(nodes * TAKEN <= spare + whole, "{gangs} gangs on {nodes} nodes");
-            // Nor is less left free than at full size.
+            assert!(
+                nodes * RUNNING_PODS_PER_NODE <= spare + whole,
+                "{gangs} gangs on {nodes} nodes"
+            );
+            // The free capacity per node is at least that at full size.
             let free = |nodes: usize, gangs: usize| {
-                let free = nodes * (objects::GPUS - TAKEN) - gangs * PODS * GPUS_EACH;
+                let free =
+                    nodes * (objects::GPUS - RUNNING_PODS_PER_NODE) - gangs * PODS * GPUS_EACH;
                 crate::scheduler::cases::float(free) / crate::scheduler::cases::float(nodes)
             };
             assert!(free(nodes, gangs) >= free(NODES, GANGS), "{gangs} gangs on {nodes} nodes");

@@ -10,18 +10,18 @@ use super::{ALL_BOUND, RATE, float};
 use crate::figure::{Goal, percentile};
 use crate::scheduler::Case;
 use crate::scheduler::api::Kind;
-use crate::scheduler::bed::Bed;
 use crate::scheduler::contender::Contender;
 use crate::scheduler::cost::{self, Cost};
-use crate::scheduler::objects::{self, Ask, GPUS};
+use crate::scheduler::objects::{self, GPUS, PodRequest};
 use crate::scheduler::results::Measured;
+use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
-use crate::scheduler::{raw, tell, work};
+use crate::scheduler::{baseline, print_progress, workers};
 
 /// Pods of the case.
 const SET: &str = "pod";
 
-/// How many pods there are on so many nodes.
+/// Number of pods for some nodes.
 pub(super) fn pods(case: Case, nodes: usize) -> usize {
     match case {
         Case::Pods => nodes * 5,
@@ -29,83 +29,88 @@ pub(super) fn pods(case: Case, nodes: usize) -> usize {
     }
 }
 
-/// Creates the pods and waits until all are bound, or for as long as anybody waits.
+/// Creates the pods and waits until all are bound, or until the timeout.
 pub(super) async fn run(
-    bed: &Bed,
+    testbed: &Testbed,
     case: Case,
-    patience: Duration,
+    timeout: Duration,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
-    let count = pods(case, bed.world.nodes);
-    bed.start().await?;
-    let before = cost::begin(bed).await?;
+    let count = pods(case, testbed.world.nodes);
+    testbed.start().await?;
+    let before = cost::begin(testbed).await?;
     let created: Created = Arc::new(Mutex::new(vec![None; count]));
     let began = Instant::now();
-    let creating = create(bed, case, count, &created);
-    let binding = bind_templates(bed, case, count);
-    // What waits below ends it.
-    let bound = bed.observer.all_bound(SET, count, patience * 2);
+    let creating = create(testbed, case, count, &created);
+    let binding = bind_templates(testbed, case, count);
+    // The outer timeout below ends this wait.
+    let bound = testbed.observer.all_bound(SET, count, timeout * 2);
     let all = async { tokio::try_join!(creating, binding, bound) };
-    let outcome = tokio::time::timeout(patience, Box::pin(all)).await;
+    let outcome = tokio::time::timeout(timeout, Box::pin(all)).await;
     let last = match outcome {
         Ok(done) => Some(done?.2),
-        // As it stands at this moment; what writes is let go.
+        // The current state counts; pending writes are dropped.
         Err(_) => None,
     };
-    let bound = if last.is_some() { count } else { bed.observer.seen().bound(SET) };
+    let bound = if last.is_some() { count } else { testbed.observer.seen().bound(SET) };
     if last.is_some() {
-        // Events are written a little later than what they tell of.
-        bed.quiet().await?;
+        // Events are written a little later than the change that they report.
+        testbed.quiet().await?;
     }
-    let cost = before.end(bed).await?;
-    // A scheduler that is not done goes on while this looks: it binds after it has given devices, and pods
-    // are read first.
+    let cost = before.end(testbed).await?;
+    // An unfinished scheduler continues during validation. It binds after it allocates devices, so
+    // pods are read first.
     let expected =
         Expected { bound: [(SET.to_owned(), bound..=count)].into(), gangs: BTreeMap::new() };
-    validate::check(&bed.api, bed.contender, bed.world.gpus, &expected).await?;
+    validate::check(&testbed.api, testbed.contender, testbed.world.gpus, &expected).await?;
 
     let created = created.lock().unwrap_or_else(PoisonError::into_inner).clone();
     if let Some(last) = last {
         let took = (last - began).as_secs_f64();
         measured.add(RATE, "pods/s", float(count) / took);
         measured.add(ALL_BOUND, "s", took);
-        add_waits(bed, began, &created, measured)?;
+        add_waits(testbed, began, &created, measured)?;
     } else {
-        measured.is_unfinished();
-        measured.add(RATE, "pods/s", float(bound) / patience.as_secs_f64());
-        let what = format!("bound within {} min", patience.as_secs_f64() / 60.0);
-        measured.add_with_duty(what, "pods", Goal::Exactly(float(count)), float(bound));
+        measured.mark_unfinished();
+        measured.add(RATE, "pods/s", float(bound) / timeout.as_secs_f64());
+        let what = format!("bound within {} min", timeout.as_secs_f64() / 60.0);
+        measured.add_with_required_goal(what, "pods", Goal::Exactly(float(count)), float(bound));
     }
-    add_cost(bed, &cost, (created.iter().flatten().count(), bound), measured);
+    add_cost(testbed, &cost, (created.iter().flatten().count(), bound), measured);
     Ok(())
 }
 
 /// When each pod was created; none where it was not.
 type Created = Arc<Mutex<Vec<Option<Instant>>>>;
 
-/// Creates the pods; where nobody else binds them, binds them.
-async fn create(bed: &Bed, case: Case, count: usize, created: &Created) -> anyhow::Result<()> {
-    let ask = match case {
-        Case::Pods => Ask::Plain,
-        Case::Claims => Ask::Template,
-        _ => Ask::Gpus(1),
+/// Creates the pods. Binds them too if no scheduler does.
+async fn create(
+    testbed: &Testbed,
+    case: Case,
+    count: usize,
+    created: &Created,
+) -> anyhow::Result<()> {
+    let request = match case {
+        Case::Pods => PodRequest::Plain,
+        Case::Claims => PodRequest::Template,
+        _ => PodRequest::Gpus(1),
     };
-    let (api, contender, times) = (bed.api.clone(), bed.contender, Arc::clone(created));
-    work::in_parallel(count, move |number| {
+    let (api, contender, times) = (testbed.api.clone(), testbed.contender, Arc::clone(created));
+    workers::in_parallel(count, move |number| {
         let (api, times) = (api.clone(), Arc::clone(&times));
         async move {
             let name = format!("{SET}-{number}");
-            let answer = api.create(Kind::Pods, &objects::pod(&name, ask, contender)).await?;
+            let answer = api.create(Kind::Pods, &objects::pod(&name, request, contender)).await?;
             if let Some(time) = times.lock().unwrap_or_else(PoisonError::into_inner).get_mut(number)
             {
                 *time = Some(Instant::now());
             }
             match (contender, case) {
-                (Contender::Raw, Case::Pods) => raw::bind(&api, &name, number / 5).await,
-                (Contender::Raw, Case::Gpus) => raw::bind(&api, &name, number / GPUS).await,
+                (Contender::Raw, Case::Pods) => baseline::bind(&api, &name, number / 5).await,
+                (Contender::Raw, Case::Gpus) => baseline::bind(&api, &name, number / GPUS).await,
                 (Contender::Raw, Case::GpusByDevices) => {
-                    let uid = raw::uid(&answer)?;
-                    raw::bind_with_extended(&api, &name, &uid, number).await
+                    let uid = baseline::uid(&answer)?;
+                    baseline::bind_with_extended(&api, &name, &uid, number).await
                 }
                 // Bound by a scheduler, or when its claim is there.
                 _ => Ok(()),
@@ -115,17 +120,17 @@ async fn create(bed: &Bed, case: Case, count: usize, created: &Created) -> anyho
     .await
 }
 
-/// Binds pods whose claims others make, as the claims come.
-async fn bind_templates(bed: &Bed, case: Case, count: usize) -> anyhow::Result<()> {
-    if bed.contender != Contender::Raw || case != Case::Claims {
+/// Binds pods whose claims a controller creates, as the claims appear.
+async fn bind_templates(testbed: &Testbed, case: Case, count: usize) -> anyhow::Result<()> {
+    if testbed.contender != Contender::Raw || case != Case::Claims {
         return Ok(());
     }
-    let (api, observer) = (bed.api.clone(), Arc::clone(&bed.observer));
-    work::in_parallel(count, move |number| {
+    let (api, observer) = (testbed.api.clone(), Arc::clone(&testbed.observer));
+    workers::in_parallel(count, move |number| {
         let (api, observer) = (api.clone(), Arc::clone(&observer));
         async move {
             let name = format!("{SET}-{number}");
-            raw::bind_with_template(&api, &observer, &name, number).await
+            baseline::bind_with_template(&api, &observer, &name, number).await
         }
     })
     .await
@@ -133,14 +138,14 @@ async fn bind_templates(bed: &Bed, case: Case, count: usize) -> anyhow::Result<(
 
 /// How long creation took, and how long pods waited from their creation to their binding.
 fn add_waits(
-    bed: &Bed,
+    testbed: &Testbed,
     began: Instant,
     created: &[Option<Instant>],
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let last_create = created.iter().flatten().max().context("no pod was created")?;
     measured.add("first to last create", "s", (*last_create - began).as_secs_f64());
-    let seen = bed.observer.seen();
+    let seen = testbed.observer.seen();
     let waited = |(number, created): (usize, &Option<Instant>)| {
         let bound = seen.pods.get(&format!("{SET}-{number}"))?.bound?;
         Some(bound.saturating_duration_since((*created)?).as_secs_f64())
@@ -154,7 +159,12 @@ fn add_waits(
     Ok(())
 }
 
-fn add_cost(bed: &Bed, cost: &Cost, (created, bound): (usize, usize), measured: &mut Measured) {
+fn add_cost(
+    testbed: &Testbed,
+    cost: &Cost,
+    (created, bound): (usize, usize),
+    measured: &mut Measured,
+) {
     let pods = float(bound.max(1));
     let writes = cost.writes_beyond(float(created)) / pods;
     measured.add("writes a pod beyond its creation", "writes", writes);
@@ -170,5 +180,5 @@ fn add_cost(bed: &Bed, cost: &Cost, (created, bound): (usize, usize), measured: 
         .filter(|(_, count)| **count / pods >= 0.005)
         .map(|(what, count)| format!("{:.2} {what}", count / pods))
         .collect();
-    tell(&format!("  {}: writes a pod: {}", bed.contender.name(), writes.join(", ")));
+    print_progress(&format!("  {}: writes a pod: {}", testbed.contender.name(), writes.join(", ")));
 }

@@ -8,31 +8,31 @@ fn pod(name: &str, uid: &str, node: Option<&str>) -> Pod {
 }
 
 #[test]
-fn a_set_counts_its_bound_pods_once_each_and_no_more_when_they_go() {
-    let mut seen = Seen::default();
-    seen.pod(Change::All(vec![pod("a-0", "1", None), pod("b-0", "2", Some("n"))]));
-    seen.pod(Change::Set(pod("a-0", "1", Some("n"))));
-    seen.pod(Change::Set(pod("a-0", "1", Some("n"))));
+fn bound_pods_of_a_set_are_counted_once_and_removed() {
+    let mut seen = ObservedState::default();
+    seen.pod(Change::Replace(vec![pod("a-0", "1", None), pod("b-0", "2", Some("n"))]));
+    seen.pod(Change::Upsert(pod("a-0", "1", Some("n"))));
+    seen.pod(Change::Upsert(pod("a-0", "1", Some("n"))));
     assert_eq!((seen.bound("a"), seen.bound("b"), seen.bound("c")), (1, 1, 0));
-    seen.pod(Change::Gone(pod("a-0", "1", Some("n"))));
+    seen.pod(Change::Delete(pod("a-0", "1", Some("n"))));
     assert_eq!(seen.bound("a"), 0);
     assert_eq!(seen.gone.len(), 1);
-    seen.pod(Change::All(Vec::new()));
+    seen.pod(Change::Replace(Vec::new()));
     assert_eq!((seen.bound("b"), seen.gone.len()), (0, 2));
 }
 
 #[test]
 fn a_name_that_is_used_again_is_another_pod() {
-    let mut seen = Seen::default();
-    seen.pod(Change::Set(pod("a-0", "1", Some("n"))));
-    seen.pod(Change::Set(pod("a-0", "2", None)));
+    let mut seen = ObservedState::default();
+    seen.pod(Change::Upsert(pod("a-0", "1", Some("n"))));
+    seen.pod(Change::Upsert(pod("a-0", "2", None)));
     assert_eq!((seen.bound("a"), seen.gone.len()), (0, 1));
     assert_eq!(seen.pods["a-0"].uid, "2");
 }
 
 #[test]
-fn why_a_pod_or_a_gang_waits_is_kept_as_it_was_first_said() {
-    let mut seen = Seen::default();
+fn first_waiting_reason_is_kept() {
+    let mut seen = ObservedState::default();
     let waiting = |reason: &str| -> Pod {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "a-0", "uid": "1"},
@@ -42,9 +42,9 @@ fn why_a_pod_or_a_gang_waits_is_kept_as_it_was_first_said() {
         }))
         .unwrap()
     };
-    seen.pod(Change::Set(waiting("Unschedulable")));
-    seen.pod(Change::Set(waiting("Other")));
-    assert_eq!(seen.pods["a-0"].told.as_ref().unwrap().reason, "Unschedulable");
+    seen.pod(Change::Upsert(waiting("Unschedulable")));
+    seen.pod(Change::Upsert(waiting("Other")));
+    assert_eq!(seen.pods["a-0"].waiting.as_ref().unwrap().reason, "Unschedulable");
     let group = |phase: &str, reason: &str| -> Group {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "g"},
@@ -52,8 +52,8 @@ fn why_a_pod_or_a_gang_waits_is_kept_as_it_was_first_said() {
         }))
         .unwrap()
     };
-    seen.group(Change::Set(group("Gathering", "PodsMissing")));
+    seen.group(Change::Upsert(group("Gathering", "PodsMissing")));
     assert!(seen.groups.is_empty());
-    seen.group(Change::Set(group("Waiting", "NoPlace")));
+    seen.group(Change::Upsert(group("Waiting", "NoPlace")));
     assert_eq!(seen.groups["g"].reason, "NoPlace");
 }

@@ -1,4 +1,4 @@
-//! Watches: what is decoded of objects, and how a watch that ends goes on.
+//! Watches: the decoded parts of objects, and the restart of a watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::task::JoinHandle;
 
-use super::{Change, Seen, Shared};
+use super::{Change, ObservedState, Shared};
 use crate::scheduler::api::{Api, Kind};
 
 /// A pod, trimmed.
@@ -78,31 +78,31 @@ struct Condition {
 }
 
 /// An object of a watch.
-pub(super) trait Watched: DeserializeOwned + Send + 'static {
+pub(super) trait WatchedObject: DeserializeOwned + Send + 'static {
     fn meta(&self) -> &Meta;
 }
 
-impl Watched for Pod {
+impl WatchedObject for Pod {
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
-impl Watched for Claim {
+impl WatchedObject for Claim {
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
-impl Watched for Group {
+impl WatchedObject for Group {
     fn meta(&self) -> &Meta {
         &self.metadata
     }
 }
 
 impl Pod {
-    /// Why it waits, if a scheduler has said so.
-    pub(super) fn told(&self) -> Option<(String, String)> {
+    /// Why it waits, if a scheduler has reported it.
+    pub(super) fn waiting_reason(&self) -> Option<(String, String)> {
         self.status.no("PodScheduled")
     }
 
@@ -112,8 +112,8 @@ impl Pod {
 }
 
 impl Group {
-    /// Why it waits, once it is not its own pods that it waits for.
-    pub(super) fn told(&self) -> Option<(String, String)> {
+    /// Why it waits, except while its own pods are missing.
+    pub(super) fn waiting_reason(&self) -> Option<(String, String)> {
         if self.status.phase == "Gathering" {
             return None;
         }
@@ -137,11 +137,11 @@ struct Line<T> {
 }
 
 /// Lists a kind, then follows its watch for as long as the task lives.
-pub(super) async fn follow<T: Watched>(
+pub(super) async fn follow<T: WatchedObject>(
     api: &Api,
     kind: Kind,
     shared: &Arc<Shared>,
-    see: fn(&mut Seen, Change<T>),
+    see: fn(&mut ObservedState, Change<T>),
 ) -> anyhow::Result<JoinHandle<()>> {
     let (api, shared) = (api.clone(), Arc::clone(shared));
     let mut version = list(&api, kind, &shared, see).await?;
@@ -151,33 +151,33 @@ pub(super) async fn follow<T: Watched>(
             let ended = watch(&api, kind, &mut version, &shared, see).await;
             if ended.is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
-                if let Ok(anew) = list(&api, kind, &shared, see).await {
-                    version = anew;
+                if let Ok(listed) = list(&api, kind, &shared, see).await {
+                    version = listed;
                 }
             }
         }
     }))
 }
 
-async fn list<T: Watched>(
+async fn list<T: WatchedObject>(
     api: &Api,
     kind: Kind,
     shared: &Shared,
-    see: fn(&mut Seen, Change<T>),
+    see: fn(&mut ObservedState, Change<T>),
 ) -> anyhow::Result<String> {
     let list = api.list::<T>(kind).await?;
-    see(&mut shared.lock(), Change::All(list.items));
+    see(&mut shared.lock(), Change::Replace(list.items));
     shared.changed.notify_waiters();
     Ok(list.metadata.resource_version)
 }
 
-/// Follows one watch to its end; an error: the list is needed anew.
-async fn watch<T: Watched>(
+/// Follows one watch to its end. An error means that a relist is needed.
+async fn watch<T: WatchedObject>(
     api: &Api,
     kind: Kind,
     version: &mut String,
     shared: &Shared,
-    see: fn(&mut Seen, Change<T>),
+    see: fn(&mut ObservedState, Change<T>),
 ) -> anyhow::Result<()> {
     let path =
         format!("{}?watch=1&allowWatchBookmarks=true&resourceVersion={version}", kind.path());
@@ -189,11 +189,11 @@ async fn watch<T: Watched>(
         if stream.read_until(b'\n', &mut line).await? == 0 {
             return Ok(());
         }
-        let told: Line<T> = serde_json::from_slice(&line).context("read a watch")?;
-        version.clone_from(&told.object.meta().resource_version);
-        let change = match told.type_.as_str() {
-            "ADDED" | "MODIFIED" => Change::Set(told.object),
-            "DELETED" => Change::Gone(told.object),
+        let event: Line<T> = serde_json::from_slice(&line).context("read a watch")?;
+        version.clone_from(&event.object.meta().resource_version);
+        let change = match event.type_.as_str() {
+            "ADDED" | "MODIFIED" => Change::Upsert(event.object),
+            "DELETED" => Change::Delete(event.object),
             "BOOKMARK" => continue,
             other => anyhow::bail!("the watch of {kind} says {other}"),
         };

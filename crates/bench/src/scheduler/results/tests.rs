@@ -8,8 +8,13 @@ fn results(turns: &[(Contender, u32, f64, Option<f64>)]) -> Vec<Figure> {
         let mut measured = Measured::new(*contender, *turn);
         measured.add(RATE, "pods/s", *rate);
         if let Some(bound) = bound {
-            measured.is_unfinished();
-            measured.add_with_duty("bound within 4 min", "pods", Goal::Exactly(100.0), *bound);
+            measured.mark_unfinished();
+            measured.add_with_required_goal(
+                "bound within 4 min",
+                "pods",
+                Goal::Exactly(100.0),
+                *bound,
+            );
         } else {
             measured.add(ALL_BOUND, "s", 100.0 / rate);
         }
@@ -42,7 +47,7 @@ fn rates_are_compared_turn_by_turn() {
 }
 
 #[test]
-fn who_did_not_finish_is_named_so_and_compared_by_what_was_bound() {
+fn unfinished_contender_is_marked_and_compared_by_bound_pods() {
     let figures = results(&[
         (Contender::Raw, 1, 100.0, None),
         (Contender::Kube, 1, 5.0, Some(40.0)),
@@ -71,7 +76,7 @@ fn octavo_or_raw_not_finishing_misses_a_goal() {
 }
 
 #[test]
-fn a_turn_that_failed_is_a_line_and_a_missed_goal_unless_it_was_kube_schedulers() {
+fn failed_turn_misses_a_goal_except_for_kube_scheduler() {
     let mut results = Results::new(Case::Gang, 1.0);
     results.failed(Contender::Octavo, &anyhow::anyhow!("no pod was bound"));
     results.failed(Contender::Raw, &anyhow::anyhow!("no API server"));

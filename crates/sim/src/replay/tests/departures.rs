@@ -1,20 +1,20 @@
 use super::*;
 
-/// One GPU. The second pod finds it taken, and is gone before the third.
+/// One GPU. The second pod finds it allocated and leaves before the third arrives.
 const PODS: [&str; 3] = ["a,1000,1,1000,,0,10", "b,1000,1,1000,,5,15", "c,1000,1,1000,,12,20"];
 
-fn by_time(pods: &[&str], departures: bool) -> Played {
+fn by_time(pods: &[&str], departures: bool) -> ReplayResult {
     let trace = trace(&["node,1,T4"], pods);
     let arrivals = Arrivals::of(&trace, arrivals::Order::ByCreationTime).unwrap();
-    play(&trace, &arrivals, departures, &mut FirstFit).unwrap()
+    replay_with(&trace, &arrivals, departures, &mut FirstFit).unwrap()
 }
 
 #[test]
 fn gpus_come_back_when_pods_leave() {
-    let played = by_time(&PODS, true);
-    let lines: Vec<String> = played.log.lines().collect();
+    let result = by_time(&PODS, true);
+    let lines: Vec<String> = result.log.lines().collect();
     assert_eq!(lines, ["a,node,0,1000", "b,,,", "c,node,0,1000"]);
-    let totals = played.verdict.unwrap();
+    let totals = result.verdict.unwrap();
     assert_eq!((totals.departed, totals.running, totals.allocated_gpu_milli), (2, 0, 0));
     let without = by_time(&PODS, false);
     assert_eq!(without.metrics.skipped, 2, "nobody leaves");
@@ -31,19 +31,19 @@ fn sums_over_time_are_those_counted_by_hand() {
 }
 
 #[test]
-fn what_is_wanted_falls_when_a_pods_time_is_over_placed_or_not() {
+fn demand_falls_when_a_pods_lifetime_ends() {
     let metrics = by_time(&PODS, true).metrics;
     assert_eq!(metrics.first_skip, Some(2.0), "a and b");
-    // After the last arrival, not after the last event: b and c are wanted, a is over.
+    // After the last arrival, not after the last event: b and c are wanted, a has left.
     assert_eq!((metrics.wanted_ratio, metrics.allocated_ratio), (2.0, 1.0));
 }
 
 #[test]
 fn a_pod_without_an_end_stays() {
-    let played = by_time(&["a,1000,1,1000,,0,", "b,1000,1,1000,,5,15"], true);
-    let sums = played.metrics.over_time.unwrap();
+    let result = by_time(&["a,1000,1,1000,,0,", "b,1000,1,1000,,5,15"], true);
+    let sums = result.metrics.over_time.unwrap();
     assert_eq!((sums.gpu_seconds_wanted, sums.gpu_seconds_given), (25.0, 15.0));
-    assert_eq!(played.verdict.unwrap().running, 1);
+    assert_eq!(result.verdict.unwrap().running, 1);
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn all(order: Order) -> Options {
 }
 
 /// All of a run that is no time.
-fn deeds(runs: &[Run]) -> Vec<Run> {
+fn without_times(runs: &[Run]) -> Vec<Run> {
     let strip = |run: &Run| Run { times: DecisionTimes::default(), wall_s: 0.0, ..run.clone() };
     runs.iter().map(strip).collect()
 }
@@ -30,7 +30,7 @@ fn deeds(runs: &[Run]) -> Vec<Run> {
 #[test]
 fn every_policy_is_valid_and_keeps_working_in_every_order() {
     for order in [Order::Shuffled, Order::Created, Order::File] {
-        let outcome = run(&small(), &all(order), &Unwatched).unwrap();
+        let outcome = run(&small(), &all(order), &NoObserver).unwrap();
         assert_eq!(outcome.runs.len(), 7 * 3);
         for run in &outcome.runs {
             assert_eq!(run.violation, None, "{order} {}", run.policy);
@@ -50,7 +50,7 @@ fn any_number_of_jobs_gives_the_same() {
     let jobs = |jobs| {
         let jobs = NonZeroUsize::new(jobs).unwrap();
         let options = Options { jobs, ..all(Order::Shuffled) };
-        deeds(&run(&small(), &options, &Unwatched).unwrap().runs)
+        without_times(&run(&small(), &options, &NoObserver).unwrap().runs)
     };
     let one = jobs(1);
     assert_eq!(one, jobs(2));
@@ -65,7 +65,7 @@ fn the_order_of_lines_in_the_lists_decides_nothing() {
     turned.nodes.reverse();
     turned.pods.reverse();
     for order in [Order::Shuffled, Order::Created] {
-        let runs = |trace| deeds(&run(trace, &all(order), &Unwatched).unwrap().runs);
+        let runs = |trace| without_times(&run(trace, &all(order), &NoObserver).unwrap().runs);
         assert_eq!(runs(&trace), runs(&turned), "{order}");
     }
 }
@@ -91,18 +91,18 @@ fn policies_of_the_published_table_are_found_in_it() {
 
 #[test]
 fn options_that_make_no_sense_together_are_refused() {
-    let error = |options: &Options| run(&small(), options, &Unwatched).unwrap_err();
+    let error = |options: &Options| run(&small(), options, &NoObserver).unwrap_err();
     let shuffled = Options { departures: true, ..Options::default() };
-    let told = error(&shuffled);
-    assert!(told.is_usage());
+    let error_text = error(&shuffled);
+    assert!(error_text.is_usage());
     assert_eq!(
-        told.to_string(),
+        error_text.to_string(),
         "departures need the order of creation, not the shuffled one; leave out --order"
     );
     let inflated = Options { order: Order::File, ..Options::default() };
-    let told = error(&inflated);
-    assert!(told.is_usage());
-    assert!(told.to_string().contains("leave out --inflate or --order file"), "{told}");
+    let error_text = error(&inflated);
+    assert!(error_text.is_usage());
+    assert!(error_text.to_string().contains("leave out --inflate or --order file"), "{error_text}");
 }
 
 #[test]
@@ -110,12 +110,12 @@ fn departures_of_a_list_without_times_are_refused() {
     let mut trace = small();
     trace.pods.iter_mut().for_each(|pod| pod.deletion_time = None);
     let options = Options { policies: vec![Policy::Fgd], ..all(Order::Created) };
-    let error = run(&trace, &options, &Unwatched).unwrap_err();
+    let error = run(&trace, &options, &NoObserver).unwrap_err();
     assert!(!error.is_usage());
     assert!(error.to_string().contains("none of the 12 pods has a deletion_time"), "{error}");
     trace.pods.iter_mut().for_each(|pod| pod.creation_time = None);
     let options = Options { departures: false, ..options };
-    let error = run(&trace, &options, &Unwatched).unwrap_err();
+    let error = run(&trace, &options, &NoObserver).unwrap_err();
     assert!(error.to_string().contains("has no creation_time (12 of 12"), "{error}");
 }
 
@@ -125,21 +125,21 @@ fn a_target_gives_the_figure_of_the_published_tables() {
     let pods: Vec<&str> = pods.iter().map(String::as_str).collect();
     let trace = trace(&["one,5,T4", "two,5,T4"], &pods);
     let options = Options { policies: vec![Policy::Fgd, Policy::Octavo], ..Options::default() };
-    for run in run(&trace, &options, &Unwatched).unwrap().runs {
+    for run in run(&trace, &options, &NoObserver).unwrap().runs {
         let Metrics { pods, wanted_ratio, allocated_ratio_published, .. } = run.metrics;
         assert_eq!((pods, wanted_ratio, allocated_ratio_published), (13, 1.3, Some(1.0)));
     }
     let options = Options { order: Order::File, inflate: None, ..options };
-    for run in run(&trace, &options, &Unwatched).unwrap().runs {
+    for run in run(&trace, &options, &NoObserver).unwrap().runs {
         assert_eq!((run.metrics.pods, run.metrics.allocated_ratio_published), (20, None));
     }
 }
 
 #[test]
-fn who_watches_is_told_of_every_run() {
+fn observer_sees_every_run() {
     #[derive(Default)]
     struct Count(std::sync::atomic::AtomicUsize);
-    impl Watch for Count {
+    impl ReplayObserver for Count {
         fn advanced(&self, _: usize, _: usize) {}
         fn finished(&self, _: &Run) {
             self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// The first node with room, its first GPUs with room.
+/// Takes the first node that fits, and its first GPUs that fit.
 pub(super) struct FirstFit;
 
 /// Nothing, ever.
 pub(super) struct Lazy;
 
-/// The first GPUs of the first node, whoever has them.
+/// Takes the first GPUs of the first node, even if they are allocated.
 pub(super) struct Greedy;
 
 fn choice(node: octavo_engine::NodeId, gpus: impl Iterator<Item = u16>, shape: &Shape) -> Choice {

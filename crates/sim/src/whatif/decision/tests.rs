@@ -5,9 +5,9 @@ use super::super::record::{Record, Verdict};
 use super::*;
 use crate::document;
 
-/// As the scheduler's own test recorded it.
+/// The document that the scheduler's own test recorded.
 const RECORDED: &str = include_str!("recorded.json");
-/// A member of a gang that came when the others had their places.
+/// A member of a gang that arrived after the others were placed.
 const LATE: &str = include_str!("late.json");
 /// A pod that may not be on a node.
 const KEPT_AWAY: &str = include_str!("kept-away.json");
@@ -17,7 +17,7 @@ fn decision() -> Decision {
 }
 
 #[test]
-fn a_schedulers_decision_becomes_a_record_that_verifies_bit_for_bit() {
+fn scheduler_decision_becomes_a_verifiable_record() {
     let record = decision().record().unwrap();
     assert_eq!(record.verify().unwrap(), Verdict::Same);
     assert!(record.answer.is_yes() && record.question.packing);
@@ -42,7 +42,7 @@ fn a_decision_that_the_simulator_does_not_make_is_no_record() {
     plan.placements[0].place.node = "n9".to_owned();
     let error = other.record().unwrap_err().to_string();
     assert!(error.contains("decides something else") && error.contains("n9"), "{error}");
-    // Nor is one that somebody else asked for.
+    // A decision for another request differs too.
     let mut other = decision();
     other.gang.groups[0].shape.resources.cpu_milli += 1_000_000;
     assert!(matches!(other.record(), Err(DecisionError::Differs { .. })));
@@ -55,21 +55,21 @@ fn a_decision_of_another_form_is_refused_with_its_place() {
 }
 
 #[test]
-fn members_with_places_and_nodes_that_are_left_out_are_asked_for_again() {
+fn pinned_members_and_forbidden_nodes_are_replayed() {
     for text in [LATE, KEPT_AWAY] {
         let decision = Decision::parse(text).unwrap();
         let record = decision.clone().record().unwrap();
         assert_eq!(record.verify().unwrap(), Verdict::Same);
         let text = serde_json::to_string(&record).unwrap();
         assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record);
-        // They are what makes the answer what it is.
+        // The answer depends on the pinned members.
         let without = Decision { pinned: Vec::new(), forbidden: Vec::new(), ..decision };
         without.record().unwrap_err();
     }
 }
 
 #[test]
-fn a_place_that_there_is_not_is_said_with_the_member() {
+fn nonexistent_placement_is_reported_with_its_member() {
     let mut late = Decision::parse(LATE).unwrap();
     late.pinned[0].node = "n9".to_owned();
     let error = late.record().unwrap_err().to_string();

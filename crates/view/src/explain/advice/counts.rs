@@ -1,8 +1,8 @@
-//! What follows from counting GPUs, without evaluating selectors.
+//! Reasons from counting GPUs, without evaluating selectors.
 //!
-//! Devices of the driver are local to their node, so all that a pod still needs must come from one
-//! node. Only requests for the class of whole GPUs are counted, each by its least alternative, so
-//! that "too few" is certain.
+//! The driver's devices are local to their node, so all open requests of a pod must be served by
+//! one node. Only requests for the class of whole GPUs are counted, each by its smallest
+//! alternative. "Too few" is therefore certain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use octavo_api::names::CLASS_GPU;
 
 use super::super::PodExplanation;
 use super::WaitReason;
-use crate::snapshot::{Ask, ClusterSnapshot, GapKind, Request};
-use crate::usage::{GpuState, GpuUse, incomplete_pools, natural};
+use crate::snapshot::{ClusterSnapshot, GapKind, Request, RequestAlternative};
+use crate::usage::{GpuState, GpuUse, incomplete_pools, natural_sort_key};
 
 /// One node's GPUs as the pod may count them.
 struct NodeCount<'a> {
@@ -22,8 +22,8 @@ struct NodeCount<'a> {
     held: usize,
 }
 
-/// Adds what the counts prove, or that they prove nothing.
-pub(super) fn judge(
+/// Adds the reasons that the counts prove.
+pub(super) fn add_reasons(
     snapshot: &ClusterSnapshot,
     explanation: &PodExplanation,
     reasons: &mut Vec<WaitReason>,
@@ -38,7 +38,7 @@ pub(super) fn judge(
     if open.is_empty() || snapshot.lacks(GapKind::Slices) {
         return;
     }
-    let asked: usize = open.iter().map(|request| least(request)).sum();
+    let asked: usize = open.iter().map(|request| min_gpus(request)).sum();
     if asked == 0 {
         return;
     }
@@ -56,7 +56,7 @@ pub(super) fn judge(
     let asks = || open.iter().flat_map(|request| &request.alternatives);
     let tolerates = asks().any(|ask| ask.tolerates);
     let nodes = count(explanation, fixed.as_deref(), tolerates);
-    // Which taints are tolerated is for the scheduler to say; the owner's may be among them.
+    // Only the scheduler knows which taints are tolerated; the owner's taint may be among them.
     let others =
         if tolerates { Vec::new() } else { owned_by_others(explanation, fixed.as_deref()) };
     let is_complete = is_complete && others.is_empty();
@@ -84,7 +84,7 @@ pub(super) fn judge(
         }
         return;
     }
-    // The fewest that must become free; then the node that can serve at all.
+    // The node that needs the fewest more GPUs, preferring nodes that can serve at all.
     let nearest = nodes.iter().min_by_key(|node| {
         let lacking = asked.saturating_sub(node.free);
         (lacking > node.held, lacking)
@@ -102,7 +102,7 @@ pub(super) fn judge(
     }
 }
 
-/// Schedulers that own nodes which the pod's scheduler therefore leaves alone.
+/// Reasons for nodes that belong to other schedulers.
 fn owned_by_others(explanation: &PodExplanation, fixed: Option<&str>) -> Vec<WaitReason> {
     let mut nodes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for gpu in explanation.candidates.iter().filter(|gpu| is_wanted(gpu, fixed)) {
@@ -137,12 +137,12 @@ fn fixed_node(explanation: &PodExplanation, reasons: &mut Vec<WaitReason>) -> Op
     None
 }
 
-/// The fewest whole GPUs that serve a request; none where that cannot be told.
-fn least(request: &Request) -> usize {
+/// The fewest whole GPUs that serve a request; 0 if unknown.
+fn min_gpus(request: &Request) -> usize {
     request.alternatives.iter().map(whole_gpus).min().unwrap_or_default()
 }
 
-fn whole_gpus(ask: &Ask) -> usize {
+fn whole_gpus(ask: &RequestAlternative) -> usize {
     if ask.class != CLASS_GPU || ask.admin_access || !ask.capacity.is_empty() {
         return 0;
     }
@@ -175,11 +175,11 @@ fn count<'a>(
                 node.held_by.extend(gpu.holders.iter().flat_map(crate::snapshot::Holder::names));
             }
             GpuState::Free => node.free += 1,
-            // Which taints are tolerated is for the scheduler to say; it may be all of them.
+            // Only the scheduler knows which taints are tolerated; all of them may be.
             GpuState::Tainted if tolerates => node.free += 1,
             GpuState::Tainted | GpuState::NodeUnavailable => {}
         }
     }
-    nodes.sort_by_key(|node| natural(node.node));
+    nodes.sort_by_key(|node| natural_sort_key(node.node));
     nodes
 }

@@ -1,6 +1,6 @@
 use super::WaitReason;
 use crate::explain::{PodExplanation, explain_pod};
-use crate::fixture::{allocator_input, object, read};
+use crate::fixtures::{allocator_input, object, read};
 
 /// Two full GPUs of one product, and one of two free of another.
 const CLUSTER: &str = "
@@ -39,19 +39,19 @@ fn devices_that_fit_are_named_by_their_nodes() {
 }
 
 #[test]
-fn without_devices_that_fit_the_nearest_node_is_named_with_what_it_lacks() {
+fn nearest_node_is_named_with_the_requests_it_lacks() {
     let lacking = vec!["a/job/gpu".to_owned()];
-    let told = [WaitReason::DevicesDoNotFit { node: "dgx-0".to_owned(), lacking }];
-    assert_eq!(reasons(&one_h100()), told);
+    let expected = [WaitReason::DevicesDoNotFit { node: "dgx-0".to_owned(), lacking }];
+    assert_eq!(reasons(&one_h100()), expected);
     // Nodes that are not known may serve it.
     let found = reasons(&format!("{}gap nodes no", one_h100()));
     assert!(matches!(&*found, [WaitReason::EnoughFree { .. }]), "{found:?}");
     // Claims that are not known only take more.
-    assert_eq!(reasons(&format!("{}gap claimsElsewhere no", one_h100())), told);
+    assert_eq!(reasons(&format!("{}gap claimsElsewhere no", one_h100())), expected);
 }
 
 #[test]
-fn a_count_that_selectors_may_rule_out_gives_way_to_what_an_allocator_found() {
+fn allocator_result_replaces_a_count_that_selectors_may_rule_out() {
     let two = format!(
         "claim a/job class=gpu.nvidia.com count=2\npod a/job phase=Pending gpu=job\nwhen a/job {H100}"
     );
@@ -63,7 +63,7 @@ fn a_count_that_selectors_may_rule_out_gives_way_to_what_an_allocator_found() {
 }
 
 #[test]
-fn a_claim_that_no_node_can_serve_is_told_to_be_corrected() {
+fn claim_no_node_can_serve_is_a_defect() {
     let many = "claim a/job class=gpu.nvidia.com count=33\npod a/job phase=Pending gpu=job\n";
     let found = reasons(many);
     let [WaitReason::LargerThanAnyNode { .. }, WaitReason::ClaimDefect { defect }] = &*found else {
@@ -75,7 +75,7 @@ fn a_claim_that_no_node_can_serve_is_told_to_be_corrected() {
 }
 
 #[test]
-fn a_selector_that_is_not_evaluated_here_is_no_fault_of_the_claim() {
+fn unevaluated_selector_is_no_claim_defect() {
     let found = explain(&format!("{ONE}when a/job timestamp('2026-01-05T10:00:00Z') != null"));
     let [.., last] = &*found.advice else { panic!("{:?}", found.advice) };
     assert!(matches!(&last.reason, WaitReason::NotEvaluated { .. }), "{last:?}");
@@ -98,7 +98,7 @@ fn owned(node: &str, gpus: usize) -> String {
 }
 
 #[test]
-fn a_pod_of_another_scheduler_is_told_whose_the_free_gpus_are() {
+fn pod_of_another_scheduler_sees_the_owner_of_free_gpus() {
     let found = explain(&format!("{ONE}{}", owned("l4-0", 2)));
     let reason = &found.advice[0];
     let expected = WaitReason::OwnedByScheduler {
@@ -122,7 +122,7 @@ fn a_pod_of_another_scheduler_is_told_whose_the_free_gpus_are() {
 }
 
 #[test]
-fn a_cluster_whose_nodes_are_all_another_scheduler_s_has_that_one_reason() {
+fn owner_is_the_only_reason_if_it_owns_all_nodes() {
     let found = reasons(&format!("{ONE}{}{}", owned("l4-0", 2), owned("dgx-0", 2)));
     let Some(WaitReason::OwnedByScheduler { nodes, .. }) = found.first() else {
         panic!("{found:?}")

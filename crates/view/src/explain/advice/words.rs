@@ -1,10 +1,10 @@
-//! The words for each reason: what is so, why, and what would help.
+//! The text of each reason: the fact, the cause and a remedy.
 
 use std::fmt;
 
 use super::WaitReason;
 
-/// How many names a sentence lists before it says how many more there are.
+/// Maximum number of names in a sentence; further names are counted.
 const NAMES_SHOWN: usize = 8;
 
 impl fmt::Display for WaitReason {

@@ -11,7 +11,7 @@ fn quantity(text: &str) -> Quantity {
     text.parse().unwrap()
 }
 
-/// A GPU whose memory and time may be given in parts.
+/// A GPU whose memory and time can be shared.
 fn gpu(name: &str, product: &str) -> Device {
     let part = |value: &str, default: &str| Capacity {
         value: quantity(value),
@@ -121,14 +121,14 @@ fn drawn(report: &DeviceReport) -> String {
     render(report, Options::default())
 }
 
-/// Changes what a claim's request asks for.
+/// Changes the request of a claim.
 fn asking(mut claim: Claim, change: impl FnOnce(&mut DeviceRequest)) -> Claim {
     let Ask::Exactly(ask) = &mut claim.requests[0].ask else { unreachable!() };
     change(ask);
     claim
 }
 
-/// The nodes of one name.
+/// A selector for one node.
 fn only(node: &str) -> NodeSelector {
     let name = NodeRequirement {
         key: "metadata.name".to_owned(),
@@ -173,7 +173,7 @@ fn each_device_is_named_with_what_rules_it_out() {
 }
 
 #[test]
-fn nodes_that_would_serve_are_named_and_equal_nodes_share_their_lines() {
+fn fitting_nodes_are_named_and_equal_nodes_share_lines() {
     let slices = (0..5).map(|index| slice(&format!("node-{index}"), vec![gpu("gpu-0", "A100")]));
     let mut slices: Vec<_> = slices.collect();
     slices.push(slice("node-5", vec![gpu("gpu-0", "H100")]));
@@ -190,7 +190,7 @@ fn nodes_that_would_serve_are_named_and_equal_nodes_share_their_lines() {
 }
 
 #[test]
-fn a_claim_that_is_wrong_in_itself_is_told_for_no_node() {
+fn claim_defect_is_reported_once_for_all_nodes() {
     let wrong = asking(claim("wrong", &[], &[]), |ask| ask.class = "gone".to_owned());
     let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
     let report = report(&input(slices, vec![wrong]), &["wrong"]).unwrap();
@@ -199,14 +199,14 @@ fn a_claim_that_is_wrong_in_itself_is_told_for_no_node() {
 }
 
 #[test]
-fn nothing_is_said_without_open_claims_or_of_claims_that_are_not_there() {
+fn no_report_without_open_or_existing_claims() {
     let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
     assert_eq!(report(&input(slices.clone(), Vec::new()), &[]), None);
     assert_eq!(report(&input(slices, Vec::new()), &["gone"]), None);
 }
 
 #[test]
-fn limits_are_explained_by_the_claim_that_the_scheduler_would_make() {
+fn limits_are_explained_by_the_extended_resource_claim() {
     let slices = vec![slice("node-0", vec![gpu("gpu-0", "A100")])];
     let all = [("memory", "80Gi"), ("compute", "0")];
     let holder = given(claim("holder", &[], &[]), "node-0", "gpu-0", &all);
@@ -224,7 +224,7 @@ fn limits_are_explained_by_the_claim_that_the_scheduler_would_make() {
 }
 
 #[test]
-fn a_request_for_all_that_one_node_cannot_serve_is_no_fault_of_the_claim() {
+fn allocation_mode_all_on_an_incomplete_pool_is_no_claim_defect() {
     let mut part = slice("node-0", vec![gpu("gpu-0", "A100")]);
     part.slice_count = 2;
     let slices = vec![part, slice("node-1", vec![gpu("gpu-0", "A100")])];
@@ -239,7 +239,7 @@ fn a_request_for_all_that_one_node_cannot_serve_is_no_fault_of_the_claim() {
 }
 
 #[test]
-fn a_selector_that_fails_for_devices_of_one_node_is_told_of_that_node() {
+fn selector_error_is_reported_for_its_node_only() {
     let mut bare = gpu("gpu-0", "A100");
     bare.attributes.remove("productName");
     let slices = vec![slice("node-0", vec![bare]), slice("node-1", vec![gpu("gpu-0", "H100")])];
@@ -276,7 +276,8 @@ fn nodes_that_an_allocated_claim_does_not_reach_are_left_out() {
 
 #[test]
 fn a_search_that_is_given_up_decides_nothing() {
-    // Two of one product cannot be of different products, and there are many ways to take the others.
+    // Two GPUs of one product cannot have different products. The other request can be served in
+    // many ways, so the search is long.
     let devices = (0..20).map(|index| gpu(&format!("gpu-{index}"), "A100")).collect();
     let slices = vec![slice("node-0", devices)];
     let mut hard = asking(claim("hard", &[], &[]), |ask| ask.count = Count::Exactly(10));
@@ -295,7 +296,7 @@ fn a_search_that_is_given_up_decides_nothing() {
 }
 
 #[test]
-fn a_node_with_a_device_plugin_is_counted_and_hides_no_other_node() {
+fn device_plugin_node_is_counted_and_hides_no_other_node() {
     let slices = ["node-0", "node-1"].map(|node| slice(node, vec![gpu("gpu-0", "A100")]));
     let mut input = input(slices.into(), Vec::new());
     input.nodes[0].1.insert("nvidia.com/gpu".to_owned(), 8);
@@ -357,8 +358,8 @@ fn a_clash_counts_what_is_placed_and_names_the_claims() {
         rule: octavo_dra::Rule::Match("gpu.nvidia.com/productName".to_owned()),
     });
     let report = self::report(&input(slices, vec![alike]), &["alike"]).unwrap();
-    let told = "    request gpu of a/alike wants 2 and has 1; 0 of 2 devices could serve\n";
-    assert!(drawn(&report).contains(told), "{}", drawn(&report));
+    let expected = "    request gpu of a/alike wants 2 and has 1; 0 of 2 devices could serve\n";
+    assert!(drawn(&report).contains(expected), "{}", drawn(&report));
 }
 
 #[test]
@@ -366,7 +367,7 @@ fn of_many_nodes_the_nearest_are_kept_and_the_others_counted() {
     let busy = |index: usize| format!("node-{index}");
     let mut slices: Vec<_> =
         (0..200).map(|index| slice(&busy(index), vec![gpu("gpu-0", "A100")])).collect();
-    // The last to be looked at comes nearest.
+    // The last node to be examined is the nearest.
     slices.push(slice("near", vec![gpu("gpu-0", "H100"), gpu("gpu-1", "A100")]));
     let selector = "device.attributes['gpu.nvidia.com'].productName == 'H100'";
     let wanted = asking(claim("wanted", &[], &[selector]), |ask| ask.count = Count::Exactly(2));

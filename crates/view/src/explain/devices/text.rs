@@ -1,15 +1,16 @@
-//! The text form of a [`DeviceReport`]: devices with the same fate share a line, and so do nodes.
+//! The text format of a [`DeviceReport`]. Devices with the same reason share a line, and so do
+//! equal nodes.
 
 use std::fmt::Write as _;
 
 use super::{ClashVerdict, DeviceReport, DeviceView, NodeVerdict, RequestVerdict};
 
-/// Nodes that are shown with their devices, unless all are asked for.
+/// Maximum number of nodes with their devices, unless all are requested.
 const NODES_SHOWN: usize = 3;
-/// Names in a line, unless all are asked for.
+/// Maximum number of names in a line, unless all are requested.
 const NAMES_SHOWN: usize = 6;
 
-/// How a report is drawn.
+/// Text options of a report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::explain) struct Options {
     /// Whether every name is shown.
@@ -18,7 +19,7 @@ pub(in crate::explain) struct Options {
     pub(in crate::explain) is_partial: bool,
 }
 
-/// Draws a report; empty where it has nothing to say.
+/// Draws a report; empty if the report has no content.
 pub(in crate::explain) fn render(report: &DeviceReport, options: Options) -> String {
     let mut text = String::new();
     if let Some(problem) = report.defect.as_ref().or(report.not_evaluated.as_ref()) {
@@ -72,7 +73,7 @@ fn node(verdict: &NodeVerdict, all: bool) -> String {
     if let Some(clash) = &verdict.clash {
         text.push_str(&request_text(&clash.request, Some(clash), all));
     }
-    // Neither a request nor a clash says why.
+    // Neither a request nor a clash gives the reason.
     if verdict.lacking().is_empty() {
         let _ = writeln!(text, "    {}", verdict.refusal);
     }

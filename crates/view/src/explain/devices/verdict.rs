@@ -18,7 +18,7 @@ pub struct NodeVerdict {
     pub clash: Option<ClashVerdict>,
 }
 
-/// What a node's devices are to a request.
+/// A node's devices for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestVerdict {
@@ -28,13 +28,13 @@ pub struct RequestVerdict {
     pub request: String,
     /// How many devices it wants; absent for all that match.
     pub wanted: Option<u64>,
-    /// Whether there are enough.
+    /// Whether enough devices are usable.
     pub enough: bool,
     /// The devices, in the allocator's order.
     pub devices: Vec<DeviceView>,
 }
 
-/// A device and what rules it out.
+/// A device and the reason against it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceView {
@@ -44,7 +44,7 @@ pub struct DeviceView {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// What rules it out; absent for one that could be given.
+    /// The reason against it; absent for a usable device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ruled_out: Option<String>,
 }
@@ -55,7 +55,7 @@ pub struct DeviceView {
 pub struct ClashVerdict {
     /// Devices that were placed.
     pub placed: Vec<PlacedDevice>,
-    /// The request that was not served, or not in full, beside them.
+    /// The request that was not, or only partly, served beside them.
     pub request: RequestVerdict,
 }
 
@@ -81,8 +81,8 @@ impl NodeVerdict {
         Self { node: node.to_owned(), refusal, requests, clash }
     }
 
-    /// The requests that the node cannot serve, as `claim/request`: those of which no alternative has
-    /// enough devices, else the one that stands back behind the others.
+    /// The requests that the node cannot serve, as `claim/request`. These are the requests without
+    /// enough devices in any alternative, or else the request that lost to the others.
     pub(in crate::explain) fn lacking(&self) -> Vec<String> {
         let mut served: Vec<(&str, &str, bool)> = Vec::new();
         for request in &self.requests {
@@ -103,8 +103,8 @@ impl NodeVerdict {
         lacking
     }
 
-    /// How far the node is from serving: how many requests it cannot serve; of equals, the node with
-    /// the most devices that could serve comes first.
+    /// Sort key of a node: the number of requests that it cannot serve, then the most usable
+    /// devices first.
     pub(super) fn distance(&self) -> (usize, usize) {
         let usable = self.requests.iter().flat_map(|request| &request.devices);
         let usable = usable.filter(|device| device.ruled_out.is_none()).count();
@@ -143,7 +143,7 @@ impl RequestVerdict {
         }
     }
 
-    /// The request, whatever the sub-request.
+    /// The request, without the sub-request.
     fn name(&self) -> &str {
         self.request.split_once('/').map_or(&*self.request, |(name, _)| name)
     }

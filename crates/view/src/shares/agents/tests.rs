@@ -13,7 +13,7 @@ use super::{AgentAddress, read};
 
 const PODS: &str = "/api/v1/pods";
 
-/// A client whose server answers a path with a status and a text; and what was asked for.
+/// A client whose server responds to a path with a status and a text; and the requested paths.
 fn server(
     answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
 ) -> (Client, Arc<Mutex<Vec<String>>>) {
@@ -49,7 +49,7 @@ fn nodes(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn agents_are_read_through_the_api_server_and_only_where_shares_are() {
+async fn agents_are_read_through_the_proxy_on_nodes_with_shares() {
     let (client, asked) = server(|path| match path {
         PODS => {
             let items = [
@@ -65,12 +65,15 @@ async fn agents_are_read_through_the_api_server_and_only_where_shares_are() {
         path if path.contains("/old:") => (200, metrics("n-1", "train")),
         _ => (503, "no".to_owned()),
     });
-    let told = read(&client, &nodes(&["n-1", "n-2", "n-3"]), &[]).await.unwrap();
-    assert_eq!(told.figures.keys().map(|key| key.claim.as_str()).collect::<Vec<_>>(), ["train"]);
-    let unread: Vec<_> = told.unread.iter().map(|unread| unread.node.as_str()).collect();
+    let readings = read(&client, &nodes(&["n-1", "n-2", "n-3"]), &[]).await.unwrap();
+    assert_eq!(
+        readings.figures.keys().map(|key| key.claim.as_str()).collect::<Vec<_>>(),
+        ["train"]
+    );
+    let unread: Vec<_> = readings.unread.iter().map(|unread| unread.node.as_str()).collect();
     assert_eq!(unread, ["n-2", "n-3"]);
-    assert!(told.unread[0].message.contains("octavo/sick"), "{}", told.unread[0].message);
-    assert!(told.unread[1].message.contains("--agent"), "{}", told.unread[1].message);
+    assert!(readings.unread[0].message.contains("octavo/sick"), "{}", readings.unread[0].message);
+    assert!(readings.unread[1].message.contains("--agent"), "{}", readings.unread[1].message);
     let asked = asked.lock().unwrap();
     assert!(asked[0].contains("labelSelector"), "{asked:?}");
     assert!(asked.contains(&"/api/v1/namespaces/octavo/pods/old:9178/proxy/metrics".to_owned()));
@@ -80,8 +83,8 @@ async fn agents_are_read_through_the_api_server_and_only_where_shares_are() {
 #[tokio::test]
 async fn a_cluster_without_shares_needs_no_agent() {
     let (client, asked) = server(|_| (500, String::new()));
-    let told = read(&client, &nodes(&[]), &[]).await.unwrap();
-    assert!(told.figures.is_empty() && told.unread.is_empty());
+    let readings = read(&client, &nodes(&[]), &[]).await.unwrap();
+    assert!(readings.figures.is_empty() && readings.unread.is_empty());
     assert!(asked.lock().unwrap().is_empty());
 }
 
@@ -104,10 +107,10 @@ async fn an_agent_that_is_no_pod_is_read_directly() {
     let (client, asked) = server(|_| (500, String::new()));
     let agent: AgentAddress = address.to_string().parse().unwrap();
     let gone: AgentAddress = "http://127.0.0.1:1".parse().unwrap();
-    let told = read(&client, &nodes(&["n-1"]), &[agent, gone]).await.unwrap();
-    assert_eq!(told.figures.len(), 1);
-    assert_eq!(told.unread.len(), 1);
-    assert!(told.unread[0].message.contains("127.0.0.1:1"), "{}", told.unread[0].message);
+    let readings = read(&client, &nodes(&["n-1"]), &[agent, gone]).await.unwrap();
+    assert_eq!(readings.figures.len(), 1);
+    assert_eq!(readings.unread.len(), 1);
+    assert!(readings.unread[0].message.contains("127.0.0.1:1"), "{}", readings.unread[0].message);
     assert!(serving.join().unwrap().starts_with("GET /metrics HTTP/1.1"));
     assert!(asked.lock().unwrap().is_empty(), "the API server is not asked");
 }

@@ -1,0 +1,145 @@
+//! Synthetic clusters: nodes of eight GPUs in racks of 16 and blocks of 8 racks, partly allocated
+//! by a fixed rule.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use octavo_engine::gpu::{Slices, WHOLE};
+use octavo_engine::node::{NodeClass, NodeSpec};
+use octavo_engine::topology::Level;
+use octavo_engine::{
+    Cluster, GpuDemand, GpuModel, GpuPart, Placement, Resources, Shape, Topology, Workloads, World,
+};
+
+/// GPUs of a node.
+pub(super) const GPUS: u16 = 8;
+/// Memory of a GPU in MiB.
+const GPU_MEMORY: u32 = 81_559;
+
+/// Numbers without a pattern: `SplitMix64` (Steele, Lea and Flood, 2014).
+pub(super) struct SplitMix64(pub(super) u64);
+
+impl SplitMix64 {
+    /// The next number below `end`.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % end.max(1)
+    }
+}
+
+/// An empty cluster of `nodes` nodes, `per_rack` of them in a rack.
+pub(super) fn empty(nodes: u32, per_rack: u32) -> anyhow::Result<World> {
+    world((0..nodes).collect(), per_rack)
+}
+
+/// The same cluster, with the nodes added in another order.
+pub(super) fn shuffled(
+    nodes: u32,
+    per_rack: u32,
+    random: &mut SplitMix64,
+) -> anyhow::Result<World> {
+    let mut numbers: Vec<u32> = (0..nodes).collect();
+    for last in (1..numbers.len()).rev() {
+        let other = usize::try_from(random.below(last as u64 + 1))?;
+        numbers.swap(last, other);
+    }
+    world(numbers, per_rack)
+}
+
+fn world(numbers: Vec<u32>, per_rack: u32) -> anyhow::Result<World> {
+    let model = GpuModel {
+        name: "H100".to_owned(),
+        memory_mib: GPU_MEMORY,
+        idle_watts: 70,
+        full_watts: 700,
+        mig: Vec::new(),
+    };
+    let class = NodeClass {
+        capacity: Resources { cpu_milli: 192_000, memory_mib: 2_000_000, pods: 110 },
+        gpus: GPUS,
+        cents_per_hour: 3_200,
+        hazard_ppm: 30,
+        ..NodeClass::default()
+    };
+    let spec = |number: u32| NodeSpec {
+        name: format!("n{number:05}").into(),
+        class: class.clone(),
+        labels: [
+            ("block".to_owned(), format!("b{:03}", number / per_rack / 8)),
+            ("rack".to_owned(), format!("r{:04}", number / per_rack)),
+        ]
+        .into(),
+    };
+    let specs: Vec<_> = numbers.into_iter().map(spec).collect();
+    let labels: BTreeMap<_, _> =
+        specs.iter().map(|node| (Arc::clone(&node.name), node.labels.clone())).collect();
+    let cluster = Cluster::new(vec![model], specs)?;
+    let levels = ["block", "rack"].map(|name| Level {
+        name: name.into(),
+        label: name.to_owned(),
+        is_unique: true,
+    });
+    // By name, as the cluster gives ids.
+    let topology = Topology::from_labels(&levels, labels.values())?;
+    Ok(World { cluster, topology, workloads: Workloads::default() })
+}
+
+/// Running workloads of a half-full cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Whole GPUs and halves with proportional CPU: many nodes are equal.
+    Alike,
+    /// Shares of ten sizes with their own CPU and memory: hardly any two nodes are equal.
+    Varied,
+}
+
+/// Allocates about half of the GPUs: zero to eight of each node, one in five of them shared.
+pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
+    let mut random = SplitMix64(7);
+    for node in world.cluster.nodes() {
+        let taken = u16::try_from(random.below(u64::from(GPUS) + 1))?;
+        for gpu in 0..taken {
+            let tenths = match mix {
+                Mix::Alike if random.below(5) == 0 => 5,
+                Mix::Alike => 10,
+                Mix::Varied => 1 + u16::try_from(random.below(10))?,
+            };
+            let (milli, memory_mib) = (100 * tenths, GPU_MEMORY / 10 * u32::from(tenths));
+            let memory_mib = if milli == WHOLE { GPU_MEMORY } else { memory_mib };
+            let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
+            let placement = Placement { node, gpus: [part].as_slice().into() };
+            let requests = match mix {
+                Mix::Alike => Resources::of_pod(8_000, 64_000),
+                Mix::Varied => {
+                    let cores = i64::try_from(1 + random.below(15))?;
+                    Resources::of_pod(1_000 * cores, 8_000 * cores)
+                }
+            };
+            world.cluster.place(&requests, &placement).context("fill the cluster")?;
+        }
+    }
+    Ok(())
+}
+
+/// A pod of some GPUs with CPU and memory in proportion.
+pub(super) fn pod(gpus: GpuDemand) -> Arc<Shape> {
+    let eighths = (gpus.total_milli() / 1000).max(1);
+    Arc::new(Shape::new(Resources::of_pod(8_000 * eighths, 64_000 * eighths), gpus))
+}
+
+/// Allocates some GPUs of each node, by random draws.
+pub(super) fn fill_some(world: &mut World, random: &mut SplitMix64) -> anyhow::Result<()> {
+    for node in world.cluster.nodes() {
+        for gpu in 0..u16::try_from(random.below(u64::from(GPUS) + 1))? {
+            let (milli, memory_mib) = (WHOLE, GPU_MEMORY);
+            let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
+            let placement = Placement { node, gpus: [part].as_slice().into() };
+            world.cluster.place(&Resources::of_pod(8_000, 64_000), &placement)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Pods that arrive one by one at a cluster that stays half full.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use octavo_engine::packing::price::PricePolicy;
+use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
+
+use super::clusters::{self, Mix, SplitMix64};
+use crate::figure::{Figure, Goal, percentile};
+
+/// Measured decisions, after the same number of unmeasured ones.
+const DECISIONS: usize = 20_000;
+
+/// Times of decisions in microseconds, sorted.
+struct Times {
+    /// Different states of nodes at the end.
+    states: usize,
+    one_gpu: Vec<f64>,
+    all: Vec<f64>,
+}
+
+/// The large cluster.
+pub(super) fn run(nodes: u32) -> anyhow::Result<Vec<Figure>> {
+    let mut all = figures(nodes, Mix::Alike, "many alike")?;
+    all.extend(figures(nodes, Mix::Varied, "hardly two alike")?);
+    Ok(all)
+}
+
+fn figures(nodes: u32, mix: Mix, alike: &str) -> anyhow::Result<Vec<Figure>> {
+    let times = measure(nodes, mix, DECISIONS)?;
+    let states = f64::from(u32::try_from(times.states)?);
+    let at = |sorted: &[f64], percent| percentile(sorted, percent).context("no decisions");
+    let name = |what: &str| format!("{what}, {nodes} x 8 GPUs half full, {alike}");
+    Ok(vec![
+        Figure::new(name("states of nodes"), "states", &[states], Goal::None)?,
+        Figure::new(
+            name("one-GPU decision p50"),
+            "us",
+            &[at(&times.one_gpu, 50.0)?],
+            Goal::Below(50.0),
+        )?,
+        Figure::new(
+            name("one-GPU decision p99"),
+            "us",
+            &[at(&times.one_gpu, 99.0)?],
+            Goal::Below(500.0),
+        )?,
+        Figure::new(
+            name("one-GPU decision worst"),
+            "us",
+            &[at(&times.one_gpu, 100.0)?],
+            Goal::None,
+        )?,
+        Figure::new(name("any decision p99"), "us", &[at(&times.all, 99.0)?], Goal::None)?,
+    ])
+}
+
+/// Costs by size: they are to grow more slowly than the number of nodes.
+pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    let mut ends: Vec<(u32, f64)> = Vec::new();
+    for &nodes in sizes {
+        let times = measure(nodes, Mix::Varied, DECISIONS / 4)?;
+        let mean = times.all.iter().sum::<f64>() / f64::from(u32::try_from(times.all.len())?);
+        ends.push((nodes, mean));
+        let what = format!("mean decision, {nodes} nodes");
+        figures.push(Figure::new(what, "us", &[mean], Goal::None)?);
+    }
+    let (Some(first), Some(last)) = (ends.first(), ends.last()) else { return Ok(figures) };
+    let growth = (last.1 / first.1) / (f64::from(last.0) / f64::from(first.0));
+    let what = format!("growth of cost over growth of nodes, {} to {}", first.0, last.0);
+    figures.push(Figure::new(what, "ratio", &[growth], Goal::Below(1.0))?);
+    Ok(figures)
+}
+
+fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
+    let mut world = clusters::empty(nodes, 16)?;
+    clusters::fill_half(&mut world, mix)?;
+    let shapes = shapes();
+    let mut policy = PricePolicy::learned();
+    let mut random = SplitMix64(11);
+    let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
+    let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };
+    for number in 0..2 * decisions {
+        // As many pods leave as arrive, in random order.
+        if running.len() > nodes as usize / 8 {
+            let other = usize::try_from(random.below(running.len() as u64))?;
+            let (shape, placement) = running.swap_remove_back(other).context("nobody runs")?;
+            world.cluster.release(&shape.resources, &placement)?;
+            policy.released(&shape, &placement);
+        }
+        let shape = &shapes[usize::try_from(random.below(shapes.len() as u64))?];
+        let started = Instant::now();
+        let placement = decide(&mut world, &mut policy, shape)?;
+        let took = started.elapsed().as_secs_f64() * 1e6;
+        if number >= decisions {
+            times.all.push(took);
+            if shape.gpus == (GpuDemand::Whole { count: 1 }) {
+                times.one_gpu.push(took);
+            }
+        }
+        running.push_back((Arc::clone(shape), placement));
+    }
+    times.states = world.cluster.states().iter().count();
+    times.one_gpu.sort_by(f64::total_cmp);
+    times.all.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+/// Six in ten ask for one GPU, the others for shares, two, four or eight.
+pub(super) fn shapes() -> Vec<Arc<Shape>> {
+    let whole = |count| clusters::pod(GpuDemand::Whole { count });
+    let share = |milli, memory_mib| clusters::pod(GpuDemand::Share { count: 1, milli, memory_mib });
+    let mut shapes = vec![whole(1); 6];
+    shapes.extend([share(250, 20_000), share(500, 40_000), whole(2), whole(8)]);
+    shapes
+}
+
+/// One decision, put into effect.
+pub(super) fn decide(
+    world: &mut World,
+    policy: &mut dyn Packing,
+    shape: &Arc<Shape>,
+) -> anyhow::Result<Placement> {
+    policy.arrived(shape);
+    let choice = policy.choose(&world.cluster, shape).context("a half full cluster has room")?;
+    world.cluster.place(&shape.resources, &choice.placement)?;
+    policy.placed(shape, &choice.placement);
+    Ok(choice.placement)
+}

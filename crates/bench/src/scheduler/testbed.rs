@@ -1,0 +1,196 @@
+//! A lab for one turn of one contender: a fresh control plane, fake nodes, and only the contender's
+//! scheduler.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use octavo_lab::{Component, Lab, UpOptions};
+use serde_json::{Value, json};
+
+use super::api::{Api, Kind};
+use super::contender::Contender;
+use super::objects::{self, Gpus, PodRequest};
+use super::observer::Observer;
+use super::workers;
+use crate::lab_dir::LabDir;
+use crate::process;
+
+/// How long a pod may take that shows that a scheduler works.
+const POD_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The cluster of a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClusterSpec {
+    pub(super) nodes: usize,
+    pub(super) gpus: Gpus,
+    /// Whether gangs are made in it.
+    pub(super) gangs: bool,
+    /// How many pods may move for one gang.
+    pub(super) moves: u32,
+}
+
+/// A lab in which one contender schedules.
+pub(super) struct Testbed {
+    pub(super) lab: Lab,
+    pub(super) api: Api,
+    pub(super) observer: Arc<Observer>,
+    pub(super) contender: Contender,
+    pub(super) world: ClusterSpec,
+    // Removed after the lab has ended.
+    _ground: LabDir,
+}
+
+impl Testbed {
+    /// Brings the cluster up; the contender's scheduler does not run yet.
+    pub(super) async fn up(
+        octavo: &Path,
+        contender: Contender,
+        world: ClusterSpec,
+    ) -> anyhow::Result<Self> {
+        let lab_dir = LabDir::new()?;
+        let options = UpOptions {
+            scheduler: Some(contender == Contender::Octavo),
+            scheduler_config: Some(scheduler_config(world)),
+            more_args: more_args(),
+            ..lab_dir.control_plane_only(octavo)
+        };
+        let lab = Box::pin(Lab::up(options)).await?;
+        let made = Box::pin(Self::equip(&lab, contender, world)).await;
+        let (api, observer) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                lab.down().await?;
+                return Err(error);
+            }
+        };
+        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _ground: lab_dir })
+    }
+
+    async fn equip(
+        lab: &Lab,
+        contender: Contender,
+        world: ClusterSpec,
+    ) -> anyhow::Result<(Api, Observer)> {
+        for component in [Component::KubeScheduler, Component::OctavoScheduler] {
+            lab.kill(component).await;
+        }
+        let api = Api::connect(lab).await?;
+        for (name, value) in objects::PRIORITIES {
+            api.create(Kind::Priorities, &objects::priority(name, value)).await?;
+        }
+        if world.gpus == Gpus::Dra {
+            api.create(Kind::Templates, &objects::template()).await?;
+        } else {
+            // Where a device plugin has the GPUs, no class answers for them.
+            let classes = api.list::<Value>(Kind::Classes).await?;
+            for class in classes.items {
+                let name = class["metadata"]["name"].as_str().unwrap_or_default();
+                api.delete(Kind::Classes, name).await?;
+            }
+        }
+        let nodes = api.clone();
+        workers::in_parallel(world.nodes, move |number| {
+            let api = nodes.clone();
+            async move {
+                let node = objects::node(number, world.gpus, contender);
+                api.create(Kind::Nodes, &node).await?;
+                if world.gpus == Gpus::Dra {
+                    api.create(Kind::Slices, &objects::slice(number, contender)).await?;
+                }
+                Ok(())
+            }
+        })
+        .await?;
+        // A separate connection, so that writes do not delay the watches.
+        let watches = Api::connect(lab).await?;
+        let observer = Observer::start(&watches, world.gpus == Gpus::Dra, world.gangs).await?;
+        Ok((api, observer))
+    }
+
+    /// Starts the contender's scheduler and waits until it has bound a pod, and all is quiet.
+    pub(super) async fn start(&self) -> anyhow::Result<()> {
+        if let Some(component) = self.contender.component() {
+            self.lab.start(component).await?;
+            self.api
+                .create(Kind::Pods, &objects::pod("probe-0", PodRequest::Plain, self.contender))
+                .await?;
+            let bound = self.observer.all_bound("probe", 1, POD_TIMEOUT).await;
+            bound.with_context(|| format!("{} does not schedule", self.contender.name()))?;
+            self.api.delete(Kind::Pods, "probe-0").await?;
+        }
+        self.quiet().await
+    }
+
+    /// Waits until the API server has little to do.
+    pub(super) async fn quiet(&self) -> anyhow::Result<()> {
+        let pid = self.pid(Component::KubeApiserver)?;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let window = Duration::from_millis(500);
+        loop {
+            let before = process::cpu_time(pid)?;
+            tokio::time::sleep(window).await;
+            let used = process::cpu_time(pid)?.saturating_sub(before);
+            if used < window / 8 || Instant::now() > deadline {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The id of a process of the lab.
+    pub(super) fn pid(&self, component: Component) -> anyhow::Result<u32> {
+        let process = self.lab.process(component);
+        let process = process.with_context(|| format!("{} has ended", component.name()))?;
+        Ok(process.pid.cast_unsigned())
+    }
+
+    /// Deletes pods by name in parallel, and waits until they are gone.
+    pub(super) async fn delete_pods(&self, names: &[String]) -> anyhow::Result<()> {
+        let (api, list) = (self.api.clone(), names.to_vec());
+        workers::in_parallel(names.len(), move |number| {
+            let (api, name) = (api.clone(), list.get(number).cloned());
+            async move {
+                match name {
+                    Some(name) => api.delete(Kind::Pods, &name).await,
+                    None => Ok(()),
+                }
+            }
+        })
+        .await?;
+        let are_gone = |seen: &super::observer::ObservedState| {
+            (!names.iter().any(|name| seen.pods.contains_key(name))).then_some(())
+        };
+        self.observer.until("deleted pods are gone", POD_TIMEOUT, are_gone).await
+    }
+
+    /// Ends the lab.
+    pub(super) async fn down(self) -> anyhow::Result<()> {
+        let alive = self.contender.component().is_none_or(|it| self.lab.process(it).is_some());
+        drop(self.observer);
+        self.lab.down().await?;
+        ensure!(alive, "{} had ended before its turn had", self.contender.name());
+        Ok(())
+    }
+}
+
+/// Octavo's scheduler moves pods only if its configuration allows it.
+fn scheduler_config(world: ClusterSpec) -> Value {
+    match world.moves {
+        0 => json!({}),
+        moves => json!({"defragmentation": {"enabled": true, "moves": moves}}),
+    }
+}
+
+/// Fake nodes have no kubelet that renews leases, so the controllers that check them are off.
+fn more_args() -> BTreeMap<Component, Vec<String>> {
+    let without = "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller";
+    BTreeMap::from([
+        (Component::KubeControllerManager, vec![without.to_owned()]),
+        (
+            Component::KubeApiserver,
+            vec!["--disable-admission-plugins=TaintNodesByCondition".to_owned()],
+        ),
+    ])
+}

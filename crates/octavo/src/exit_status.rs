@@ -1,0 +1,45 @@
+//! How a program ended that did not fail.
+
+use std::process::ExitCode;
+
+use octavo_sim::run::SimStatus;
+use octavo_view::ExplainStatus;
+
+/// The end of a program that did not fail, as its exit code tells it to scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ExitStatus {
+    /// All is well: 0.
+    Success,
+    /// A check found a fault: 1.
+    CheckFailed,
+    /// What was asked about waits or does not fit: 3.
+    NotSatisfied,
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        Self::from(match status {
+            ExitStatus::Success => 0,
+            ExitStatus::CheckFailed => 1,
+            ExitStatus::NotSatisfied => 3,
+        })
+    }
+}
+
+impl From<ExplainStatus> for ExitStatus {
+    fn from(status: ExplainStatus) -> Self {
+        match status {
+            ExplainStatus::Settled => Self::Success,
+            ExplainStatus::Waiting => Self::NotSatisfied,
+        }
+    }
+}
+
+impl From<SimStatus> for ExitStatus {
+    fn from(status: SimStatus) -> Self {
+        match status {
+            SimStatus::Done => Self::Success,
+            SimStatus::DoesNotFit => Self::NotSatisfied,
+        }
+    }
+}
