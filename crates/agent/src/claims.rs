@@ -14,6 +14,7 @@
 //! gives up runs to its end all the same, so that memory and files stay one.
 
 mod conflict;
+mod enforcement;
 mod extent;
 mod gate;
 mod given;
@@ -33,7 +34,6 @@ mod shares;
 #[cfg(test)]
 mod tests;
 mod turns;
-mod walled;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,11 +46,11 @@ use octavo_gpu::Driver;
 
 use crate::cdi::{CdiFolder, DriverFiles};
 use crate::checkpoint::Store;
-use crate::config::WallSetting;
+use crate::config::MemoryEnforcement;
+use crate::enforcement::Backends;
 use crate::metrics::Metrics;
 use crate::monitor::OpenDriver;
 use crate::node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
-use crate::wall::Walls;
 use gate::Gate;
 use holds::Holds;
 use turns::Turns;
@@ -143,7 +143,7 @@ struct Devices {
     /// UUIDs of the GPUs on which instances are or were made for claims.
     dynamic: BTreeSet<String>,
     files: Arc<DriverFiles>,
-    walls: Arc<Walls>,
+    backends: Arc<Backends>,
 }
 
 /// What all calls share.
@@ -170,7 +170,7 @@ struct Inner {
     /// UIDs of claims with a condition that says no: to be taken back when they are prepared.
     refused: Mutex<BTreeSet<String>>,
     /// What holds shares that are prepared from now on.
-    wall: Mutex<walled::Wish>,
+    enforcement: Mutex<enforcement::Wish>,
     live: live::Live,
 }
 
@@ -230,7 +230,7 @@ impl Claims {
             metrics: OnceLock::new(),
             gate: Gate::default(),
             refused: Mutex::default(),
-            wall: Mutex::default(),
+            enforcement: Mutex::default(),
             live: live::Live::default(),
         };
         inner.show_shares();
@@ -264,8 +264,8 @@ impl Claims {
 
     /// Tells what holds shares that are prepared from now on; those that are prepared keep what they have. Until
     /// it is told it is chosen by what the driver can.
-    pub fn set_wall(&self, setting: WallSetting) {
-        self.inner.set_wall(setting);
+    pub fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
+        self.inner.set_memory_enforcement(setting);
     }
 
     /// Gives access to the driver, which makes MIG instances; without one they wait. What is asked of it later
@@ -437,10 +437,10 @@ impl Inner {
 
     /// Takes new devices, and finds the driver's files where its version is new.
     fn set_devices(&self, driver_version: String, known: Vec<KnownDevice>) {
-        let (files, walls) = match self.devices() {
+        let (files, backends) = match self.devices() {
             // Files that were not found may come later, when the driver's container is ready.
             Some(old) if old.driver_version == driver_version && !old.files.mounts.is_empty() => {
-                (Arc::clone(&old.files), Arc::clone(&old.walls))
+                (Arc::clone(&old.files), Arc::clone(&old.backends))
             }
             _ => self.find_files(&driver_version),
         };
@@ -448,14 +448,14 @@ impl Inner {
             |device: &&KnownDevice| matches!(device.kind, DeviceKind::MigPlacement { .. });
         let dynamic = known.iter().filter(is_place).map(|device| device.uuid.clone()).collect();
         let by_name = known.into_iter().map(|device| (device.name.clone(), device)).collect();
-        let devices = Devices { driver_version, by_name, dynamic, files, walls };
+        let devices = Devices { driver_version, by_name, dynamic, files, backends };
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(devices));
     }
 
     /// Looks for the files of a driver version, and makes what walls need of them.
-    fn find_files(&self, driver_version: &str) -> (Arc<DriverFiles>, Arc<Walls>) {
+    fn find_files(&self, driver_version: &str) -> (Arc<DriverFiles>, Arc<Backends>) {
         let files = DriverFiles::discover(&self.paths.driver_root_seen, driver_version);
-        let walls = Walls::make(&self.paths, &files);
-        (Arc::new(files), Arc::new(walls))
+        let backends = Backends::make(&self.paths, &files);
+        (Arc::new(files), Arc::new(backends))
     }
 }

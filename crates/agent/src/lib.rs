@@ -11,6 +11,7 @@ pub mod config;
 mod crash;
 pub mod devices;
 mod endpoint;
+pub mod enforcement;
 mod handover;
 pub mod health;
 mod health_stream;
@@ -25,7 +26,6 @@ mod share_files;
 mod socket;
 #[cfg(test)]
 mod testing;
-pub mod wall;
 mod watchdog;
 
 pub use args::AgentArgs;

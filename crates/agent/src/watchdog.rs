@@ -168,7 +168,7 @@ impl Watch {
         let driver = self.parts.snapshots.borrow().driver.clone();
         let answer = self.truth.ask(&driver, &gpus).await;
         let is_hanging = matches!(&answer, Answer::Told { hanging, .. } if !hanging.is_empty());
-        self.parts.metrics.wall.hanging(&self.parts.node, is_hanging);
+        self.parts.metrics.enforcement.hanging(&self.parts.node, is_hanging);
         let at = self.began.elapsed();
         self.with_judge(move |judge| judge.look(at, &answer)).await;
     }

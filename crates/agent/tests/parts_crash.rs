@@ -25,7 +25,7 @@ use octavo_agent::ClaimRef;
 use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, Cut, DeviceKind, KnownDevice, ReadError, claim_of,
 };
-use octavo_agent::config::WallSetting;
+use octavo_agent::config::MemoryEnforcement;
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
 use octavo_gpu::{Driver, Gpu, Inventory};
 use octavo_machine::Machine;
@@ -139,7 +139,7 @@ impl Node {
         let library = at("driver/usr/lib64").join(LIBRARY_NAME);
         let driver: Arc<dyn Driver> = Arc::new(Nvml::open(&library, &at("sys")).unwrap());
         let claims = opened(&self.0, || Folder(at("claims"))).await;
-        claims.set_wall(WallSetting::Off);
+        claims.set_memory_enforcement(MemoryEnforcement::Off);
         claims.set_driver(Some(&driver)).await;
         let gpus = Inventory::read(&*driver).unwrap().gpus;
         let known = gpus.iter().flat_map(known).collect();

@@ -133,7 +133,7 @@ impl Bed {
             "cdiRoot": bed.path("cdi"),
             "runRoot": bed.path("run"),
             "hookPath": octavo,
-            "wall": "guard",
+            "memoryEnforcement": "guard",
             "mounts": mounts,
         });
         fs::write(bed.path("agent.yaml"), config.to_string())?;

@@ -18,9 +18,9 @@ use super::namespace::OWN;
 use crate::cdi::{ContainerEdits, DriverFiles};
 use crate::checkpoint::{is_plain_name, write_atomically};
 use crate::claims::CONTEXT_BYTES;
+use crate::enforcement::{BackendKind, Backends, EnforcedShare};
 use crate::node::NodePaths;
 use crate::share_files;
-use crate::wall::{WallKind, WalledShare, Walls};
 
 /// Where shares by hand lie, each as a run root of its own.
 const FOLDER: &str = "/run/octavo-share";
@@ -70,9 +70,9 @@ impl ByHand {
         lock.lock_shared().context("locking the share")?;
         let paths = paths(&root, args);
         let files = DriverFiles::discover(&args.driver_root, &inventory.versions.driver);
-        let walls = Walls::make(&paths, &files);
-        let wall = walls.of(WallKind::Guard).map_err(anyhow::Error::msg)?;
-        let wall = wall.context("there is no guard")?;
+        let backends = Backends::make(&paths, &files);
+        let backend = backends.of(BackendKind::Guard).map_err(anyhow::Error::msg)?;
+        let backend = backend.context("there is no guard")?;
 
         let folder_name = format!("{name}_{}", args.gpu);
         let folder = root.join("octavo/shares").join(&folder_name);
@@ -98,13 +98,13 @@ impl ByHand {
         });
         write_atomically(&folder.join("limits.json"), limits.to_string().as_bytes(), false)?;
         let seen = Path::new(SHARES).join(&folder_name);
-        let share = WalledShare {
+        let share = EnforcedShare {
             gpu_uuid: &gpu.uuid,
             memory_bytes,
             folder: folder.clone(),
             folder_in_container: seen.clone(),
         };
-        let edits = wall.edits(&paths, &share);
+        let edits = backend.edits(&paths, &share);
         drop(turn);
         Ok(Self { root, lock, folder, seen, edits })
     }

@@ -8,8 +8,8 @@ use super::folder::device_name;
 use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
 use crate::checkpoint::{HeldDevice, HeldKind};
 use crate::claims::{KnownDevice, share_folder};
+use crate::enforcement::{Backend, EnforcedShare};
 use crate::node::{NodePaths, beneath};
-use crate::wall::{Wall, WalledShare};
 
 /// Nodes that all GPUs share.
 const COMMON_NODES: [&str; 4] =
@@ -30,7 +30,7 @@ pub(crate) struct Part<'a> {
     /// instance.
     pub(crate) caps: Option<[u32; 2]>,
     /// For a share: what holds it, if anything does.
-    pub(crate) wall: Option<&'a dyn Wall>,
+    pub(crate) backend: Option<&'a dyn Backend>,
 }
 
 /// The spec of a claim. Nodes and sockets are looked for each time, since daemons make them late; the
@@ -81,15 +81,15 @@ impl Part<'_> {
             return edits;
         };
         let folder = share_folder(uid, share_id);
-        let share = WalledShare {
+        let share = EnforcedShare {
             gpu_uuid: &self.gpu.uuid,
             memory_bytes: share.memory_bytes,
             folder: folder.on_host(&paths.run_root),
             folder_in_container: folder.in_container(),
         };
         edits.mounts.push(Mount::read_only(&share.folder, &share.folder_in_container));
-        if let Some(wall) = self.wall {
-            let mut more = wall.edits(paths, &share);
+        if let Some(backend) = self.backend {
+            let mut more = backend.edits(paths, &share);
             edits.mounts.append(&mut more.mounts);
             edits.hooks.append(&mut more.hooks);
         }

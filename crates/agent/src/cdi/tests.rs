@@ -71,7 +71,7 @@ fn record() -> Record {
 /// The spec of a claim that has one whole GPU.
 fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
     let held = HeldDevice { device: gpu.name.clone(), ..HeldDevice::default() };
-    spec_for(paths, files, UID, &[Part { held: &held, gpu, caps: None, wall: None }])
+    spec_for(paths, files, UID, &[Part { held: &held, gpu, caps: None, backend: None }])
 }
 
 /// A device of a claim of a kind.
@@ -245,7 +245,7 @@ fn shares_of_one_gpu_have_names_and_limits_of_their_own_and_an_instance_its_node
         held("gpu-1-mig-1g10gb-19-0", None, HeldKind::Mig(mig)),
     ];
     let gpu = gpu(1);
-    let part = |held, caps| Part { held, gpu: &gpu, caps, wall: None };
+    let part = |held, caps| Part { held, gpu: &gpu, caps, backend: None };
     let parts = [
         part(&devices[0], None),
         part(&devices[1], None),

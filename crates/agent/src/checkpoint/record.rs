@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::enforcement::BackendKind;
 use crate::node::{ClaimRef, PreparedDevice};
-use crate::wall::WallKind;
 
 /// Newest version of the form. A reader refuses what is newer than itself.
 const VERSION: u64 = 3;
@@ -83,7 +83,11 @@ pub(crate) struct HeldDevice {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HeldTerms {
     /// What holds it.
-    pub(crate) wall: WallKind,
+    ///
+    /// The field keeps its first name on disk: the record's checksum is of its text, and an agent of before,
+    /// which may take the node back, knows no other name.
+    #[serde(rename = "wall")]
+    pub(crate) backend: BackendKind,
     /// What becomes of containers that have too much.
     pub(crate) overflow: OverflowPolicy,
     /// What becomes of calls that the guard does not know.

@@ -27,7 +27,7 @@ impl Inner {
                 HeldKind::Mig(mig) => Some(self.caps(held, mig.made.as_ref(), gpu.minor)?),
                 HeldKind::Whole | HeldKind::Share(_) => None,
             };
-            Ok(Part { held, gpu, caps, wall: self.wall(devices, held)? })
+            Ok(Part { held, gpu, caps, backend: self.backend(devices, held)? })
         });
         parts.collect()
     }

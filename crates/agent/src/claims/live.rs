@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use super::holds::Hold;
 use super::{Claims, Inner, ReportedDevice, share_folder};
 use crate::checkpoint::Record;
+use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
-use crate::wall::WallKind;
 
 /// A share that a claim holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct LiveShare {
     /// Who goes first on the GPU.
     pub class: ShareClass,
     /// What holds it; `None`: a version before the wall prepared it.
-    pub wall: Option<WallKind>,
+    pub backend: Option<BackendKind>,
     /// The writing of its files.
     pub generation: u64,
 }
@@ -158,7 +158,7 @@ impl Inner {
                 overflow: terms.map(|terms| terms.overflow).unwrap_or_default(),
                 strictness: terms.map(|terms| terms.strictness).unwrap_or_default(),
                 class: terms.map(|terms| terms.class).unwrap_or_default(),
-                wall: terms.map(|terms| terms.wall),
+                backend: terms.map(|terms| terms.backend),
                 generation: terms.map(|terms| terms.generation).unwrap_or_default(),
             })
         });

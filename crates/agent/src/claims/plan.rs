@@ -12,7 +12,7 @@ use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
 pub(crate) use amounts::ALL_TIME;
 
-use super::walled::undecided;
+use super::enforcement::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
 use crate::cdi::cdi_id;
 use crate::checkpoint::{

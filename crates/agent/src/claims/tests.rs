@@ -1,5 +1,6 @@
 mod damage;
 mod driver;
+mod enforcement;
 mod fixture;
 mod instances;
 mod mig;
@@ -8,7 +9,6 @@ mod parts;
 mod random;
 mod refusals;
 mod shares;
-mod walled;
 
 use std::time::{Duration, Instant};
 

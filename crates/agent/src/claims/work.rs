@@ -112,7 +112,7 @@ impl Inner {
         let results = object.allocation.iter().flat_map(plan::ours);
         allocated.extend(results.map(ReportedDevice::of));
         let record = plan::plan(&object, &devices, &self.node, self.store.boot_id())?;
-        let (mut record, devices) = self.wall_in(record, devices).await?;
+        let (mut record, devices) = self.with_backends(record, devices).await?;
         record.prepared_at = record.has_facts().then(now);
         let is_cut = |held: &HeldDevice| devices.dynamic.contains(&held.uuid);
         if record.devices.iter().any(is_cut) {
@@ -146,15 +146,15 @@ impl Inner {
         Ok(record)
     }
 
-    /// Decides what holds a claim's shares; see [`Inner::decide_walls`].
-    async fn wall_in(
+    /// Decides what holds a claim's shares; see [`Inner::choose_backends`].
+    async fn with_backends(
         self: &Arc<Self>,
         mut record: Record,
         devices: Arc<Devices>,
     ) -> Result<(Record, Arc<Devices>), Refusal> {
         let (inner, claim) = (Arc::clone(self), record.claim.clone());
         let task = tokio::task::spawn_blocking(move || {
-            let devices = inner.decide_walls(&mut record, devices)?;
+            let devices = inner.choose_backends(&mut record, devices)?;
             Ok((record, devices))
         });
         task.await.unwrap_or_else(|error| Err(interrupted(&claim, &error)))

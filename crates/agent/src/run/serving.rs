@@ -89,7 +89,7 @@ impl NodeAgent {
         let setting = self.follow_setting(client.clone(), period);
         let claims = self.open_claims(client, period).await;
         claims.set_metrics(Arc::clone(&self.shared.metrics));
-        claims.set_wall(self.config.wall);
+        claims.set_memory_enforcement(self.config.memory_enforcement);
         count(&claims, node, &self.shared.metrics);
         crash::point("handover.opened");
         let is_taken_over = ahead.is_some();

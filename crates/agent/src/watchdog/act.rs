@@ -105,7 +105,7 @@ impl Doer<'_> {
             News::Overflow { response, has_failed, .. } => {
                 // What is left of a stop that failed is the gate.
                 let response = if has_failed { Response::Held } else { response };
-                self.metrics.wall.overflow(&watched.labels, response.word());
+                self.metrics.enforcement.overflow(&watched.labels, response.word());
                 ("MemoryOverflow", Some((CONDITION_OVERFLOW, Status::True)))
             }
             News::Within => ("MemoryWithinLimit", Some((CONDITION_OVERFLOW, Status::False))),

@@ -92,7 +92,8 @@ impl Judge {
             let old = self.shares.get_mut(&name);
             match old {
                 Some(old)
-                    if old.share.generation == share.generation && old.share.wall == share.wall =>
+                    if old.share.generation == share.generation
+                        && old.share.backend == share.backend =>
                 {
                     old.share = share.clone();
                 }
@@ -105,12 +106,12 @@ impl Judge {
         let gpus = self.gpus();
         let gone = self.foreign.keys().filter(|gpu| !gpus.contains(gpu));
         for gpu in gone {
-            self.metrics.wall.foreign(&self.node, gpu, None);
+            self.metrics.enforcement.foreign(&self.node, gpu, None);
         }
         self.foreign.retain(|gpu, _| gpus.contains(gpu));
         self.listed.retain(|gpu, _| gpus.contains(gpu));
         for (gpu, _) in self.sights.extract_if(.., |gpu, _| !gpus.contains(gpu)) {
-            self.metrics.wall.blind(&self.node, &gpu, None);
+            self.metrics.enforcement.blind(&self.node, &gpu, None);
         }
         let names = names.iter().map(String::as_str).collect();
         let pids = self.identities.pids();
@@ -120,21 +121,21 @@ impl Judge {
 
     /// UUIDs of the GPUs that are to be looked at.
     pub(super) fn gpus(&self) -> Vec<String> {
-        let walled = self.shares.values().filter(|share| share.has_wall());
-        let gpus: BTreeSet<_> = walled.map(|share| share.share.gpu_uuid.clone()).collect();
+        let enforcement = self.shares.values().filter(|share| share.is_enforced());
+        let gpus: BTreeSet<_> = enforcement.map(|share| share.share.gpu_uuid.clone()).collect();
         gpus.into_iter().collect()
     }
 
     /// Looks at the ledgers, before the driver is asked.
     pub(super) fn look_ahead(&mut self) {
-        for share in self.shares.values_mut().filter(|share| share.has_wall()) {
+        for share in self.shares.values_mut().filter(|share| share.is_enforced()) {
             share.look_ahead(&mut self.copy);
         }
     }
 
     /// Looks at all shares, with what the driver said.
     pub(super) fn look(&mut self, at: Duration, answer: &Answer) {
-        for share in self.shares.values_mut().filter(|share| share.has_wall()) {
+        for share in self.shares.values_mut().filter(|share| share.is_enforced()) {
             share.keep(at, &self.proc, &self.room);
         }
         for gpu in self.gpus() {
@@ -168,7 +169,7 @@ impl Judge {
         let before = sight.blindness();
         if sight.take(look) {
             let now = sight.blindness();
-            self.metrics.wall.blind(&self.node, gpu, now.map(Blindness::word));
+            self.metrics.enforcement.blind(&self.node, gpu, now.map(Blindness::word));
             self.tell.sight(gpu, before, now);
             if let Answer::Told { lists, .. } = answer
                 && let Some(Err(error)) = lists.get(gpu)
@@ -250,7 +251,7 @@ impl Judge {
     }
 
     fn tell_foreign(&mut self, gpu: &str, foreign: BTreeSet<Process>) {
-        self.metrics.wall.foreign(&self.node, gpu, Some(foreign.len()));
+        self.metrics.enforcement.foreign(&self.node, gpu, Some(foreign.len()));
         let known = self.foreign.entry(gpu.to_owned()).or_default();
         let new: Vec<_> = foreign.difference(known).map(|process| process.pid).collect();
         *known = foreign;
@@ -262,7 +263,7 @@ impl Judge {
     fn judge(&mut self, at: Duration, gpu: &str, found: Option<&BTreeMap<String, Vec<Found>>>) {
         let blindness = self.sights.get(gpu).and_then(|sight| sight.blindness());
         for (name, watched) in &mut self.shares {
-            if !watched.has_wall() || watched.share.gpu_uuid != gpu {
+            if !watched.is_enforced() || watched.share.gpu_uuid != gpu {
                 continue;
             }
             let own = found.map(|found| found.get(name).map_or(&[][..], Vec::as_slice));
@@ -271,10 +272,10 @@ impl Judge {
             if let Some(bytes) = seen.context_bytes {
                 self.contexts.saw(gpu, name, bytes);
             }
-            let wall = &self.metrics.wall;
-            wall.count(&watched.labels, seen.report.refused, seen.report.unknown);
+            let backend = &self.metrics.enforcement;
+            backend.count(&watched.labels, seen.report.refused, seen.report.unknown);
             if let Some(figures) = seen.figures {
-                wall.set(&watched.labels, figures);
+                backend.set(&watched.labels, figures);
             }
             // Also of a share that came while nothing is seen.
             if watched.blindness != blindness {
@@ -306,7 +307,7 @@ impl Judge {
         if let Err(error) = thawed {
             tracing::warn!(node = %self.node, share = name, %error, "a share that is given back stays frozen");
         }
-        self.metrics.wall.remove(&watched.labels);
+        self.metrics.enforcement.remove(&watched.labels);
     }
 }
 

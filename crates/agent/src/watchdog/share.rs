@@ -22,9 +22,9 @@ use super::room::Room;
 use super::sight::Blindness;
 use super::socket::Door;
 use crate::claims::{CONTEXT_BYTES, LiveShare};
+use crate::enforcement::BackendKind;
 use crate::metrics::{ShareFigures, ShareLabels};
 use crate::share_files::LimitsFile;
-use crate::wall::WallKind;
 
 /// Looks in a row that find no state file before that is damage: an administrator's `touch` is not.
 const GONE_LOOKS: u32 = 5;
@@ -154,8 +154,8 @@ impl Watched {
     }
 
     /// Whether anything holds the share, so that there is something to watch.
-    pub(super) fn has_wall(&self) -> bool {
-        matches!(self.share.wall, Some(WallKind::Guard | WallKind::Driver))
+    pub(super) fn is_enforced(&self) -> bool {
+        matches!(self.share.backend, Some(BackendKind::Guard | BackendKind::Driver))
     }
 
     /// Sees to it that the share's socket is there, and that its files are those that are open.
@@ -320,8 +320,8 @@ impl Watched {
         let terms = limits
             .terms()
             .map_err(|damage| io::Error::other(format!("{LIMITS_FILE} is damaged ({damage:?})")))?;
-        let state = match self.share.wall {
-            Some(WallKind::Guard) => match StateFile::open(folder, terms.generation) {
+        let state = match self.share.backend {
+            Some(BackendKind::Guard) => match StateFile::open(folder, terms.generation) {
                 Ok(state) => Some(state),
                 Err(error) if self.gone_looks < GONE_LOOKS => {
                     self.gone_looks += 1;
@@ -345,7 +345,7 @@ impl Watched {
         if let Some(value) = self.tampered {
             return Some(Err(Harm::Reported(value)));
         }
-        if self.share.wall != Some(WallKind::Guard) {
+        if self.share.backend != Some(BackendKind::Guard) {
             return Some(Ok(Vec::new()));
         }
         let state = self.open.as_ref().and_then(|open| open.state.as_ref());

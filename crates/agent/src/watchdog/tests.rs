@@ -21,11 +21,11 @@ use super::consumers::Consumers;
 use super::sight::Blindness;
 use super::{Parts, Tell, Watch};
 use crate::claims::{LiveShare, ShareNews};
+use crate::enforcement::BackendKind;
 use crate::metrics::Metrics;
 use crate::monitor::{OpenDriver, Snapshot};
 use crate::node::ClaimRef;
 use crate::share_files::{self, LimitsFile};
-use crate::wall::WallKind;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -117,7 +117,7 @@ impl Stage {
             overflow: OverflowPolicy::Hold,
             strictness: Strictness::Lenient,
             class: ShareClass::Normal,
-            wall: Some(WallKind::Guard),
+            backend: Some(BackendKind::Guard),
             generation: 1,
         };
         let terms = Terms { generation: 1, memory_bytes: share.memory_bytes, ..Terms::default() };

@@ -9,7 +9,7 @@ use octavo_api::names::{CONDITION_ENFORCED, REASON_NOT_WATCHED, REASON_WATCHED};
 use super::decision::{Harm, News, Response};
 use super::sight::Blindness;
 use crate::claims::{LiveShare, ShareNews, Status};
-use crate::wall::WallKind;
+use crate::enforcement::BackendKind;
 
 /// Words about what happened to a share.
 pub(super) fn words(news: &News, share: &LiveShare) -> String {
@@ -68,7 +68,7 @@ fn mebibytes(bytes: u64) -> String {
 pub(super) fn blind(share: &LiveShare, blindness: Option<Blindness>) -> ShareNews {
     let of = format!("share {} of {}", share.share_id, share.device);
     // The driver's own limit holds whoever looks.
-    let is_held = share.wall == Some(WallKind::Driver);
+    let is_held = share.backend == Some(BackendKind::Driver);
     let condition = |status| (!is_held).then_some((CONDITION_ENFORCED, status));
     match blindness {
         Some(kind) => ShareNews {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Report;
 use crate::checkpoint::{HeldDevice, HeldKind};
 use crate::claims::ShareNews;
-use crate::wall::WallKind;
+use crate::enforcement::BackendKind;
 
 /// How soon after a failure, and how seldom at most, it is tried again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub enum Fact {
         /// When, in seconds since 1970.
         prepared_at: Option<i64>,
         /// What holds it; `None`: a version before the wall prepared it.
-        wall: Option<WallKind>,
+        backend: Option<BackendKind>,
         /// What was found of it since, with the times in seconds since 1970.
         news: Vec<(ShareNews, i64)>,
     },
@@ -95,8 +95,8 @@ impl Fact {
         match &held.kind {
             HeldKind::Whole => None,
             HeldKind::Share(_) => {
-                let wall = held.terms.map(|terms| terms.wall);
-                Some(Self::Share { prepared_at, wall, news: Vec::new() })
+                let backend = held.terms.map(|terms| terms.backend);
+                Some(Self::Share { prepared_at, backend, news: Vec::new() })
             }
             HeldKind::Mig(mig) => {
                 let made = mig.made.as_ref()?;

@@ -16,8 +16,8 @@ use super::{
     status_of,
 };
 use crate::claims::{ShareNews, Status};
+use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
-use crate::wall::WallKind;
 
 fn claim() -> ClaimRef {
     ClaimRef { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "uid-1".to_owned() }
@@ -213,13 +213,13 @@ fn got() -> Vec<ReportedDevice> {
 
 /// A share that the guard holds.
 fn share(prepared_at: Option<i64>) -> Fact {
-    Fact::Share { prepared_at, wall: Some(WallKind::Guard), news: Vec::new() }
+    Fact::Share { prepared_at, backend: Some(BackendKind::Guard), news: Vec::new() }
 }
 
 #[test]
 fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
-    let told = |wall, news| {
-        let fact = Fact::Share { prepared_at: Some(0), wall, news };
+    let told = |backend, news| {
+        let fact = Fact::Share { prepared_at: Some(0), backend, news };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
         let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
         let conditions = status["status"]["devices"][0]["conditions"].clone();
@@ -230,9 +230,9 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
         });
         words.collect::<Vec<_>>()
     };
-    assert_eq!(told(Some(WallKind::Guard), vec![]), ["Enforced=True Guard"]);
-    assert_eq!(told(Some(WallKind::Driver), vec![]), ["Enforced=True Driver"]);
-    assert_eq!(told(Some(WallKind::Off), vec![]), ["Enforced=False WallOff"]);
+    assert_eq!(told(Some(BackendKind::Guard), vec![]), ["Enforced=True Guard"]);
+    assert_eq!(told(Some(BackendKind::Driver), vec![]), ["Enforced=True Driver"]);
+    assert_eq!(told(Some(BackendKind::Off), vec![]), ["Enforced=False EnforcementOff"]);
     assert_eq!(told(None, vec![]), ["Enforced=False NoGuard"]);
     let news = |kind, status| {
         let (reason, message) = ("Killed", "has too much".to_owned());
@@ -240,12 +240,12 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
     };
     let overflow = news("MemoryOverflow", Status::True);
     let expected = ["Enforced=True Guard", "MemoryOverflow=True Killed"];
-    assert_eq!(told(Some(WallKind::Guard), vec![overflow.clone()]), expected);
+    assert_eq!(told(Some(BackendKind::Guard), vec![overflow.clone()]), expected);
     let blind = news("Enforced", Status::Unknown);
-    assert_eq!(told(Some(WallKind::Guard), vec![blind]), ["Enforced=Unknown Killed"]);
+    assert_eq!(told(Some(BackendKind::Guard), vec![blind]), ["Enforced=Unknown Killed"]);
     let lost = news("Enforced", Status::False);
     let expected = ["MemoryOverflow=True Killed", "Enforced=False Killed"];
-    assert_eq!(told(Some(WallKind::Guard), vec![overflow, lost]), expected);
+    assert_eq!(told(Some(BackendKind::Guard), vec![overflow, lost]), expected);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::claims::{
     AllocatedClaim, ClaimReader, Claims, Cut, Fact, KnownDevice, Opened, ReadError, ReportedDevice,
     Reporter, claim_of,
 };
-use crate::config::WallSetting;
+use crate::config::MemoryEnforcement;
 use crate::node::{ClaimRef, NodePaths};
 use crate::testing;
 
@@ -124,8 +124,8 @@ impl Node {
         let reporter: Arc<dyn Reporter> = server.clone();
         let (claims, opened) =
             Claims::open(self.paths(), "node-a".to_owned(), server, reporter).expect("opens");
-        // There is no driver of which a guard could be made; `walled` has one.
-        claims.set_wall(WallSetting::Off);
+        // There is no driver of which a guard could be made; `enforcement` has one.
+        claims.set_memory_enforcement(MemoryEnforcement::Off);
         (claims, opened)
     }
 

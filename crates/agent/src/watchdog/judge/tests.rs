@@ -11,7 +11,7 @@ use octavo_guard_abi::message::Kind;
 use octavo_guard_abi::{SOCKET_FILE, STATE_FILE};
 use stage::{MIB, Program, Stage};
 
-use crate::wall::WallKind;
+use crate::enforcement::BackendKind;
 
 /// What the shares of these tests may have.
 const LIMIT: u64 = 1000;
@@ -374,8 +374,8 @@ async fn shares_without_a_guard_are_watched_without_a_ledger_or_not_at_all() {
     let mut stage = Stage::new();
     let mut by_driver = stage.share("a", LIMIT, OverflowPolicy::Kill);
     let mut open = stage.share("b", LIMIT, OverflowPolicy::Kill);
-    by_driver.wall = Some(WallKind::Driver);
-    open.wall = Some(WallKind::Off);
+    by_driver.backend = Some(BackendKind::Driver);
+    open.backend = Some(BackendKind::Off);
     stage.set(&by_driver);
     stage.set(&open);
     std::fs::remove_file(by_driver.folder.join(STATE_FILE)).unwrap();

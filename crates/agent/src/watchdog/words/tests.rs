@@ -20,7 +20,7 @@ fn people_are_told_what_happened_and_what_to_do() {
         overflow: OverflowPolicy::Freeze,
         strictness: Strictness::Lenient,
         class: ShareClass::Normal,
-        wall: None,
+        backend: None,
         generation: 1,
     };
     let overflow =

@@ -25,10 +25,10 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::claims::{CONTEXT_BYTES, LiveShare, ShareNews};
+use crate::enforcement::BackendKind;
 use crate::metrics::Metrics;
 use crate::node::ClaimRef;
 use crate::share_files::{self, LimitsFile, LiveWords};
-use crate::wall::WallKind;
 use crate::watchdog::consumers::Consumers;
 use crate::watchdog::judge::Judge;
 use crate::watchdog::proc::Proc;
@@ -189,7 +189,7 @@ impl Stage {
             overflow,
             strictness: Strictness::Lenient,
             class: ShareClass::Normal,
-            wall: Some(WallKind::Guard),
+            backend: Some(BackendKind::Guard),
             generation: GENERATION,
         };
         self.shares.push(share.clone());

@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cdi::{ContainerEdits, DriverFiles};
 use crate::checkpoint::StorageError;
-use crate::config::WallSetting;
+use crate::config::MemoryEnforcement;
 use crate::node::NodePaths;
-use driver::DriverWall;
-use guard::GuardWall;
+use driver::DriverBackend;
+use guard::GuardBackend;
 
 /// What holds a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum WallKind {
+pub enum BackendKind {
     /// The guard in the container.
     Guard,
     /// The driver.
@@ -40,7 +40,7 @@ pub enum WallKind {
 
 /// A share as a wall sees it.
 #[derive(Clone, Debug)]
-pub(crate) struct WalledShare<'a> {
+pub(crate) struct EnforcedShare<'a> {
     /// UUID of the GPU.
     pub(crate) gpu_uuid: &'a str,
     /// Memory that it may have, in bytes.
@@ -52,9 +52,9 @@ pub(crate) struct WalledShare<'a> {
 }
 
 /// Something that holds containers to their shares.
-pub(crate) trait Wall: fmt::Debug + Send + Sync {
+pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// What a container with a share gets beside the share's folder.
-    fn edits(&self, paths: &NodePaths, share: &WalledShare<'_>) -> ContainerEdits;
+    fn edits(&self, paths: &NodePaths, share: &EnforcedShare<'_>) -> ContainerEdits;
 
     /// Writes what is missing on the host. Blocks.
     fn ensure(&self) -> Result<(), StorageError>;
@@ -62,24 +62,24 @@ pub(crate) trait Wall: fmt::Debug + Send + Sync {
 
 /// The walls of a node, for the driver that it has.
 #[derive(Debug)]
-pub(crate) struct Walls {
-    guard: Result<GuardWall, String>,
-    driver: DriverWall,
+pub(crate) struct Backends {
+    guard: Result<GuardBackend, String>,
+    driver: DriverBackend,
 }
 
-impl Walls {
+impl Backends {
     /// Makes what walls need of a driver's files. Reads its libraries and blocks for about as long.
     pub(crate) fn make(paths: &NodePaths, files: &DriverFiles) -> Self {
-        let guard = GuardWall::make(paths, files);
-        Self { guard, driver: DriverWall }
+        let guard = GuardBackend::make(paths, files);
+        Self { guard, driver: DriverBackend }
     }
 
     /// A wall, or why there is none; nothing is no wall.
-    pub(crate) fn of(&self, kind: WallKind) -> Result<Option<&dyn Wall>, String> {
+    pub(crate) fn of(&self, kind: BackendKind) -> Result<Option<&dyn Backend>, String> {
         match kind {
-            WallKind::Off => Ok(None),
-            WallKind::Driver => Ok(Some(&self.driver)),
-            WallKind::Guard => match &self.guard {
+            BackendKind::Off => Ok(None),
+            BackendKind::Driver => Ok(Some(&self.driver)),
+            BackendKind::Guard => match &self.guard {
                 Ok(guard) => Ok(Some(guard)),
                 Err(problem) => Err(problem.clone()),
             },
@@ -90,34 +90,34 @@ impl Walls {
 /// Which wall holds shares that are prepared now. `has_limits` says whether the driver has limits of its own;
 /// `None` while it is not open.
 pub(crate) fn choose(
-    setting: WallSetting,
+    setting: MemoryEnforcement,
     has_limits: Option<bool>,
     cgroup_root: &Path,
-) -> Result<WallKind, String> {
+) -> Result<BackendKind, String> {
     let closed = || "the driver does not answer now, so it is not known what it can do".to_owned();
     let is_unified = cgroup_root.join("cgroup.controllers").is_file();
     match setting {
-        WallSetting::Off => Ok(WallKind::Off),
-        WallSetting::Guard => Ok(WallKind::Guard),
-        WallSetting::Auto => Ok(if has_limits.ok_or_else(closed)? && is_unified {
-            WallKind::Driver
+        MemoryEnforcement::Off => Ok(BackendKind::Off),
+        MemoryEnforcement::Guard => Ok(BackendKind::Guard),
+        MemoryEnforcement::Auto => Ok(if has_limits.ok_or_else(closed)? && is_unified {
+            BackendKind::Driver
         } else {
-            WallKind::Guard
+            BackendKind::Guard
         }),
-        WallSetting::Driver => {
+        MemoryEnforcement::Driver => {
             if !has_limits.ok_or_else(closed)? {
-                return Err("`wall` is `driver`, and this driver has no limits of its own (they \
+                return Err("`memoryEnforcement` is `driver`, and this driver has no limits of its own (they \
                             come with r615); set it to `auto` or `guard`"
                     .to_owned());
             }
             if !is_unified {
                 return Err(format!(
-                    "`wall` is `driver`, which needs cgroups of version 2, and {} has no \
+                    "`memoryEnforcement` is `driver`, which needs cgroups of version 2, and {} has no \
                      cgroup.controllers; set it to `auto` or `guard`, or see `cgroupRoot`",
                     cgroup_root.display()
                 ));
             }
-            Ok(WallKind::Driver)
+            Ok(BackendKind::Driver)
         }
     }
 }

@@ -1,6 +1,6 @@
 use prometheus_client::registry::Registry;
 
-use super::{ShareFigures, ShareLabels, WallMetrics};
+use super::{EnforcementMetrics, ShareFigures, ShareLabels};
 
 fn labels(share: &str) -> ShareLabels {
     ShareLabels {
@@ -22,7 +22,7 @@ fn text(registry: &Registry) -> String {
 #[test]
 fn a_share_s_figures_are_there_as_long_as_the_share() {
     let mut registry = Registry::default();
-    let metrics = WallMetrics::new(&mut registry);
+    let metrics = EnforcementMetrics::new(&mut registry);
     let figures = ShareFigures { limit: 10, used: 4, untracked: 3, gate: 1, ..Default::default() };
     metrics.set(&labels("a"), figures);
     metrics.count(&labels("a"), 5, 6);

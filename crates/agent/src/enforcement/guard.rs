@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use octavo_guard_abi::{GUARD, REAL};
 use sha2::{Digest as _, Sha256};
 
-use super::{Wall, WalledShare};
+use super::{Backend, EnforcedShare};
 use crate::cdi::{ContainerEdits, DriverFiles, Hook, Mount};
 use crate::checkpoint::{StorageError, write_atomically};
 use crate::node::NodePaths;
@@ -37,7 +37,7 @@ const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 
 /// The guard, with proxies for one driver.
 #[derive(Debug)]
-pub(super) struct GuardWall {
+pub(super) struct GuardBackend {
     /// Its folder on the host.
     folder: PathBuf,
     /// What is in it.
@@ -48,7 +48,7 @@ pub(super) struct GuardWall {
     library_folders: Vec<PathBuf>,
 }
 
-impl GuardWall {
+impl GuardBackend {
     /// Writes guard and proxies for a driver's libraries, or says why it cannot.
     pub(super) fn make(paths: &NodePaths, files: &DriverFiles) -> Result<Self, String> {
         let mut made = vec![(octavo_guard_library::NAME, Cow::Borrowed(library::GUARD_LIBRARY))];
@@ -61,15 +61,15 @@ impl GuardWall {
         }
         let folder = paths.run_root.join(FOLDER).join(digest(&made));
         let library_folders = files.library_folders.clone();
-        let wall = Self { folder, files: made, real, library_folders };
-        wall.ensure().map_err(|error| error.to_string())?;
-        tracing::info!(folder = %wall.folder.display(), "the guard is ready for this driver");
-        Ok(wall)
+        let backend = Self { folder, files: made, real, library_folders };
+        backend.ensure().map_err(|error| error.to_string())?;
+        tracing::info!(folder = %backend.folder.display(), "the guard is ready for this driver");
+        Ok(backend)
     }
 }
 
-impl Wall for GuardWall {
-    fn edits(&self, paths: &NodePaths, share: &WalledShare<'_>) -> ContainerEdits {
+impl Backend for GuardBackend {
+    fn edits(&self, paths: &NodePaths, share: &EnforcedShare<'_>) -> ContainerEdits {
         let state = octavo_guard_abi::STATE_FILE;
         let guard = Path::new(GUARD).parent().unwrap_or(Path::new("/"));
         let mut mounts = vec![

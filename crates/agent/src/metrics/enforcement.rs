@@ -76,7 +76,7 @@ pub(crate) struct ShareFigures {
 
 /// The metrics.
 #[derive(Debug, Default)]
-pub(crate) struct WallMetrics {
+pub(crate) struct EnforcementMetrics {
     limit: Family<ShareLabels, Gauge>,
     used: Family<ShareLabels, Gauge>,
     driver: Family<ShareLabels, Gauge>,
@@ -97,7 +97,7 @@ pub(crate) struct WallMetrics {
 /// Everything that is done about overflows.
 const ACTIONS: [&str; 4] = ["report", "hold", "freeze", "kill"];
 
-impl WallMetrics {
+impl EnforcementMetrics {
     /// Makes the metrics and registers them.
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();

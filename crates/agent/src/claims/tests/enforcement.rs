@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::fixture::{Node, known, share_id};
 use crate::checkpoint::{decode, encode};
 use crate::claims::{Claims, Fact, ShareNews, Status};
-use crate::config::WallSetting;
+use crate::config::MemoryEnforcement;
+use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
-use crate::wall::WallKind;
 
 /// A driver of which nothing is asked but whether it has limits.
 struct WithLimits(bool);
@@ -44,9 +44,9 @@ impl Driver for WithLimits {
 }
 
 /// The claims of a node whose shares are held as a setting says.
-async fn start(node: &Node, setting: WallSetting) -> Claims {
+async fn start(node: &Node, setting: MemoryEnforcement) -> Claims {
     let (claims, _) = node.open();
-    claims.set_wall(setting);
+    claims.set_memory_enforcement(setting);
     claims.set_devices("580.95.05", known()).await;
     claims
 }
@@ -80,27 +80,27 @@ fn hooks(edits: &Value) -> Vec<String> {
     hooks.map(|hook| format!("{} {}", word(&hook["hookName"]), word(&hook["args"][2]))).collect()
 }
 
-fn walls(node: &Node, claim: &ClaimRef) -> Vec<Option<WallKind>> {
+fn backends(node: &Node, claim: &ClaimRef) -> Vec<Option<BackendKind>> {
     let facts = node.facts(claim).into_iter();
-    let walls = facts.filter_map(|fact| match fact {
-        Fact::Share { wall, .. } => Some(wall),
+    let backends = facts.filter_map(|fact| match fact {
+        Fact::Share { backend, .. } => Some(backend),
         _ => None,
     });
-    walls.collect()
+    backends.collect()
 }
 
 #[tokio::test]
 async fn a_guarded_share_has_its_files_its_mounts_and_its_hook() {
     let node = Node::new();
     node.install_driver();
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     let claim = share(&node, "a");
     claims.prepare(&claim).await.expect("prepares");
     let terms = terms(&node, &claim);
     assert_eq!((terms.memory_bytes, terms.compute_milli_percent), (20 << 30, 12_500));
     assert_eq!(terms.flags, 0);
     assert_ne!(terms.generation, 0);
-    assert_eq!(walls(&node, &claim), [Some(WallKind::Guard)]);
+    assert_eq!(backends(&node, &claim), [Some(BackendKind::Guard)]);
 
     let edits = edits(&node, &claim);
     assert_eq!(hooks(&edits), ["createContainer guard"]);
@@ -151,7 +151,7 @@ async fn a_guarded_share_has_its_files_its_mounts_and_its_hook() {
 async fn what_a_claim_says_of_its_share_is_kept() {
     let node = Node::new();
     node.install_driver();
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     let config = json!({
         "apiVersion": names::OCTAVO_API_VERSION, "kind": "GpuShareConfig",
         "overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort",
@@ -169,12 +169,12 @@ async fn what_a_claim_says_of_its_share_is_kept() {
     claims.prepare(&claim).await.expect("prepares");
     assert_eq!(terms(&node, &claim).flags, STRICT);
     drop(claims);
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     let live = claims.live_shares();
     let [share] = live.borrow().to_vec().try_into().expect("one share");
     assert_eq!(share.overflow, OverflowPolicy::Freeze);
     assert_eq!((share.strictness, share.class), (Strictness::Strict, ShareClass::BestEffort));
-    assert_eq!((share.wall, share.gpu_uuid.as_str()), (Some(WallKind::Guard), "GPU-1"));
+    assert_eq!((share.backend, share.gpu_uuid.as_str()), (Some(BackendKind::Guard), "GPU-1"));
     assert_eq!(share.folder, folder(&node, &claim));
 
     // For a whole GPU it says nothing.
@@ -191,12 +191,12 @@ async fn what_a_claim_says_of_its_share_is_kept() {
 #[tokio::test]
 async fn a_share_that_nothing_could_hold_is_refused_until_something_can() {
     let node = Node::new();
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     let claim = share(&node, "a");
     let whole = node.allocate("whole", &["gpu-0"]);
-    claims.prepare(&whole).await.expect("a whole GPU needs no wall");
+    claims.prepare(&whole).await.expect("a whole GPU needs no enforcement");
     let refusal = claims.prepare(&claim).await.expect_err("the driver's library is empty");
-    assert_eq!(refusal.reason(), "WallNotReady");
+    assert_eq!(refusal.reason(), "EnforcementNotReady");
     assert!(refusal.to_string().contains("libcuda.so.580.95.05"), "{refusal}");
     assert_eq!(node.files(), [Node::checkpoint(&whole), Node::cdi(&whole)]);
     node.install_driver();
@@ -209,12 +209,12 @@ async fn a_restart_keeps_the_files_that_containers_have_mapped() {
     let node = Node::new();
     node.install_driver();
     let claim = share(&node, "a");
-    start(&node, WallSetting::Guard).await.prepare(&claim).await.expect("prepares");
+    start(&node, MemoryEnforcement::Guard).await.prepare(&claim).await.expect("prepares");
     let files = ["limits", "state"].map(|file| folder(&node, &claim).join(file));
     let inodes = || files.clone().map(|file| fs::metadata(file).expect("is there").ino());
     let (before, whole) = (inodes(), terms(&node, &claim));
     fs::write(&files[1], "noise of a container").expect("writes");
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     assert_eq!((inodes(), terms(&node, &claim)), (before, whole));
     fs::write(&files[0], "damage").expect("writes");
     assert_eq!(claims.sweep().await.repaired, std::slice::from_ref(&claim));
@@ -225,7 +225,7 @@ async fn a_restart_keeps_the_files_that_containers_have_mapped() {
     fs::write(node.path(&Node::checkpoint(&claim)), "x").expect("writes");
     fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
     drop(claims);
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     claims.prepare(&claim).await.expect("heals");
     assert_eq!((inodes(), terms(&node, &claim)), (before, whole));
 }
@@ -235,7 +235,7 @@ async fn a_wall_is_chosen_by_what_the_driver_can() {
     let node = Node::new();
     node.install_driver();
     let (claims, _) = node.open();
-    claims.set_wall(WallSetting::Auto);
+    claims.set_memory_enforcement(MemoryEnforcement::Auto);
     claims.set_devices("580.95.05", known()).await;
     let claim = share(&node, "a");
     let refusal = claims.prepare(&claim).await.expect_err("nobody knows yet");
@@ -246,18 +246,18 @@ async fn a_wall_is_chosen_by_what_the_driver_can() {
         claims.set_driver(Some(&driver)).await;
         let claim = node.allocate_shares(name, &[("gpu-1", "1Gi", "0")]);
         claims.prepare(&claim).await.expect("prepares");
-        (walls(&node, &claim), hooks(&edits(&node, &claim)))
+        (backends(&node, &claim), hooks(&edits(&node, &claim)))
     };
-    let guard = (vec![Some(WallKind::Guard)], vec!["createContainer guard".to_owned()]);
+    let guard = (vec![Some(BackendKind::Guard)], vec!["createContainer guard".to_owned()]);
     assert_eq!(prepare("old", false).await, guard);
     assert_eq!(prepare("no-cgroups", true).await, guard);
     fs::create_dir_all(node.path("sys/fs/cgroup")).expect("makes");
     fs::write(node.path("sys/fs/cgroup/cgroup.controllers"), "cpu misc").expect("writes");
-    let driver = (vec![Some(WallKind::Driver)], vec!["createRuntime memory-limits".to_owned()]);
+    let driver = (vec![Some(BackendKind::Driver)], vec!["createRuntime memory-limits".to_owned()]);
     assert_eq!(prepare("new", true).await, driver);
 
     // Who insists on the driver's gets it or nothing.
-    claims.set_wall(WallSetting::Driver);
+    claims.set_memory_enforcement(MemoryEnforcement::Driver);
     let old: Arc<dyn Driver> = Arc::new(WithLimits(false));
     claims.set_driver(Some(&old)).await;
     let refusal = claims.prepare(&claim).await.expect_err("it has none");
@@ -268,38 +268,38 @@ async fn a_wall_is_chosen_by_what_the_driver_can() {
 async fn what_was_decided_stays_whatever_the_setting_says_later() {
     let node = Node::new();
     let claim = share(&node, "a");
-    start(&node, WallSetting::Off).await.prepare(&claim).await.expect("prepares");
-    assert_eq!(walls(&node, &claim), [Some(WallKind::Off)]);
+    start(&node, MemoryEnforcement::Off).await.prepare(&claim).await.expect("prepares");
+    assert_eq!(backends(&node, &claim), [Some(BackendKind::Off)]);
     assert_eq!(hooks(&edits(&node, &claim)), [""; 0]);
     node.install_driver();
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     claims.sweep().await;
-    assert_eq!(walls(&node, &claim), [Some(WallKind::Off)]);
+    assert_eq!(backends(&node, &claim), [Some(BackendKind::Off)]);
     assert_eq!(hooks(&edits(&node, &claim)), [""; 0], "its containers run without");
     claims.unprepare(&claim).await.expect("unprepares");
     claims.prepare(&claim).await.expect("prepares");
-    assert_eq!(walls(&node, &claim), [Some(WallKind::Guard)]);
+    assert_eq!(backends(&node, &claim), [Some(BackendKind::Guard)]);
 }
 
 #[tokio::test]
 async fn a_share_of_a_version_before_the_wall_is_known_for_what_it_is() {
     let node = Node::new();
     let claim = share(&node, "a");
-    start(&node, WallSetting::Off).await.prepare(&claim).await.expect("prepares");
+    start(&node, MemoryEnforcement::Off).await.prepare(&claim).await.expect("prepares");
     let path = node.path(&Node::checkpoint(&claim));
     let mut record = decode(&fs::read(&path).expect("reads"), &claim.uid).expect("is whole");
     record.devices[0].terms = None;
     fs::write(&path, encode(&record)).expect("writes");
-    let claims = start(&node, WallSetting::Guard).await;
+    let claims = start(&node, MemoryEnforcement::Guard).await;
     claims.prepare(&claim).await.expect("is prepared already");
-    assert_eq!(walls(&node, &claim), [None]);
-    assert_eq!(claims.live_shares().borrow()[0].wall, None);
+    assert_eq!(backends(&node, &claim), [None]);
+    assert_eq!(claims.live_shares().borrow()[0].backend, None);
 }
 
 #[tokio::test]
 async fn what_is_frozen_of_a_share_goes_on_before_its_folder_goes() {
     let node = Node::new();
-    let claims = start(&node, WallSetting::Off).await;
+    let claims = start(&node, MemoryEnforcement::Off).await;
     let claim = share(&node, "a");
     claims.prepare(&claim).await.expect("prepares");
     let control = node.path("sys/fs/cgroup/pods/a/cgroup.freeze");
@@ -322,7 +322,7 @@ async fn what_is_frozen_of_a_share_that_no_claim_has_goes_on_before_its_folder_g
     }
     fs::write(&control, "1").expect("writes");
     fs::write(leftover.join("frozen"), format!("{}\n", control.display())).expect("writes");
-    start(&node, WallSetting::Off).await;
+    start(&node, MemoryEnforcement::Off).await;
     assert_eq!(fs::read_to_string(&control).expect("reads"), "0");
     assert!(!leftover.exists());
 }
@@ -330,7 +330,7 @@ async fn what_is_frozen_of_a_share_that_no_claim_has_goes_on_before_its_folder_g
 #[tokio::test]
 async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
     let node = Node::new();
-    let claims = start(&node, WallSetting::Off).await;
+    let claims = start(&node, MemoryEnforcement::Off).await;
     let mut live = claims.live_shares();
     let claim = share(&node, "a");
     claims.prepare(&claim).await.expect("prepares");

@@ -7,33 +7,33 @@ use octavo_api::Refusal;
 
 use super::{Devices, Inner, share_folder};
 use crate::checkpoint::{HeldDevice, HeldTerms, Record};
-use crate::config::WallSetting;
+use crate::config::MemoryEnforcement;
+use crate::enforcement::{self, Backend, BackendKind};
 use crate::share_files;
-use crate::wall::{self, Wall, WallKind};
 
 /// What is known of how shares are to be held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Wish {
-    setting: WallSetting,
+    setting: MemoryEnforcement,
     /// Whether the driver has limits of its own; `None` before it was open.
     has_limits: Option<bool>,
 }
 
 impl Inner {
     /// Takes the setting.
-    pub(super) fn set_wall(&self, setting: WallSetting) {
-        self.wall.lock().unwrap_or_else(PoisonError::into_inner).setting = setting;
+    pub(super) fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).setting = setting;
     }
 
     /// Takes whether the driver has limits of its own.
     pub(super) fn set_has_limits(&self, has_limits: bool) {
-        let mut wall = self.wall.lock().unwrap_or_else(PoisonError::into_inner);
-        wall.has_limits = Some(has_limits);
+        let mut backend = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        backend.has_limits = Some(has_limits);
     }
 
     /// Decides what holds the shares of a claim that is being prepared, and makes sure that it can. A driver
     /// of which nothing could be made is looked at again. Blocks on its files then.
-    pub(super) fn decide_walls(
+    pub(super) fn choose_backends(
         &self,
         record: &mut Record,
         devices: Arc<Devices>,
@@ -41,24 +41,24 @@ impl Inner {
         let uid = record.claim.uid.clone();
         let mut shares = record.devices.iter_mut().filter(|held| held.terms.is_some()).peekable();
         let Some(first) = shares.peek() else { return Ok(devices) };
-        let refused = |problem| Refusal::WallNotReady {
+        let refused = |problem| Refusal::EnforcementNotReady {
             device: first.device.clone(),
             problem,
             node: self.node.clone(),
         };
-        let wish = *self.wall.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind = wall::choose(wish.setting, wish.has_limits, &self.paths.cgroup_root);
+        let wish = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = enforcement::choose(wish.setting, wish.has_limits, &self.paths.cgroup_root);
         let kind = kind.map_err(refused)?;
-        let devices = match devices.walls.of(kind) {
+        let devices = match devices.backends.of(kind) {
             Ok(_) => devices,
             Err(_) => self.look_again(&devices),
         };
-        devices.walls.of(kind).map_err(refused)?;
+        devices.backends.of(kind).map_err(refused)?;
         for held in shares {
             let Some(share_id) = held.share_id.as_deref() else { continue };
             let folder = share_folder(&uid, share_id).on_host(&self.paths.run_root);
             if let Some(terms) = &mut held.terms {
-                terms.wall = kind;
+                terms.backend = kind;
                 // Containers that run, as those of a claim whose record was damaged, have mapped it.
                 terms.generation =
                     share_files::generation(&folder).unwrap_or_else(|| new_generation(share_id));
@@ -69,13 +69,13 @@ impl Inner {
 
     /// The devices with the driver's files looked for anew.
     fn look_again(&self, old: &Arc<Devices>) -> Arc<Devices> {
-        let (files, walls) = self.find_files(&old.driver_version);
+        let (files, backends) = self.find_files(&old.driver_version);
         let devices = Arc::new(Devices {
             driver_version: old.driver_version.clone(),
             by_name: old.by_name.clone(),
             dynamic: old.dynamic.clone(),
             files,
-            walls,
+            backends,
         });
         let mut known = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         // Newer ones may have come meanwhile.
@@ -87,29 +87,29 @@ impl Inner {
 
     /// What holds a share, with what it needs on the host; nothing for what is no share and for a share that
     /// nothing holds.
-    pub(super) fn wall<'a>(
+    pub(super) fn backend<'a>(
         &self,
         devices: &'a Devices,
         held: &HeldDevice,
-    ) -> Result<Option<&'a dyn Wall>, Refusal> {
+    ) -> Result<Option<&'a dyn Backend>, Refusal> {
         let Some(terms) = &held.terms else { return Ok(None) };
-        let refused = |problem| Refusal::WallNotReady {
+        let refused = |problem| Refusal::EnforcementNotReady {
             device: held.device.clone(),
             problem,
             node: self.node.clone(),
         };
-        let wall = devices.walls.of(terms.wall).map_err(refused)?;
-        if let Some(wall) = wall {
-            wall.ensure().map_err(|error| refused(error.to_string()))?;
+        let backend = devices.backends.of(terms.backend).map_err(refused)?;
+        if let Some(backend) = backend {
+            backend.ensure().map_err(|error| refused(error.to_string()))?;
         }
-        Ok(wall)
+        Ok(backend)
     }
 }
 
 /// How a share is held as long as nobody has decided: not at all, and never written down so.
 pub(super) fn undecided(config: octavo_api::config::GpuShareConfig) -> HeldTerms {
     HeldTerms {
-        wall: WallKind::Off,
+        backend: BackendKind::Off,
         overflow: config.overflow_policy,
         strictness: config.strictness,
         class: config.class,

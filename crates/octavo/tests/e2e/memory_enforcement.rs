@@ -100,7 +100,7 @@ async fn enforced(bed: &Bed, claim: &str, status: &str, reason: &str) {
 async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_stopped() {
     let Some(_place) = place().await else { return };
     let bed = Bed::up_real("1:dgx-h100").await;
-    let names: Vec<String> = (0..8).map(|index| format!("wall-{index}")).collect();
+    let names: Vec<String> = (0..8).map(|index| format!("enforced-{index}")).collect();
     // All hold what they got, so that the last ones meet their own walls and not their neighbours.
     let args = ["--no-timing", "--hold", "10000", "--output", "json"];
     for name in &names {

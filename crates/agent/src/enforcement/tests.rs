@@ -33,8 +33,8 @@ fn node() -> (TempDir, NodePaths) {
     (folder, paths)
 }
 
-fn make(paths: &NodePaths) -> Result<GuardWall, String> {
-    GuardWall::make(paths, &DriverFiles::discover(&paths.driver_root_seen, "580"))
+fn make(paths: &NodePaths) -> Result<GuardBackend, String> {
+    GuardBackend::make(paths, &DriverFiles::discover(&paths.driver_root_seen, "580"))
 }
 
 /// The folders of guards, each with its files.
@@ -72,21 +72,21 @@ fn a_driver_has_one_guard_and_another_driver_another() {
             .into(),
         ..DriverFiles::default()
     };
-    GuardWall::make(&paths, &files).expect("is made");
+    GuardBackend::make(&paths, &files).expect("is made");
     assert_eq!(guards(&paths).len(), 2, "containers of the first driver keep theirs");
 }
 
 #[test]
 fn a_damaged_guard_is_made_whole() {
     let (_folder, paths) = node();
-    let wall = make(&paths).expect("is made");
+    let backend = make(&paths).expect("is made");
     let [folder] = guards(&paths).try_into().expect("one guard");
     let path = folder.join("libcuda.so.1");
     let whole = fs::read(&path).expect("reads");
     fs::remove_file(&path).expect("removes");
     fs::write(&path, "x").expect("writes");
     fs::remove_file(folder.join("liboctavo_guard.so")).expect("removes");
-    wall.ensure().expect("writes");
+    backend.ensure().expect("writes");
     assert_eq!(fs::read(&path).expect("reads"), whole);
     assert_eq!(fs::read_dir(&folder).expect("reads").count(), 3);
 }
@@ -102,14 +102,14 @@ fn a_library_for_another_processor_is_passed_over() {
         mounts: libraries.map(|path| format!("/usr/{path}").into()).into(),
         ..DriverFiles::default()
     };
-    let wall = GuardWall::make(&paths, &files).expect("is made");
-    let share = WalledShare {
+    let backend = GuardBackend::make(&paths, &files).expect("is made");
+    let share = EnforcedShare {
         gpu_uuid: "GPU-1",
         memory_bytes: 1,
         folder: "/run/octavo/shares/u_s".into(),
         folder_in_container: "/run/octavo/shares/u_s".into(),
     };
-    let edits = wall.edits(&paths, &share);
+    let edits = backend.edits(&paths, &share);
     let real =
         edits.mounts.iter().filter(|mount| mount.container_path.starts_with("/run/octavo/real"));
     let real: Vec<_> = real.map(|mount| mount.host_path.as_str()).collect();

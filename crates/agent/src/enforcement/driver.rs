@@ -5,17 +5,17 @@
 //! adds to all cgroups above, and takes from them only when it is set back before the cgroup goes, which no
 //! crash of a container waits for. Shares need none: together they never have more than the GPU.
 
-use super::{Wall, WalledShare};
+use super::{Backend, EnforcedShare};
 use crate::cdi::{ContainerEdits, Hook};
 use crate::checkpoint::StorageError;
 use crate::node::NodePaths;
 
 /// The driver's own limits.
 #[derive(Debug)]
-pub(super) struct DriverWall;
+pub(super) struct DriverBackend;
 
-impl Wall for DriverWall {
-    fn edits(&self, paths: &NodePaths, share: &WalledShare<'_>) -> ContainerEdits {
+impl Backend for DriverBackend {
+    fn edits(&self, paths: &NodePaths, share: &EnforcedShare<'_>) -> ContainerEdits {
         let args = [
             "--gpu".to_owned(),
             share.gpu_uuid.to_owned(),
