@@ -97,26 +97,26 @@ def paths():
 
 
 def costs():
-    bare, wall = documents("E3.bare.json"), documents("E3.wall.json")
+    bare, guarded = documents("E3.bare.json"), documents("E3.guard.json")
     for index, (call, goal) in enumerate([("cuLaunchKernel", 30), ("cuMemAlloc and cuMemFree", None), ("cuMemGetInfo", None)]):
-        times = [[run["gpus"][0]["costs"][index]["medianNs"] for run in runs] for runs in (bare, wall)]
+        times = [[run["gpus"][0]["costs"][index]["medianNs"] for run in runs] for runs in (bare, guarded)]
         if not all(times):
             continue
         check("E3", f"{call}, driver alone", round(statistics.median(times[0]), 1), "ns")
-        added = [with_wall - without for without, with_wall in zip(*times)]
-        what = f"{call}, added by the wall ({min(added):.0f} to {max(added):.0f} in {len(added)} pairs)"
+        added = [with_guard - without for without, with_guard in zip(*times)]
+        what = f"{call}, added by the guard ({min(added):.0f} to {max(added):.0f} in {len(added)} pairs)"
         if goal is None:
             check("E3", what, round(statistics.median(added), 1), "ns")
         else:
             at_most("E3", what, statistics.median(added), goal, "ns")
-    bare, wall = documents("E3.steps.bare.json"), documents("E3.steps.wall.json")
+    bare, guarded = documents("E3.steps.bare.json"), documents("E3.steps.guard.json")
     for step in ("train_step", "graph_replay", "matrix_product", "eager_launch"):
-        times = [[run[step]["median_us"] for run in runs] for runs in (bare, wall)]
+        times = [[run[step]["median_us"] for run in runs] for runs in (bare, guarded)]
         if not all(times):
             continue
         check("E3", f"{step}, driver alone", round(statistics.median(times[0]), 2), "us")
-        added = [100 * (with_wall / without - 1) for without, with_wall in zip(*times)]
-        what = f"{step}, added by the wall ({min(added):.2f} to {max(added):.2f} in {len(added)} pairs)"
+        added = [100 * (with_guard / without - 1) for without, with_guard in zip(*times)]
+        what = f"{step}, added by the guard ({min(added):.2f} to {max(added):.2f} in {len(added)} pairs)"
         if step == "eager_launch":
             check("E3", what, round(statistics.median(added), 3), "%")
         else:

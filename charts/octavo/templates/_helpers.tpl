@@ -31,6 +31,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: scheduler
 {{- end }}
 
+{{/* Refuses values that have been renamed, by their new names. */}}
+{{- define "octavo.renamedValues" -}}
+{{- if hasKey .Values.agent "wall" }}
+{{- fail "agent.wall is now agent.memoryEnforcement: rename the value" }}
+{{- end }}
+{{- end }}
+
 {{/* Labels of every object. */}}
 {{- define "octavo.labels" -}}
 app.kubernetes.io/name: {{ include "octavo.name" . }}
@@ -67,7 +74,7 @@ dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
 owner: {{ . | quote }}
 {{- end }}
 cgroupRoot: /host/sys/fs/cgroup
-wall: {{ .Values.agent.wall | quote }}
+memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}
 mounts: {{ . | toJson }}
@@ -109,7 +116,7 @@ seccompProfile:
 {{/* The same for the agent itself. */}}
 {{- define "octavo.agent.securityContext" -}}
 {{- $context := fromYaml (include "octavo.agent.plainSecurityContext" .) }}
-{{- if ne .Values.agent.wall "off" }}
+{{- if ne .Values.agent.memoryEnforcement "off" }}
 {{- $_ := set $context.capabilities "add" (list "KILL" "SYS_PTRACE") }}
 {{- end }}
 {{- toYaml $context }}

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_kube_io::admin::AdminAddress;
 
-use crate::config::{DynamicMig, HostMount, NodeFile, Owner, WallSetting, WatchInterval};
+use crate::config::{
+    DynamicMig, HostMount, MemoryEnforcement, NodeFile, Owner, RenamedSetting, WatchInterval,
+};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -128,8 +130,18 @@ pub(crate) struct NodeArgs {
     cgroup_root: Option<PathBuf>,
 
     /// What holds containers to their shares: auto, guard, driver or off [default: auto]
-    #[arg(long, value_name = "WALL")]
-    wall: Option<WallSetting>,
+    #[arg(long, value_name = "BACKEND")]
+    memory_enforcement: Option<MemoryEnforcement>,
+
+    /// The former name of --memory-enforcement, refused
+    #[arg(
+        long,
+        hide = true,
+        num_args = 0..=1,
+        default_missing_value = "",
+        value_parser = RenamedSetting::flag
+    )]
+    wall: Option<RenamedSetting>,
 
     /// What of the host every container with a GPU sees besides, as HOST:CONTAINER or
     /// HOST:CONTAINER:rw; may be given again
@@ -190,7 +202,8 @@ impl NodeArgs {
             dynamic_mig,
             owner,
             cgroup_root,
-            wall,
+            memory_enforcement,
+            wall: _,
             mounts,
             watch_interval,
         } = self.clone();
@@ -212,7 +225,8 @@ impl NodeArgs {
             dynamic_mig,
             owner,
             cgroup_root,
-            wall,
+            memory_enforcement,
+            wall: None,
             mounts: (!mounts.is_empty()).then_some(mounts),
             watch_interval,
         }
@@ -251,10 +265,22 @@ mod tests {
         assert!(parse(&["--dynamic-mig", "some"]).is_err());
         let owned = parse(&["--owner", "octavo"]).unwrap().run.node.settings().owner;
         assert_eq!(owned.unwrap().scheduler(), Some("octavo"));
+        let enforcement = parse(&["--memory-enforcement", "guard"]).unwrap().run.node.settings();
+        assert_eq!(enforcement.memory_enforcement, Some(MemoryEnforcement::Guard));
         let inventory = parse(&["inventory", "-o", "yaml", "--sys-root", "/s"]).unwrap();
         assert!(matches!(
             inventory.command,
             Some(AgentCommand::Inventory(InventoryArgs { output: InventoryForm::Yaml, .. }))
         ));
+    }
+
+    #[test]
+    fn renamed_flag_is_refused_with_its_new_name() {
+        for args in [["octavo", "--wall=off"].as_slice(), &["octavo", "--wall"]] {
+            let error = Program::try_parse_from(args).unwrap_err().to_string();
+            assert!(error.contains("--memory-enforcement"), "{error}");
+        }
+        let help = <Program as clap::CommandFactory>::command().render_long_help().to_string();
+        assert!(!help.contains("--wall"), "{help}");
     }
 }

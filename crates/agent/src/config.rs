@@ -4,9 +4,9 @@
 //! before the file, the file before the default. Unknown keys are errors.
 
 mod dynamic_mig;
+mod memory_enforcement;
 mod mounts;
 mod owner;
-mod wall;
 mod watch_interval;
 
 use std::fs;
@@ -18,9 +18,9 @@ use crate::NodePaths;
 use crate::checkpoint::is_plain_name;
 
 pub use dynamic_mig::{DynamicMig, DynamicMigError};
+pub use memory_enforcement::{MemoryEnforcement, MemoryEnforcementError, RenamedSetting};
 pub use mounts::{HostMount, HostMountError};
 pub use owner::{Owner, OwnerError};
-pub use wall::{WallSetting, WallSettingError};
 pub use watch_interval::{WatchInterval, WatchIntervalError};
 
 /// Settings of one node: what a config file may contain. Absent settings have the defaults of a real
@@ -69,7 +69,10 @@ pub struct NodeFile {
     /// The hierarchy of cgroups. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
     /// What holds containers to their shares. Default `auto`.
-    pub wall: Option<WallSetting>,
+    pub memory_enforcement: Option<MemoryEnforcement>,
+    /// The former name of `memoryEnforcement`: an error that says so.
+    #[serde(default, deserialize_with = "RenamedSetting::in_file")]
+    pub wall: Option<RenamedSetting>,
     /// What of the host every container with a GPU sees besides the driver's files. Default: nothing.
     pub mounts: Option<Vec<HostMount>>,
     /// How often shares are looked at while there are any. Default `200ms`.
@@ -94,7 +97,7 @@ pub struct NodeConfig {
     /// The scheduler that alone gives this node's devices, unless the node's label says otherwise.
     pub owner: Owner,
     /// What holds containers to the shares that are prepared from now on.
-    pub wall: WallSetting,
+    pub memory_enforcement: MemoryEnforcement,
     /// How often shares are looked at while there are any.
     pub watch_interval: WatchInterval,
 }
@@ -185,6 +188,7 @@ impl NodeFile {
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
             owner: self.owner.or(other.owner),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
+            memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
             watch_interval: self.watch_interval.or(other.watch_interval),
@@ -223,7 +227,7 @@ impl NodeFile {
             driver_library: self.driver_library,
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
             owner: self.owner.unwrap_or_default(),
-            wall: self.wall.unwrap_or_default(),
+            memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,

@@ -1,7 +1,7 @@
 //! The agent's metrics. Those of NVIDIA's DRA driver keep its names and labels; the encoder adds
 //! `_total` to counters.
 
-mod wall;
+mod enforcement;
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use crate::claims::HeldCounts;
 use crate::node::DRIVER_NAME;
 
-pub(crate) use wall::{ShareFigures, ShareLabels, WallMetrics};
+pub(crate) use enforcement::{EnforcementMetrics, ShareFigures, ShareLabels};
 
 /// A call of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,7 +107,7 @@ pub(crate) struct Metrics {
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
     mig_failures: Family<NodeMigLabels, Counter>,
     /// Those of shares.
-    pub(crate) wall: WallMetrics,
+    pub(crate) enforcement: EnforcementMetrics,
 }
 
 /// Counts a request from start to end.
@@ -142,7 +142,7 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
             }),
             mig_failures: Family::default(),
-            wall: WallMetrics::new(registry),
+            enforcement: EnforcementMetrics::new(registry),
         };
         registry.register(
             "nvidia_dra_requests",
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels_are_those_that_dashboards_for_the_upstream_driver_read() {
+    fn metric_names_and_labels_match_the_upstream_driver() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         drop(metrics.begin(Operation::Prepare));

@@ -12,7 +12,7 @@ use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
     claim_of,
 };
-use octavo_agent::config::WallSetting;
+use octavo_agent::config::MemoryEnforcement;
 use octavo_agent::{ClaimRef, NodePaths};
 use octavo_gpu::mig::{
     MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
@@ -89,7 +89,7 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
     }));
     let (claims, _) =
         Claims::open(paths, "node".to_owned(), Arc::new(reader), Arc::new(SilentReporter)).unwrap();
-    claims.set_wall(WallSetting::Off);
+    claims.set_memory_enforcement(MemoryEnforcement::Off);
     let known = (0..3).map(|minor| KnownDevice {
         name: format!("gpu-{minor}"),
         uuid: format!("GPU-{minor}"),

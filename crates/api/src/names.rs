@@ -77,7 +77,7 @@ pub const REASON_GUARD: &str = "Guard";
 /// Reason of [`CONDITION_ENFORCED`]: the driver holds them.
 pub const REASON_DRIVER: &str = "Driver";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: the wall is turned off.
-pub const REASON_WALL_OFF: &str = "WallOff";
+pub const REASON_ENFORCEMENT_OFF: &str = "EnforcementOff";
 /// Reason of [`CONDITION_ENFORCED`] with status `False`: a version before the wall prepared the share.
 pub const REASON_NO_GUARD: &str = "NoGuard";
 

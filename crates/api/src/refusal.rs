@@ -139,9 +139,9 @@ pub enum Refusal {
     },
     /// Nothing can hold containers to the share now.
     #[error(
-        "the share of device {device} was not prepared because nothing would hold its containers to it: {problem}; the kubelet tries again, see `wall` in the agent's settings on node {node} if this lasts"
+        "the share of device {device} was not prepared because nothing would hold its containers to it: {problem}; the kubelet tries again, see `memoryEnforcement` in the agent's settings on node {node} if this lasts"
     )]
-    WallNotReady {
+    EnforcementNotReady {
         /// The device.
         device: String,
         /// What is missing.
@@ -353,7 +353,7 @@ impl Refusal {
             Self::DeviceMayBeInUse { .. } => "DeviceMayBeInUse",
             Self::InvalidShare { .. } => "InvalidShare",
             Self::ShareDoesNotFit { .. } => "ShareDoesNotFit",
-            Self::WallNotReady { .. } => "WallNotReady",
+            Self::EnforcementNotReady { .. } => "EnforcementNotReady",
             Self::MigPlacementTaken { .. } => "MigPlacementTaken",
             Self::MigProfileMissing { .. } => "MigProfileMissing",
             Self::MigModeNotChanged { .. } => "MigModeNotChanged",

@@ -24,6 +24,7 @@ mod figure;
 mod kubelet;
 mod lab;
 mod lab_dir;
+mod memory_enforcement;
 mod mig;
 mod mig_order;
 mod packing;
@@ -33,7 +34,6 @@ mod real_share;
 mod scheduler;
 mod signals;
 mod slices;
-mod wall;
 
 /// Benchmarks of Octavo.
 #[derive(Debug, Parser)]
@@ -72,8 +72,8 @@ enum Name {
     Packing,
     /// Decisions, gangs and repairs on clusters of up to 25,000 nodes.
     Engine,
-    /// What the wall of a share adds to calls, and whether processes that race get past it.
-    Wall,
+    /// What memory enforcement adds to calls, and whether processes that race get past it.
+    MemoryEnforcement,
     /// Pods, gangs and preemptions on up to 1,000 nodes: Octavo's scheduler, Kubernetes' own, and none, in turn.
     Scheduler,
     /// A share of this machine's own GPU, prepared by the agent, with a command behind its wall. Needs root
@@ -134,7 +134,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::MigOrder, "mig-order"),
         (Name::Packing, "packing"),
         (Name::Engine, "engine"),
-        (Name::Wall, "wall"),
+        (Name::MemoryEnforcement, "memory-enforcement"),
         (Name::Scheduler, "scheduler"),
         (Name::RealShare, "real-share"),
     ];
@@ -152,7 +152,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::MigOrder => mig_order::run()?,
             Name::Packing => packing::run()?,
             Name::Engine => engine::run()?,
-            Name::Wall => wall::run(&octavo()?)?,
+            Name::MemoryEnforcement => memory_enforcement::run(&octavo()?)?,
             Name::Scheduler => Box::pin(scheduler::run(&octavo()?, &args.scheduler)).await?,
             Name::RealShare => Box::pin(real_share::run(&octavo()?, &args.real_share)).await?,
         };

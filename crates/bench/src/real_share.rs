@@ -140,7 +140,7 @@ impl Testbed {
             "cdiRoot": testbed.path("cdi"),
             "runRoot": testbed.path("run"),
             "hookPath": octavo,
-            "wall": "guard",
+            "memoryEnforcement": "guard",
             "mounts": mounts,
         });
         fs::write(testbed.path("agent.yaml"), config.to_string())?;

@@ -18,7 +18,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 18] = [
+pub(super) const REFUSED: [Refused; 19] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("agent.privileged=maybe", "'/agent/privileged': got string, want boolean"),
@@ -38,6 +38,7 @@ pub(super) const REFUSED: [Refused; 18] = [
     set("scheduler.name=My Scheduler", "'/scheduler/name': 'My Scheduler' does not match"),
     set("scheduler.resorces.cpu=1", "additional properties 'resorces' not allowed"),
     set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
+    set("agent.wall=guard", "agent.wall is now agent.memoryEnforcement"),
     set("deviceClasses.gpuExtendedResourceName=gpu", "'/deviceClasses/gpuExtendedResourceName'"),
     Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
 ];
@@ -137,7 +138,7 @@ cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
 owner: \"octavo\"
 cgroupRoot: /host/sys/fs/cgroup
-wall: \"off\"
+memoryEnforcement: \"off\"
 watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]
 hookPath: \"/home/kubernetes/bin/octavo\"

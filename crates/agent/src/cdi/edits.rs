@@ -8,8 +8,8 @@ use super::folder::device_name;
 use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
 use crate::checkpoint::{HeldDevice, HeldKind};
 use crate::claims::{KnownDevice, share_folder};
+use crate::enforcement::{Backend, EnforcedShare};
 use crate::node::{NodePaths, beneath};
-use crate::wall::{Wall, WalledShare};
 
 /// Nodes that all GPUs share.
 const COMMON_NODES: [&str; 4] =
@@ -21,7 +21,7 @@ const SOCKETS: [&str; 3] =
 
 /// A device that a claim holds, with what its containers need of the GPU.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct CdiDevice<'a> {
     /// What is held.
     pub(crate) held: &'a HeldDevice,
     /// The GPU that it is or is a part of.
@@ -30,7 +30,7 @@ pub(crate) struct Part<'a> {
     /// instance.
     pub(crate) caps: Option<[u32; 2]>,
     /// For a share: what holds it, if anything does.
-    pub(crate) wall: Option<&'a dyn Wall>,
+    pub(crate) backend: Option<&'a dyn Backend>,
 }
 
 /// The spec of a claim. Nodes and sockets are looked for each time, since daemons make them late; the
@@ -39,10 +39,10 @@ pub(crate) fn spec_for(
     paths: &NodePaths,
     files: &DriverFiles,
     uid: &str,
-    parts: &[Part<'_>],
+    cdi_devices: &[CdiDevice<'_>],
 ) -> Spec {
     let mut devices: Vec<SpecDevice> = Vec::new();
-    for part in parts {
+    for part in cdi_devices {
         let name = part.name(uid);
         // A claim may have a GPU twice, once for administration.
         if !devices.iter().any(|device| device.name == name) {
@@ -57,7 +57,7 @@ pub(crate) fn spec_for(
     }
 }
 
-impl Part<'_> {
+impl CdiDevice<'_> {
     /// Its name in the spec.
     fn name(&self, uid: &str) -> String {
         device_name(uid, &self.held.device, self.share())
@@ -81,15 +81,15 @@ impl Part<'_> {
             return edits;
         };
         let folder = share_folder(uid, share_id);
-        let share = WalledShare {
+        let share = EnforcedShare {
             gpu_uuid: &self.gpu.uuid,
             memory_bytes: share.memory_bytes,
             folder: folder.on_host(&paths.run_root),
             folder_in_container: folder.in_container(),
         };
         edits.mounts.push(Mount::read_only(&share.folder, &share.folder_in_container));
-        if let Some(wall) = self.wall {
-            let mut more = wall.edits(paths, &share);
+        if let Some(backend) = self.backend {
+            let mut more = backend.edits(paths, &share);
             edits.mounts.append(&mut more.mounts);
             edits.hooks.append(&mut more.hooks);
         }
@@ -119,7 +119,7 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
     if !files.library_folders.is_empty() {
         let folders = files.library_folders.iter();
         let args = folders.flat_map(|f| ["--folder".to_owned(), f.to_string_lossy().into_owned()]);
-        hooks.push(Hook::own(paths, "createContainer", "update-ldcache", args));
+        hooks.push(Hook::octavo(paths, "createContainer", "update-ldcache", args));
     }
     ContainerEdits {
         env,
@@ -173,7 +173,7 @@ fn drm_names(sys_root: &Path, pci: &str) -> Vec<String> {
 fn links_hook(paths: &NodePaths, links: &[(String, String)]) -> Hook {
     let args = links.iter();
     let args = args.flat_map(|(target, link)| ["--link".to_owned(), format!("{target}::{link}")]);
-    Hook::own(paths, "createContainer", "create-symlinks", args)
+    Hook::octavo(paths, "createContainer", "create-symlinks", args)
 }
 
 /// A device node at its usual path in the container.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::enforcement::BackendKind;
 use crate::node::{ClaimRef, PreparedDevice};
-use crate::wall::WallKind;
 
 /// Newest version of the form. A reader refuses what is newer than itself.
 const VERSION: u64 = 3;
@@ -22,7 +22,7 @@ const FIRST_VERSION: u64 = 1;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Record {
     /// The claim.
-    #[serde(with = "ClaimForm")]
+    #[serde(with = "ClaimRecord")]
     pub(crate) claim: ClaimRef,
     /// The boot in which it was prepared: no container outlives it.
     pub(crate) boot_id: String,
@@ -83,7 +83,11 @@ pub(crate) struct HeldDevice {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HeldTerms {
     /// What holds it.
-    pub(crate) wall: WallKind,
+    ///
+    /// The field keeps its first name on disk: the record's checksum is of its text, and an agent of before,
+    /// which may take the node back, knows no other name.
+    #[serde(rename = "wall")]
+    pub(crate) backend: BackendKind,
     /// What becomes of containers that have too much.
     pub(crate) overflow: OverflowPolicy,
     /// What becomes of calls that the guard does not know.
@@ -177,7 +181,7 @@ struct Envelope<'a> {
 /// The text form of [`ClaimRef`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "ClaimRef", deny_unknown_fields)]
-struct ClaimForm {
+struct ClaimRecord {
     namespace: String,
     name: String,
     uid: String,
@@ -276,7 +280,7 @@ impl Record {
 
 impl Damage {
     /// One word for a file name.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unreadable => "unreadable",
             Self::Truncated => "truncated",

@@ -6,8 +6,8 @@ use super::{
     Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
     Store, decode, encode,
 };
+use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
-use crate::wall::WallKind;
 
 fn record(uid: &str, boot_id: &str) -> Record {
     Record {
@@ -77,13 +77,17 @@ fn a_share_or_an_instance_needs_the_second_version() {
     }
 }
 
+const THIRD_SUM: &str = "54495bbfd1654165280b1513bb260ebf7c942253a67ec54289c5a29d12d64cc5";
+/// As an agent wrote it in whose settings the backend was still called `wall`.
+const THIRD_FORM: &str = r#"{"version":3,"sha256":"SUM","record":{"claim":{"namespace":"ns","name":"c","uid":"u"},"bootId":"boot","state":"Prepared","devices":[{"requests":["gpu"],"pool":"node","device":"gpu-0","uuid":"GPU-0","adminAccess":false,"cdiIds":["k8s.gpu.nvidia.com/claim=u-gpu-0"],"kind":{"share":{"memoryBytes":21474836480,"computeMilliPercent":0}},"terms":{"wall":"Guard","overflow":"Freeze","strictness":"Strict","class":"BestEffort","generation":18446744073709551615}}]}}"#;
+
 #[test]
 fn a_share_that_something_holds_needs_the_third_version() {
     let share = HeldShare { memory_bytes: 20 << 30, compute_milli_percent: 0 };
     let mut held = record("u", "boot");
     held.devices[0].kind = HeldKind::Share(share);
     held.devices[0].terms = Some(HeldTerms {
-        wall: WallKind::Guard,
+        backend: BackendKind::Guard,
         overflow: OverflowPolicy::Freeze,
         strictness: Strictness::Strict,
         class: ShareClass::BestEffort,
@@ -91,9 +95,8 @@ fn a_share_that_something_holds_needs_the_third_version() {
     });
     let text = encode(&held);
     assert!(text.starts_with("{\"version\":3,"), "{text}");
-    let terms = r#""terms":{"wall":"Guard","overflow":"Freeze","strictness":"Strict","class":"BestEffort","generation":18446744073709551615}"#;
-    assert!(text.contains(terms), "{text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
+    assert_eq!(text, THIRD_FORM.replace("SUM", THIRD_SUM), "the backend is written as `wall`");
     let older = text.replacen("\"version\":3", "\"version\":2", 1);
     assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
 }
@@ -137,9 +140,9 @@ fn records_are_sorted_by_boot_and_damage_at_start() {
     let claim = loaded.damaged["changed"].claim.as_ref().expect("the claim is legible");
     assert_eq!((claim.namespace.as_str(), claim.name.as_str()), ("ns", "c"));
 
-    let aside = store.keep_aside("cut", Damage::Truncated, Some(&record("cut", "boot-2")));
+    let aside = store.quarantine("cut", Damage::Truncated, Some(&record("cut", "boot-2")));
     assert_eq!(fs::read_to_string(aside.expect("kept")).expect("reads"), "{\"version\":1,");
-    let aside = store.keep_aside("folder", Damage::Unreadable, Some(&record("folder", "boot-2")));
+    let aside = store.quarantine("folder", Damage::Unreadable, Some(&record("folder", "boot-2")));
     assert!(aside.expect("kept").is_dir());
     assert!(store.is_intact(&record("cut", "boot-2")));
     assert!(store.is_intact(&record("folder", "boot-2")));

@@ -29,7 +29,7 @@ fn an_empty_file_means_the_defaults_of_a_real_node() {
 }
 
 #[test]
-fn a_root_is_seen_where_the_host_has_it_unless_said_otherwise() {
+fn seen_roots_default_to_host_roots() {
     let text = "nodeName: a\ndriverRoot: /run/nvidia/driver\ndevRoot: /run/nvidia\n\
         devRootSeen: /host/dev-root\n";
     let paths = NodeFile::parse(text).unwrap().complete().unwrap().paths;
@@ -82,16 +82,23 @@ fn an_instance_id_that_would_lead_a_socket_elsewhere_is_refused() {
 }
 
 #[test]
-fn what_holds_shares_and_what_containers_see_can_be_said() {
+fn enforcement_and_mounts_can_be_configured() {
     let parse = |text: &str| NodeFile::parse(text);
-    let text = "nodeName: a\nwall: off\nsysRoot: /s\nmounts:\n- hostPath: /a\n  containerPath: /b\n\
+    let text = "nodeName: a\nmemoryEnforcement: off\nsysRoot: /s\nmounts:\n- hostPath: /a\n  containerPath: /b\n\
         - {hostPath: /c, containerPath: /d, readOnly: false}\n";
     let config = parse(text).unwrap().complete().unwrap();
-    assert_eq!(config.wall, WallSetting::Off);
+    assert_eq!(config.memory_enforcement, MemoryEnforcement::Off);
     assert_eq!(config.paths.cgroup_root, Path::new("/s/fs/cgroup"));
     assert_eq!(config.paths.mounts, ["/a:/b".parse().unwrap(), "/c:/d:rw".parse().unwrap()]);
-    assert_eq!(parse("nodeName: a\n").unwrap().complete().unwrap().wall, WallSetting::Auto);
-    let error = parse("wall: on\n").unwrap_err();
+    assert_eq!(
+        parse("nodeName: a\n").unwrap().complete().unwrap().memory_enforcement,
+        MemoryEnforcement::Auto
+    );
+    for text in ["wall: off\n", "wall:\n", "nodeName: a\nwall: guard\n"] {
+        let error = parse(text).unwrap_err();
+        assert!(error.contains("`wall` is now `memoryEnforcement`"), "{error}");
+    }
+    let error = parse("memoryEnforcement: on\n").unwrap_err();
     assert!(error.contains("auto, guard, driver, off"), "{error}");
     let relative = "nodeName: a\nmounts: [{hostPath: a, containerPath: /b}]\n";
     let error = parse(relative).unwrap().complete().unwrap_err();

@@ -36,7 +36,7 @@ pub(super) fn set(container: &Container, args: &Args) -> anyhow::Result<()> {
     let bytes = memory_bytes(container, args)?;
     let library = find_library(&args.driver_root)?;
     let driver = Nvml::open(&library, &args.sys_root)?;
-    // A soft limit would outlive the cgroup in those above it; see `wall/driver.rs`.
+    // A soft limit would outlive the cgroup in those above it; see `enforcement/driver.rs`.
     let limits = MemoryLimits { soft_bytes: 0, hard_bytes: bytes };
     driver.set_memory_limits(&args.gpu, &cgroup, limits).with_context(|| {
         format!("limiting GPU {} to {bytes} bytes for cgroup {}", args.gpu, cgroup.display())
@@ -46,7 +46,7 @@ pub(super) fn set(container: &Container, args: &Args) -> anyhow::Result<()> {
 /// What the container may have of the GPU, in bytes.
 fn memory_bytes(container: &Container, args: &Args) -> anyhow::Result<u64> {
     let mut sum: u64 = 0;
-    for hook in container.own_hooks("memory-limits") {
+    for hook in container.octavo_hooks("memory-limits") {
         if values(hook, "--gpu").next() != Some(&args.gpu) {
             continue;
         }
@@ -67,7 +67,7 @@ fn cgroup(container: &Container, args: &Args) -> anyhow::Result<PathBuf> {
     let text = fs::read_to_string(&file)
         .with_context(|| format!("reading the cgroups of the container's process {pid}"))?;
     let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::")) else {
-        bail!("process {pid} is in no cgroup of version 2: set `wall` to `guard`");
+        bail!("process {pid} is in no cgroup of version 2: set `memoryEnforcement` to `guard`");
     };
     let path = Path::new(path);
     let is_plain =

@@ -146,7 +146,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     wait_for_report(&testbed, "neighbour").await;
     let args = ["--no-timing", "--path", "alloc", "--go-round", "1000"];
     create(&testbed, "rogue", EIGHTH_MIB, probe_pod("rogue", &args)).await;
-    let code = eventually("who goes round the wall is ended", || async {
+    let code = eventually("a program that bypasses the guard is killed", || async {
         let status = testbed.pods().get("rogue").await.ok()?.status?;
         let state = status.container_statuses?.first()?.state.clone()?;
         state.terminated.map(|end| end.exit_code)

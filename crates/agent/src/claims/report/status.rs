@@ -7,9 +7,9 @@ use octavo_api::names;
 use serde_json::{Value, json};
 
 use super::{Fact, Report, ReportedDevice};
-use crate::claims::{ShareNews, Status};
+use crate::claims::{ShareFinding, Status};
+use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
-use crate::wall::WallKind;
 
 /// Longest note of an event that the API takes.
 pub(super) const NOTE_LIMIT: usize = 1024;
@@ -52,7 +52,7 @@ fn condition(
 ) -> Value {
     json!({
         "type": kind,
-        "status": status.word(),
+        "status": status.as_str(),
         "reason": reason,
         "message": message,
         "lastTransitionTime": since.strftime("%FT%TZ").to_string(),
@@ -81,16 +81,16 @@ impl Fact {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
         vec![match self {
-            Self::Share { prepared_at, wall, news } => {
-                let changed = |(news, at): &(ShareNews, i64)| {
-                    let (kind, status) = news.condition?;
+            Self::Share { prepared_at, backend, findings } => {
+                let changed = |(finding, at): &(ShareFinding, i64)| {
+                    let (kind, status) = finding.condition?;
                     let at = since(&Some(*at));
-                    Some((kind, condition(kind, status, news.reason, &news.message, at)))
+                    Some((kind, condition(kind, status, finding.reason, &finding.message, at)))
                 };
-                let found: Vec<_> = news.iter().filter_map(changed).collect();
+                let found: Vec<_> = findings.iter().filter_map(changed).collect();
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
                 let own = found.iter().find(is_enforced).is_none();
-                let own = own.then(|| enforced(*wall, since(prepared_at)));
+                let own = own.then(|| enforced(*backend, since(prepared_at)));
                 return own.into_iter().chain(found.into_iter().map(|(_, told)| told)).collect();
             }
             Self::Mig { prepared_at, instance } => condition(
@@ -128,23 +128,23 @@ impl Fact {
 }
 
 /// Whether something holds a share's containers.
-fn enforced(wall: Option<WallKind>, since: jiff::Timestamp) -> Value {
-    let (status, reason, message) = match wall {
-        Some(WallKind::Guard) => (
+fn enforced(backend: Option<BackendKind>, since: jiff::Timestamp) -> Value {
+    let (status, reason, message) = match backend {
+        Some(BackendKind::Guard) => (
             Status::True,
             names::REASON_GUARD,
             "the guard in the containers refuses memory beyond the share, and the agent watches what the \
              driver counts",
         ),
-        Some(WallKind::Driver) => (
+        Some(BackendKind::Driver) => (
             Status::True,
             names::REASON_DRIVER,
             "the driver refuses the containers memory beyond the share, and the agent watches what it counts",
         ),
-        Some(WallKind::Off) => (
+        Some(BackendKind::Off) => (
             Status::False,
-            names::REASON_WALL_OFF,
-            "the node's agent was told to hold nobody (`wall: off`): the containers can use more of the GPU",
+            names::REASON_ENFORCEMENT_OFF,
+            "the node's agent was told to hold nobody (`memoryEnforcement: off`): the containers can use more of the GPU",
         ),
         None => (
             Status::False,

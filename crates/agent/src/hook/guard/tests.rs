@@ -191,7 +191,7 @@ fn a_mount_that_uncovers_the_driver_is_covered_again() {
 }
 
 #[test]
-fn a_library_in_a_mount_that_the_host_shares_keeps_the_container_from_starting() {
+fn library_in_a_shared_mount_fails_the_container_start() {
     in_namespace(
         "a_library_in_a_mount_that_the_host_shares_keeps_the_container_from_starting",
         || {

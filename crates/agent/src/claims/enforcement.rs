@@ -1,0 +1,125 @@
+//! What holds the shares of a claim: decided when it is prepared, and written down.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, PoisonError};
+
+use octavo_api::Refusal;
+
+use super::{Devices, Inner, share_folder};
+use crate::checkpoint::{HeldDevice, HeldTerms, Record};
+use crate::config::MemoryEnforcement;
+use crate::enforcement::share_files;
+use crate::enforcement::{self, Backend, BackendKind};
+
+/// What is known of how shares are to be held.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EnforcementOptions {
+    setting: MemoryEnforcement,
+    /// Whether the driver has limits of its own; `None` before it was open.
+    has_limits: Option<bool>,
+}
+
+impl Inner {
+    /// Takes the setting.
+    pub(super) fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).setting = setting;
+    }
+
+    /// Takes whether the driver has limits of its own.
+    pub(super) fn set_has_limits(&self, has_limits: bool) {
+        let mut backend = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        backend.has_limits = Some(has_limits);
+    }
+
+    /// Decides what holds the shares of a claim that is being prepared, and makes sure that it can. A driver
+    /// of which nothing could be made is looked at again. Blocks on its files then.
+    pub(super) fn choose_backends(
+        &self,
+        record: &mut Record,
+        devices: Arc<Devices>,
+    ) -> Result<Arc<Devices>, Refusal> {
+        let uid = record.claim.uid.clone();
+        let mut shares = record.devices.iter_mut().filter(|held| held.terms.is_some()).peekable();
+        let Some(first) = shares.peek() else { return Ok(devices) };
+        let refused = |problem| Refusal::EnforcementNotReady {
+            device: first.device.clone(),
+            problem,
+            node: self.node.clone(),
+        };
+        let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind =
+            enforcement::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
+        let kind = kind.map_err(refused)?;
+        let devices = match devices.backends.of(kind) {
+            Ok(_) => devices,
+            Err(_) => self.refresh_driver_files(&devices),
+        };
+        devices.backends.of(kind).map_err(refused)?;
+        for held in shares {
+            let Some(share_id) = held.share_id.as_deref() else { continue };
+            let folder = share_folder(&uid, share_id).on_host(&self.paths.run_root);
+            if let Some(terms) = &mut held.terms {
+                terms.backend = kind;
+                // Containers that run, as those of a claim whose record was damaged, have mapped it.
+                terms.generation =
+                    share_files::generation(&folder).unwrap_or_else(|| new_generation(share_id));
+            }
+        }
+        Ok(devices)
+    }
+
+    /// The devices with the driver's files looked for anew.
+    fn refresh_driver_files(&self, old: &Arc<Devices>) -> Arc<Devices> {
+        let (files, backends) = self.find_files(&old.driver_version);
+        let devices = Arc::new(Devices {
+            driver_version: old.driver_version.clone(),
+            by_name: old.by_name.clone(),
+            dynamic: old.dynamic.clone(),
+            files,
+            backends,
+        });
+        let mut known = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        // Newer ones may have come meanwhile.
+        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, old)) {
+            *known = Some(Arc::clone(&devices));
+        }
+        devices
+    }
+
+    /// What holds a share, with what it needs on the host; nothing for what is no share and for a share that
+    /// nothing holds.
+    pub(super) fn backend<'a>(
+        &self,
+        devices: &'a Devices,
+        held: &HeldDevice,
+    ) -> Result<Option<&'a dyn Backend>, Refusal> {
+        let Some(terms) = &held.terms else { return Ok(None) };
+        let refused = |problem| Refusal::EnforcementNotReady {
+            device: held.device.clone(),
+            problem,
+            node: self.node.clone(),
+        };
+        let backend = devices.backends.of(terms.backend).map_err(refused)?;
+        if let Some(backend) = backend {
+            backend.ensure().map_err(|error| refused(error.to_string()))?;
+        }
+        Ok(backend)
+    }
+}
+
+/// How a share is held as long as nobody has decided: not at all, and never written down so.
+pub(super) fn undecided(config: octavo_api::config::GpuShareConfig) -> HeldTerms {
+    HeldTerms {
+        backend: BackendKind::Off,
+        overflow: config.overflow_policy,
+        strictness: config.strictness,
+        class: config.class,
+        generation: 0,
+    }
+}
+
+/// A number that no other writing of a share's files has; not 0.
+fn new_generation(share_id: &str) -> u64 {
+    // A new state of the standard library's hasher has a random key.
+    RandomState::new().hash_one(share_id).max(1)
+}

@@ -1,0 +1,62 @@
+//! The setting `memoryEnforcement`: what holds containers to their shares.
+
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer};
+
+/// What holds containers to the shares that are prepared from now on. Shares that are prepared keep what they
+/// have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryEnforcement {
+    /// The driver where it can, else the guard.
+    #[default]
+    Auto,
+    /// The guard in the containers.
+    Guard,
+    /// The driver; where it cannot, shares are refused.
+    Driver,
+    /// Nothing.
+    Off,
+}
+
+/// A setting that is none of the words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one of auto, guard, driver, off")]
+pub struct MemoryEnforcementError(String);
+
+impl FromStr for MemoryEnforcement {
+    type Err = MemoryEnforcementError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "guard" => Ok(Self::Guard),
+            "driver" => Ok(Self::Driver),
+            "off" => Ok(Self::Off),
+            _ => Err(MemoryEnforcementError(text.to_owned())),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for MemoryEnforcement {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// The former name of the setting, `wall`: there is no value of it, and reading one says the new name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenamedSetting {}
+
+impl RenamedSetting {
+    /// Refuses the former flag.
+    pub(crate) fn flag(_: &str) -> Result<Self, &'static str> {
+        Err("--wall is now --memory-enforcement: give that flag instead")
+    }
+
+    /// Refuses the former key of a config file, whatever its value.
+    pub(crate) fn in_file<'de, D: Deserializer<'de>>(file: D) -> Result<Option<Self>, D::Error> {
+        serde::de::IgnoredAny::deserialize(file)?;
+        Err(serde::de::Error::custom("`wall` is now `memoryEnforcement`: rename it in this file"))
+    }
+}

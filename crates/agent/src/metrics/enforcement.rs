@@ -1,0 +1,266 @@
+//! Metrics of shares and their walls. A share's go when it does, so that there are no more than shares.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+/// Whose a figure is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ShareLabels {
+    /// Node.
+    pub(crate) node: String,
+    /// Namespace of the claim.
+    pub(crate) namespace: String,
+    /// Name of the claim.
+    pub(crate) claim: String,
+    /// Id of the share.
+    pub(crate) share: String,
+    /// Name of the device in the node's pool.
+    pub(crate) device: String,
+    /// UUID of the GPU.
+    pub(crate) gpu: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OverflowLabels {
+    node: String,
+    namespace: String,
+    claim: String,
+    share: String,
+    device: String,
+    gpu: String,
+    action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GpuLabels {
+    node: String,
+    gpu: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BlindLabels {
+    node: String,
+    gpu: String,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
+/// The figures of a share at one moment, in bytes where they are memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShareFigures {
+    /// What it may have.
+    pub(crate) limit: u64,
+    /// What its ledger says.
+    pub(crate) used: u64,
+    /// What the driver counts for it.
+    pub(crate) driver: u64,
+    /// What the driver counts and the ledger does not.
+    pub(crate) untracked: u64,
+    /// The most that was seen.
+    pub(crate) peak: u64,
+    /// Its processes on the GPU.
+    pub(crate) processes: u64,
+    /// Its gate: 0 open, 1 held, 2 fenced.
+    pub(crate) gate: u32,
+}
+
+/// The metrics.
+#[derive(Debug, Default)]
+pub(crate) struct EnforcementMetrics {
+    limit: Family<ShareLabels, Gauge>,
+    used: Family<ShareLabels, Gauge>,
+    driver: Family<ShareLabels, Gauge>,
+    untracked: Family<ShareLabels, Gauge>,
+    peak: Family<ShareLabels, Gauge>,
+    processes: Family<ShareLabels, Gauge>,
+    gate: Family<ShareLabels, Gauge>,
+    refused: Family<ShareLabels, Counter>,
+    unknown: Family<ShareLabels, Counter>,
+    overflows: Family<OverflowLabels, Counter>,
+    foreign: Family<GpuLabels, Gauge>,
+    hanging: Family<NodeLabels, Gauge>,
+    blind: Family<BlindLabels, Gauge>,
+    /// Why each GPU is blind, by node and GPU: a reason that is over takes its line away.
+    reasons: Mutex<BTreeMap<(String, String), &'static str>>,
+}
+
+/// Everything that is done about overflows.
+const ACTIONS: [&str; 4] = ["report", "hold", "freeze", "kill"];
+
+impl EnforcementMetrics {
+    /// Makes the metrics and registers them.
+    pub(crate) fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let mut memory = |name: &str, help: &str, family: &Family<ShareLabels, Gauge>| {
+            registry.register_with_unit(name, help, Unit::Bytes, family.clone());
+        };
+        memory("octavo_agent_share_memory_limit", "Memory that a share may have", &metrics.limit);
+        memory(
+            "octavo_agent_share_memory_used",
+            "Memory of a share as its ledger says, which its containers write",
+            &metrics.used,
+        );
+        memory(
+            "octavo_agent_share_memory_driver",
+            "Memory of a share's processes as the driver counts it",
+            &metrics.driver,
+        );
+        memory(
+            "octavo_agent_share_memory_untracked",
+            "Memory of a share that the driver counts and its ledger does not",
+            &metrics.untracked,
+        );
+        memory(
+            "octavo_agent_share_memory_peak",
+            "The most memory that a share was seen with",
+            &metrics.peak,
+        );
+        let mut plain = |name: &str, help: &str, family: &Family<ShareLabels, Gauge>| {
+            registry.register(name, help, family.clone());
+        };
+        plain(
+            "octavo_agent_share_processes",
+            "Processes of a share that have memory on its GPU",
+            &metrics.processes,
+        );
+        plain(
+            "octavo_agent_share_gate",
+            "Whether a share may go on: 0 open, 1 held, 2 fenced",
+            &metrics.gate,
+        );
+        registry.register(
+            "octavo_agent_share_refused_allocations",
+            "Allocations that the guards of a share refused",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "octavo_agent_share_unknown_calls",
+            "Calls of driver functions that the guards of a share do not know",
+            metrics.unknown.clone(),
+        );
+        registry.register(
+            "octavo_agent_share_overflows",
+            "How often something was done because a share had more memory than it may",
+            metrics.overflows.clone(),
+        );
+        registry.register(
+            "octavo_agent_foreign_processes",
+            "Processes on a GPU with shares that are of no share",
+            metrics.foreign.clone(),
+        );
+        registry.register(
+            "octavo_agent_watch_hanging",
+            "Whether the driver does not answer which processes are on the GPUs",
+            metrics.hanging.clone(),
+        );
+        registry.register(
+            "octavo_agent_watch_blind",
+            "1 for each GPU with shares on which what goes round their walls is not seen, with the reason",
+            metrics.blind.clone(),
+        );
+        metrics
+    }
+
+    /// Sets the figures of a share.
+    pub(crate) fn set(&self, share: &ShareLabels, figures: ShareFigures) {
+        let ShareFigures { limit, used, driver, untracked, peak, processes, gate } = figures;
+        let gauges = [
+            (&self.limit, limit),
+            (&self.used, used),
+            (&self.driver, driver),
+            (&self.untracked, untracked),
+            (&self.peak, peak),
+            (&self.processes, processes),
+            (&self.gate, gate.into()),
+        ];
+        for (family, value) in gauges {
+            family.get_or_create(share).set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Counts what its guards said.
+    pub(crate) fn count(&self, share: &ShareLabels, refused: u64, unknown: u64) {
+        self.refused.get_or_create(share).inc_by(refused);
+        self.unknown.get_or_create(share).inc_by(unknown);
+    }
+
+    /// Counts what was done about an overflow.
+    pub(crate) fn overflow(&self, share: &ShareLabels, action: &'static str) {
+        self.overflows.get_or_create(&share.with(action)).inc();
+    }
+
+    /// Forgets a share.
+    pub(crate) fn remove(&self, share: &ShareLabels) {
+        let gauges = [
+            &self.limit,
+            &self.used,
+            &self.driver,
+            &self.untracked,
+            &self.peak,
+            &self.processes,
+            &self.gate,
+        ];
+        for family in gauges {
+            family.remove(share);
+        }
+        self.refused.remove(share);
+        self.unknown.remove(share);
+        for action in ACTIONS {
+            self.overflows.remove(&share.with(action));
+        }
+    }
+
+    /// Sets how many processes on a GPU are of no share; `None` where the GPU has no shares any more.
+    pub(crate) fn foreign(&self, node: &str, gpu: &str, processes: Option<usize>) {
+        let labels = GpuLabels { node: node.to_owned(), gpu: gpu.to_owned() };
+        match processes {
+            Some(count) => {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.foreign.get_or_create(&labels).set(count);
+            }
+            None => {
+                self.foreign.remove(&labels);
+            }
+        }
+    }
+
+    /// Sets why what goes round the walls on a GPU is not seen; `None` where it is, or the GPU has no shares.
+    pub(crate) fn blind(&self, node: &str, gpu: &str, reason: Option<&'static str>) {
+        let labels = |reason| BlindLabels { node: node.to_owned(), gpu: gpu.to_owned(), reason };
+        let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (node.to_owned(), gpu.to_owned());
+        if let Some(old) = reasons.remove(&key) {
+            self.blind.remove(&labels(old));
+        }
+        if let Some(reason) = reason {
+            self.blind.get_or_create(&labels(reason)).set(1);
+            reasons.insert(key, reason);
+        }
+    }
+
+    /// Sets whether the driver does not answer.
+    pub(crate) fn hanging(&self, node: &str, is_hanging: bool) {
+        let gauge = self.hanging.get_or_create_owned(&NodeLabels { node: node.to_owned() });
+        gauge.set(i64::from(is_hanging));
+    }
+}
+
+impl ShareLabels {
+    fn with(&self, action: &'static str) -> OverflowLabels {
+        let Self { node, namespace, claim, share, device, gpu } = self.clone();
+        OverflowLabels { node, namespace, claim, share, device, gpu, action }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+use prometheus_client::registry::Registry;
+
+use super::{EnforcementMetrics, ShareFigures, ShareLabels};
+
+fn labels(share: &str) -> ShareLabels {
+    ShareLabels {
+        node: "node-1".to_owned(),
+        namespace: "team".to_owned(),
+        claim: "train".to_owned(),
+        share: share.to_owned(),
+        device: "gpu-0".to_owned(),
+        gpu: "GPU-1".to_owned(),
+    }
+}
+
+fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    text
+}
+
+#[test]
+fn a_share_s_figures_are_there_as_long_as_the_share() {
+    let mut registry = Registry::default();
+    let metrics = EnforcementMetrics::new(&mut registry);
+    let figures = ShareFigures { limit: 10, used: 4, untracked: 3, gate: 1, ..Default::default() };
+    metrics.set(&labels("a"), figures);
+    metrics.count(&labels("a"), 5, 6);
+    metrics.overflow(&labels("a"), "kill");
+    metrics.foreign("node-1", "GPU-1", Some(2));
+    let of = r#"node="node-1",namespace="team",claim="train",share="a",device="gpu-0",gpu="GPU-1""#;
+    let told = text(&registry);
+    for line in [
+        format!("octavo_agent_share_memory_limit_bytes{{{of}}} 10"),
+        format!("octavo_agent_share_memory_used_bytes{{{of}}} 4"),
+        format!("octavo_agent_share_memory_untracked_bytes{{{of}}} 3"),
+        format!("octavo_agent_share_gate{{{of}}} 1"),
+        format!("octavo_agent_share_refused_allocations_total{{{of}}} 5"),
+        format!("octavo_agent_share_unknown_calls_total{{{of}}} 6"),
+        format!(r#"octavo_agent_share_overflows_total{{{of},action="kill"}} 1"#),
+        r#"octavo_agent_foreign_processes{node="node-1",gpu="GPU-1"} 2"#.to_owned(),
+    ] {
+        assert!(told.contains(&line), "{line} in\n{told}");
+    }
+    metrics.remove(&labels("a"));
+    metrics.foreign("node-1", "GPU-1", None);
+    let told = text(&registry);
+    assert!(!told.contains("train") && !told.contains("GPU-1"), "{told}");
+}

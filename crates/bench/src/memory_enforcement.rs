@@ -1,0 +1,45 @@
+//! Cost and correctness of memory enforcement, on the simulated driver. The guard and the proxy are
+//! used as in containers. The benchmark drives client programs line by line
+//! (`crates/probe/examples/enforcement_client.rs`).
+//!
+//! No root is needed: each client has its own mount namespace, within a user namespace if
+//! necessary.
+
+mod bed;
+mod client;
+mod cost;
+mod race;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+
+use crate::figure::Figure;
+
+/// Programs that are built in advance, beside the binary.
+#[derive(Debug)]
+struct Programs {
+    /// The simulated driver.
+    driver: PathBuf,
+    /// The program that uses it.
+    client: PathBuf,
+}
+
+/// Measures costs, then races.
+pub(crate) fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
+    let folder = octavo.parent().context("the binary lies in no folder")?;
+    let programs = Programs {
+        driver: folder.join("liboctavo_fake_cuda.so"),
+        client: folder.join("examples/enforcement_client"),
+    };
+    for file in [&programs.driver, &programs.client] {
+        ensure!(
+            file.is_file(),
+            "{} is not there: start this by `cargo xtask bench memory-enforcement`, which builds it",
+            file.display()
+        );
+    }
+    let mut figures = cost::run(&programs)?;
+    figures.extend(race::run(&programs)?);
+    Ok(figures)
+}
