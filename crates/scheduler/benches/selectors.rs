@@ -82,7 +82,7 @@ fn tell(core: &mut Core, name: &str, selector: &str) {
 fn main() {
     let mut core = cluster();
     let mut now = 1;
-    core.time_is(now);
+    core.tick(now);
     while core.decide() {}
     for number in 0..2 {
         tell(&mut core, &format!("dear-{number}"), &dear(number));
@@ -96,7 +96,7 @@ fn main() {
             longest = longest.max(took);
             rounds += u32::from(took > Duration::from_millis(1));
             now += 1;
-            core.time_is(now);
+            core.tick(now);
         }
         let told = core.take_decided().last().map(|one| (one.result, one.reason));
         println!("claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {told:?}");

@@ -29,13 +29,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::core::{Found, Search};
 
 /// How long the deciding thread may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Questions that may wait.
-const QUESTIONS: usize = 8;
+const MAX_QUEUED_QUESTIONS: usize = 8;
 /// How long somebody waits for the searches of others.
-const TURN: Duration = Duration::from_secs(5);
+const SEARCH_TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two searches.
-const PAUSE: Duration = Duration::from_millis(100);
+const SEARCH_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A question to the thread that decides.
 #[derive(Debug)]
@@ -43,51 +43,51 @@ pub enum AdminQuestion {
     /// Why is this where it is, or nowhere?
     Explain {
         /// Whether a pod or a gang is meant.
-        subject: Explained,
+        subject: ExplainSubject,
         /// Its name.
         name: ObjectName,
         /// Takes the answer, and whether a search would say more.
-        answer: Answer<(Value, bool)>,
+        answer: Reply<(Value, bool)>,
     },
     /// A search for who would have to go is wanted, if it is not known.
     Search {
         /// Whether a pod or a gang is meant.
-        subject: Explained,
+        subject: ExplainSubject,
         /// Its name.
         name: ObjectName,
         /// Takes the search.
-        answer: Answer<Option<Search>>,
+        answer: Reply<Option<Search>>,
     },
     /// This was found.
     Found {
         /// What.
         found: Box<Found>,
         /// Takes the next search, if it takes another one.
-        answer: Answer<Option<Search>>,
+        answer: Reply<Option<Search>>,
     },
     /// What are decisions made of?
     Snapshot {
         /// Takes the answer.
-        answer: Answer,
+        answer: Reply,
     },
     /// What was the last decision made of, and what was it?
     Record {
         /// Whether one on a pod by itself or on a gang is meant.
-        subject: Explained,
+        subject: ExplainSubject,
         /// Its name.
         name: ObjectName,
         /// Takes the answer.
-        answer: Answer,
+        answer: Reply,
     },
 }
 
 /// Takes the answer to a question; dropped without one it says that there will be none.
 #[derive(Debug)]
-pub struct Answer<T = Value>(oneshot::Sender<Result<T, Unknown>>);
+pub struct Reply<T = Value>(oneshot::Sender<Result<T, NotFound>>);
 
 /// What is to be explained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Explained {
+pub enum ExplainSubject {
     /// A pod.
     Pod,
     /// A gang, by the object that announced it.
@@ -97,19 +97,19 @@ pub enum Explained {
 /// There is nothing of that name here, and why not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Unknown(pub String);
+pub struct NotFound(pub String);
 
 /// One's turn to search: the next one's comes a while after it ends, however it does.
 #[derive(Debug)]
-struct Turn(Option<OwnedSemaphorePermit>);
+struct SearchPermit(Option<OwnedSemaphorePermit>);
 
-impl Drop for Turn {
+impl Drop for SearchPermit {
     fn drop(&mut self) {
         let Some(permit) = self.0.take() else { return };
         // Without a runtime nobody asks any more.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(SEARCH_INTERVAL).await;
                 drop(permit);
             });
         }
@@ -126,20 +126,20 @@ pub struct Questions {
 
 /// Why a question has no answer.
 #[derive(Debug)]
-enum NoAnswer {
+enum QueryError {
     /// Others have asked too much.
-    Full,
+    Busy,
     /// Nobody is there to answer.
-    Nobody,
+    Unavailable,
     /// It takes too long.
-    Late,
+    Timeout,
     /// There is no such thing.
-    Unknown(Unknown),
+    NotFound(NotFound),
 }
 
 /// Makes the way of questions: one end for [`routes`], the other for who answers.
 pub fn questions() -> (Questions, mpsc::Receiver<AdminQuestion>) {
-    let (sender, receiver) = mpsc::channel(QUESTIONS);
+    let (sender, receiver) = mpsc::channel(MAX_QUEUED_QUESTIONS);
     (Questions { sender, turn: Arc::new(Semaphore::new(1)) }, receiver)
 }
 
@@ -151,9 +151,9 @@ pub fn routes(questions: Questions) -> Router {
         .with_state(questions)
 }
 
-impl<T> Answer<T> {
+impl<T> Reply<T> {
     /// Answers. Who asked may be gone: that is nobody's error.
-    pub fn give(self, answer: Result<T, Unknown>) {
+    pub fn send(self, answer: Result<T, NotFound>) {
         let _ = self.0.send(answer);
     }
 }
@@ -162,42 +162,49 @@ impl Questions {
     /// Asks and waits for the answer.
     async fn ask<T>(
         &self,
-        question: impl FnOnce(Answer<T>) -> AdminQuestion,
-    ) -> Result<T, NoAnswer> {
+        question: impl FnOnce(Reply<T>) -> AdminQuestion,
+    ) -> Result<T, QueryError> {
         let (sender, receiver) = oneshot::channel();
         // A queue of those who wait would only make all of them wait in vain.
-        match self.sender.try_send(question(Answer(sender))) {
+        match self.sender.try_send(question(Reply(sender))) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(_)) => return Err(NoAnswer::Full),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(NoAnswer::Nobody),
+            Err(mpsc::error::TrySendError::Full(_)) => return Err(QueryError::Busy),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(QueryError::Unavailable),
         }
-        match tokio::time::timeout(PATIENCE, receiver).await {
-            Ok(Ok(answer)) => answer.map_err(NoAnswer::Unknown),
-            Ok(Err(_)) => Err(NoAnswer::Nobody),
-            Err(_) => Err(NoAnswer::Late),
+        match tokio::time::timeout(ANSWER_TIMEOUT, receiver).await {
+            Ok(Ok(answer)) => answer.map_err(QueryError::NotFound),
+            Ok(Err(_)) => Err(QueryError::Unavailable),
+            Err(_) => Err(QueryError::Timeout),
         }
     }
 
     /// Why something is where it is, or nowhere, with what a search says where one is needed.
-    async fn explain(&self, subject: Explained, name: ObjectName) -> Result<Value, NoAnswer> {
+    async fn explain(
+        &self,
+        subject: ExplainSubject,
+        name: ObjectName,
+    ) -> Result<Value, QueryError> {
         let ask = |name| self.ask(move |answer| AdminQuestion::Explain { subject, name, answer });
-        let (mut said, is_open) = ask(name.clone()).await?;
+        let (mut report, is_open) = ask(name.clone()).await?;
         if !is_open {
-            return Ok(said);
+            return Ok(report);
         }
-        let found = match tokio::time::timeout(TURN, Arc::clone(&self.turn).acquire_owned()).await {
-            Ok(Ok(permit)) => self.search(subject, &name, Turn(Some(permit))).await,
-            Ok(Err(_)) | Err(_) => Err(NoAnswer::Full),
-        };
-        let said_then = match found {
+        let found =
+            match tokio::time::timeout(SEARCH_TURN_TIMEOUT, Arc::clone(&self.turn).acquire_owned())
+                .await
+            {
+                Ok(Ok(permit)) => self.search(subject, &name, SearchPermit(Some(permit))).await,
+                Ok(Err(_)) | Err(_) => Err(QueryError::Busy),
+            };
+        let updated = match found {
             Ok(()) => Some(ask(name).await),
             Err(_) => None,
         };
-        let note = match said_then {
-            Some(Ok((said_then, false))) => return Ok(said_then),
-            Some(Err(gone @ NoAnswer::Unknown(_))) => return Err(gone),
-            Some(Ok((said_then, true))) => {
-                said = said_then;
+        let note = match updated {
+            Some(Ok((updated, false))) => return Ok(updated),
+            Some(Err(gone @ QueryError::NotFound(_))) => return Err(gone),
+            Some(Ok((updated, true))) => {
+                report = updated;
                 "who would have to go could not be looked for, or all has changed since: ask again in a \
                  moment"
             }
@@ -210,24 +217,24 @@ impl Questions {
                 "who would have to go was not looked for, since others ask as well: ask again in a moment"
             }
         };
-        said["disturbanceNote"] = note.into();
-        Ok(said)
+        report["disturbanceNote"] = note.into();
+        Ok(report)
     }
 
     /// Searches, away from the thread that decides, and tells it what was found.
     async fn search(
         &self,
-        subject: Explained,
+        subject: ExplainSubject,
         name: &ObjectName,
-        mut turn: Turn,
-    ) -> Result<(), NoAnswer> {
+        mut turn: SearchPermit,
+    ) -> Result<(), QueryError> {
         let name = name.clone();
         let mut next = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
         while let Some(search) = next {
             // Whoever gives up meanwhile does not end it: so its turn goes with it.
             let run = tokio::task::spawn_blocking(move || (Box::new(search.run()), turn));
             let found;
-            (found, turn) = run.await.map_err(|_| NoAnswer::Nobody)?;
+            (found, turn) = run.await.map_err(|_| QueryError::Unavailable)?;
             next = self.ask(|answer| AdminQuestion::Found { found, answer }).await?;
         }
         drop(turn);
@@ -235,22 +242,23 @@ impl Questions {
     }
 }
 
-impl IntoResponse for NoAnswer {
+impl IntoResponse for QueryError {
     fn into_response(self) -> Response {
         match self {
-            Self::Full => {
+            Self::Busy => {
                 let text = "too many questions at once: ask again in a moment\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
-            Self::Nobody => {
+            Self::Unavailable => {
                 let text = "nobody answers: the scheduler is starting or ending\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
-            Self::Late => {
-                let text = format!("no answer within {PATIENCE:?}: the scheduler is deciding\n");
+            Self::Timeout => {
+                let text =
+                    format!("no answer within {ANSWER_TIMEOUT:?}: the scheduler is deciding\n");
                 (StatusCode::GATEWAY_TIMEOUT, text).into_response()
             }
-            Self::Unknown(unknown) => {
+            Self::NotFound(unknown) => {
                 (StatusCode::NOT_FOUND, format!("{unknown}\n")).into_response()
             }
         }
@@ -258,7 +266,7 @@ impl IntoResponse for NoAnswer {
 }
 
 /// The answer to a client.
-fn response(answer: Result<Value, NoAnswer>) -> Response {
+fn response(answer: Result<Value, QueryError>) -> Response {
     match answer {
         Ok(value) => {
             ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
@@ -290,12 +298,12 @@ async fn snapshot(State(questions): State<Questions>, uri: Uri) -> Response {
 }
 
 /// What a query asks for.
-fn subject(query: &str) -> Result<(Explained, ObjectName), &'static str> {
+fn subject(query: &str) -> Result<(ExplainSubject, ObjectName), &'static str> {
     const USAGE: &str = "ask for /explain?pod=NAMESPACE/NAME or /explain?podgroup=NAMESPACE/NAME\n";
     let (key, value) = query.split_once('=').ok_or(USAGE)?;
     let subject = match key {
-        "pod" => Explained::Pod,
-        "podgroup" => Explained::PodGroup,
+        "pod" => ExplainSubject::Pod,
+        "podgroup" => ExplainSubject::PodGroup,
         _ => return Err(USAGE),
     };
     // Names have nothing else that a client would encode.

@@ -9,19 +9,19 @@
 //!
 //! What fails is undone in reverse, so that another pod can have it.
 
-mod answers;
+mod aimd_limit;
 mod binder;
-mod bodies;
 mod call;
+mod claim_sequencer;
 mod claims;
 mod evict;
 mod extended;
 mod leadership;
+mod patches;
 mod pod;
-mod rights;
-mod sent;
-mod turns;
-mod window;
+mod rbac_denials;
+mod responses;
+mod settle;
 
 use std::sync::Arc;
 
@@ -29,12 +29,12 @@ use octavo_dra::{Allocation, ExtendedClaim};
 use octavo_kube_io::objects::{Claim, ObjectName};
 
 pub use binder::{Binder, BinderOptions, Load};
-pub(crate) use call::{Api, Fault, Form, Write};
-pub use leadership::{Gate, Held, Leadership};
+pub(crate) use call::{Api, ApiError, ApiWrite, BodyFormat};
+pub use leadership::{FencingGate, Leadership, TermRemaining};
 
 /// Number of an order; not used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OrderId(pub u64);
+pub struct OpId(pub u64);
 
 /// A pod by name and UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,16 +47,16 @@ pub struct PodRef {
 
 /// Something to write.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Order {
+pub struct WriteOp {
     /// Its number; the outcome has it too.
-    pub id: OrderId,
+    pub id: OpId,
     /// What.
-    pub task: Task,
+    pub kind: OpKind,
 }
 
 /// What to write.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Task {
+pub enum OpKind {
     /// Allocate a pod's claims and bind it.
     Bind(Bind),
     /// Delete a pod so that others have its place, with the grace of its own.
@@ -71,7 +71,7 @@ pub enum Task {
     },
     /// Take back what an earlier scheduler allocated for a pod that is not bound: its reservation and, if
     /// nobody else is reserved, the allocation.
-    Undo {
+    Rollback {
         /// The pod that is reserved.
         pod: PodRef,
         /// The claim as it was seen.
@@ -93,7 +93,7 @@ pub struct Bind {
     pub extended: Option<ExtendedWrite>,
     /// Whether what was seen may be older than what this scheduler did, as where it was sent before and nobody
     /// knows what that left: the pod may be bound, and any of the claims written or taken back.
-    pub is_again: bool,
+    pub is_retry: bool,
 }
 
 /// A claim and what it gets.
@@ -141,26 +141,26 @@ pub struct Evict {
 
 /// What became of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct OpResult {
     /// The order.
-    pub id: OrderId,
+    pub id: OpId,
     /// What became of it.
     pub result: Result<(), Failure>,
 }
 
 /// Why an order was not carried out. What it had written is undone unless it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{stage}: {message}")]
+#[error("{step}: {message}")]
 pub struct Failure {
     /// What was being done, in words.
-    pub stage: &'static str,
+    pub step: &'static str,
     /// What the API said.
     pub message: String,
     /// What it means for the next try.
     pub kind: FailureKind,
     /// Names of claims that could not be undone: they may be allocated although their pod is not bound,
     /// until the claim is seen otherwise. Where there are any, no write of the order is under way any more.
-    pub left: Vec<ObjectName>,
+    pub unreleased: Vec<ObjectName>,
 }
 
 /// What a failure means for the next try.
@@ -169,18 +169,18 @@ pub enum FailureKind {
     /// The pod is gone, or another of its name is there.
     PodGone,
     /// The pod is bound already, by whomever.
-    BoundAlready,
+    AlreadyBound,
     /// An object has changed since it was seen: look anew.
     Conflict,
     /// The API server refuses it and would again: malformed, forbidden by admission or rights.
-    Refused,
+    Rejected,
     /// A disruption budget does not allow it now.
     Budget,
     /// The API server could not be reached or was too busy, also after patience.
     Unreachable,
     /// The pod may be bound: the binding was sent, and nobody could be asked what became of it. Nothing
     /// was undone.
-    Undecided,
+    Indeterminate,
     /// This scheduler is no longer the leader: nothing more was written. What was before, and could not be
     /// taken back, is in [`Failure::left`].
     NotLeader,

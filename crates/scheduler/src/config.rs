@@ -104,7 +104,7 @@ pub enum ConfigError {
     },
     /// It is not what it should be.
     #[error("the config file {path} cannot be used: {message}")]
-    Form {
+    Invalid {
         /// The file.
         path: PathBuf,
         /// Where and what.
@@ -122,7 +122,7 @@ impl Default for Config {
             preemption: core.preemption,
             defragmentation: Defragmentation::default(),
             repair_after_seconds: core.repair_after_seconds,
-            writes_in_flight: BinderOptions::default().most_in_flight,
+            writes_in_flight: BinderOptions::default().max_in_flight,
             explanations: core.explanations,
             records: core.records,
             pod_records: core.pod_records,
@@ -158,10 +158,10 @@ impl Config {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let form = |message: String| ConfigError::Form { path: path.to_owned(), message };
+        let invalid = |message: String| ConfigError::Invalid { path: path.to_owned(), message };
         let config: Self =
-            serde_saphyr::from_str(&text).map_err(|error| form(error.to_string()))?;
-        config.check().map_err(form)?;
+            serde_saphyr::from_str(&text).map_err(|error| invalid(error.to_string()))?;
+        config.check().map_err(invalid)?;
         Ok(config)
     }
 

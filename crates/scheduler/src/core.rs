@@ -56,12 +56,12 @@ use octavo_engine::planner::Planner;
 use octavo_kube_io::objects::{Budget, ObjectName};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bind::{Bind, Order, OrderId, Task};
+use crate::bind::{Bind, OpId, OpKind, WriteOp};
 use crate::devices::Devices;
 use crate::groups::{GroupName, Groups};
 use crate::policies::Policies;
-use crate::predicates::{Footprint, Neighbours, Volumes};
-use crate::status::Report;
+use crate::predicates::{AntiAffinityIndex, PodRequests, Volumes};
+use crate::status::StatusUpdate;
 pub use config::{CoreConfig, LevelConfig};
 use marks::Marks;
 use node::NodeRecord;
@@ -79,7 +79,7 @@ use statement::Waiting;
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
-    /// Milliseconds, as [`Core::time_is`] was told.
+    /// Milliseconds, as [`Core::tick`] was told.
     now: u64,
     /// Number of changes after which a refusal may no longer hold.
     changes: u64,
@@ -91,11 +91,11 @@ pub struct Core {
     by_claim: FxHashMap<ObjectName, BTreeSet<Arc<str>>>,
     nodes: BTreeMap<Arc<str>, NodeRecord>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
-    footprints: FxHashSet<Arc<Footprint>>,
+    footprints: FxHashSet<Arc<PodRequests>>,
 
     devices: Devices,
     volumes: Volumes,
-    neighbours: Neighbours,
+    neighbours: AntiAffinityIndex,
     groups: Groups,
     policies: Policies,
 
@@ -108,7 +108,7 @@ pub struct Core {
 
     queue: Queue,
     /// Orders on their way, and whose they are.
-    flying: BTreeMap<OrderId, Flight>,
+    flying: BTreeMap<OpId, Flight>,
     next_order: u64,
     promises: BTreeMap<Unit, Promise>,
     holds: Vec<repair::HeldPlace>,
@@ -127,8 +127,8 @@ pub struct Core {
     records: Records,
     remedies: remedy::Due,
 
-    orders: Vec<Order>,
-    reports: Vec<Report>,
+    orders: Vec<WriteOp>,
+    reports: Vec<StatusUpdate>,
     decided: Vec<Decided>,
 }
 
@@ -201,7 +201,7 @@ impl Core {
             footprints: FxHashSet::default(),
             devices: Devices::default(),
             volumes: Volumes::default(),
-            neighbours: Neighbours::default(),
+            neighbours: AntiAffinityIndex::default(),
             groups: Groups::default(),
             policies: Policies::default(),
             marks: Marks::default(),
@@ -231,10 +231,10 @@ impl Core {
 
     /// Tells the time: milliseconds since some moment, never less than before. Says when it wants to
     /// be told again at the latest.
-    pub fn time_is(&mut self, now: u64) -> Option<u64> {
+    pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.now = self.now.max(now);
         self.try_promises();
-        let retry = self.queue.time_is(self.now);
+        let retry = self.queue.tick(self.now);
         let hold = self.drop_old_holds();
         let again = self.ask_again();
         let doubt = self.end_doubts();
@@ -249,8 +249,8 @@ impl Core {
     pub fn decide(&mut self) -> bool {
         self.bring_picture_up_to_date();
         self.repair_lost_nodes();
-        self.devices.begin_round();
-        let mut round = self.queue.begin_round(self.now);
+        self.devices.begin_cycle();
+        let mut round = self.queue.begin_cycle(self.now);
         for _ in 0..self.config.batch {
             if self.flying.len() >= self.config.in_flight {
                 // Outcomes make room.
@@ -276,12 +276,12 @@ impl Core {
     }
 
     /// Orders since the last call, to be carried out in this order as far as they are of one pod.
-    pub fn take_orders(&mut self) -> Vec<Order> {
+    pub fn take_orders(&mut self) -> Vec<WriteOp> {
         std::mem::take(&mut self.orders)
     }
 
     /// What is to be told, since the last call.
-    pub fn take_reports(&mut self) -> Vec<Report> {
+    pub fn take_reports(&mut self) -> Vec<StatusUpdate> {
         std::mem::take(&mut self.reports)
     }
 
@@ -305,16 +305,16 @@ impl Core {
     }
 
     /// Gives an order.
-    fn order(&mut self, pod: &Arc<str>, kind: FlightKind, task: Task) -> OrderId {
-        let id = OrderId(self.next_order);
+    fn order(&mut self, pod: &Arc<str>, kind: FlightKind, task: OpKind) -> OpId {
+        let id = OpId(self.next_order);
         self.next_order += 1;
         let bind = match &task {
-            Task::Bind(bind) => Some(Box::new(bind.clone())),
+            OpKind::Bind(bind) => Some(Box::new(bind.clone())),
             _ => None,
         };
         let flight = Flight { pod: Arc::clone(pod), kind, bind, is_outlived: false };
         self.flying.insert(id, flight);
-        self.orders.push(Order { id, task });
+        self.orders.push(WriteOp { id, kind: task });
         id
     }
 

@@ -11,21 +11,21 @@
 //! All of it is values: no I/O, no clock. What is said of the cluster depends on what is there and not on
 //! the order in which it came.
 
-mod again;
-mod answers;
+mod allocation_patch;
 mod ask;
-mod claims;
+mod assume_cache;
 mod extended;
+mod feasibility_cache;
 mod fit;
-mod forms;
-mod grant;
-mod ledger;
+mod invalidation;
 mod models;
 mod nodes;
+mod pod_allocation;
+mod pod_claims;
+mod pod_demand;
 mod pools;
-mod sum;
-mod touched;
-mod written;
+mod reassume;
+mod request_cache;
 
 #[cfg(test)]
 mod tests;
@@ -38,20 +38,20 @@ use octavo_engine::gpu::{GpuModel, ModelId, ModelSet};
 use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, Delta, DeviceClass, Node, ObjectName, ResourceSlice};
 
-pub use answers::{Found, Wish};
 pub use ask::{Ask, AskError, AskedClaim};
-pub use forms::Dearness;
-pub use grant::{Grant, GrantError};
-pub use ledger::Held;
-pub use nodes::{GpuSource, NodeGpus, Outside};
-pub use touched::Touched;
+pub use assume_cache::HeldDevices;
+pub use feasibility_cache::{Feasibility, RequestKey};
+pub use invalidation::Invalidation;
+pub use nodes::{GpuSource, NodeGpus, UnmodeledReason};
+pub use pod_allocation::{PodAllocation, PodAllocationError};
+pub use request_cache::CostLimitScope;
 
-use answers::Answers;
-use forms::Forms;
-use ledger::Ledger;
+use assume_cache::AssumeCache;
+use feasibility_cache::FeasibilityCache;
 use models::Models;
 use nodes::NodeView;
 use pools::Pools;
+use request_cache::RequestCache;
 
 /// What is known of the cluster's devices, and who has them.
 #[derive(Debug)]
@@ -63,13 +63,13 @@ pub struct Devices {
     pools: Pools,
     nodes: BTreeMap<Arc<str>, NodeView>,
     /// Nodes whose GPUs are not in the engine's picture.
-    outside: BTreeMap<Arc<str>, Outside>,
+    unmodeled: BTreeMap<Arc<str>, UnmodeledReason>,
     models: Models,
-    ledger: Ledger,
+    assume_cache: AssumeCache,
     /// What requests were found to mean: kept from ask to ask.
-    forms: Mutex<Forms>,
+    request_cache: Mutex<RequestCache>,
     /// What the allocator said, until a node or what is held of it changes.
-    answers: Mutex<Answers>,
+    feasibility: Mutex<FeasibilityCache>,
     /// Number of the last change of any node's hardware.
     revision: u64,
     /// Nodes by the number of their last change.
@@ -93,35 +93,35 @@ impl Devices {
             class_objects: BTreeMap::new(),
             pools: Pools::default(),
             nodes: BTreeMap::new(),
-            outside: BTreeMap::new(),
+            unmodeled: BTreeMap::new(),
             models: Models::default(),
-            ledger: Ledger::default(),
-            forms: Mutex::default(),
-            answers: Mutex::default(),
+            assume_cache: AssumeCache::default(),
+            request_cache: Mutex::default(),
+            feasibility: Mutex::default(),
             revision: 0,
             changes: BTreeMap::new(),
         }
     }
 
     /// A round of decisions begins: selectors may cost something again.
-    pub fn begin_round(&mut self) {
-        self.forms().begin_round();
+    pub fn begin_cycle(&mut self) {
+        self.request_cache().begin_cycle();
     }
 
     /// Takes in what changed of slices.
-    pub fn apply_slices(&mut self, delta: &Delta<ResourceSlice>) -> Touched {
+    pub fn apply_slices(&mut self, delta: &Delta<ResourceSlice>) -> Invalidation {
         let pools = self.pools.apply(delta);
-        self.look_at(&pools)
+        self.refresh_pools(&pools)
     }
 
     /// Takes in what changed of nodes: labels say which slices they reach, `allocatable` what their device
     /// plugins serve.
-    pub fn apply_nodes(&mut self, delta: &Delta<Node>) -> Touched {
+    pub fn apply_nodes(&mut self, delta: &Delta<Node>) -> Invalidation {
         let mut touched = BTreeSet::new();
         if let Delta::All(_, nodes) = delta {
-            let there: BTreeSet<_> = nodes.iter().map(|node| &node.meta.name.name).collect();
+            let listed: BTreeSet<_> = nodes.iter().map(|node| &node.meta.name.name).collect();
             for (name, view) in &mut self.nodes {
-                if !there.contains(name) && view.forget_node() {
+                if !listed.contains(name) && view.forget_node() {
                     touched.insert(Arc::clone(name));
                 }
             }
@@ -135,25 +135,25 @@ impl Devices {
         for node in delta.present() {
             let name = &node.meta.name.name;
             let view = self.nodes.entry(Arc::clone(name)).or_insert_with(|| NodeView::named(name));
-            if view.take(node) {
+            if view.update_node(node) {
                 touched.insert(Arc::clone(name));
             }
         }
-        self.look_at_nodes(touched)
+        self.refresh_nodes(touched)
     }
 
     /// Takes in what changed of classes.
-    pub fn apply_classes(&mut self, delta: &Delta<DeviceClass>) -> Touched {
+    pub fn apply_classes(&mut self, delta: &Delta<DeviceClass>) -> Invalidation {
         let mut changed = false;
         match delta {
             Delta::Gone(class) => {
                 changed |= self.class_objects.remove(&class.meta.name.name).is_some();
             }
             Delta::All(_, classes) => {
-                let there: BTreeSet<_> =
+                let listed: BTreeSet<_> =
                     classes.iter().map(|class| &class.meta.name.name).collect();
                 let before = self.class_objects.len();
-                self.class_objects.retain(|name, _| there.contains(name));
+                self.class_objects.retain(|name, _| listed.contains(name));
                 changed |= before != self.class_objects.len();
             }
             Delta::Set(_) => {}
@@ -171,34 +171,34 @@ impl Devices {
             for class in self.class_objects.values() {
                 self.classes.insert(class.class.clone(), class.meta.created);
             }
-            self.forms().clear();
-            self.answers().clear();
+            self.request_cache().clear();
+            self.feasibility_cache().clear();
         }
-        Touched { are_classes_changed: changed, ..Touched::default() }
+        Invalidation { are_classes_changed: changed, ..Invalidation::default() }
     }
 
     /// Takes in what changed of claims. Those that are allocated hold their devices whoever allocated
     /// them.
-    pub fn apply_claims(&mut self, delta: &Delta<Claim>) -> Touched {
-        let changed = self.ledger.apply(delta);
+    pub fn apply_claims(&mut self, delta: &Delta<Claim>) -> Invalidation {
+        let changed = self.assume_cache.apply(delta);
         self.holdings(changed)
     }
 
     /// The GPUs of a node as the engine sees them; `None` for a node without, or with such as the engine
-    /// cannot picture ([`Devices::outside`] says why).
+    /// cannot picture ([`Devices::unmodeled`] says why).
     pub fn gpus(&self, node: &str) -> Option<&NodeGpus> {
         self.nodes.get(node)?.gpus.as_ref().ok()?.as_ref()
     }
 
     /// Why a node's GPUs are not in the engine's picture though it has some: what asks for them is
     /// allocated there by the allocator alone.
-    pub fn outside(&self, node: &str) -> Option<&Outside> {
-        self.outside.get(node)
+    pub fn unmodeled(&self, node: &str) -> Option<&UnmodeledReason> {
+        self.unmodeled.get(node)
     }
 
     /// All nodes whose GPUs are not in the engine's picture though they have some, and why.
-    pub fn all_outside(&self) -> &BTreeMap<Arc<str>, Outside> {
-        &self.outside
+    pub fn all_unmodeled(&self) -> &BTreeMap<Arc<str>, UnmodeledReason> {
+        &self.unmodeled
     }
 
     /// Models of GPUs, in the order of their names. Two products that differ in memory or in how MIG cuts
@@ -209,26 +209,26 @@ impl Devices {
 
     /// Models of GPUs that device plugins serve.
     pub fn plugin_models(&self) -> ModelSet {
-        self.models.of_plugins()
+        self.models.plugin_models()
     }
 
     /// What allocated and assumed claims hold of a node's devices, in the order of the claims' UIDs.
-    pub fn held(&self, node: &str) -> Vec<Held> {
+    pub fn held(&self, node: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
         let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
-        self.ledger.held(&view.pools, gpus)
+        self.assume_cache.held(&view.pools, gpus)
     }
 
     /// Of that what only this pod may use: a claim of several pods is nobody's own.
-    pub fn held_alone_by(&self, node: &str, pod: &str) -> Vec<Held> {
+    pub fn held_alone_by(&self, node: &str, pod: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
         let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
-        self.ledger.held_alone_by(pod, &view.pools, gpus)
+        self.assume_cache.held_alone_by(pod, &view.pools, gpus)
     }
 
     /// Names of claims that were seen with an allocation.
     pub fn allocated(&self) -> impl Iterator<Item = &ObjectName> {
-        self.ledger.allocated()
+        self.assume_cache.allocated()
     }
 
     /// Whether a class of devices serves an extended resource.
@@ -238,7 +238,7 @@ impl Devices {
 
     /// The claim of a name, as it was last seen.
     pub fn claim(&self, name: &ObjectName) -> Option<&Arc<Claim>> {
-        self.ledger.claim(name)
+        self.assume_cache.claim(name)
     }
 
     /// Parts of GPUs that an allocation takes on a node, in order; what the engine does not count is left
@@ -252,7 +252,7 @@ impl Devices {
     }
 
     /// Pools changed: which nodes see something else now.
-    fn look_at(&mut self, pools: &pools::Changed) -> Touched {
+    fn refresh_pools(&mut self, pools: &pools::PoolChange) -> Invalidation {
         let mut touched: BTreeSet<Arc<str>> = pools.nodes.clone();
         if pools.is_everywhere {
             touched.extend(self.nodes.keys().cloned());
@@ -262,19 +262,19 @@ impl Devices {
                 self.nodes.insert(Arc::clone(name), NodeView::named(name));
             }
         }
-        self.look_at_nodes(touched)
+        self.refresh_nodes(touched)
     }
 
     /// Reads these nodes anew.
-    fn look_at_nodes(&mut self, nodes: BTreeSet<Arc<str>>) -> Touched {
-        let mut touched = Touched::default();
+    fn refresh_nodes(&mut self, nodes: BTreeSet<Arc<str>>) -> Invalidation {
+        let mut touched = Invalidation::default();
         for name in nodes {
             let Some(view) = self.nodes.get_mut(&name) else { continue };
-            self.answers.get_mut().unwrap_or_else(PoisonError::into_inner).forget(&name);
+            self.feasibility.get_mut().unwrap_or_else(PoisonError::into_inner).forget(&name);
             let old = view.model_key().cloned();
             view.refresh(&self.pools);
             if old.as_ref() != view.model_key() {
-                self.models.replace(old.as_ref(), view.model_key());
+                self.models.move_node(old.as_ref(), view.model_key());
             }
             self.changes.remove(&view.revision);
             self.revision += 1;
@@ -286,21 +286,21 @@ impl Devices {
             touched.holdings.insert(Arc::clone(&name));
             touched.hardware.insert(name);
         }
-        if self.models.settle() {
+        if self.models.rebuild_if_stale() {
             touched.are_models_changed = true;
-            self.forms().clear();
-            self.answers().clear();
+            self.request_cache().clear();
+            self.feasibility_cache().clear();
             self.nodes.values_mut().for_each(|view| view.set_model(&self.models));
             let all = self.nodes.iter();
-            let outside = all.filter_map(|(name, view)| Some((name, view.gpus.as_ref().err()?)));
-            self.outside = outside.map(|(name, why)| (Arc::clone(name), why.clone())).collect();
+            let unmodeled = all.filter_map(|(name, view)| Some((name, view.gpus.as_ref().err()?)));
+            self.unmodeled = unmodeled.map(|(name, why)| (Arc::clone(name), why.clone())).collect();
         } else {
             for name in &touched.hardware {
-                self.outside.remove(name);
+                self.unmodeled.remove(name);
                 let Some(view) = self.nodes.get_mut(name) else { continue };
                 view.set_model(&self.models);
                 if let Err(why) = &view.gpus {
-                    self.outside.insert(Arc::clone(name), why.clone());
+                    self.unmodeled.insert(Arc::clone(name), why.clone());
                 }
             }
         }
@@ -308,21 +308,21 @@ impl Devices {
     }
 
     /// Which nodes' holdings a change of the ledger touches.
-    fn holdings(&self, changed: ledger::Changed) -> Touched {
-        let mut touched = Touched { claims: changed.claims, ..Touched::default() };
+    fn holdings(&self, changed: assume_cache::HoldingsChange) -> Invalidation {
+        let mut touched = Invalidation { claims: changed.claims, ..Invalidation::default() };
         for pool in &changed.pools {
             self.add_nodes_of(pool, &mut touched);
         }
-        let mut answers = self.answers();
+        let mut feasibility = self.feasibility_cache();
         if touched.is_shared_pool_touched {
-            answers.clear();
+            feasibility.clear();
         }
-        touched.holdings.iter().for_each(|node| answers.forget(node));
-        drop(answers);
+        touched.holdings.iter().for_each(|node| feasibility.forget(node));
+        drop(feasibility);
         touched
     }
 
-    fn add_nodes_of(&self, pool: &PoolRef, touched: &mut Touched) {
+    fn add_nodes_of(&self, pool: &PoolRef, touched: &mut Invalidation) {
         touched.holdings.extend(self.pools.nodes_of(pool).cloned());
         if self.pools.is_shared(pool) {
             touched.is_shared_pool_touched = true;
@@ -334,7 +334,7 @@ impl Devices {
         self.gpus(node).map(|gpus| gpus.model)
     }
 
-    fn forms(&self) -> std::sync::MutexGuard<'_, Forms> {
-        self.forms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn request_cache(&self) -> std::sync::MutexGuard<'_, RequestCache> {
+        self.request_cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,14 +11,14 @@
 //! counts: Octavo's own `PodGroup`, Kubernetes' own, that of the scheduler plugins, the workload.
 //! What contradicts itself is an error of that group: it waits with a reason, and others go on.
 
+mod declared;
 mod error;
-mod marks;
 mod name;
 mod operators;
+mod placement_hints;
 mod podgroups;
-mod pods;
-mod read;
 mod spec;
+mod spec_field;
 #[cfg(test)]
 mod tests;
 mod workloads;
@@ -30,9 +30,12 @@ use octavo_api::names;
 use octavo_kube_io::objects::{Delta, ObjectName, Phase, Pod, WatchedObject};
 
 pub use error::GroupError;
-pub use marks::Marks;
 pub use name::{GroupKind, GroupName, WatchedKind};
-pub use spec::{Announcer, GroupSpec, MEMBERS, Missing, SegmentWish, Sub, Wishes};
+pub use placement_hints::PlacementHints;
+pub use spec::{
+    Announcer, DEFAULT_SUBGROUP, GroupSpec, MissingMembers, SegmentTopology, Subgroup,
+    TopologyRequests,
+};
 
 /// All groups that objects announce.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +51,7 @@ pub enum Membership {
     /// It is placed with others.
     Member(Member),
     /// It says that it is in a group, and cannot be placed before something is known or corrected.
-    NotYet(NotYet),
+    Unresolved(Unresolved),
 }
 
 /// A member of a group.
@@ -68,7 +71,7 @@ pub struct Member {
 
 /// Why a pod is no member yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotYet {
+pub struct Unresolved {
     /// The group it will be in, as far as it says so. A pod that runs is counted to it.
     pub group: Option<GroupName>,
     /// Why.
@@ -77,7 +80,7 @@ pub struct NotYet {
 
 /// Whether a pod counts for its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
+pub enum MemberState {
     /// It runs or waits.
     Present,
     /// It has ended well: it is not made again, and what the group needs it has given.
@@ -87,7 +90,7 @@ pub enum Standing {
     Leaving,
 }
 
-impl Standing {
+impl MemberState {
     /// Of a pod.
     pub fn of(pod: &Pod) -> Self {
         match pod.phase {
@@ -102,7 +105,7 @@ impl Standing {
 impl Groups {
     /// The kinds of objects to watch, as far as they are served.
     pub fn kinds() -> &'static [WatchedKind] {
-        &name::KINDS
+        &name::WATCHED_KINDS
     }
 
     /// Takes in a change of an object; objects of other kinds are not looked at. Returns the groups
@@ -136,7 +139,9 @@ impl Groups {
     fn set(&mut self, object: &WatchedObject) -> Option<GroupName> {
         let name = name_of(object)?;
         // Where the watch shows all Jobs: those that do not ask are none of ours.
-        if name.kind == GroupKind::Job && marks::mark(&object.meta, names::GANG).is_none() {
+        if name.kind == GroupKind::Job
+            && placement_hints::annotation_or_label(&object.meta, names::GANG).is_none()
+        {
             return self.objects.remove(&name).map(|_| name);
         }
         let read = read(object, name.clone()).map(Arc::new);
@@ -166,28 +171,32 @@ impl Groups {
     /// A pod's part in a group. It depends on the pod's metadata and `spec.group` alone, and on the
     /// group's object.
     pub fn membership(&self, pod: &Pod) -> Membership {
-        let claimed = match pods::claimed(pod) {
-            Ok(Some(claimed)) => claimed,
+        let declared = match declared::declared(pod) {
+            Ok(Some(declared)) => declared,
             Ok(None) => return Membership::Alone,
-            Err(error) => return Membership::NotYet(NotYet { group: None, error }),
+            Err(error) => return Membership::Unresolved(Unresolved { group: None, error }),
         };
-        match self.member(pod, &claimed) {
+        match self.member(pod, &declared) {
             Ok(None) => Membership::Alone,
             Ok(Some(member)) => Membership::Member(member),
-            Err(error) => Membership::NotYet(NotYet { group: Some(claimed.group), error }),
+            Err(error) => Membership::Unresolved(Unresolved { group: Some(declared.group), error }),
         }
     }
 
-    fn member(&self, pod: &Pod, claimed: &pods::Claimed) -> Result<Option<Member>, GroupError> {
-        let group = claimed.group.clone();
-        let spec = match (claimed.count, self.objects.get(&group.whole())) {
+    fn member(
+        &self,
+        pod: &Pod,
+        declared: &declared::Declared,
+    ) -> Result<Option<Member>, GroupError> {
+        let group = declared.group.clone();
+        let spec = match (declared.count, self.objects.get(&group.whole())) {
             (Some(count), _) => Arc::new(announced(pod, &group, count)?),
             (None, Some(read)) => Arc::clone(read.as_ref().map_err(Clone::clone)?),
             (None, None) => {
                 let words = group.to_string();
                 return Err(match group.kind {
-                    GroupKind::Job => GroupError::NoJob { group: words },
-                    _ => GroupError::NoObject { group: words },
+                    GroupKind::Job => GroupError::JobNotFound { group: words },
+                    _ => GroupError::GroupNotFound { group: words },
                 });
             }
         };
@@ -195,15 +204,15 @@ impl Groups {
         if group.kind == GroupKind::NativePodGroup && spec.min == 0 && spec.required.is_none() {
             return Ok(None);
         }
-        let sub = match (&claimed.sub, spec.subs.as_slice()) {
+        let sub = match (&declared.sub, spec.subs.as_slice()) {
             (None, [only]) => Arc::clone(&only.name),
             (None, _) => {
                 let key = names::POD_SUBGROUP;
                 let (group, known) = (group.to_string(), spec.sub_names());
-                return Err(GroupError::NoSubgroup { group, key, known });
+                return Err(GroupError::SubgroupUnspecified { group, key, known });
             }
             // A group of one subgroup that nobody named has all its pods in it.
-            (Some(_), [only]) if &*only.name == MEMBERS => Arc::clone(&only.name),
+            (Some(_), [only]) if &*only.name == DEFAULT_SUBGROUP => Arc::clone(&only.name),
             (Some(name), _) => {
                 let sub = spec.sub(name).ok_or_else(|| GroupError::UnknownSubgroup {
                     group: group.to_string(),
@@ -213,7 +222,7 @@ impl Groups {
                 Arc::clone(&sub.name)
             }
         };
-        let rank = claimed.rank.of(spec.sub(&sub).and_then(|sub| sub.count));
+        let rank = declared.rank.of(spec.sub(&sub).and_then(|sub| sub.count));
         Ok(Some(Member { group, sub, rank, spec }))
     }
 }
@@ -229,8 +238,10 @@ fn announced(pod: &Pod, name: &GroupName, count: u32) -> Result<GroupSpec, Group
         },
         _ => Announcer { name: name.object.clone(), ..Announcer::default() },
     };
-    let members = Sub { name: MEMBERS.into(), min: count, ..Sub::default() };
-    GroupSpec::new(name.whole(), announcer, vec![members]).with(&Marks::of(&pod.meta)?).checked()
+    let members = Subgroup { name: DEFAULT_SUBGROUP.into(), min: count, ..Subgroup::default() };
+    GroupSpec::new(name.whole(), announcer, vec![members])
+        .with(&PlacementHints::of(&pod.meta)?)
+        .checked()
 }
 
 fn name_of(object: &WatchedObject) -> Option<GroupName> {
@@ -247,7 +258,7 @@ fn read(object: &WatchedObject, name: GroupName) -> Result<GroupSpec, GroupError
         generation: object.generation,
     };
     let spec = match name.kind {
-        GroupKind::PodGroup => podgroups::own(object, name, announcer),
+        GroupKind::PodGroup => podgroups::octavo(object, name, announcer),
         GroupKind::NativePodGroup => podgroups::native(object, name, announcer),
         GroupKind::CoschedulingPodGroup | GroupKind::VolcanoPodGroup => {
             podgroups::foreign(object, name, announcer)

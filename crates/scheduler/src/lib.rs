@@ -24,11 +24,11 @@ pub mod devices;
 pub mod groups;
 pub mod metrics;
 mod mind;
-mod outside;
 pub mod policies;
 pub mod predicates;
 mod run;
 pub mod status;
+mod unmodeled_nodes;
 
 pub use config::SchedulerArgs;
 pub use run::run;

@@ -82,9 +82,9 @@ pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     decision_time: Family<SubjectLabels, Histogram, fn() -> Histogram>,
     queues: Family<QueueLabels, Gauge>,
-    orders: Family<StateLabels, Gauge>,
-    order_limit: Gauge,
-    order_failures: Family<KindLabels, Counter>,
+    ops: Family<StateLabels, Gauge>,
+    op_limit: Gauge,
+    op_failures: Family<KindLabels, Counter>,
     requests: Family<RequestLabels, Counter>,
     binding_time: Histogram,
     gangs: Family<PhaseLabels, Gauge>,
@@ -107,9 +107,9 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.000_01, 2.0, 21))
             }),
             queues: Family::default(),
-            orders: Family::default(),
-            order_limit: Gauge::default(),
-            order_failures: Family::default(),
+            ops: Family::default(),
+            op_limit: Gauge::default(),
+            op_failures: Family::default(),
             requests: Family::default(),
             binding_time: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
             gangs: Family::default(),
@@ -142,17 +142,17 @@ impl Metrics {
         registry.register(
             "orders",
             "Orders to the API server, in flight and waiting for their turn",
-            self.orders.clone(),
+            self.ops.clone(),
         );
         registry.register(
             "orders_limit",
             "Orders that may be in flight now; fewer while the API server is overloaded",
-            self.order_limit.clone(),
+            self.op_limit.clone(),
         );
         registry.register(
             "order_failures",
             "Orders that were not carried out, by what it means for the next try",
-            self.order_failures.clone(),
+            self.op_failures.clone(),
         );
         registry.register(
             "api_requests",
@@ -223,17 +223,17 @@ impl Metrics {
     }
 
     /// Orders in flight and waiting, and how many may be in flight.
-    pub(crate) fn orders(&self, flying: usize, waiting: usize, limit: u32) {
-        self.orders.get_or_create(&StateLabels { state: "flying" }).set(whole(flying));
-        self.orders.get_or_create(&StateLabels { state: "waiting" }).set(whole(waiting));
-        self.order_limit.set(limit.into());
+    pub(crate) fn ops(&self, in_flight: usize, waiting: usize, limit: u32) {
+        self.ops.get_or_create(&StateLabels { state: "flying" }).set(whole(in_flight));
+        self.ops.get_or_create(&StateLabels { state: "waiting" }).set(whole(waiting));
+        self.op_limit.set(limit.into());
     }
 
     /// An order has ended.
-    pub(crate) fn outcome(&self, result: &Result<(), Failure>) {
+    pub(crate) fn op_finished(&self, result: &Result<(), Failure>) {
         if let Err(failure) = result {
             let kind = failure_name(failure.kind);
-            self.order_failures.get_or_create(&KindLabels { kind }).inc();
+            self.op_failures.get_or_create(&KindLabels { kind }).inc();
         }
     }
 
@@ -317,12 +317,12 @@ impl Subject {
 const fn failure_name(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::PodGone => "PodGone",
-        FailureKind::BoundAlready => "BoundAlready",
+        FailureKind::AlreadyBound => "BoundAlready",
         FailureKind::Conflict => "Conflict",
-        FailureKind::Refused => "Refused",
+        FailureKind::Rejected => "Refused",
         FailureKind::Budget => "Budget",
         FailureKind::Unreachable => "Unreachable",
-        FailureKind::Undecided => "Undecided",
+        FailureKind::Indeterminate => "Undecided",
         FailureKind::NotLeader => "NotLeader",
     }
 }

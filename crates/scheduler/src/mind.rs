@@ -10,12 +10,12 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{AdminQuestion, Explained, Unknown};
-use crate::bind::{Failure, FailureKind, Gate, Leadership, Order, OrderId, Outcome};
+use crate::admin::{AdminQuestion, ExplainSubject, NotFound};
+use crate::bind::{Failure, FailureKind, FencingGate, Leadership, OpId, OpResult, WriteOp};
 use crate::core::Core;
 use crate::metrics::{Metrics, Subject};
-use crate::outside::OutsideTold;
-use crate::status::Reports;
+use crate::status::StatusSender;
+use crate::unmodeled_nodes::UnmodeledNodesReporter;
 use standing::Standing;
 
 /// Changes that are taken in before the next decisions.
@@ -31,13 +31,13 @@ pub(crate) struct Ends {
     pub(crate) news: mpsc::Receiver<News>,
     /// Asks for lists that are not older than a moment.
     pub(crate) anew: Anew,
-    pub(crate) outcomes: mpsc::UnboundedReceiver<Outcome>,
-    pub(crate) orders: mpsc::Sender<Order>,
-    pub(crate) reports: Reports,
+    pub(crate) outcomes: mpsc::UnboundedReceiver<OpResult>,
+    pub(crate) orders: mpsc::Sender<WriteOp>,
+    pub(crate) reports: StatusSender,
     pub(crate) questions: mpsc::Receiver<AdminQuestion>,
     pub(crate) leadership: Leadership,
     /// Lets those who write write what is decided here.
-    pub(crate) gate: Gate,
+    pub(crate) gate: FencingGate,
     pub(crate) metrics: Metrics,
     /// Told once all has been read for the first time.
     pub(crate) synced: Box<dyn FnOnce() + Send>,
@@ -66,7 +66,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
     let mut has_more = false;
     let mut batch = Vec::with_capacity(AT_ONCE);
     let mut wake = begin;
-    let mut outside = OutsideTold::default();
+    let mut outside = UnmodeledNodesReporter::default();
     loop {
         let wait = if has_more { Instant::now() } else { wake };
         tokio::select! {
@@ -106,12 +106,12 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
                 }
                 News::Fresh(at) => {
                     standing.has_read(at);
-                    core.read_anew(milliseconds(at.saturating_duration_since(begin)));
+                    core.on_relist(milliseconds(at.saturating_duration_since(begin)));
                 }
             }
         }
         let now = milliseconds(begin.elapsed());
-        let next = core.time_is(now);
+        let next = core.tick(now);
         let since = if synced.is_none() { leadership.since() } else { None };
         let turn = standing.leads_since(since, core.counts().in_flight == 0);
         let decides = standing.decides();
@@ -122,7 +122,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
             tracing::info!("leading: pods and claims are read anew before anything is decided");
             anew.not_older_than(since);
         }
-        let has_forgotten = decides && reports.take_forgotten();
+        let has_forgotten = decides && reports.take_cleared();
         if has_forgotten || turn.has_begun {
             core.stand_up();
         }
@@ -168,7 +168,7 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         tell(&core, &metrics);
         if synced.is_none() {
             // Before, half is known of most nodes.
-            outside.tell(core.outside(), &metrics);
+            outside.report(core.outside(), &metrics);
         }
         let at = next.map_or(TICK, |next| Duration::from_millis(next.saturating_sub(now)));
         wake = Instant::now() + at.min(TICK);
@@ -181,17 +181,17 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 /// What becomes of an order that follows from what was decided when this scheduler led before.
-fn not_sent(id: OrderId) -> Outcome {
+fn not_sent(id: OpId) -> OpResult {
     let failure = Failure {
-        stage: "waiting",
+        step: "waiting",
         message:
             "this scheduler does not lead, or has not yet read what others wrote before it did: \
                   nothing was written"
                 .to_owned(),
         kind: FailureKind::NotLeader,
-        left: Vec::new(),
+        unreleased: Vec::new(),
     };
-    Outcome { id, result: Err(failure) }
+    OpResult { id, result: Err(failure) }
 }
 
 /// Tells the metrics how much is where.
@@ -206,38 +206,38 @@ fn tell(core: &Core, metrics: &Metrics) {
 
 pub(crate) fn answer(core: &mut Core, question: AdminQuestion) {
     let json = |value: Result<serde_json::Value, serde_json::Error>| {
-        value.map_err(|error| Unknown(error.to_string()))
+        value.map_err(|error| NotFound(error.to_string()))
     };
     match question {
         AdminQuestion::Explain { subject, name, answer } => {
             let (found, kind) = match subject {
-                Explained::Pod => (core.explain_pod(&name), "pod"),
-                Explained::PodGroup => (core.explain_group(&name), "gang with pods"),
+                ExplainSubject::Pod => (core.explain_pod(&name), "pod"),
+                ExplainSubject::PodGroup => (core.explain_group(&name), "gang with pods"),
             };
-            answer.give(match found {
+            answer.send(match found {
                 Some(found) => {
                     let is_open = found.is_open;
                     json(serde_json::to_value(found)).map(|said| (said, is_open))
                 }
-                None => Err(Unknown(format!("there is no {kind} {name}"))),
+                None => Err(NotFound(format!("there is no {kind} {name}"))),
             });
         }
-        AdminQuestion::Search { subject, name, answer } => answer.give(Ok(match subject {
-            Explained::Pod => core.search_for_pod(&name),
-            Explained::PodGroup => core.search_for_group(&name),
+        AdminQuestion::Search { subject, name, answer } => answer.send(Ok(match subject {
+            ExplainSubject::Pod => core.search_for_pod(&name),
+            ExplainSubject::PodGroup => core.search_for_group(&name),
         })),
-        AdminQuestion::Found { found, answer } => answer.give(Ok(core.take_found(*found))),
+        AdminQuestion::Found { found, answer } => answer.send(Ok(core.take_found(*found))),
         AdminQuestion::Snapshot { answer } => {
-            answer.give(json(serde_json::to_value(core.snapshot())));
+            answer.send(json(serde_json::to_value(core.snapshot())));
         }
         AdminQuestion::Record { subject, name, answer } => {
             let (found, kind, key) = match subject {
-                Explained::Pod => (core.recorded_pod(&name), "pod", "podRecords"),
-                Explained::PodGroup => (core.recorded(&name), "gang", "records"),
+                ExplainSubject::Pod => (core.recorded_pod(&name), "pod", "podRecords"),
+                ExplainSubject::PodGroup => (core.recorded(&name), "gang", "records"),
             };
-            answer.give(match found {
+            answer.send(match found {
                 Some(recorded) => json(serde_json::to_value(recorded)),
-                None => Err(Unknown(format!(
+                None => Err(NotFound(format!(
                     "no decision on the {kind} {name} is recorded; the config's `{key}` says how many \
                      are kept"
                 ))),

@@ -16,7 +16,7 @@ use octavo_engine::objective::policy::{PlacementPolicy, PolicyError, PolicySpec}
 use octavo_kube_io::objects::{Delta, Kind, WatchedObject};
 use serde_json::Value;
 
-use crate::status::{Report, Statement};
+use crate::status::{StatusText, StatusUpdate};
 
 /// API group of policies.
 const API_GROUP: &str = "octavo.dev";
@@ -26,13 +26,13 @@ const KIND: &str = "PlacementPolicy";
 /// All policies of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policies {
-    list: BTreeMap<Arc<str>, Entry>,
+    list: BTreeMap<Arc<str>, PolicyEntry>,
     fallback: Arc<PlacementPolicy>,
 }
 
 /// A policy as an object has it.
 #[derive(Clone, Debug, PartialEq)]
-struct Entry {
+struct PolicyEntry {
     uid: Arc<str>,
     created: i64,
     generation: i64,
@@ -49,13 +49,13 @@ struct Entry {
 pub enum Unusable {
     /// The object's spec is not that of a policy.
     #[error("spec: {problem}; correct it as `kubectl explain placementpolicy.spec` shows")]
-    Form {
+    Malformed {
         /// What is wrong.
         problem: String,
     },
     /// The policy makes no sense.
     #[error("{0}")]
-    Sense(#[from] PolicyError),
+    Invalid(#[from] PolicyError),
     /// Another is the default already.
     #[error(
         "spec.isDefault: PlacementPolicy {other:?} is the default already, because it is older; make one \
@@ -67,7 +67,7 @@ pub enum Unusable {
     },
     /// There is none of that name.
     #[error("there is no PlacementPolicy {name:?}; create it, or name one of: {known}")]
-    Unknown {
+    NotFound {
         /// The name.
         name: String,
         /// Names that there are.
@@ -75,7 +75,7 @@ pub enum Unusable {
     },
     /// The one of that name never made sense.
     #[error("PlacementPolicy {name:?} cannot be used: {why}")]
-    Broken {
+    NeverValid {
         /// Its name.
         name: String,
         /// Why.
@@ -87,16 +87,16 @@ impl Unusable {
     /// Reason of conditions and events, and label of metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Form { .. } | Self::Sense(_) => "InvalidPolicy",
+            Self::Malformed { .. } | Self::Invalid(_) => "InvalidPolicy",
             Self::SecondDefault { .. } => "SecondDefault",
-            Self::Unknown { .. } => "PolicyNotFound",
-            Self::Broken { .. } => "PolicyNotUsable",
+            Self::NotFound { .. } => "PolicyNotFound",
+            Self::NeverValid { .. } => "PolicyNotUsable",
         }
     }
 
     /// As people are told.
-    pub fn statement(&self) -> Statement {
-        Statement { reason: self.reason(), message: self.to_string() }
+    pub fn status_text(&self) -> StatusText {
+        StatusText { reason: self.reason(), message: self.to_string() }
     }
 }
 
@@ -109,7 +109,7 @@ impl Policies {
     /// Takes in a change; objects of other kinds are not looked at. Returns what is to be written to
     /// the policies' statuses: of each that changed, and of those for whom the change of another
     /// changes something.
-    pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<Report> {
+    pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<StatusUpdate> {
         let before = self.reports();
         match delta {
             Delta::Set(object) if is_policy(&object.api_version, &object.kind) => self.set(object),
@@ -125,7 +125,7 @@ impl Policies {
             }
             _ => return Vec::new(),
         }
-        let changed = |(name, report): (Arc<str>, Report)| {
+        let changed = |(name, report): (Arc<str>, StatusUpdate)| {
             (before.get(&name) != Some(&report)).then_some(report)
         };
         self.reports().into_iter().filter_map(changed).collect()
@@ -138,7 +138,7 @@ impl Policies {
             Ok(policy) => (Some(Arc::new(policy)), None),
             Err(error) => (old.and_then(|old| old.policy.clone()), Some(error)),
         };
-        let entry = Entry {
+        let entry = PolicyEntry {
             uid: Arc::clone(&meta.uid),
             created: meta.created,
             generation: object.generation,
@@ -156,11 +156,11 @@ impl Policies {
         let Some(entry) = self.list.get(wanted) else {
             let known: Vec<_> = self.list.keys().map(|name| &**name).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            return Err(Unusable::Unknown { name, known });
+            return Err(Unusable::NotFound { name, known });
         };
         entry.policy.as_ref().ok_or_else(|| {
             let why = entry.error.as_ref().map(ToString::to_string).unwrap_or_default();
-            Unusable::Broken { name, why }
+            Unusable::NeverValid { name, why }
         })
     }
 
@@ -172,29 +172,29 @@ impl Policies {
 
     /// The oldest that says it is the default and can be used; of equals the first by name.
     fn default_name(&self) -> Option<&Arc<str>> {
-        let usable = |entry: &Entry| entry.is_default && entry.policy.is_some();
+        let usable = |entry: &PolicyEntry| entry.is_default && entry.policy.is_some();
         let candidates = self.list.iter().filter(|(_, entry)| usable(entry));
         candidates.min_by_key(|(name, entry)| (entry.created, *name)).map(|(name, _)| name)
     }
 
     /// How each stands.
-    pub fn reports(&self) -> BTreeMap<Arc<str>, Report> {
+    pub fn reports(&self) -> BTreeMap<Arc<str>, StatusUpdate> {
         let default = self.default_name();
-        let report = |(name, entry): (&Arc<str>, &Entry)| {
+        let report = |(name, entry): (&Arc<str>, &PolicyEntry)| {
             let is_second = entry.is_default && default.is_some_and(|default| default != name);
             let second = default.filter(|_| is_second).map(|other| {
                 let other = Arc::clone(other);
                 Unusable::SecondDefault { other }
             });
             let error = entry.error.clone().or(second).map(|error| {
-                let mut statement = error.statement();
+                let mut status_text = error.status_text();
                 if entry.error.is_some() && entry.policy.is_some() {
-                    statement.message.push_str(". Until then the version before it is used");
+                    status_text.message.push_str(". Until then the version before it is used");
                 }
-                statement
+                status_text
             });
             let (name, generation) = (Arc::clone(name), entry.generation);
-            (Arc::clone(&name), Report::Policy { name, generation, error })
+            (Arc::clone(&name), StatusUpdate::Policy { name, generation, error })
         };
         self.list.iter().map(report).collect()
     }
@@ -202,13 +202,13 @@ impl Policies {
     /// Whether the policies make sense in the cluster as it is: a report for each whose limits cannot
     /// be kept, or that names a level that there is not. Such a policy is used all the same, as far
     /// as its limits can be kept: nodes come and go.
-    pub fn check(&self, world: &World) -> Vec<Report> {
-        let check = |(name, entry): (&Arc<str>, &Entry)| {
+    pub fn check(&self, world: &World) -> Vec<StatusUpdate> {
+        let check = |(name, entry): (&Arc<str>, &PolicyEntry)| {
             let policy = entry.policy.as_ref().filter(|_| entry.error.is_none())?;
             let error = Unusable::from(policy.check(world).err()?);
-            let statement = Statement { reason: "LimitsNotKept", message: error.to_string() };
+            let status_text = StatusText { reason: "LimitsNotKept", message: error.to_string() };
             let (name, generation) = (Arc::clone(name), entry.generation);
-            Some(Report::Policy { name, generation, error: Some(statement) })
+            Some(StatusUpdate::Policy { name, generation, error: Some(status_text) })
         };
         self.list.iter().filter_map(check).collect()
     }
@@ -231,7 +231,7 @@ fn read(name: &str, spec: &Value) -> Result<PlacementPolicy, Unusable> {
         Value::Null => serde_json::Map::new(),
         other => {
             let problem = format!("it is {other} and no map");
-            return Err(Unusable::Form { problem });
+            return Err(Unusable::Malformed { problem });
         }
     };
     document.remove("isDefault");
@@ -240,6 +240,6 @@ fn read(name: &str, spec: &Value) -> Result<PlacementPolicy, Unusable> {
     document.insert("name".to_owned(), name.into());
     let document = Value::Object(document);
     let spec: PolicySpec = serde_json::from_value(document)
-        .map_err(|error| Unusable::Form { problem: error.to_string() })?;
+        .map_err(|error| Unusable::Malformed { problem: error.to_string() })?;
     Ok(PlacementPolicy::try_from(spec)?)
 }

@@ -3,12 +3,12 @@
 //!
 //! | filter of kube-scheduler | here |
 //! |---|---|
-//! | `NodeUnschedulable`, `NodeName`, `TaintToleration`, `NodeAffinity` | the same: [`StaticKey`] |
-//! | `NodePorts`, `NodeResourcesFit` | the same: [`check_room`] |
-//! | `VolumeRestrictions` | the same: disks in [`check_room`], `ReadWriteOncePod` in [`Neighbours`] |
-//! | `NodeVolumeLimits` | volumes of CSI drivers that pods use through claims: [`check_room`] |
-//! | `VolumeBinding`, `VolumeZone` | bound claims: [`StaticKey`]; late binding is [`Unsupported`] |
-//! | `InterPodAffinity` | anti-affinity of pods that run: [`Neighbours`]; a newcomer's own is [`Unsupported`] |
+//! | `NodeUnschedulable`, `NodeName`, `TaintToleration`, `NodeAffinity` | the same: [`NodeFilterKey`] |
+//! | `NodePorts`, `NodeResourcesFit` | the same: [`check_resource_fit`] |
+//! | `VolumeRestrictions` | the same: disks in [`check_resource_fit`], `ReadWriteOncePod` in [`AntiAffinityIndex`] |
+//! | `NodeVolumeLimits` | volumes of CSI drivers that pods use through claims: [`check_resource_fit`] |
+//! | `VolumeBinding`, `VolumeZone` | bound claims: [`NodeFilterKey`]; late binding is [`Unsupported`] |
+//! | `InterPodAffinity` | anti-affinity of pods that run: [`AntiAffinityIndex`]; a newcomer's own is [`Unsupported`] |
 //! | `PodTopologySpread` | constraints that must hold are [`Unsupported`] |
 //! | `NodeDeclaredFeatures` | not looked at |
 //! | `DynamicResources` | not here: the engine and the allocator |
@@ -16,17 +16,17 @@
 //! Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) decide nothing. Amounts are
 //! those of the pod's spec: a resize in place that runs is not looked at.
 //!
-//! What can be said once for many nodes is said once: a [`StaticKey`] is what of a pod meets a node's
-//! labels and taints, a [`Footprint`] what it takes, a [`Capacity`] what a node has, [`Away`] where
+//! What can be said once for many nodes is said once: a [`NodeFilterKey`] is what of a pod meets a node's
+//! labels and taints, a [`PodRequests`] what it takes, a [`Capacity`] what a node has, [`Exclusions`] where
 //! those that run let nobody near. Nothing is allocated where the answer is yes.
 
 mod amounts;
-mod footprint;
+mod anti_affinity;
 mod labels;
-mod neighbours;
-mod room;
-mod static_key;
-mod tally;
+mod node_filter_key;
+mod pod_requests;
+mod reason_counts;
+mod resource_fit;
 #[cfg(test)]
 mod tests;
 mod unfit;
@@ -37,12 +37,12 @@ mod volumes;
 use octavo_kube_io::objects::{Node, Pod};
 
 pub use amounts::Amounts;
-pub use footprint::{Disk, Footprint};
+pub use anti_affinity::{AntiAffinityIndex, Exclusions};
 pub use labels::selects;
-pub use neighbours::{Away, Neighbours};
-pub use room::check_room;
-pub use static_key::StaticKey;
-pub use tally::Tally;
+pub use node_filter_key::NodeFilterKey;
+pub use pod_requests::{Disk, PodRequests};
+pub use reason_counts::ReasonCounts;
+pub use resource_fit::check_resource_fit;
 pub use unfit::Unfit;
 pub use unsupported::{Unsupported, unsupported};
 pub use usage::{Capacity, Usage};
@@ -51,7 +51,7 @@ pub use volumes::Volumes;
 /// Whether `pod` may run on `node` as far as nothing else that runs there matters: name, labels,
 /// taints, cordon, and where the pod's volumes can be reached. The first reason against it.
 ///
-/// For one pod and many nodes make the [`StaticKey`] once.
-pub fn check_static(pod: &Pod, node: &Node, volumes: &Volumes) -> Result<(), Unfit> {
-    StaticKey::of(pod, volumes).check(node)
+/// For one pod and many nodes make the [`NodeFilterKey`] once.
+pub fn check_node_filters(pod: &Pod, node: &Node, volumes: &Volumes) -> Result<(), Unfit> {
+    NodeFilterKey::of(pod, volumes).check(node)
 }

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin;
-use crate::bind::{Binder, BinderOptions, Held, Leadership};
+use crate::bind::{Binder, BinderOptions, Leadership, TermRemaining};
 use crate::config::{Config, SchedulerArgs};
 use crate::core::Core;
 use crate::groups::Groups;
@@ -24,9 +24,9 @@ use crate::policies::Policies;
 use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is told to the metrics.
-const TELL_AGES: Duration = Duration::from_secs(5);
+const WATCH_AGE_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the watches wait for the first look at the lease.
-const FIRST_LOOK: Duration = Duration::from_secs(1);
+const FIRST_LEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the scheduler until a signal.
 pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
@@ -67,20 +67,20 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     // The lease is given back last: until then nobody else may write.
     let leave = CancellationToken::new();
     let (leadership, elector) = if config.leader_election.enabled {
-        let (elector, mut told) = Elector::new(&writing, config.lease(&identity))?;
+        let (elector, mut lease_state) = Elector::new(&writing, config.lease(&identity))?;
         let elector = tokio::spawn(elector.run(leave.clone()));
         // Who leads at once has then led since before its first lists, and need not list again.
-        let _ = timeout(FIRST_LOOK, told.changed()).await;
-        (leadership(told), Some(elector))
+        let _ = timeout(FIRST_LEASE_TIMEOUT, lease_state.changed()).await;
+        (leadership(lease_state), Some(elector))
     } else {
-        (Leadership::unquestioned(), None)
+        (Leadership::always(), None)
     };
     let (writers, gate) = leadership.gated();
     let Watches { news, health, anew } = watch::watch(&reading, watch_options());
-    let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
+    let watch_ages = tokio::spawn(report_watch_ages(health, metrics.clone(), stop.clone()));
 
     let options =
-        BinderOptions { most_in_flight: config.writes_in_flight, ..BinderOptions::default() };
+        BinderOptions { max_in_flight: config.writes_in_flight, ..BinderOptions::default() };
     let binder =
         Binder::start(writing.clone(), options, writers.clone(), metrics.clone(), stop.clone());
     let status = StatusWriter::start(
@@ -95,9 +95,9 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let ends = mind::Ends {
         news,
         anew,
-        outcomes: binder.outcomes,
-        orders: binder.orders,
-        reports: status.reports.clone(),
+        outcomes: binder.results,
+        orders: binder.ops,
+        reports: status.sender.clone(),
         questions: asked,
         leadership,
         gate,
@@ -108,7 +108,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }),
         stop: stop.clone(),
     };
-    let decides = decide_apart(core, ends)?;
+    let decides = spawn_decision_thread(core, ends)?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: finishing what is being written"),
         _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
@@ -131,12 +131,15 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     if let Some(admin) = admin {
         let _ = admin.await;
     }
-    let _ = told.await;
+    let _ = watch_ages.await;
     decides.join().map_err(|_| anyhow!("the thread that decides has panicked"))
 }
 
 /// Decisions have a thread of their own: they may take milliseconds, in which writes go on.
-fn decide_apart(core: Core, ends: mind::Ends) -> anyhow::Result<std::thread::JoinHandle<()>> {
+fn spawn_decision_thread(
+    core: Core,
+    ends: mind::Ends,
+) -> anyhow::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let stop = ends.stop.clone();
     let thread = std::thread::Builder::new().name("decide".to_owned());
@@ -149,7 +152,7 @@ fn decide_apart(core: Core, ends: mind::Ends) -> anyhow::Result<std::thread::Joi
 }
 
 fn watch_options() -> WatchOptions {
-    let mut kinds: Vec<WantedKind> = Groups::kinds().iter().map(wanted).collect();
+    let mut kinds: Vec<WantedKind> = Groups::kinds().iter().map(wanted_kind).collect();
     let policy = Policies::kind();
     let (group, version) = policy.api_version.split_once('/').unwrap_or_default();
     kinds.push(WantedKind {
@@ -161,7 +164,7 @@ fn watch_options() -> WatchOptions {
     WatchOptions { kinds, ..WatchOptions::default() }
 }
 
-fn wanted(kind: &crate::groups::WatchedKind) -> WantedKind {
+fn wanted_kind(kind: &crate::groups::WatchedKind) -> WantedKind {
     WantedKind {
         group: kind.api_group.to_owned(),
         versions: kind.versions.iter().map(|version| (*version).to_owned()).collect(),
@@ -171,27 +174,27 @@ fn wanted(kind: &crate::groups::WatchedKind) -> WantedKind {
 }
 
 /// The lease's word, as writers ask for it.
-fn leadership(told: tokio::sync::watch::Receiver<lease::Leadership>) -> Leadership {
-    Leadership::new(move || match &*told.borrow() {
+fn leadership(lease_state: tokio::sync::watch::Receiver<lease::Leadership>) -> Leadership {
+    Leadership::new(move || match &*lease_state.borrow() {
         lease::Leadership::Leading(term) => {
-            let (now, wall) = (Instant::now(), SystemTime::now());
-            if term.until.has_come(now, wall) {
+            let (now, wall_clock) = (Instant::now(), SystemTime::now());
+            if term.until.has_come(now, wall_clock) {
                 return None;
             }
             // What begins now must be over when the lease ends.
-            let left = term.ends.at.saturating_duration_since(now);
-            Some(Held { left, since: term.since })
+            let time_left = term.ends.at.saturating_duration_since(now);
+            Some(TermRemaining { time_left, since: term.since })
         }
         lease::Leadership::Following { .. } => None,
     })
 }
 
 /// Tells the metrics how old the news of each kind is.
-async fn tell_ages(health: WatchHealth, metrics: Metrics, stop: CancellationToken) {
+async fn report_watch_ages(health: WatchHealth, metrics: Metrics, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = tokio::time::sleep(TELL_AGES) => {}
+            () = tokio::time::sleep(WATCH_AGE_INTERVAL) => {}
         }
         let now = Instant::now();
         for (kind, health) in health.kinds() {

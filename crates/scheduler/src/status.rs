@@ -1,9 +1,9 @@
 //! What people are told: conditions of pods and pod groups, and events. All of it is written beside the
 //! bindings and after them, aggregated, and never waited for.
 
-mod pace;
-mod pending;
-mod refused;
+mod denied;
+mod rate_limit;
+mod status_queue;
 mod write;
 mod writer;
 
@@ -14,11 +14,11 @@ use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
 
 use crate::bind::PodRef;
 
-pub use writer::{Reports, StatusOptions, StatusWriter};
+pub use writer::{StatusOptions, StatusSender, StatusWriter};
 
 /// One reason value, as people and programs see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statement {
+pub struct StatusText {
     /// Reason of conditions and events, and label of metrics: a word in camel case.
     pub reason: &'static str,
     /// What, why and what to do.
@@ -27,14 +27,14 @@ pub struct Statement {
 
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum StatusUpdate {
     /// A pod waits: condition `PodScheduled=False`, and an event where the reason is new. Autoscalers
     /// add nodes for the reason `Unschedulable` and for no other.
-    PodWaits {
+    PodUnschedulable {
         /// The pod.
         pod: PodRef,
         /// Why.
-        statement: Statement,
+        status_text: StatusText,
         /// The condition as it was seen: what it says already is not written again.
         seen: Option<ScheduledCondition>,
     },
@@ -50,10 +50,10 @@ pub enum Report {
         /// The pod.
         pod: PodRef,
         /// Why, and for whom.
-        statement: Statement,
+        status_text: StatusText,
     },
     /// How a gang stands. Only the newest of a gang is written, once a second at most.
-    Group(GroupReport),
+    Group(GroupStatus),
     /// How a placement policy stands: whether it is understood.
     Policy {
         /// Its name.
@@ -61,13 +61,13 @@ pub enum Report {
         /// `metadata.generation` that was read.
         generation: i64,
         /// Why it is not used; `None`: it is.
-        error: Option<Statement>,
+        error: Option<StatusText>,
     },
 }
 
 /// How a gang stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupReport {
+pub struct GroupStatus {
     /// The object that announced the gang, for its status: an Octavo `PodGroup` gets a full status, a
     /// native one its condition; a workload of another kind gets an event alone.
     pub kind: Kind,
@@ -80,7 +80,7 @@ pub struct GroupReport {
     /// What it is doing.
     pub phase: GroupPhase,
     /// Why.
-    pub statement: Statement,
+    pub status_text: StatusText,
     /// Pods that there are, by subgroup.
     pub present: BTreeMap<Arc<str>, u32>,
     /// Pods that are bound, by subgroup.

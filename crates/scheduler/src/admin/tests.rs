@@ -14,22 +14,22 @@ async fn ask(questions: &Questions, path: &str) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn questions_reach_who_decides_and_answers_come_back() {
+async fn questions_reach_the_decision_thread_and_are_answered() {
     let (questions, mut receiver) = questions();
     let deciding = tokio::spawn(async move {
         while let Some(question) = receiver.recv().await {
             match question {
                 AdminQuestion::Explain { subject, name, answer } if *name.name == *"p" => {
-                    let said = json!({"subject": format!("{subject:?}"), "of": name.to_string()});
-                    answer.give(Ok((said, false)));
+                    let report = json!({"subject": format!("{subject:?}"), "of": name.to_string()});
+                    answer.send(Ok((report, false)));
                 }
                 AdminQuestion::Explain { name, answer, .. } => {
-                    answer.give(Err(Unknown(format!("there is no pod {name}"))));
+                    answer.send(Err(NotFound(format!("there is no pod {name}"))));
                 }
                 AdminQuestion::Record { subject, name, answer } => {
-                    answer.give(Ok(json!({"record": format!("{subject:?} {name}")})));
+                    answer.send(Ok(json!({"record": format!("{subject:?} {name}")})));
                 }
-                AdminQuestion::Snapshot { answer } => answer.give(Ok(json!({"nodes": []}))),
+                AdminQuestion::Snapshot { answer } => answer.send(Ok(json!({"nodes": []}))),
                 AdminQuestion::Search { .. } | AdminQuestion::Found { .. } => {
                     panic!("nothing is open")
                 }
@@ -54,7 +54,7 @@ async fn questions_reach_who_decides_and_answers_come_back() {
 }
 
 #[tokio::test]
-async fn a_question_that_is_none_says_how_to_ask() {
+async fn malformed_queries_get_a_usage_message() {
     let (questions, _receiver) = questions();
     for query in ["", "?", "?pod", "?pod=", "?pod=name", "?pod=/name", "?pod=a/", "?node=a/b"] {
         let (status, body) = ask(&questions, &format!("/explain{query}")).await;
@@ -64,11 +64,11 @@ async fn a_question_that_is_none_says_how_to_ask() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_ever() {
+async fn queries_time_out() {
     let (questions, receiver) = questions();
     assert_eq!(ask(&questions, "/snapshot").await.0, 504);
     // Those who gave up are still in the queue.
-    for _ in 1..QUESTIONS {
+    for _ in 1..MAX_QUEUED_QUESTIONS {
         let questions = questions.clone();
         tokio::spawn(async move { ask(&questions, "/snapshot").await });
     }
@@ -78,16 +78,16 @@ async fn nobody_waits_for_ever() {
     assert_eq!(ask(&questions, "/snapshot").await.0, 503);
 }
 
-/// Answers what is asked first, whatever it is; `said` is what is said of somebody.
-async fn answer_one(receiver: &mut mpsc::Receiver<AdminQuestion>, said: (Value, bool)) {
+/// Answers what is asked first, whatever it is; `report` is what is said of somebody.
+async fn answer_one(receiver: &mut mpsc::Receiver<AdminQuestion>, report: (Value, bool)) {
     match receiver.recv().await.unwrap() {
-        AdminQuestion::Explain { answer, .. } => answer.give(Ok(said)),
+        AdminQuestion::Explain { answer, .. } => answer.send(Ok(report)),
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_search_is_run_at_a_time_and_who_waits_too_long_for_his_turn_is_told_the_rest() {
+async fn searches_run_one_at_a_time_and_late_clients_get_a_partial_answer() {
     let (questions, mut receiver) = questions();
     let asker = |questions: &Questions| {
         let questions = questions.clone();
@@ -105,7 +105,7 @@ async fn one_search_is_run_at_a_time_and_who_waits_too_long_for_his_turn_is_told
     assert!(receiver.try_recv().is_err());
     assert!(status == 200 && body.contains("was not looked for"), "{body}");
     // What others found meanwhile need not be looked for again.
-    searching.give(Ok(None));
+    searching.send(Ok(None));
     answer_one(&mut receiver, (json!({"n": 3}), false)).await;
     assert_eq!(first.await.unwrap(), (200, "{\"n\":3}".to_owned()));
     // After a pause it is the next one's turn.
@@ -115,8 +115,8 @@ async fn one_search_is_run_at_a_time_and_who_waits_too_long_for_his_turn_is_told
     let Some(AdminQuestion::Search { answer, .. }) = receiver.recv().await else {
         panic!("it is not known: it is looked for");
     };
-    assert!(begin.elapsed() >= PAUSE);
-    answer.give(Ok(None));
+    assert!(begin.elapsed() >= SEARCH_INTERVAL);
+    answer.send(Ok(None));
     answer_one(&mut receiver, (json!({"n": 5}), false)).await;
     assert_eq!(third.await.unwrap().0, 200);
 }
@@ -127,7 +127,7 @@ fn asker(questions: &Questions) -> tokio::task::JoinHandle<(u16, String)> {
 }
 
 /// The wish for a search that comes next.
-async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Answer<Option<Search>> {
+async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Reply<Option<Search>> {
     match receiver.recv().await.unwrap() {
         AdminQuestion::Search { answer, .. } => answer,
         other => panic!("{other:?}"),
@@ -135,11 +135,11 @@ async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Answer<Option<Sea
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_could_be_looked_for_the_answer_says_so() {
+async fn answer_says_when_no_search_was_possible() {
     let (questions, mut receiver) = questions();
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-    wish(&mut receiver).await.give(Ok(None));
+    wish(&mut receiver).await.send(Ok(None));
     answer_one(&mut receiver, (json!({"n": 2}), true)).await;
     let (status, body) = asked.await.unwrap();
     assert!(status == 200 && body.contains("\"n\":2"), "{body}");
@@ -147,11 +147,11 @@ async fn where_nothing_could_be_looked_for_the_answer_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_said_before_a_search_is_said_where_nothing_is_said_after_it() {
+async fn first_answer_is_used_when_none_follows_the_search() {
     let (questions, mut receiver) = questions();
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-    wish(&mut receiver).await.give(Ok(None));
+    wish(&mut receiver).await.send(Ok(None));
     // Who decides takes too long for it.
     let _kept = receiver.recv().await.unwrap();
     let (status, body) = asked.await.unwrap();
@@ -160,16 +160,16 @@ async fn what_was_said_before_a_search_is_said_where_nothing_is_said_after_it() 
     // Who is gone meanwhile is not spoken of.
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-    wish(&mut receiver).await.give(Ok(None));
+    wish(&mut receiver).await.send(Ok(None));
     match receiver.recv().await.unwrap() {
-        AdminQuestion::Explain { answer, .. } => answer.give(Err(Unknown("gone".to_owned()))),
+        AdminQuestion::Explain { answer, .. } => answer.send(Err(NotFound("gone".to_owned()))),
         other => panic!("{other:?}"),
     }
     assert_eq!(asked.await.unwrap().0, 404);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_is_kept_after_those_who_hang_up_and_after_errors() {
+async fn search_interval_holds_after_disconnects_and_errors() {
     let (questions, mut receiver) = questions();
     for hangs_up in [true, false] {
         let asked = asker(&questions);
@@ -178,22 +178,22 @@ async fn the_pause_is_kept_after_those_who_hang_up_and_after_errors() {
         if hangs_up {
             asked.abort();
         } else {
-            answer.give(Err(Unknown("gone".to_owned())));
+            answer.send(Err(NotFound("gone".to_owned())));
         }
         let _ = asked.await;
         let begin = tokio::time::Instant::now();
         let next = asker(&questions);
         answer_one(&mut receiver, (json!({"n": 2}), true)).await;
         let answer = wish(&mut receiver).await;
-        assert!(begin.elapsed() >= PAUSE, "hangs up: {hangs_up}");
-        answer.give(Ok(None));
+        assert!(begin.elapsed() >= SEARCH_INTERVAL, "hangs up: {hangs_up}");
+        answer.send(Ok(None));
         answer_one(&mut receiver, (json!({"n": 3}), false)).await;
         assert_eq!(next.await.unwrap().0, 200);
     }
 }
 
 #[tokio::test]
-async fn what_is_found_on_another_thread_is_in_the_answer() {
+async fn search_result_is_in_the_answer() {
     use crate::core::{Core, CoreConfig};
     use octavo_kube_io::objects::{Change, Delta, Node, Pod};
     let (questions, mut receiver) = questions();
@@ -221,8 +221,8 @@ async fn what_is_found_on_another_thread_is_in_the_answer() {
     });
     let (status, body) = ask(&questions, "/explain?pod=team/p").await;
     assert_eq!(status, 200);
-    let said: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(said["disturbance"]["evictions"][0]["name"], "pod team/old", "{body}");
+    let report: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(report["disturbance"]["evictions"][0]["name"], "pod team/old", "{body}");
     assert_eq!(ask(&questions, "/explain?pod=team/p").await, (200, body), "it is kept");
     drop(questions);
     assert_eq!(

@@ -11,14 +11,14 @@ use tokio::task::{self, JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::aimd_limit::AimdLimit;
 use super::call::{Api, Call};
+use super::claim_sequencer::ClaimSequencer;
 use super::leadership::Leadership;
-use super::pod::Ordered;
-use super::rights::Rights;
-use super::sent::Sent;
-use super::turns::Turns;
-use super::window::Window;
-use super::{Failure, FailureKind, Order, OrderId, Outcome, Task, evict, pod};
+use super::pod::SequencedBind;
+use super::rbac_denials::RbacDenials;
+use super::settle::SettleBarrier;
+use super::{Failure, FailureKind, OpId, OpKind, OpResult, WriteOp, evict, pod};
 use crate::metrics::Metrics;
 use octavo_kube_io::objects::ObjectName;
 
@@ -26,26 +26,26 @@ use octavo_kube_io::objects::ObjectName;
 #[derive(Clone, Copy, Debug)]
 pub struct BinderOptions {
     /// Most orders in flight at once. An overloaded API server makes it fewer for a while.
-    pub most_in_flight: u32,
+    pub max_in_flight: u32,
     /// Orders that may wait before the sender has to.
     pub queue: usize,
     /// Longest time for one request.
     pub timeout: Duration,
     /// How long an order may repeat what fails because the API server is away or too busy; what it
     /// undoes may take as long again.
-    pub patience: Duration,
+    pub retry_timeout: Duration,
     /// How long orders in flight may take when the program ends.
-    pub farewell: Duration,
+    pub shutdown_grace: Duration,
 }
 
 impl Default for BinderOptions {
     fn default() -> Self {
         Self {
-            most_in_flight: 64,
+            max_in_flight: 64,
             queue: 8192,
             timeout: Duration::from_secs(10),
-            patience: Duration::from_secs(15),
-            farewell: Duration::from_secs(4),
+            retry_timeout: Duration::from_secs(15),
+            shutdown_grace: Duration::from_secs(4),
         }
     }
 }
@@ -55,10 +55,10 @@ impl Default for BinderOptions {
 pub struct Binder {
     /// Takes orders. Where a pod's claim is allocated by one order and only reserved by others, the
     /// first must be sent first. The binder ends when it is dropped and all orders are carried out.
-    pub orders: mpsc::Sender<Order>,
+    pub ops: mpsc::Sender<WriteOp>,
     /// Gives an outcome for every order, in the order in which they end. Never full, so that a core which
-    /// waits for room in `orders` cannot be waited for.
-    pub outcomes: mpsc::UnboundedReceiver<Outcome>,
+    /// waits for room in `ops` cannot be waited for.
+    pub results: mpsc::UnboundedReceiver<OpResult>,
     /// How much it has to do, for those who let it go first.
     pub load: Load,
     /// Ends with the binder, and says whether all that was begun has its end: if not, the API server may still
@@ -72,21 +72,21 @@ pub struct Load(Arc<AtomicUsize>);
 
 impl Load {
     /// Orders in flight or waiting.
-    pub fn orders(&self) -> usize {
+    pub fn ops(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn set(&self, orders: usize) {
-        self.0.store(orders, Ordering::Relaxed);
+    pub(crate) fn set(&self, ops: usize) {
+        self.0.store(ops, Ordering::Relaxed);
     }
 }
 
 /// What orders share.
 struct Shared {
     api: Api,
-    window: Window,
-    rights: Rights,
-    patience: Duration,
+    aimd: AimdLimit,
+    rbac_denials: RbacDenials,
+    retry_timeout: Duration,
 }
 
 impl Binder {
@@ -94,7 +94,7 @@ impl Binder {
     ///
     /// `client` must not repeat requests by itself: a repeated create whose first answer was lost makes
     /// two objects, and refusals for too many requests would stay unseen. At `stop` orders in flight get
-    /// [`BinderOptions::farewell`], those that wait are refused.
+    /// [`BinderOptions::shutdown_grace`], those that wait are refused.
     pub fn start(
         client: Client,
         options: BinderOptions,
@@ -102,163 +102,164 @@ impl Binder {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        let BinderOptions { most_in_flight, queue, timeout, patience, farewell } = options;
-        let (orders, waiting) = mpsc::channel(queue.max(1));
-        let (ended, outcomes) = mpsc::unbounded_channel();
+        let BinderOptions { max_in_flight, queue, timeout, retry_timeout, shutdown_grace } =
+            options;
+        let (ops, waiting) = mpsc::channel(queue.max(1));
+        let (result_sender, results) = mpsc::unbounded_channel();
         let load = Load::default();
         let shared = Arc::new(Shared {
             api: Api { client, leadership, metrics, timeout },
-            window: Window::new(most_in_flight),
-            rights: Rights::default(),
-            patience,
+            aimd: AimdLimit::new(max_in_flight),
+            rbac_denials: RbacDenials::default(),
+            retry_timeout,
         });
-        let run = Run {
+        let run = BinderTask {
             shared,
-            turns: Turns::default(),
-            flying: JoinSet::new(),
-            ids: HashMap::new(),
-            ended,
+            sequencer: ClaimSequencer::default(),
+            in_flight: JoinSet::new(),
+            op_by_task: HashMap::new(),
+            results: result_sender,
             load: load.clone(),
         };
-        let task = tokio::spawn(run.run(waiting, farewell, stop));
-        Self { orders, outcomes, load, task }
+        let task = tokio::spawn(run.run(waiting, shutdown_grace, stop));
+        Self { ops, results, load, task }
     }
 }
 
 /// The binder's own task.
-struct Run {
+struct BinderTask {
     shared: Arc<Shared>,
-    turns: Turns,
-    flying: JoinSet<Result<(), Failure>>,
+    sequencer: ClaimSequencer,
+    in_flight: JoinSet<Result<(), Failure>>,
     /// What flies: number and claims of the order, for those that end without an outcome.
-    ids: HashMap<task::Id, (OrderId, Vec<ObjectName>)>,
-    ended: mpsc::UnboundedSender<Outcome>,
+    op_by_task: HashMap<task::Id, (OpId, Vec<ObjectName>)>,
+    results: mpsc::UnboundedSender<OpResult>,
     load: Load,
 }
 
-impl Run {
+impl BinderTask {
     async fn run(
         mut self,
-        mut waiting: mpsc::Receiver<Order>,
-        farewell: Duration,
+        mut waiting: mpsc::Receiver<WriteOp>,
+        shutdown_grace: Duration,
         stop: CancellationToken,
     ) -> bool {
         let mut is_open = true;
-        while is_open || !self.flying.is_empty() {
-            self.note(waiting.len());
-            let limit = usize::try_from(self.shared.window.limit()).unwrap_or(usize::MAX);
-            let has_room = self.flying.len() < limit;
+        while is_open || !self.in_flight.is_empty() {
+            self.report_load(waiting.len());
+            let limit = usize::try_from(self.shared.aimd.limit()).unwrap_or(usize::MAX);
+            let has_room = self.in_flight.len() < limit;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(ended) = self.flying.join_next_with_id() => self.landed(ended),
-                order = waiting.recv(), if is_open && has_room => match order {
-                    Some(order) => self.launch(order),
+                Some(ended) = self.in_flight.join_next_with_id() => self.finish_task(ended),
+                op = waiting.recv(), if is_open && has_room => match op {
+                    Some(op) => self.start_op(op),
                     None => is_open = false,
                 },
             }
         }
         waiting.close();
-        while let Some(order) = waiting.recv().await {
-            self.end(order.id, Err(refused_at_the_end()));
+        while let Some(op) = waiting.recv().await {
+            self.report(op.id, Err(rejected_at_shutdown()));
         }
-        let too_late = tokio::time::sleep(farewell);
-        tokio::pin!(too_late);
-        let mut is_whole = true;
+        let grace_end = tokio::time::sleep(shutdown_grace);
+        tokio::pin!(grace_end);
+        let mut is_clean = true;
         loop {
-            self.note(0);
+            self.report_load(0);
             tokio::select! {
-                ended = self.flying.join_next_with_id() => match ended {
-                    Some(ended) => self.landed(ended),
+                ended = self.in_flight.join_next_with_id() => match ended {
+                    Some(ended) => self.finish_task(ended),
                     None => break,
                 },
-                () = &mut too_late => {
-                    is_whole = false;
-                    self.flying.abort_all();
-                    while let Some(ended) = self.flying.join_next_with_id().await {
-                        self.landed(ended);
+                () = &mut grace_end => {
+                    is_clean = false;
+                    self.in_flight.abort_all();
+                    while let Some(ended) = self.in_flight.join_next_with_id().await {
+                        self.finish_task(ended);
                     }
                 }
             }
         }
-        is_whole
+        is_clean
     }
 
-    fn note(&self, waiting: usize) {
-        self.load.set(self.flying.len() + waiting);
-        self.shared.api.metrics.orders(self.flying.len(), waiting, self.shared.window.limit());
+    fn report_load(&self, waiting: usize) {
+        self.load.set(self.in_flight.len() + waiting);
+        self.shared.api.metrics.ops(self.in_flight.len(), waiting, self.shared.aimd.limit());
     }
 
-    fn launch(&mut self, order: Order) {
+    fn start_op(&mut self, op: WriteOp) {
         let shared = Arc::clone(&self.shared);
-        let (id, claims) = (order.id, names(&order.task));
-        let handle = match order.task {
-            Task::Bind(bind) => {
+        let (id, claims) = (op.id, claim_names(&op.kind));
+        let handle = match op.kind {
+            OpKind::Bind(bind) => {
                 // Turns are taken here, in the order of orders.
-                let awaited = bind.claims.iter().map(|write| match write.allocation {
+                let pending = bind.claims.iter().map(|write| match write.allocation {
                     Some(_) => None,
-                    None => self.turns.awaited(&write.claim.meta.uid),
+                    None => self.sequencer.pending(&write.claim.meta.uid),
                 });
-                let awaited = awaited.collect();
-                let allocating = bind.claims.iter().filter_map(|write| {
+                let pending = pending.collect();
+                let guards = bind.claims.iter().filter_map(|write| {
                     let allocation = &write.allocation.as_ref()?.allocation;
-                    Some(self.turns.allocate(&write.claim.meta.uid, allocation, id.0))
+                    Some(self.sequencer.begin(&write.claim.meta.uid, allocation, id.0))
                 });
-                let allocating = allocating.collect();
-                let ordered = Ordered { bind, allocating, awaited };
-                self.flying.spawn(async move {
-                    let sent = Sent::default();
-                    pod::bind(shared.call(&sent), || shared.call(&sent), ordered).await
+                let guards = guards.collect();
+                let sequenced = SequencedBind { bind, guards, pending };
+                self.in_flight.spawn(async move {
+                    let barrier = SettleBarrier::default();
+                    pod::bind(shared.call(&barrier), || shared.call(&barrier), sequenced).await
                 })
             }
-            Task::Evict(evict) => self
-                .flying
-                .spawn(async move { evict::evict(shared.call(&Sent::default()), &evict).await }),
-            Task::Nominate { pod, node } => self.flying.spawn(async move {
-                evict::nominate(shared.call(&Sent::default()), &pod, node.as_deref()).await
+            OpKind::Evict(evict) => self.in_flight.spawn(async move {
+                evict::evict(shared.call(&SettleBarrier::default()), &evict).await
             }),
-            Task::Undo { pod, claim } => self.flying.spawn(async move {
-                evict::undo(shared.call(&Sent::default()), &pod, &claim).await
+            OpKind::Nominate { pod, node } => self.in_flight.spawn(async move {
+                evict::nominate(shared.call(&SettleBarrier::default()), &pod, node.as_deref()).await
+            }),
+            OpKind::Rollback { pod, claim } => self.in_flight.spawn(async move {
+                evict::rollback(shared.call(&SettleBarrier::default()), &pod, &claim).await
             }),
         };
-        self.ids.insert(handle.id(), (id, claims));
+        self.op_by_task.insert(handle.id(), (id, claims));
     }
 
-    fn landed(&mut self, ended: Result<(task::Id, Result<(), Failure>), task::JoinError>) {
+    fn finish_task(&mut self, ended: Result<(task::Id, Result<(), Failure>), task::JoinError>) {
         let (task, result) = match ended {
             Ok((task, result)) => (task, result),
             Err(error) => {
-                let claims = self.ids.get(&error.id()).map(|(_, claims)| claims.clone());
-                (error.id(), Err(cut_short(claims.unwrap_or_default())))
+                let claims = self.op_by_task.get(&error.id()).map(|(_, claims)| claims.clone());
+                (error.id(), Err(aborted(claims.unwrap_or_default())))
             }
         };
-        if let Some((order, _)) = self.ids.remove(&task) {
-            self.end(order, result);
+        if let Some((op, _)) = self.op_by_task.remove(&task) {
+            self.report(op, result);
         }
     }
 
-    fn end(&self, id: OrderId, result: Result<(), Failure>) {
-        self.shared.api.metrics.outcome(&result);
+    fn report(&self, id: OpId, result: Result<(), Failure>) {
+        self.shared.api.metrics.op_finished(&result);
         // A core that is gone needs no outcomes.
-        let _ = self.ended.send(Outcome { id, result });
+        let _ = self.results.send(OpResult { id, result });
     }
 }
 
 impl Shared {
-    fn call<'a>(&'a self, sent: &'a Sent) -> Call<'a> {
+    fn call<'a>(&'a self, barrier: &'a SettleBarrier) -> Call<'a> {
         Call {
             api: &self.api,
-            window: &self.window,
-            rights: &self.rights,
-            sent,
-            deadline: Instant::now() + self.patience,
+            aimd: &self.aimd,
+            rbac_denials: &self.rbac_denials,
+            barrier,
+            deadline: Instant::now() + self.retry_timeout,
         }
     }
 }
 
-fn names(task: &Task) -> Vec<ObjectName> {
+fn claim_names(task: &OpKind) -> Vec<ObjectName> {
     match task {
-        Task::Bind(bind) => {
+        OpKind::Bind(bind) => {
             let made = bind.extended.iter();
             let made = made.map(|_| {
                 let namespace = bind.pod.name.namespace.clone();
@@ -267,25 +268,25 @@ fn names(task: &Task) -> Vec<ObjectName> {
             let claims = bind.claims.iter().map(|write| write.claim.meta.name.clone());
             made.chain(claims).collect()
         }
-        Task::Undo { claim, .. } => vec![claim.meta.name.clone()],
-        Task::Evict(_) | Task::Nominate { .. } => Vec::new(),
+        OpKind::Rollback { claim, .. } => vec![claim.meta.name.clone()],
+        OpKind::Evict(_) | OpKind::Nominate { .. } => Vec::new(),
     }
 }
 
-fn refused_at_the_end() -> Failure {
+fn rejected_at_shutdown() -> Failure {
     Failure {
-        stage: "waiting",
+        step: "waiting",
         message: "the scheduler is ending: nothing was written".to_owned(),
         kind: FailureKind::NotLeader,
-        left: Vec::new(),
+        unreleased: Vec::new(),
     }
 }
 
-fn cut_short(left: Vec<ObjectName>) -> Failure {
+fn aborted(unreleased: Vec<ObjectName>) -> Failure {
     Failure {
-        stage: "writing",
+        step: "writing",
         message: "the order was cut short: what it wrote is not known".to_owned(),
-        kind: FailureKind::Undecided,
-        left,
+        kind: FailureKind::Indeterminate,
+        unreleased,
     }
 }

@@ -16,21 +16,21 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
+use super::aimd_limit::AimdLimit;
 use super::leadership::Leadership;
-use super::rights::{Rights, is_of_rights};
-use super::sent::Sent;
-use super::window::Window;
+use super::rbac_denials::{RbacDenials, is_access_denial};
+use super::settle::SettleBarrier;
 use crate::metrics::Metrics;
 
 /// No write is begun with less of the lease than this: it could not be answered in time.
-const LEAST_LEASE: Duration = Duration::from_millis(200);
+const MIN_LEASE: Duration = Duration::from_millis(200);
 /// What is left of the lease when the answer must be there.
-const MARGIN: Duration = Duration::from_millis(100);
+const LEASE_MARGIN: Duration = Duration::from_millis(100);
 /// How long after its end a request may still take effect on the server.
-const SETTLE: Duration = Duration::from_secs(1);
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// Waits between attempts.
-const FIRST_DELAY: Duration = Duration::from_millis(50);
-const MOST_DELAY: Duration = Duration::from_secs(2);
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
 /// What requests need.
 pub(crate) struct Api {
@@ -45,28 +45,28 @@ pub(crate) struct Api {
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) api: &'a Api,
-    pub(super) window: &'a Window,
-    pub(super) rights: &'a Rights,
-    pub(super) sent: &'a Sent,
+    pub(super) aimd: &'a AimdLimit,
+    pub(super) rbac_denials: &'a RbacDenials,
+    pub(super) barrier: &'a SettleBarrier,
     /// Until when attempts are repeated.
     pub(super) deadline: Instant,
 }
 
 /// A write.
 #[derive(Clone, Debug)]
-pub(crate) struct Write {
+pub(crate) struct ApiWrite {
     pub(crate) method: Method,
     /// Path without query.
     pub(crate) path: String,
     /// Resource and subresource, for metrics and errors: `resourceclaims/status`.
     pub(crate) resource: &'static str,
-    pub(crate) form: Form,
+    pub(crate) format: BodyFormat,
     pub(crate) body: serde_json::Value,
 }
 
 /// What the body of a write is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum BodyFormat {
     /// An object, or options.
     Object,
     /// A strategic merge patch: for kinds of Kubernetes' own.
@@ -77,32 +77,32 @@ pub(crate) enum Form {
 
 /// Why a request has no good answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum ApiError {
     /// Not sent: the lease is over.
     NotLeader,
     /// The server refused it and did nothing.
-    Refused(Refusal),
+    Rejected(Rejection),
     /// It may have been done.
-    Unknown {
+    Indeterminate {
         /// What is known.
         message: String,
         /// After this it is done or never will be.
-        settled: Instant,
+        settles_at: Instant,
     },
 }
 
 /// A refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct Rejection {
     pub(crate) code: u16,
     pub(crate) message: String,
     /// Whether a disruption budget is the cause.
     pub(crate) is_budget: bool,
     /// Whether the server said who asks, or may not ask, and nothing about the request itself. While it
     /// starts it says so of everybody.
-    pub(crate) is_of_rights: bool,
+    pub(crate) is_access_denial: bool,
     /// `Retry-After`.
-    pub(crate) wait: Option<Duration>,
+    pub(crate) retry_after: Option<Duration>,
 }
 
 /// `metav1.Status`, what is looked at.
@@ -126,25 +126,25 @@ struct Cause {
 }
 
 /// Refusals for too many requests and servers that end are no answers to the request.
-const TOO_MANY: u16 = 429;
+const TOO_MANY_REQUESTS: u16 = 429;
 
-impl Write {
+impl ApiWrite {
     /// A create.
     pub(crate) fn post(path: String, resource: &'static str, body: serde_json::Value) -> Self {
-        Self { method: Method::POST, path, resource, form: Form::Object, body }
+        Self { method: Method::POST, path, resource, format: BodyFormat::Object, body }
     }
 
     pub(super) fn delete(path: String, resource: &'static str, body: serde_json::Value) -> Self {
-        Self { method: Method::DELETE, path, resource, form: Form::Object, body }
+        Self { method: Method::DELETE, path, resource, format: BodyFormat::Object, body }
     }
 
     /// A strategic merge patch.
     pub(crate) fn patch(path: String, resource: &'static str, body: serde_json::Value) -> Self {
-        Self { method: Method::PATCH, path, resource, form: Form::StrategicPatch, body }
+        Self { method: Method::PATCH, path, resource, format: BodyFormat::StrategicPatch, body }
     }
 }
 
-impl Form {
+impl BodyFormat {
     const fn content_type(self) -> &'static str {
         match self {
             Self::Object => "application/json",
@@ -156,15 +156,15 @@ impl Form {
 
 impl Api {
     /// Sends a write once.
-    pub(crate) async fn write_once(&self, write: &Write) -> Result<Vec<u8>, Fault> {
-        let lease = self.leadership.remaining().filter(|lease| *lease >= LEAST_LEASE);
-        let Some(lease) = lease else { return Err(Fault::NotLeader) };
-        let limit = self.timeout.min(lease.saturating_sub(MARGIN));
+    pub(crate) async fn write_once(&self, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
+        let lease = self.leadership.remaining().filter(|lease| *lease >= MIN_LEASE);
+        let Some(lease) = lease else { return Err(ApiError::NotLeader) };
+        let limit = self.timeout.min(lease.saturating_sub(LEASE_MARGIN));
         let uri = format!("{}?timeout={}ms", write.path, limit.as_millis());
         let request = Request::builder()
             .method(write.method.clone())
             .uri(uri)
-            .header(header::CONTENT_TYPE, write.form.content_type());
+            .header(header::CONTENT_TYPE, write.format.content_type());
         self.send(
             request,
             write.body.to_string().into_bytes().into(),
@@ -180,14 +180,14 @@ impl Api {
         &self,
         path: &str,
         resource: &'static str,
-    ) -> Result<Option<T>, Fault> {
+    ) -> Result<Option<T>, ApiError> {
         let request = Request::builder().method(Method::GET).uri(path);
         let limit = self.timeout;
         let body = self.send(request, Vec::new().into(), limit, &Method::GET, resource).await;
         match body {
             Ok(body) => parse(&body).map(Some),
-            Err(Fault::Refused(refusal)) if refusal.code == 404 => Ok(None),
-            Err(fault) => Err(fault),
+            Err(ApiError::Rejected(rejection)) if rejection.code == 404 => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -198,17 +198,17 @@ impl Api {
         limit: Duration,
         method: &Method,
         resource: &'static str,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Vec<u8>, ApiError> {
         let end = Instant::now() + limit;
         let unknown = |message: String, ended: Instant| {
             self.metrics.request(resource, method, 0);
-            Err(Fault::Unknown { message, settled: ended + SETTLE })
+            Err(ApiError::Indeterminate { message, settles_at: ended + SETTLE_TIME })
         };
         let request = match request.header(header::ACCEPT, "application/json").body(body) {
             Ok(request) => request,
             Err(error) => {
                 let message = format!("the request cannot be made: {error}");
-                return Err(Fault::Refused(Refusal { message, ..Refusal::of(400) }));
+                return Err(ApiError::Rejected(Rejection { message, ..Rejection::of(400) }));
             }
         };
         let answer = async {
@@ -228,72 +228,77 @@ impl Api {
         }
         let status: Status = serde_json::from_slice(&body).unwrap_or_default();
         let causes = status.details.map(|details| details.causes).unwrap_or_default();
-        let wait = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let refusal = Refusal {
+        let retry_after =
+            head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
+        let rejection = Rejection {
             code: head.status.as_u16(),
-            message: said(&status.message, head.status),
+            message: message_or_status(&status.message, head.status),
             // policy/v1 `DisruptionBudgetCause`; 500: more than one budget, which the API does not support
             // (registry/core/pod/storage/eviction.go).
             is_budget: causes.iter().any(|cause| cause.reason == "DisruptionBudget")
                 || status.message.contains("more than one PodDisruptionBudget"),
-            is_of_rights: is_of_rights(head.status, &status.message),
-            wait: wait.and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs),
+            is_access_denial: is_access_denial(head.status, &status.message),
+            retry_after: retry_after
+                .and_then(|seconds| seconds.parse().ok())
+                .map(Duration::from_secs),
         };
-        if head.status.is_server_error() && !refusal.is_budget {
-            return Err(Fault::Unknown {
-                message: format!("{} ({})", refusal.message, refusal.code),
-                settled: Instant::now() + SETTLE,
+        if head.status.is_server_error() && !rejection.is_budget {
+            return Err(ApiError::Indeterminate {
+                message: format!("{} ({})", rejection.message, rejection.code),
+                settles_at: Instant::now() + SETTLE_TIME,
             });
         }
-        Err(Fault::Refused(refusal))
+        Err(ApiError::Rejected(rejection))
     }
 }
 
 impl Call<'_> {
     /// Writes; while the server has too much to do, or does not know yet who may do what, again and again
     /// within the order's patience.
-    pub(super) async fn write(&self, write: &Write) -> Result<Vec<u8>, Fault> {
-        let mut backoff = Backoff::new(FIRST_DELAY, MOST_DELAY);
-        let mut right = self.rights.of(&write.method, write.resource, &write.path);
+    pub(super) async fn write(&self, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
+        let mut backoff = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
+        let mut access = self.rbac_denials.of(&write.method, write.resource, &write.path);
         loop {
-            let number = self.window.sent();
-            let fault = match self.api.write_once(write).await {
+            let number = self.aimd.next_request();
+            let error = match self.api.write_once(write).await {
                 Ok(body) => {
-                    self.window.answered();
-                    right.is_had();
+                    self.aimd.answered();
+                    access.record_allowed();
                     return Ok(body);
                 }
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            let delay = match &fault {
-                Fault::NotLeader => return Err(fault),
-                Fault::Refused(refusal) if refusal.code == TOO_MANY && !refusal.is_budget => {
-                    self.window.overloaded(number);
-                    backoff.next_delay().max(refusal.wait.unwrap_or_default())
+            let delay = match &error {
+                ApiError::NotLeader => return Err(error),
+                ApiError::Rejected(rejection)
+                    if rejection.code == TOO_MANY_REQUESTS && !rejection.is_budget =>
+                {
+                    self.aimd.overloaded(number);
+                    backoff.next_delay().max(rejection.retry_after.unwrap_or_default())
                 }
-                Fault::Refused(refusal) if refusal.is_of_rights => {
+                ApiError::Rejected(rejection) if rejection.is_access_denial => {
                     // It has time: it only does not know us.
-                    self.window.answered();
-                    if !right.may_come() {
-                        return Err(fault);
+                    self.aimd.answered();
+                    if !access.should_retry() {
+                        return Err(error);
                     }
                     backoff.next_delay()
                 }
-                Fault::Refused(refusal) => {
-                    self.window.answered();
-                    if refusal.code != TOO_MANY {
-                        right.is_had();
+                ApiError::Rejected(rejection) => {
+                    self.aimd.answered();
+                    if rejection.code != TOO_MANY_REQUESTS {
+                        access.record_allowed();
                     }
-                    return Err(fault);
+                    return Err(error);
                 }
-                Fault::Unknown { settled, .. } => {
-                    self.sent.note(*settled);
-                    self.window.overloaded(number);
-                    return Err(fault);
+                ApiError::Indeterminate { settles_at, .. } => {
+                    self.barrier.record(*settles_at);
+                    self.aimd.overloaded(number);
+                    return Err(error);
                 }
             };
             if Instant::now() + delay > self.deadline {
-                return Err(fault);
+                return Err(error);
             }
             tokio::time::sleep(delay).await;
         }
@@ -302,8 +307,8 @@ impl Call<'_> {
     /// Writes, and reads the object that is answered.
     pub(super) async fn write_object<T: DeserializeOwned>(
         &self,
-        write: &Write,
-    ) -> Result<T, Fault> {
+        write: &ApiWrite,
+    ) -> Result<T, ApiError> {
         let body = self.write(write).await?;
         parse(&body)
     }
@@ -314,32 +319,34 @@ impl Call<'_> {
         &self,
         path: &str,
         resource: &'static str,
-    ) -> Result<Option<T>, Fault> {
-        let mut backoff = Backoff::new(FIRST_DELAY, MOST_DELAY);
-        let mut right = self.rights.of(&Method::GET, resource, path);
+    ) -> Result<Option<T>, ApiError> {
+        let mut backoff = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
+        let mut access = self.rbac_denials.of(&Method::GET, resource, path);
         loop {
-            let fault = match self.api.read_once(path, resource).await {
+            let error = match self.api.read_once(path, resource).await {
                 Ok(object) => {
-                    right.is_had();
+                    access.record_allowed();
                     return Ok(object);
                 }
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            let delay = match &fault {
-                Fault::Refused(refusal) if refusal.is_of_rights => {
-                    if !right.may_come() {
-                        return Err(fault);
+            let delay = match &error {
+                ApiError::Rejected(rejection) if rejection.is_access_denial => {
+                    if !access.should_retry() {
+                        return Err(error);
                     }
                     backoff.next_delay()
                 }
-                Fault::Refused(refusal) if refusal.code != TOO_MANY => return Err(fault),
-                Fault::Refused(refusal) => {
-                    backoff.next_delay().max(refusal.wait.unwrap_or_default())
+                ApiError::Rejected(rejection) if rejection.code != TOO_MANY_REQUESTS => {
+                    return Err(error);
+                }
+                ApiError::Rejected(rejection) => {
+                    backoff.next_delay().max(rejection.retry_after.unwrap_or_default())
                 }
                 _ => backoff.next_delay(),
             };
             if Instant::now() + delay > self.deadline {
-                return Err(fault);
+                return Err(error);
             }
             tokio::time::sleep(delay).await;
         }
@@ -357,38 +364,44 @@ impl Call<'_> {
 
     /// A backoff for attempts of several requests.
     pub(super) fn backoff() -> Backoff {
-        Backoff::new(FIRST_DELAY, MOST_DELAY)
+        Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY)
     }
 }
 
-impl Refusal {
+impl Rejection {
     fn of(code: u16) -> Self {
-        Self { code, message: String::new(), is_budget: false, is_of_rights: false, wait: None }
+        Self {
+            code,
+            message: String::new(),
+            is_budget: false,
+            is_access_denial: false,
+            retry_after: None,
+        }
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for ApiError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotLeader => f.write_str("this scheduler is no longer the leader"),
-            Self::Refused(refusal) => write!(f, "{} ({})", refusal.message, refusal.code),
-            Self::Unknown { message, .. } => {
+            Self::Rejected(rejection) => write!(f, "{} ({})", rejection.message, rejection.code),
+            Self::Indeterminate { message, .. } => {
                 write!(f, "{message}; the API server may have done it or not")
             }
         }
     }
 }
 
-fn said(message: &str, status: StatusCode) -> String {
+fn message_or_status(message: &str, status: StatusCode) -> String {
     if !message.is_empty() {
         return message.to_owned();
     }
     status.canonical_reason().unwrap_or("the API server refused it without a reason").to_owned()
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(body).map_err(|error| Fault::Unknown {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| ApiError::Indeterminate {
         message: format!("the API server's answer cannot be read: {error}"),
-        settled: Instant::now(),
+        settles_at: Instant::now(),
     })
 }

@@ -3,89 +3,96 @@
 use octavo_dra::Allocation;
 use octavo_kube_io::objects::{Claim, ObjectName};
 
-use super::answers::ClaimView;
-use super::bodies;
-use super::call::{Call, Fault, Refusal};
+use super::call::{ApiError, Call, Rejection};
+use super::patches;
+use super::responses::ClaimView;
 use super::{ClaimWrite, FailureKind, PodRef, WrittenAllocation};
 
 /// How often a claim that changes meanwhile is read anew before the order gives up.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Why an order goes no further.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stop {
-    pub(super) stage: &'static str,
+pub(super) struct StepError {
+    pub(super) step: &'static str,
     pub(super) message: String,
     pub(super) kind: FailureKind,
 }
 
 /// A claim of an order, and what the order may have written to it.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct ClaimWriter {
     pub(super) name: ObjectName,
     /// Empty where a claim was made and the answer that had it was lost.
     pub(super) uid: String,
     /// Whether the order made it.
-    pub(super) is_made: bool,
+    pub(super) is_created: bool,
     /// Whether something was written, or may have been.
-    pub(super) is_touched: bool,
+    pub(super) may_be_written: bool,
     /// Whether it stood allocated without any user before: it stays so.
     stays_allocated: bool,
     /// The devices that the order wants it to have: with others it is somebody else's.
     wanted: Option<Allocation>,
 }
 
-impl Stop {
-    pub(super) fn new(stage: &'static str, kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { stage, message: message.into(), kind }
+impl StepError {
+    pub(super) fn new(step: &'static str, kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { step, message: message.into(), kind }
     }
 
     /// A fault that nothing more is known of.
-    pub(super) fn of(stage: &'static str, fault: &Fault) -> Self {
-        let kind = match fault {
-            Fault::NotLeader => FailureKind::NotLeader,
-            Fault::Unknown { .. } => FailureKind::Unreachable,
-            Fault::Refused(refusal) => match refusal.code {
+    pub(super) fn of(step: &'static str, error: &ApiError) -> Self {
+        let kind = match error {
+            ApiError::NotLeader => FailureKind::NotLeader,
+            ApiError::Indeterminate { .. } => FailureKind::Unreachable,
+            ApiError::Rejected(rejection) => match rejection.code {
                 409 | 404 => FailureKind::Conflict,
                 429 => FailureKind::Unreachable,
-                _ => FailureKind::Refused,
+                _ => FailureKind::Rejected,
             },
         };
-        Self::new(stage, kind, fault.to_string())
+        Self::new(step, kind, error.to_string())
     }
 }
 
-impl Held {
-    pub(super) fn seen(claim: &Claim) -> Self {
+impl ClaimWriter {
+    pub(super) fn from_watch(claim: &Claim) -> Self {
         Self {
             name: claim.meta.name.clone(),
             uid: claim.meta.uid.as_ref().to_owned(),
-            is_made: false,
-            is_touched: false,
+            is_created: false,
+            may_be_written: false,
             stays_allocated: claim.claim.allocation.is_some() && claim.reserved_for.is_empty(),
             wanted: None,
         }
     }
 
-    pub(super) fn made(name: ObjectName, uid: &str) -> Self {
+    pub(super) fn created(name: ObjectName, uid: &str) -> Self {
         let uid = uid.to_owned();
-        Self { name, uid, is_made: true, is_touched: true, stays_allocated: false, wanted: None }
+        Self {
+            name,
+            uid,
+            is_created: true,
+            may_be_written: true,
+            stays_allocated: false,
+            wanted: None,
+        }
     }
 
     /// What an order of before may have written, which this one, its repetition, did not reach.
     pub(super) fn unreached(write: &ClaimWrite) -> Self {
         let wanted = write.allocation.as_ref().map(|written| written.allocation.clone());
-        Self { is_touched: true, wanted, ..Self::seen(&write.claim) }
+        Self { may_be_written: true, wanted, ..Self::from_watch(&write.claim) }
     }
 
     /// What an earlier scheduler left, for a pod that is not bound.
     pub(super) fn leftover(claim: &Claim, pod: &PodRef) -> Self {
         let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid);
         Self {
-            is_made: claim.is_extended && is_owner,
-            is_touched: true,
+            is_created: claim.is_extended && is_owner,
+            may_be_written: true,
             stays_allocated: false,
-            ..Self::seen(claim)
+            ..Self::from_watch(claim)
         }
     }
 
@@ -98,39 +105,44 @@ impl Held {
         pod: &PodRef,
         allocation: &WrittenAllocation,
         mut view: ClaimView,
-    ) -> Result<(), Stop> {
+    ) -> Result<(), StepError> {
         const FINALIZER: &str = "adding the finalizer to the claim";
         const STATUS: &str = "allocating the claim";
         self.wanted = Some(allocation.allocation.clone());
         let mut backoff = Call::backoff();
         let mut last = None;
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             if attempt > 0 {
-                let Some((stage, fault)) = last.take() else { break };
-                view = self.look(call, stage, &fault).await?;
+                let Some((step, error)) = last.take() else { break };
+                view = self.reread(call, step, &error).await?;
                 // What was refused although nothing stands against it would be refused again.
-                if let Fault::Refused(refusal) = &fault
-                    && refusal.code != 409
+                if let ApiError::Rejected(rejection) = &error
+                    && rejection.code != 409
                     && view.status.allocation.is_none()
                 {
-                    return Err(Stop::new(stage, FailureKind::Refused, refusal.to_string()));
+                    return Err(StepError::new(step, FailureKind::Rejected, rejection.to_string()));
                 }
-                if matches!(fault, Fault::Unknown { .. }) && !call.pause(&mut backoff).await {
-                    return Err(Stop::of(stage, &fault));
+                if matches!(error, ApiError::Indeterminate { .. })
+                    && !call.pause(&mut backoff).await
+                {
+                    return Err(StepError::of(step, &error));
                 }
             }
-            let is_others = view.status.allocation.is_some() && !view.has(&allocation.allocation);
+            let is_other_allocation =
+                view.status.allocation.is_some() && !view.has_devices(&allocation.allocation);
             // An undoing that was cut short may have taken no more than the finalizer.
-            if is_others || (view.status.allocation.is_some() && view.metadata.has_finalizer()) {
+            if is_other_allocation
+                || (view.status.allocation.is_some() && view.metadata.has_finalizer())
+            {
                 return self.join(call, pod, &allocation.allocation, &view).await;
             }
             if !view.metadata.has_finalizer() {
-                self.is_touched = true;
-                let write = bodies::add_finalizer(&self.name, &self.uid);
+                self.may_be_written = true;
+                let write = patches::add_finalizer(&self.name, &self.uid);
                 match call.write_object::<ClaimView>(&write).await {
                     Ok(answer) => view = answer,
-                    Err(fault) => {
-                        last = Some((FINALIZER, self.usable(FINALIZER, fault)?));
+                    Err(error) => {
+                        last = Some((FINALIZER, self.retryable(FINALIZER, error)?));
                         continue;
                     }
                 }
@@ -138,16 +150,16 @@ impl Held {
                     return self.join(call, pod, &allocation.allocation, &view).await;
                 }
             }
-            self.is_touched = true;
+            self.may_be_written = true;
             let version = &view.metadata.resource_version;
-            let write = bodies::allocate(&self.name, &self.uid, version, allocation, pod);
+            let write = patches::allocate(&self.name, &self.uid, version, allocation, pod);
             match call.write(&write).await {
                 Ok(_) => return Ok(()),
-                Err(fault) => last = Some((STATUS, self.usable(STATUS, fault)?)),
+                Err(error) => last = Some((STATUS, self.retryable(STATUS, error)?)),
             }
         }
-        let (stage, fault) = last.unwrap_or((STATUS, Fault::NotLeader));
-        Err(Stop::of(stage, &fault))
+        let (step, error) = last.unwrap_or((STATUS, ApiError::NotLeader));
+        Err(StepError::of(step, &error))
     }
 
     /// Reserves a claim that is found allocated, if it has these devices.
@@ -157,11 +169,11 @@ impl Held {
         pod: &PodRef,
         expected: &Allocation,
         view: &ClaimView,
-    ) -> Result<(), Stop> {
-        const STAGE: &str = "allocating the claim";
-        if !view.has(expected) {
+    ) -> Result<(), StepError> {
+        const STEP: &str = "allocating the claim";
+        if !view.has_devices(expected) {
             let message = format!("claim {} was allocated by somebody else", self.name);
-            return Err(Stop::new(STAGE, FailureKind::Conflict, message));
+            return Err(StepError::new(STEP, FailureKind::Conflict, message));
         }
         if view.is_reserved_for(pod) {
             return Ok(());
@@ -175,71 +187,78 @@ impl Held {
         call: Call<'_>,
         pod: &PodRef,
         expected: Option<&Allocation>,
-    ) -> Result<(), Stop> {
-        const STAGE: &str = "reserving the claim";
+    ) -> Result<(), StepError> {
+        const STEP: &str = "reserving the claim";
         let mut backoff = Call::backoff();
         let mut last = None;
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
             if attempt > 0 {
-                let Some(fault) = last.take() else { break };
-                let view = self.look(call, STAGE, &fault).await?;
-                self.check(expected, &view)?;
+                let Some(error) = last.take() else { break };
+                let view = self.reread(call, STEP, &error).await?;
+                self.check_devices(expected, &view)?;
                 if view.is_reserved_for(pod) {
                     return Ok(());
                 }
-                if let Fault::Refused(refusal) = &fault
-                    && refusal.code != 409
+                if let ApiError::Rejected(rejection) = &error
+                    && rejection.code != 409
                 {
-                    return Err(Stop::new(STAGE, FailureKind::Refused, refusal.to_string()));
+                    return Err(StepError::new(STEP, FailureKind::Rejected, rejection.to_string()));
                 }
-                if matches!(fault, Fault::Unknown { .. }) && !call.pause(&mut backoff).await {
-                    return Err(Stop::of(STAGE, &fault));
+                if matches!(error, ApiError::Indeterminate { .. })
+                    && !call.pause(&mut backoff).await
+                {
+                    return Err(StepError::of(STEP, &error));
                 }
             }
-            self.is_touched = true;
-            let write = bodies::reserve(&self.name, &self.uid, pod);
+            self.may_be_written = true;
+            let write = patches::reserve(&self.name, &self.uid, pod);
             match call.write_object::<ClaimView>(&write).await {
                 // It may have been given elsewhere since it was seen.
-                Ok(answer) => return self.check(expected, &answer),
-                Err(fault) => last = Some(self.usable(STAGE, fault)?),
+                Ok(answer) => return self.check_devices(expected, &answer),
+                Err(error) => last = Some(self.retryable(STEP, error)?),
             }
         }
-        Err(Stop::of(STAGE, &last.unwrap_or(Fault::NotLeader)))
+        Err(StepError::of(STEP, &last.unwrap_or(ApiError::NotLeader)))
     }
 
-    fn check(&self, expected: Option<&Allocation>, view: &ClaimView) -> Result<(), Stop> {
-        let is_right =
-            expected.map_or(view.status.allocation.is_some(), |expected| view.has(expected));
+    fn check_devices(
+        &self,
+        expected: Option<&Allocation>,
+        view: &ClaimView,
+    ) -> Result<(), StepError> {
+        let is_right = expected
+            .map_or(view.status.allocation.is_some(), |expected| view.has_devices(expected));
         if is_right {
             return Ok(());
         }
         let message = format!("claim {} no longer has the devices that were seen", self.name);
-        Err(Stop::new("reserving the claim", FailureKind::Conflict, message))
+        Err(StepError::new("reserving the claim", FailureKind::Conflict, message))
     }
 
     /// A fault after which another look may help; others end the order.
-    fn usable(&self, stage: &'static str, fault: Fault) -> Result<Fault, Stop> {
-        match &fault {
-            Fault::Unknown { .. } | Fault::Refused(Refusal { code: 409 | 422, .. }) => Ok(fault),
-            Fault::Refused(Refusal { code: 404, .. }) => {
+    fn retryable(&self, step: &'static str, error: ApiError) -> Result<ApiError, StepError> {
+        match &error {
+            ApiError::Indeterminate { .. }
+            | ApiError::Rejected(Rejection { code: 409 | 422, .. }) => Ok(error),
+            ApiError::Rejected(Rejection { code: 404, .. }) => {
                 let message = format!("claim {} is gone", self.name);
-                Err(Stop::new(stage, FailureKind::Conflict, message))
+                Err(StepError::new(step, FailureKind::Conflict, message))
             }
-            _ => Err(Stop::of(stage, &fault)),
+            _ => Err(StepError::of(step, &error)),
         }
     }
 
     /// Reads the claim after a fault: it must be this one still, and may not be on its way out.
-    async fn look(
+    async fn reread(
         &self,
         call: Call<'_>,
-        stage: &'static str,
-        fault: &Fault,
-    ) -> Result<ClaimView, Stop> {
-        let conflict = |message| Stop::new(stage, FailureKind::Conflict, message);
-        let path = bodies::claim_path(&self.name);
+        step: &'static str,
+        error: &ApiError,
+    ) -> Result<ClaimView, StepError> {
+        let conflict = |message| StepError::new(step, FailureKind::Conflict, message);
+        let path = patches::claim_path(&self.name);
         let read = call.read::<ClaimView>(&path, "resourceclaims").await;
-        let view = read.map_err(|_| Stop::of(stage, fault))?;
+        let view = read.map_err(|_| StepError::of(step, error))?;
         match view {
             Some(view) if view.metadata.uid != self.uid => {
                 Err(conflict(format!("another claim has the name {}", self.name)))
@@ -257,68 +276,70 @@ impl Held {
     ///
     /// Every step names the version it is based on, so a write of before that is still under way at
     /// the server cannot land behind it.
-    pub(super) async fn release(&self, call: Call<'_>, pod: &PodRef) -> Result<(), Fault> {
+    pub(super) async fn release(&self, call: Call<'_>, pod: &PodRef) -> Result<(), ApiError> {
         let mut backoff = Call::backoff();
         loop {
-            let fault = match self.release_once(call, pod).await {
+            let error = match self.release_once(call, pod).await {
                 Ok(()) => return Ok(()),
-                Err(fault) => fault,
+                Err(error) => error,
             };
-            let is_worth_another = match &fault {
-                Fault::Unknown { .. } => true,
-                Fault::Refused(refusal) => refusal.code == 409,
-                Fault::NotLeader => false,
+            let is_retryable = match &error {
+                ApiError::Indeterminate { .. } => true,
+                ApiError::Rejected(rejection) => rejection.code == 409,
+                ApiError::NotLeader => false,
             };
-            if !is_worth_another || !call.pause(&mut backoff).await {
-                return Err(fault);
+            if !is_retryable || !call.pause(&mut backoff).await {
+                return Err(error);
             }
         }
     }
 
-    async fn release_once(&self, call: Call<'_>, pod: &PodRef) -> Result<(), Fault> {
-        let path = bodies::claim_path(&self.name);
+    async fn release_once(&self, call: Call<'_>, pod: &PodRef) -> Result<(), ApiError> {
+        let path = patches::claim_path(&self.name);
         let view = call.read::<ClaimView>(&path, "resourceclaims").await?;
-        let Some(mut view) = view.filter(|view| self.is_this(view, pod)) else { return Ok(()) };
+        let Some(mut view) = view.filter(|view| self.is_same_claim(view, pod)) else {
+            return Ok(());
+        };
         // Another leader may have given it, and its pod may run with it.
         let is_given = view.status.allocation.is_some();
-        if is_given && self.wanted.as_ref().is_some_and(|wanted| !view.has(wanted)) {
+        if is_given && self.wanted.as_ref().is_some_and(|wanted| !view.has_devices(wanted)) {
             return Ok(());
         }
-        if self.is_made {
+        if self.is_created {
             return self.remove(call, &view).await;
         }
-        let is_last = !view.has_others(pod) && !self.stays_allocated;
+        let is_last = !view.has_other_consumers(pod) && !self.stays_allocated;
         let is_ours = view.is_reserved_for(pod);
         // An allocation without any user is a leftover, of this order or of the pod it shared with.
-        if is_ours || (is_last && view.status.allocation.is_some() && self.is_touched) {
+        if is_ours || (is_last && view.status.allocation.is_some() && self.may_be_written) {
             let version = &view.metadata.resource_version;
-            let write = bodies::release(&self.name, &self.uid, version, pod, is_last);
+            let write = patches::release(&self.name, &self.uid, version, pod, is_last);
             view = match call.write_object(&write).await {
                 Ok(view) => view,
-                Err(fault) => return gone_is_good(fault),
+                Err(error) => return ok_if_gone(error),
             };
         }
         if view.status.allocation.is_none() && view.metadata.has_finalizer() {
             let version = &view.metadata.resource_version;
-            let write = bodies::remove_finalizer(&self.name, &self.uid, version);
-            return call.write(&write).await.map(drop).or_else(gone_is_good);
+            let write = patches::remove_finalizer(&self.name, &self.uid, version);
+            return call.write(&write).await.map(drop).or_else(ok_if_gone);
         }
         Ok(())
     }
 
     /// Deletes a claim that a scheduler made: nobody but its pod uses it. Without its finalizer it is gone
     /// at once, and its allocation with it.
-    async fn remove(&self, call: Call<'_>, view: &ClaimView) -> Result<(), Fault> {
+    async fn remove(&self, call: Call<'_>, view: &ClaimView) -> Result<(), ApiError> {
         if view.metadata.has_finalizer() {
             let version = &view.metadata.resource_version;
-            let write = bodies::remove_finalizer(&self.name, &view.metadata.uid, version);
-            call.write(&write).await.map(drop).or_else(gone_is_good)?;
+            let write = patches::remove_finalizer(&self.name, &view.metadata.uid, version);
+            call.write(&write).await.map(drop).or_else(ok_if_gone)?;
         }
-        let deleted = call.write(&bodies::delete_claim(&self.name, &view.metadata.uid)).await;
-        deleted.map(drop).or_else(gone_is_good)
+        let deleted = call.write(&patches::delete_claim(&self.name, &view.metadata.uid)).await;
+        deleted.map(drop).or_else(ok_if_gone)
     }
 
-    fn is_this(&self, view: &ClaimView, pod: &PodRef) -> bool {
+    fn is_same_claim(&self, view: &ClaimView, pod: &PodRef) -> bool {
         if !self.uid.is_empty() {
             return view.metadata.uid == self.uid;
         }
@@ -326,15 +347,15 @@ impl Held {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for Rejection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} ({})", self.message, self.code)
     }
 }
 
-fn gone_is_good(fault: Fault) -> Result<(), Fault> {
-    match fault {
-        Fault::Refused(Refusal { code: 404, .. }) => Ok(()),
-        fault => Err(fault),
+fn ok_if_gone(error: ApiError) -> Result<(), ApiError> {
+    match error {
+        ApiError::Rejected(Rejection { code: 404, .. }) => Ok(()),
+        error => Err(error),
     }
 }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::Claim;
 
-use super::answers::PodView;
-use super::bodies;
-use super::call::{Call, Fault, Write};
-use super::claims::{Held, Stop};
+use super::call::{ApiError, ApiWrite, Call};
+use super::claims::{ClaimWriter, StepError};
+use super::patches;
+use super::responses::PodView;
 use super::{Evict, Failure, FailureKind, PodRef, pod};
 
 /// Attempts of a write whose answer was lost: all of these may be done twice.
-const ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
 /// Makes a pod leave. One that has left already is no failure.
 pub(super) async fn evict(call: Call<'_>, evict: &Evict) -> Result<(), Failure> {
@@ -19,27 +19,27 @@ pub(super) async fn evict(call: Call<'_>, evict: &Evict) -> Result<(), Failure> 
     const DELETE: &str = "deleting the pod";
     const EVICT: &str = "evicting the pod";
     if evict.is_bound_by_budgets {
-        return match repeat(call, &bodies::evict(&evict.pod)).await {
+        return match write_idempotent(call, &patches::evict(&evict.pod)).await {
             Ok(_) => Ok(()),
-            Err(Fault::Refused(refusal)) if refusal.is_budget => {
-                Err(failure(Stop::new(EVICT, FailureKind::Budget, refusal.to_string())))
+            Err(ApiError::Rejected(rejection)) if rejection.is_budget => {
+                Err(to_failure(StepError::new(EVICT, FailureKind::Budget, rejection.to_string())))
             }
-            Err(fault) => gone_is_good(call, &evict.pod, EVICT, fault).await,
+            Err(error) => ok_if_gone(call, &evict.pod, EVICT, error).await,
         };
     }
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    match repeat(call, &bodies::mark_victim(evict, &now)).await {
+    match write_idempotent(call, &patches::mark_victim(evict, &now)).await {
         Ok(body) => {
             let view = serde_json::from_slice::<PodView>(&body).unwrap_or_default();
             if view.metadata.is_deleted() {
                 return Ok(());
             }
         }
-        Err(fault) => return gone_is_good(call, &evict.pod, MARK, fault).await,
+        Err(error) => return ok_if_gone(call, &evict.pod, MARK, error).await,
     }
-    match repeat(call, &bodies::delete_pod(&evict.pod)).await {
+    match write_idempotent(call, &patches::delete_pod(&evict.pod)).await {
         Ok(_) => Ok(()),
-        Err(fault) => gone_is_good(call, &evict.pod, DELETE, fault).await,
+        Err(error) => ok_if_gone(call, &evict.pod, DELETE, error).await,
     }
 }
 
@@ -49,62 +49,74 @@ pub(super) async fn nominate(
     pod: &PodRef,
     node: Option<&str>,
 ) -> Result<(), Failure> {
-    const STAGE: &str = "nominating a node for the pod";
-    match repeat(call, &bodies::nominate(pod, node)).await {
+    const STEP: &str = "nominating a node for the pod";
+    match write_idempotent(call, &patches::nominate(pod, node)).await {
         Ok(_) => Ok(()),
-        Err(fault) => Err(failure(pod::meaning(call, pod, STAGE, &fault).await)),
+        Err(error) => Err(to_failure(pod::pod_write_error(call, pod, STEP, &error).await)),
     }
 }
 
 /// Takes back what an earlier scheduler wrote for a pod, if that is not bound.
-pub(super) async fn undo(call: Call<'_>, pod: &PodRef, claim: &Arc<Claim>) -> Result<(), Failure> {
-    const STAGE: &str = "taking a claim back";
-    let held = Held::leftover(claim, pod);
-    let left = |stop: Stop| Failure { left: vec![held.name.clone()], ..failure(stop) };
-    match pod::bound_to(call, pod).await {
+pub(super) async fn rollback(
+    call: Call<'_>,
+    pod: &PodRef,
+    claim: &Arc<Claim>,
+) -> Result<(), Failure> {
+    const STEP: &str = "taking a claim back";
+    let writer = ClaimWriter::leftover(claim, pod);
+    let unreleased = |step_error: StepError| Failure {
+        unreleased: vec![writer.name.clone()],
+        ..to_failure(step_error)
+    };
+    match pod::bound_node(call, pod).await {
         Ok(None) => {}
         Ok(Some(node)) => {
             let message = format!("the pod is bound to {node} and uses the claim");
-            return Err(failure(Stop::new(STAGE, FailureKind::BoundAlready, message)));
+            return Err(to_failure(StepError::new(STEP, FailureKind::AlreadyBound, message)));
         }
-        Err(fault) => return Err(left(Stop::of(STAGE, &fault))),
+        Err(error) => return Err(unreleased(StepError::of(STEP, &error))),
     }
-    held.release(call, pod).await.map_err(|fault| left(Stop::of(STAGE, &fault)))
+    writer.release(call, pod).await.map_err(|error| unreleased(StepError::of(STEP, &error)))
 }
 
 /// Writes what may be written twice, until it is known to be done.
-async fn repeat(call: Call<'_>, write: &Write) -> Result<Vec<u8>, Fault> {
+async fn write_idempotent(call: Call<'_>, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
     let mut backoff = Call::backoff();
     let mut attempt = 1;
     loop {
-        let fault = match call.write(write).await {
+        let error = match call.write(write).await {
             Ok(body) => return Ok(body),
-            Err(fault) => fault,
+            Err(error) => error,
         };
-        let is_final = !matches!(fault, Fault::Unknown { .. }) || attempt >= ATTEMPTS;
+        let is_final = !matches!(error, ApiError::Indeterminate { .. }) || attempt >= MAX_ATTEMPTS;
         if is_final || !call.pause(&mut backoff).await {
-            return Err(fault);
+            return Err(error);
         }
         attempt += 1;
     }
 }
 
 /// A pod that is gone, or whose name another has, has left.
-async fn gone_is_good(
+async fn ok_if_gone(
     call: Call<'_>,
     pod: &PodRef,
-    stage: &'static str,
-    fault: Fault,
+    step: &'static str,
+    error: ApiError,
 ) -> Result<(), Failure> {
-    let stop = match &fault {
-        Fault::Refused(refusal) if matches!(refusal.code, 404 | 409 | 422) => {
-            pod::meaning(call, pod, stage, &fault).await
+    let step_error = match &error {
+        ApiError::Rejected(rejection) if matches!(rejection.code, 404 | 409 | 422) => {
+            pod::pod_write_error(call, pod, step, &error).await
         }
-        _ => Stop::of(stage, &fault),
+        _ => StepError::of(step, &error),
     };
-    if stop.kind == FailureKind::PodGone { Ok(()) } else { Err(failure(stop)) }
+    if step_error.kind == FailureKind::PodGone { Ok(()) } else { Err(to_failure(step_error)) }
 }
 
-fn failure(stop: Stop) -> Failure {
-    Failure { stage: stop.stage, message: stop.message, kind: stop.kind, left: Vec::new() }
+fn to_failure(step_error: StepError) -> Failure {
+    Failure {
+        step: step_error.step,
+        message: step_error.message,
+        kind: step_error.kind,
+        unreleased: Vec::new(),
+    }
 }

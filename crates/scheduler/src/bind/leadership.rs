@@ -8,32 +8,32 @@ use tokio::time::Instant;
 
 /// How long this program may still believe to be the leader. Asked before every write.
 #[derive(Clone)]
-pub struct Leadership(Arc<dyn Fn() -> Option<Held> + Send + Sync>);
+pub struct Leadership(Arc<dyn Fn() -> Option<TermRemaining> + Send + Sync>);
 
 /// Leadership that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
-    /// Time that is left.
-    pub left: Duration,
+pub struct TermRemaining {
+    /// Time that is time_left.
+    pub time_left: Duration,
     /// Since when it is held without a gap: what was read before may lack what another leader wrote.
     pub since: Instant,
 }
 
 impl Leadership {
     /// Asks `held`: what may be believed of the lease, `None` without one.
-    pub fn new(held: impl Fn() -> Option<Held> + Send + Sync + 'static) -> Self {
+    pub fn new(held: impl Fn() -> Option<TermRemaining> + Send + Sync + 'static) -> Self {
         Self(Arc::new(held))
     }
 
     /// For a scheduler that is alone by other means, from now on: leader election is off.
-    pub fn unquestioned() -> Self {
+    pub fn always() -> Self {
         let since = Instant::now();
-        Self::new(move || Some(Held { left: Duration::MAX, since }))
+        Self::new(move || Some(TermRemaining { time_left: Duration::MAX, since }))
     }
 
     /// The same for those who write: theirs only while the gate is open for it.
-    pub fn gated(&self) -> (Self, Gate) {
-        let gate = Gate::default();
+    pub fn gated(&self) -> (Self, FencingGate) {
+        let gate = FencingGate::default();
         let (whole, opened) = (self.clone(), gate.clone());
         let held = move || whole.held().filter(|held| opened.is_open_for(held.since));
         (Self::new(held), gate)
@@ -41,7 +41,7 @@ impl Leadership {
 
     /// Time that is left; `None`: not the leader.
     pub fn remaining(&self) -> Option<Duration> {
-        self.held().map(|held| held.left)
+        self.held().map(|held| held.time_left)
     }
 
     /// Since when this program leads without a gap; `None`: not the leader.
@@ -49,17 +49,17 @@ impl Leadership {
         self.held().map(|held| held.since)
     }
 
-    fn held(&self) -> Option<Held> {
-        (self.0)().filter(|held| !held.left.is_zero())
+    fn held(&self) -> Option<TermRemaining> {
+        (self.0)().filter(|held| !held.time_left.is_zero())
     }
 }
 
 /// Lets be written what was decided in one leadership, and nothing that was decided in an earlier one:
 /// devices that it gives away may be another's by now. Closed at first. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Gate(Arc<Mutex<Option<Instant>>>);
+pub struct FencingGate(Arc<Mutex<Option<Instant>>>);
 
-impl Gate {
+impl FencingGate {
     /// Opens it for the leadership that is held since then, and for no other; `None`: closes it.
     pub fn open_for(&self, since: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;

@@ -5,81 +5,87 @@ use std::sync::Arc;
 use octavo_kube_io::objects::ObjectName;
 use tokio::time::Instant;
 
-use super::answers::{ClaimView, PodView};
-use super::bodies;
-use super::call::{Call, Fault};
-use super::claims::{Held, Stop};
-use super::turns::{Allocating, Awaited};
+use super::call::{ApiError, Call};
+use super::claim_sequencer::{AllocationGuard, PendingAllocation};
+use super::claims::{ClaimWriter, StepError};
+use super::patches;
+use super::responses::{ClaimView, PodView};
 use super::{Bind, Failure, FailureKind, PodRef, extended};
 
-const BINDING: &str = "binding the pod";
+const BINDING_STEP: &str = "binding the pod";
 /// Attempts of a binding whose answer was lost.
-const ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 4;
 
 /// An order with its turns at claims.
-pub(super) struct Ordered {
+pub(super) struct SequencedBind {
     pub(super) bind: Bind,
     /// Claims that it allocates: dropped one by one, so that who waits goes on.
-    pub(super) allocating: Vec<Allocating>,
+    pub(super) guards: Vec<AllocationGuard>,
     /// By claim: what an earlier order writes to it.
-    pub(super) awaited: Vec<Option<Awaited>>,
+    pub(super) pending: Vec<Option<PendingAllocation>>,
 }
 
 /// What an order has done so far.
 #[derive(Default)]
 struct Progress {
-    held: Vec<Held>,
-    is_told: bool,
+    writers: Vec<ClaimWriter>,
+    is_status_written: bool,
     /// Whether the pod may be bound and nobody could be asked: then nothing may be undone.
-    is_undecided: bool,
+    is_indeterminate: bool,
 }
 
 /// Carries the order out.
 ///
-/// `undoing` is what calls are made with once it has failed: it has a patience of its own.
+/// `rollback_call` is what calls are made with once it has failed: it has a patience of its own.
 pub(super) async fn bind<'a>(
     call: Call<'a>,
-    undoing: impl FnOnce() -> Call<'a>,
-    ordered: Ordered,
+    rollback_call: impl FnOnce() -> Call<'a>,
+    sequenced: SequencedBind,
 ) -> Result<(), Failure> {
     let mut progress = Progress::default();
-    let pod = ordered.bind.pod.clone();
-    let again = ordered.bind.is_again.then(|| ordered.bind.clone());
-    let Err(stop) = steps(call, ordered, &mut progress).await else { return Ok(()) };
-    if let Some(bind) = &again {
+    let pod = sequenced.bind.pod.clone();
+    let retried = sequenced.bind.is_retry.then(|| sequenced.bind.clone());
+    let Err(step_error) = run_steps(call, sequenced, &mut progress).await else { return Ok(()) };
+    if let Some(bind) = &retried {
         progress.add_unreached(bind);
     }
-    let left: Vec<_> = if progress.is_undecided {
-        progress.held.into_iter().map(|held| held.name).collect()
-    } else if again.is_some() && stop.kind == FailureKind::BoundAlready {
+    let unreleased: Vec<_> = if progress.is_indeterminate {
+        progress.writers.into_iter().map(|writer| writer.name).collect()
+    } else if retried.is_some() && step_error.kind == FailureKind::AlreadyBound {
         // It runs with them: they are its own for as long as it does.
         Vec::new()
     } else {
-        undo(undoing(), &pod, progress).await
+        rollback(rollback_call(), &pod, progress).await
     };
-    if !left.is_empty() || stop.kind == FailureKind::Undecided {
+    if !unreleased.is_empty() || step_error.kind == FailureKind::Indeterminate {
         // Who reads what is left, or sends the order again, must not meet a write of this one later.
-        call.sent.settle().await;
+        call.barrier.wait().await;
     }
-    Err(Failure { stage: stop.stage, message: stop.message, kind: stop.kind, left })
+    Err(Failure {
+        step: step_error.step,
+        message: step_error.message,
+        kind: step_error.kind,
+        unreleased,
+    })
 }
 
 impl Progress {
     /// What an earlier sending of an order may have written is undone with the rest, also where this one did
     /// not get so far.
     fn add_unreached(&mut self, bind: &Bind) {
-        let is_made = |held: &Held| bind.claims.iter().all(|one| one.claim.meta.name != held.name);
+        let is_unknown =
+            |writer: &ClaimWriter| bind.claims.iter().all(|one| one.claim.meta.name != writer.name);
         if bind.extended.is_some() {
-            self.is_told = true;
-            if !self.held.iter().any(is_made) {
+            self.is_status_written = true;
+            if !self.writers.iter().any(is_unknown) {
                 let name = extended::name(&bind.pod, 0);
                 let name = ObjectName::new(bind.pod.name.namespace.clone(), name);
-                self.held.push(Held::made(name, ""));
+                self.writers.push(ClaimWriter::created(name, ""));
             }
         }
         for write in &bind.claims {
-            if self.held.iter().all(|held| held.name != write.claim.meta.name) {
-                self.held.push(Held::unreached(write));
+            if self.writers.iter().all(|writer| writer.name != write.claim.meta.name) {
+                self.writers.push(ClaimWriter::unreached(write));
             }
         }
     }
@@ -87,107 +93,113 @@ impl Progress {
 
 /// Where the pod of an order stands that was sent before: bound by it (`true`), or free to be bound. What was
 /// sent before is settled, so nothing of it comes later.
-async fn is_done(
+async fn is_bound_already(
     call: Call<'_>,
     pod: &PodRef,
     node: &Arc<str>,
     progress: &mut Progress,
-) -> Result<bool, Stop> {
-    match look(call, pod).await {
-        Ok(Look::Here(view)) => match view.spec.node_name.as_deref() {
+) -> Result<bool, StepError> {
+    match read_pod(call, pod).await {
+        Ok(PodLookup::Found(view)) => match view.spec.node_name.as_deref() {
             Some(bound) if *bound == **node => Ok(true),
             Some(bound) => {
                 let message = format!("the pod is bound to {bound} already");
-                Err(Stop::new(BINDING, FailureKind::BoundAlready, message))
+                Err(StepError::new(BINDING_STEP, FailureKind::AlreadyBound, message))
             }
             None if view.metadata.is_deleted() => {
-                Err(Stop::new(BINDING, FailureKind::PodGone, "the pod is being deleted"))
+                Err(StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is being deleted"))
             }
             None => Ok(false),
         },
-        Ok(Look::Gone) => Err(Stop::new(BINDING, FailureKind::PodGone, "the pod is gone")),
-        Err(fault) => {
-            progress.is_undecided = true;
-            let message = format!("{UNDECIDED}: {fault}");
-            Err(Stop::new(BINDING, FailureKind::Undecided, message))
+        Ok(PodLookup::Gone) => {
+            Err(StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is gone"))
+        }
+        Err(error) => {
+            progress.is_indeterminate = true;
+            let message = format!("{INDETERMINATE_MESSAGE}: {error}");
+            Err(StepError::new(BINDING_STEP, FailureKind::Indeterminate, message))
         }
     }
 }
 
-async fn steps(call: Call<'_>, ordered: Ordered, progress: &mut Progress) -> Result<(), Stop> {
-    let Ordered { bind, mut allocating, awaited } = ordered;
-    let Bind { pod, node, claims, extended, is_again } = &bind;
-    if *is_again && is_done(call, pod, node, progress).await? {
+async fn run_steps(
+    call: Call<'_>,
+    sequenced: SequencedBind,
+    progress: &mut Progress,
+) -> Result<(), StepError> {
+    let SequencedBind { bind, mut guards, pending } = sequenced;
+    let Bind { pod, node, claims, extended, is_retry } = &bind;
+    if *is_retry && is_bound_already(call, pod, node, progress).await? {
         return Ok(());
     }
     if let Some(extended) = extended {
-        let view = extended::create(call, pod, extended, &mut progress.held).await?;
+        let view = extended::create(call, pod, extended, &mut progress.writers).await?;
         let name = view.metadata.name.clone();
-        if let Some(held) = progress.held.last_mut() {
-            held.allocate(call, pod, &extended.allocation, view).await?;
+        if let Some(writer) = progress.writers.last_mut() {
+            writer.allocate(call, pod, &extended.allocation, view).await?;
         }
-        extended_told(call, pod, &name, extended, progress).await?;
+        write_extended_status(call, pod, &name, extended, progress).await?;
     }
-    for (write, awaited) in claims.iter().zip(awaited) {
-        let mut held = Held::seen(&write.claim);
-        let expected = match &awaited {
-            Some(awaited) => {
-                awaited.wait().await;
-                Some(&*awaited.allocation)
+    for (write, pending) in claims.iter().zip(pending) {
+        let mut writer = ClaimWriter::from_watch(&write.claim);
+        let expected = match &pending {
+            Some(pending) => {
+                pending.wait().await;
+                Some(&*pending.allocation)
             }
             None => write.claim.claim.allocation.as_ref(),
         };
-        let view = ClaimView::seen(&write.claim);
+        let view = ClaimView::from_watch(&write.claim);
         let taken = match &write.allocation {
-            Some(allocation) => held.allocate(call, pod, allocation, view).await,
+            Some(allocation) => writer.allocate(call, pod, allocation, view).await,
             // An order that is sent again may have taken it back itself since it was seen.
-            None if view.is_reserved_for(pod) && !is_again => {
+            None if view.is_reserved_for(pod) && !is_retry => {
                 // Finished by an earlier scheduler; it is this order's to undo, too.
-                held.is_touched = true;
+                writer.may_be_written = true;
                 Ok(())
             }
-            None => held.reserve(call, pod, expected).await,
+            None => writer.reserve(call, pod, expected).await,
         };
-        allocating.retain(|turn| *turn.claim() != *write.claim.meta.uid);
-        if held.is_touched {
-            progress.held.push(held);
+        guards.retain(|guard| *guard.claim() != *write.claim.meta.uid);
+        if writer.may_be_written {
+            progress.writers.push(writer);
         }
         taken?;
     }
-    post(call, pod, node, progress).await
+    create_binding(call, pod, node, progress).await
 }
 
-async fn extended_told(
+async fn write_extended_status(
     call: Call<'_>,
     pod: &PodRef,
     claim: &str,
     extended: &super::ExtendedWrite,
     progress: &mut Progress,
-) -> Result<(), Stop> {
-    progress.is_told = true;
-    extended::tell(call, pod, claim, extended).await
+) -> Result<(), StepError> {
+    progress.is_status_written = true;
+    extended::write_status(call, pod, claim, extended).await
 }
 
 /// Binds; an answer that was lost is looked for on the pod.
-async fn post(
+async fn create_binding(
     call: Call<'_>,
     pod: &PodRef,
     node: &Arc<str>,
     progress: &mut Progress,
-) -> Result<(), Stop> {
+) -> Result<(), StepError> {
     // Until when a binding that was sent may still land.
-    let mut settled: Option<Instant> = None;
-    let write = bodies::bind(pod, node);
+    let mut settles_at: Option<Instant> = None;
+    let write = patches::bind(pod, node);
     let mut backoff = Call::backoff();
-    let mut last = Fault::NotLeader;
-    for _ in 0..ATTEMPTS {
+    let mut last = ApiError::NotLeader;
+    for _ in 0..MAX_ATTEMPTS {
         match call.write(&write).await {
             Ok(_) => return Ok(()),
-            Err(fault) => last = fault,
+            Err(error) => last = error,
         }
         match &last {
-            Fault::NotLeader | Fault::Refused(_) => break,
-            Fault::Unknown { settled: until, .. } => settled = Some(*until),
+            ApiError::NotLeader | ApiError::Rejected(_) => break,
+            ApiError::Indeterminate { settles_at: until, .. } => settles_at = Some(*until),
         }
         if is_bound(call, pod, node).await == Some(true) {
             return Ok(());
@@ -197,90 +209,97 @@ async fn post(
         }
     }
     // A binding that may still land would bind a pod whose claims were taken back.
-    if let Some(until) = settled {
+    if let Some(until) = settles_at {
         tokio::time::sleep_until(until).await;
     }
-    Err(match look(call, pod).await {
-        Ok(Look::Here(view)) => match view.spec.node_name.as_deref() {
+    Err(match read_pod(call, pod).await {
+        Ok(PodLookup::Found(view)) => match view.spec.node_name.as_deref() {
             Some(bound) if *bound == **node => return Ok(()),
             Some(bound) => {
                 let message = format!("the pod is bound to {bound} already");
-                Stop::new(BINDING, FailureKind::BoundAlready, message)
+                StepError::new(BINDING_STEP, FailureKind::AlreadyBound, message)
             }
             None if view.metadata.is_deleted() => {
-                Stop::new(BINDING, FailureKind::PodGone, "the pod is being deleted")
+                StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is being deleted")
             }
-            None => Stop::of(BINDING, &last),
+            None => StepError::of(BINDING_STEP, &last),
         },
-        Ok(Look::Gone) => Stop::new(BINDING, FailureKind::PodGone, "the pod is gone"),
-        // Whether it is bound is not known: it may not be undone.
-        Err(_) if settled.is_some() => {
-            progress.is_undecided = true;
-            return Err(Stop::new(BINDING, FailureKind::Undecided, UNDECIDED));
+        Ok(PodLookup::Gone) => {
+            StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is gone")
         }
-        Err(_) => Stop::of(BINDING, &last),
+        // Whether it is bound is not known: it may not be undone.
+        Err(_) if settles_at.is_some() => {
+            progress.is_indeterminate = true;
+            return Err(StepError::new(
+                BINDING_STEP,
+                FailureKind::Indeterminate,
+                INDETERMINATE_MESSAGE,
+            ));
+        }
+        Err(_) => StepError::of(BINDING_STEP, &last),
     })
 }
 
 /// Message of a binding of which nobody knows.
-const UNDECIDED: &str =
+const INDETERMINATE_MESSAGE: &str =
     "the binding was sent, and the API server could not be asked what became of it";
 
-enum Look {
-    Here(Box<PodView>),
+enum PodLookup {
+    Found(Box<PodView>),
     Gone,
 }
 
-async fn look(call: Call<'_>, pod: &PodRef) -> Result<Look, Fault> {
-    let view = call.read::<PodView>(&bodies::pod_path(&pod.name), "pods").await?;
+async fn read_pod(call: Call<'_>, pod: &PodRef) -> Result<PodLookup, ApiError> {
+    let view = call.read::<PodView>(&patches::pod_path(&pod.name), "pods").await?;
     let view = view.filter(|view| *view.metadata.uid == *pod.uid);
-    Ok(view.map_or(Look::Gone, |view| Look::Here(Box::new(view))))
+    Ok(view.map_or(PodLookup::Gone, |view| PodLookup::Found(Box::new(view))))
 }
 
 async fn is_bound(call: Call<'_>, pod: &PodRef, node: &str) -> Option<bool> {
-    match look(call, pod).await {
-        Ok(Look::Here(view)) => Some(view.spec.node_name.as_deref() == Some(node)),
-        Ok(Look::Gone) => Some(false),
+    match read_pod(call, pod).await {
+        Ok(PodLookup::Found(view)) => Some(view.spec.node_name.as_deref() == Some(node)),
+        Ok(PodLookup::Gone) => Some(false),
         Err(_) => None,
     }
 }
 
 /// Where the pod of an order stands, for orders that undo: the node it is bound to.
-pub(super) async fn bound_to(call: Call<'_>, pod: &PodRef) -> Result<Option<String>, Fault> {
-    Ok(match look(call, pod).await? {
-        Look::Here(view) => view.spec.node_name.filter(|node| !node.is_empty()),
-        Look::Gone => None,
+pub(super) async fn bound_node(call: Call<'_>, pod: &PodRef) -> Result<Option<String>, ApiError> {
+    Ok(match read_pod(call, pod).await? {
+        PodLookup::Found(view) => view.spec.node_name.filter(|node| !node.is_empty()),
+        PodLookup::Gone => None,
     })
 }
 
 /// What a refused write to a pod means.
-pub(super) async fn meaning(
+pub(super) async fn pod_write_error(
     call: Call<'_>,
     pod: &PodRef,
-    stage: &'static str,
-    fault: &Fault,
-) -> Stop {
-    match look(call, pod).await {
-        Ok(Look::Gone) => Stop::new(stage, FailureKind::PodGone, "the pod is gone"),
-        Ok(Look::Here(_)) | Err(_) => Stop::of(stage, fault),
+    step: &'static str,
+    error: &ApiError,
+) -> StepError {
+    match read_pod(call, pod).await {
+        Ok(PodLookup::Gone) => StepError::new(step, FailureKind::PodGone, "the pod is gone"),
+        Ok(PodLookup::Found(_)) | Err(_) => StepError::of(step, error),
     }
 }
 
 /// Takes back what was written, last first; returns what could not be.
-async fn undo(call: Call<'_>, pod: &PodRef, progress: Progress) -> Vec<ObjectName> {
-    let mut left = Vec::new();
+async fn rollback(call: Call<'_>, pod: &PodRef, progress: Progress) -> Vec<ObjectName> {
+    let mut unreleased = Vec::new();
     // Nobody waits for every claim's patience in turn when the server is away.
-    let is_hopeless = |fault: Fault| !matches!(fault, Fault::Refused(_));
-    let mut gives_up = false;
-    if progress.is_told {
-        gives_up = extended::untell(call, pod).await.is_err_and(is_hopeless);
+    let is_hopeless = |error: ApiError| !matches!(error, ApiError::Rejected(_));
+    let mut is_giving_up = false;
+    if progress.is_status_written {
+        is_giving_up = extended::clear_status(call, pod).await.is_err_and(is_hopeless);
     }
-    for held in progress.held.iter().rev() {
-        let undone = if gives_up { Err(Fault::NotLeader) } else { held.release(call, pod).await };
-        if let Err(fault) = undone {
-            gives_up |= is_hopeless(fault);
-            left.push(held.name.clone());
+    for writer in progress.writers.iter().rev() {
+        let released =
+            if is_giving_up { Err(ApiError::NotLeader) } else { writer.release(call, pod).await };
+        if let Err(error) = released {
+            is_giving_up |= is_hopeless(error);
+            unreleased.push(writer.name.clone());
         }
     }
-    left
+    unreleased
 }

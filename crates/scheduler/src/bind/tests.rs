@@ -1,8 +1,8 @@
-mod again;
 pub(crate) mod fake_api;
 mod faults;
-mod others;
-mod rights;
+mod operations;
+mod rbac_denials;
+mod retries;
 mod sharing;
 
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use fake_api::{FakeApi, has_finalizer, list};
 const NODE: &str = "node-1";
 
 /// A binder at a fake server.
-struct Bench {
+struct Harness {
     binder: Binder,
     metrics: Metrics,
     stop: CancellationToken,
 }
 
-impl Bench {
+impl Harness {
     fn new(api: &FakeApi) -> Self {
         Self::with(api, BinderOptions::default())
     }
@@ -43,17 +43,17 @@ impl Bench {
         Self { binder, metrics, stop }
     }
 
-    async fn send(&self, id: u64, task: Task) {
-        self.binder.orders.send(Order { id: OrderId(id), task }).await.unwrap();
+    async fn send(&self, id: u64, task: OpKind) {
+        self.binder.ops.send(WriteOp { id: OpId(id), kind: task }).await.unwrap();
     }
 
-    async fn outcome(&mut self) -> Outcome {
+    async fn outcome(&mut self) -> OpResult {
         // Time is paused and moves when nothing else does: this ends at once or not at all.
-        let ended = tokio::time::timeout(Duration::from_hours(1), self.binder.outcomes.recv());
+        let ended = tokio::time::timeout(Duration::from_hours(1), self.binder.results.recv());
         ended.await.expect("an outcome").expect("a binder")
     }
 
-    async fn carry_out(&mut self, task: Task) -> Result<(), Failure> {
+    async fn carry_out(&mut self, task: OpKind) -> Result<(), Failure> {
         self.send(1, task).await;
         self.outcome().await.result
     }
@@ -144,7 +144,7 @@ fn reserve_only(claim: &Arc<Claim>) -> ClaimWrite {
 }
 
 fn bind(pod: &PodRef, claims: Vec<ClaimWrite>) -> Bind {
-    Bind { pod: pod.clone(), node: NODE.into(), claims, extended: None, is_again: false }
+    Bind { pod: pod.clone(), node: NODE.into(), claims, extended: None, is_retry: false }
 }
 
 fn extended(devices: &[&str]) -> ExtendedWrite {
@@ -198,24 +198,24 @@ fn made(api: &FakeApi) -> Vec<String> {
 async fn a_plain_pod_costs_one_write() {
     let api = FakeApi::default();
     let pod = put_pod(&api, "p");
-    let mut bench = Bench::new(&api);
-    assert_eq!(bench.carry_out(Task::Bind(bind(&pod, Vec::new()))).await, Ok(()));
+    let mut harness = Harness::new(&api);
+    assert_eq!(harness.carry_out(OpKind::Bind(bind(&pod, Vec::new()))).await, Ok(()));
     assert_eq!(bound_to(&api, "p").as_deref(), Some(NODE));
     assert_eq!(api.writes(), ["POST /api/v1/namespaces/team/pods/p/binding"]);
     assert_eq!(api.count(), 1, "no reads either");
-    assert_eq!(bench.metrics.requests("pods/binding", "create"), 1);
+    assert_eq!(harness.metrics.requests("pods/binding", "create"), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_with_a_claim_costs_three_writes() {
     let api = FakeApi::default();
     let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
-    let mut bench = Bench::new(&api);
+    let mut harness = Harness::new(&api);
     let mut taken = write(&claim, &["gpu-0"]);
     let given = taken.allocation.as_mut().unwrap();
     given.config = vec![json!({"source": "FromClass", "opaque": {"driver": "d"}})];
     given.extras = vec![json!({"tolerations": [{"operator": "Exists"}]})];
-    assert_eq!(bench.carry_out(Task::Bind(bind(&pod, vec![taken]))).await, Ok(()));
+    assert_eq!(harness.carry_out(OpKind::Bind(bind(&pod, vec![taken]))).await, Ok(()));
     assert!(is_taken(&api, "c", &pod));
     let claim = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/c";
     let writes = [
@@ -240,41 +240,41 @@ async fn a_pod_with_a_claim_costs_three_writes() {
 async fn extended_resources_cost_four_writes() {
     let api = FakeApi::default();
     let pod = put_pod(&api, "p");
-    let mut bench = Bench::new(&api);
+    let mut harness = Harness::new(&api);
     let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
-    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
     assert_eq!(api.writes().len(), 4, "{:?}", api.writes());
     assert_eq!(api.count(), 4, "no reads either");
     let name = made(&api).pop().unwrap();
     assert!(name.starts_with("p-extended-resources-") && name.len() == 26, "{name}");
     assert!(is_taken(&api, &name, &pod));
     let claim = api.object(&claim_path(&name)).unwrap();
-    assert_eq!(claim["metadata"]["annotations"][answers::EXTENDED], "true");
+    assert_eq!(claim["metadata"]["annotations"][responses::EXTENDED_ANNOTATION], "true");
     assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], *pod.uid);
     assert_eq!(claim["metadata"]["ownerReferences"][0]["controller"], true);
-    let told = &api.object(&pod_path("p")).unwrap()["status"]["extendedResourceClaimStatus"];
+    let status = &api.object(&pod_path("p")).unwrap()["status"]["extendedResourceClaimStatus"];
     let mapping = json!({"containerName": "main", "resourceName": "nvidia.com/gpu",
         "requestName": "container-0-request-0"});
-    assert_eq!(*told, json!({"resourceClaimName": name, "requestMappings": [mapping]}));
+    assert_eq!(*status, json!({"resourceClaimName": name, "requestMappings": [mapping]}));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_there_already_is_not_written_again() {
+async fn existing_state_is_not_written_again() {
     let api = FakeApi::default();
     let (first, second) = (put_pod(&api, "p"), put_pod(&api, "q"));
     let claim = put_claim(&api, "c");
     api.edit(&claim_path("c"), |claim| {
-        claim["metadata"]["finalizers"] = json!([answers::FINALIZER]);
+        claim["metadata"]["finalizers"] = json!([responses::FINALIZER]);
     });
     let claim_now = seen(&api, "c");
     assert_ne!(claim.meta.version, claim_now.meta.version);
-    let mut bench = Bench::new(&api);
+    let mut harness = Harness::new(&api);
     let order = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
-    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
     assert_eq!(api.writes().len(), 2, "the finalizer was there");
     // A pod that joins writes its reservation alone; one that has it, nothing.
     let order = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
-    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
     assert_eq!(api.writes().len(), 4);
     assert!(is_taken(&api, "c", &first) && is_taken(&api, "c", &second));
     let third = put_pod(&api, "r");
@@ -282,6 +282,6 @@ async fn what_is_there_already_is_not_written_again() {
         claim["status"]["reservedFor"] = json!([{"resource": "pods", "name": "r", "uid": "uid-r"}]);
     });
     let order = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
-    assert_eq!(bench.carry_out(Task::Bind(order)).await, Ok(()));
+    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
     assert_eq!(api.writes().len(), 5, "the binding alone");
 }

@@ -18,9 +18,9 @@ use octavo_engine::{Gang, Placement, Shape};
 use super::Core;
 use super::marks::Mark;
 use super::statement::Blocked;
-use crate::devices::{Ask, Wish};
+use crate::devices::{Ask, RequestKey};
 use crate::groups::{GroupName, GroupSpec};
-use crate::predicates::Footprint;
+use crate::predicates::PodRequests;
 use ports::Ports;
 pub(super) use segments::Left;
 
@@ -68,7 +68,7 @@ struct Rules {
 
 /// What a pod takes of a node: its footprint, extended resources, and what it wants from the allocator
 /// where that has the last word.
-type Amounts = (Arc<Footprint>, BTreeMap<String, u64>, Option<Wish>);
+type Amounts = (Arc<PodRequests>, BTreeMap<String, u64>, Option<RequestKey>);
 
 /// Nodes that cannot be had, as the last member was told: members are mostly alike.
 #[derive(Default)]
@@ -175,7 +175,7 @@ impl Core {
         &self,
         group: &GroupName,
         spec: &GroupSpec,
-        wishes: &crate::groups::Wishes,
+        wishes: &crate::groups::TopologyRequests,
         alike: Vec<Alike>,
     ) -> Asked {
         let mut least: Vec<u32> = spec.subs.iter().map(|sub| sub.min).collect();
@@ -262,7 +262,7 @@ impl Core {
         known: &mut Known,
     ) -> Arc<NodeSet> {
         let record = self.pods.get(uid).filter(|_| self.is_kept_away_by_room_alone(uid, mark, ask));
-        let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices.wish(ask));
+        let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices.request_key(ask));
         let forbidden = match (record, &known.by_room) {
             (Some(record), Some(((footprint, extended, wanted), forbidden)))
                 if Arc::ptr_eq(&record.footprint, footprint)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
 
 use super::Core;
-use crate::devices::Touched;
+use crate::devices::Invalidation;
 use crate::policies::Policies;
 
 impl Core {
@@ -121,7 +121,7 @@ impl Core {
             return;
         }
         let with_volumes = self.pods.values().filter(|record| {
-            crate::predicates::Volumes::concern(&record.pod)
+            crate::predicates::Volumes::uses_claims(&record.pod)
                 && record.waits_for(&self.config.scheduler_name)
         });
         let uids: Vec<_> = with_volumes.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
@@ -134,7 +134,7 @@ impl Core {
         self.something_changed();
     }
 
-    fn devices_touched(&mut self, touched: &Touched) {
+    fn devices_touched(&mut self, touched: &Invalidation) {
         if touched.is_empty() {
             return;
         }

@@ -17,8 +17,8 @@ use super::pod::{self, PodRecord};
 use super::queue::Unit;
 use super::records::Recorded;
 use super::statement::Blocked;
-use crate::devices::{Ask, AskError, AskedClaim, Found, GpuSource};
-use crate::predicates::{Unfit, Usage, check_room, unsupported};
+use crate::devices::{Ask, AskError, AskedClaim, Feasibility, GpuSource};
+use crate::predicates::{Unfit, Usage, check_resource_fit, unsupported};
 
 /// Times that a decision is tried anew because a node had no devices or room after all. After this many
 /// all nodes are asked one by one.
@@ -39,14 +39,14 @@ impl Core {
             && let Some(claim) = self.undos.flying_of(uid)
         {
             let claim = claim.clone();
-            return Err(Blocked::Claims(AskError::BeingTakenBack { claim }));
+            return Err(Blocked::Claims(AskError::BeingRolledBack { claim }));
         }
         self.devices.ask(&pod).map_err(Blocked::Claims)
     }
 
     /// Nodes on which a pod cannot be for reasons that the engine does not know. Empty for most pods,
     /// without looking at any node.
-    /// `with_room`: also for want of what only [`check_room`] knows (storage, ports, volumes). What the
+    /// `with_room`: also for want of what only [`check_resource_fit`] knows (storage, ports, volumes). What the
     /// engine counts forbids nothing: who has it may be asked to leave. Of what it does not count nobody
     /// says who would have to leave for it, so a node where somebody has it is forbidden even if he could.
     pub(super) fn forbidden(
@@ -58,17 +58,17 @@ impl Core {
     ) -> NodeSet {
         let mut forbidden = NodeSet::new();
         let Some(record) = self.pods.get(uid) else { return forbidden };
-        let away = self.neighbours.away(&record.pod, &self.volumes);
+        let away = self.neighbours.exclusions(&record.pod, &self.volumes);
         let has_more = with_room && pod::has_more(&record.footprint, |name| is_gpu(name, ask));
         let is_pinned = ask
             .claims
             .iter()
             .any(|claim| matches!(claim, AskedClaim::Allocated { nodes: Some(_), .. }));
-        if mark != Mark::Scan && !has_more && !is_pinned && away.is_nowhere() && ask.is_exact {
+        if mark != Mark::Scan && !has_more && !is_pinned && away.is_empty() && ask.is_exact {
             return forbidden;
         }
         let key = record.mark.as_ref().filter(|_| mark == Mark::Scan);
-        let wish = (!ask.is_exact).then(|| self.devices.wish(ask));
+        let wish = (!ask.is_exact).then(|| self.devices.request_key(ask));
         for (name, node) in &self.nodes {
             let gpus = self.devices.gpus(name);
             let allows = key
@@ -77,7 +77,9 @@ impl Core {
                 && self.may_give_devices(ask, name)
                 && self.devices.is_allowed(ask, name)
                 && (!has_more || self.taken_beside(record, ask, node, &node.usage).is_empty())
-                && wish.is_none_or(|wish| self.devices.found(ask, wish, name) == Found::Devices);
+                && wish.is_none_or(|wish| {
+                    self.devices.feasibility(ask, wish, name) == Feasibility::Feasible
+                });
             if !allows && let Some(id) = self.picture.node(name) {
                 forbidden.insert(id);
             }
@@ -94,7 +96,8 @@ impl Core {
         usage: &Usage,
     ) -> Vec<Unfit> {
         let serves = |resource: &str| self.devices.is_class_resource(resource);
-        let room = check_room(&record.footprint, &node.capacity, usage, &self.volumes, serves);
+        let room =
+            check_resource_fit(&record.footprint, &node.capacity, usage, &self.volumes, serves);
         let mut reasons = room.err().unwrap_or_default();
         reasons.retain(|unfit| !is_counted(unfit, ask));
         reasons
@@ -111,7 +114,7 @@ impl Core {
             } else {
                 ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
             }
-            && self.neighbours.away(&record.pod, &self.volumes).is_nowhere()
+            && self.neighbours.exclusions(&record.pod, &self.volumes).is_empty()
     }
 
     /// Whether this scheduler may give what is asked for on a node: nothing, or devices of its own nodes,

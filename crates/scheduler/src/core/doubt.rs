@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::pod::Hold;
 use super::{Core, Flight, FlightKind};
-use crate::bind::{Bind, Failure, FailureKind, OrderId, Task};
+use crate::bind::{Bind, Failure, FailureKind, OpId, OpKind};
 use crate::groups::GroupName;
 
 /// Wait before an order is sent again the first time, in milliseconds; twice as long each time.
@@ -42,7 +42,7 @@ pub(super) struct Doubt {
     bind: Bind,
     failure: Failure,
     /// Its first number: those that share a claim are sent again in the order in which they were.
-    first: OrderId,
+    first: OpId,
     /// How often it was sent.
     sent: u32,
     step: Step,
@@ -61,7 +61,7 @@ enum Step {
     /// undone before.
     Done(u64),
     /// It ends when all is read anew, by lists that began at this time or later. `None`: the time of the
-    /// order's end, which is told with the next [`Core::time_is`].
+    /// order's end, which is told with the next [`Core::tick`].
     Reading(Option<u64>),
 }
 
@@ -75,16 +75,16 @@ impl Doubt {
 impl Failure {
     /// Whether nobody knows what the order left.
     pub(super) fn is_undecided(&self) -> bool {
-        self.kind == FailureKind::Undecided || !self.left.is_empty()
+        self.kind == FailureKind::Indeterminate || !self.unreleased.is_empty()
     }
 }
 
 impl Core {
     /// An order ended undecided.
-    pub(super) fn doubt(&mut self, uid: &Arc<str>, id: OrderId, flight: Flight, failure: &Failure) {
+    pub(super) fn doubt(&mut self, uid: &Arc<str>, id: OpId, flight: Flight, failure: &Failure) {
         let Some(bind) = flight.bind else { return };
         let name = &bind.pod.name;
-        tracing::warn!(pod = %name, %failure, left = ?failure.left, "an order ended undecided");
+        tracing::warn!(pod = %name, %failure, left = ?failure.unreleased, "an order ended undecided");
         let older = self.doubtful.remove(uid);
         let (first, sent) = older.map_or((id, 1), |older| (older.first, older.sent + 1));
         let has_led = !flight.is_outlived && failure.kind != FailureKind::NotLeader;
@@ -101,8 +101,8 @@ impl Core {
 
     /// Keeps a doubt; if its order cannot be sent again, it waits for a reading.
     fn keep_doubt(&mut self, uid: &Arc<str>, mut doubt: Doubt) {
-        let is_again = matches!(doubt.step, Step::Again(_));
-        if is_again && (doubt.sent >= MOST_SENT || !self.may_be_sent_again(uid, &doubt)) {
+        let is_retry = matches!(doubt.step, Step::Again(_));
+        if is_retry && (doubt.sent >= MOST_SENT || !self.may_be_sent_again(uid, &doubt)) {
             // Also where it is not bound: which of its claims are allocated nobody knows before.
             doubt.step = Step::Reading(None);
         }
@@ -117,17 +117,17 @@ impl Core {
         // It joined what another order was allocating: where the binding was sent that was looked at. If not,
         // the claim may have got devices elsewhere since.
         let is_joined_blindly =
-            doubt.failure.kind != FailureKind::Undecided
+            doubt.failure.kind != FailureKind::Indeterminate
                 && doubt.bind.claims.iter().any(|write| {
                     write.allocation.is_none() && write.claim.claim.allocation.is_none()
                 });
-        is_there && !is_joined_blindly && self.devices.are_held(&doubt.bind)
+        is_there && !is_joined_blindly && self.devices.are_devices_held(&doubt.bind)
     }
 
     /// The order is over, and its pod is not bound: it is decided on anew, and what is left is taken back.
     fn give_up(&mut self, uid: &Arc<str>, doubt: &Doubt) {
         self.not_placed(uid, &doubt.failure);
-        self.undo_later(uid, &doubt.failure.left);
+        self.undo_later(uid, &doubt.failure.unreleased);
     }
 
     /// An order in doubt was sent again by one who no longer leads: it may be carried out all the same, by what
@@ -164,7 +164,7 @@ impl Core {
 
     /// Sends again what is due. Says when it wants to be asked again.
     pub(super) fn end_doubts(&mut self) -> Option<u64> {
-        self.devices.time_is(self.now);
+        self.devices.tick(self.now);
         if self.doubtful.is_empty() {
             return None;
         }
@@ -208,7 +208,7 @@ impl Core {
                     self.devices.forget(&uid);
                     self.holders_changed(&doubt.bind.node);
                 }
-                Step::Reading(_) => self.trust_seen(&uid),
+                Step::Reading(_) => self.accept_observed(&uid),
                 Step::Flying | Step::Done(_) => {}
             }
         }
@@ -224,8 +224,8 @@ impl Core {
             self.keep_doubt(uid, doubt);
             return;
         }
-        let bind = Bind { is_again: true, ..doubt.bind.clone() };
-        let order = self.order(uid, FlightKind::Bind, Task::Bind(bind));
+        let bind = Bind { is_retry: true, ..doubt.bind.clone() };
+        let order = self.order(uid, FlightKind::Bind, OpKind::Bind(bind));
         if let Some(record) = self.pods.get_mut(uid)
             && let Some(place) = &mut record.place
         {
@@ -243,7 +243,7 @@ impl Core {
             let place = record.and_then(|record| record.place.as_ref());
             let is_there = place.is_some_and(|place| place.node == doubt.bind.node);
             if is_there && doubt.is_kept() {
-                self.devices.hold_again(&doubt.bind);
+                self.devices.reassume(&doubt.bind);
             }
         }
     }
@@ -259,22 +259,22 @@ impl Core {
 
     /// All was read anew, by lists that began at `at`: who is not bound is not.
     pub(super) fn end_doubts_read(&mut self, at: u64) {
-        self.devices.read_anew(at);
+        self.devices.on_relist(at);
         let is_read =
             |doubt: &Doubt| matches!(doubt.step, Step::Reading(Some(since)) if since <= at);
         let read = self.doubtful.iter().filter(|(_, doubt)| is_read(doubt));
         for uid in read.map(|(uid, _)| Arc::clone(uid)).collect::<Vec<_>>() {
             let Some(mut doubt) = self.doubtful.remove(&uid) else { continue };
             if self.pods.get(&uid).is_none_or(|record| record.pod.node.is_some()) {
-                self.trust_seen(&uid);
+                self.accept_observed(&uid);
                 continue;
             }
-            if doubt.failure.kind == FailureKind::Undecided {
+            if doubt.failure.kind == FailureKind::Indeterminate {
                 doubt.failure = Failure {
-                    stage: "binding the pod",
+                    step: "binding the pod",
                     message: "its answer was lost, and read anew the pod is not bound".to_owned(),
                     kind: FailureKind::Unreachable,
-                    left: doubt.failure.left,
+                    unreleased: doubt.failure.unreleased,
                 };
             }
             self.give_up(&uid, &doubt);

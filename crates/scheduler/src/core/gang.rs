@@ -17,7 +17,7 @@ use super::grant::Granted;
 use super::queue::Unit;
 use super::statement::Blocked;
 use crate::devices::AskedClaim;
-use crate::groups::{GroupName, GroupSpec, Standing};
+use crate::groups::{GroupName, GroupSpec, MemberState};
 
 /// Most tries of one decision beside those of any decision, however large the gang.
 const MOST_TRIES: usize = 120;
@@ -284,7 +284,7 @@ impl Core {
     fn grant_one(&mut self, uid: &Arc<str>, placement: &Placement) -> Result<Granted, String> {
         let node: Arc<str> = self.picture.world.cluster.name(placement.node).into();
         // Anew: what those before it got may be a claim that it shares.
-        let ask = self.ask(uid).map_err(|blocked| blocked.statement().message)?;
+        let ask = self.ask(uid).map_err(|blocked| blocked.status_text().message)?;
         let granted = self.grant(uid, &ask, &node, Some(&placement.gpus));
         granted.map_err(|unplaced| unplaced.words().to_owned())
     }
@@ -295,11 +295,12 @@ impl Core {
         uids.find_map(|uid| Some(Arc::clone(&self.pods.get(uid)?.member.as_ref()?.spec)))
     }
 
-    fn missing(&self, group: &GroupName, spec: &GroupSpec) -> Vec<crate::groups::Missing> {
+    fn missing(&self, group: &GroupName, spec: &GroupSpec) -> Vec<crate::groups::MissingMembers> {
         let mut have: BTreeMap<&str, u32> = BTreeMap::new();
         for uid in self.members.get(group).into_iter().flatten() {
             let Some(record) = self.pods.get(uid) else { continue };
-            let counts = matches!(Standing::of(&record.pod), Standing::Present | Standing::Done);
+            let counts =
+                matches!(MemberState::of(&record.pod), MemberState::Present | MemberState::Done);
             // Who is gated is not there yet.
             let is_gated = record.pod.node.is_none() && !record.pod.spec.gates.is_empty();
             if let Some(member) = record.member.as_ref().filter(|_| counts && !is_gated) {

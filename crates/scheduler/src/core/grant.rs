@@ -11,9 +11,9 @@ use super::picture::{Want, WorkloadWant};
 use super::pod::{Hold, Place};
 use super::shape::demand_of;
 use super::{Core, FlightKind};
-use crate::bind::{Bind, Task};
-use crate::devices::{Ask, Grant};
-use crate::predicates::check_room;
+use crate::bind::{Bind, OpKind};
+use crate::devices::{Ask, PodAllocation};
+use crate::predicates::check_resource_fit;
 
 /// Why a pod cannot have a place that the engine chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +43,13 @@ impl Core {
             return Err(Unplaced::NoNode);
         };
         let serves = |resource: &str| self.devices.is_class_resource(resource);
-        let room =
-            check_room(&record.footprint, &node.capacity, &node.usage, &self.volumes, serves);
+        let room = check_resource_fit(
+            &record.footprint,
+            &node.capacity,
+            &node.usage,
+            &self.volumes,
+            serves,
+        );
         room.map_err(|reasons| {
             let words: Vec<_> = reasons.iter().map(ToString::to_string).collect();
             Unplaced::Room(words.join(", "))
@@ -93,12 +98,12 @@ impl Core {
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
         // What is seen of its claims may have been taken back since: that is looked at first.
-        let is_again = claims.iter().any(|write| {
+        let is_retry = claims.iter().any(|write| {
             write.allocation.is_none()
                 && write.claim.reserved_for.iter().any(|one| one.uid == uid)
-                && self.devices.is_taken_back(&write.claim)
+                && self.devices.may_be_rolled_back(&write.claim)
         });
-        let task = Task::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_again });
+        let task = OpKind::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_retry });
         let order = self.order(&uid, FlightKind::Bind, task);
         if let Some(record) = self.pods.get_mut(&uid)
             && let Some(place) = &mut record.place
@@ -185,5 +190,5 @@ impl Core {
 pub(super) struct Granted {
     pub(super) uid: Arc<str>,
     pub(super) node: Arc<str>,
-    pub(super) grant: Option<Grant>,
+    pub(super) grant: Option<PodAllocation>,
 }

@@ -32,16 +32,16 @@ impl Core {
         let units: BTreeSet<Unit> = self.waiting.keys().cloned().collect();
         for unit in units.difference(&untold) {
             let Some(waiting) = self.waiting.get(unit) else { continue };
-            let statement = waiting.statement.clone();
+            let status_text = waiting.status_text.clone();
             // Of a gang that is not all there its status says so.
-            if statement.reason == "Gathering" {
+            if status_text.reason == "Gathering" {
                 continue;
             }
             for uid in self.uids_of(unit) {
                 let record = self.pods.get(&uid);
                 let waits = record.is_some_and(|one| one.waits_for(&self.config.scheduler_name));
                 if waits || matches!(unit, Unit::Pod(_)) {
-                    self.say_pod_waits(&uid, &statement);
+                    self.say_pod_waits(&uid, &status_text);
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::marks::Mark;
 use super::node::NodeRecord;
 use super::queue::Unit;
 use super::{Core, pod};
-use crate::devices::{Ask, Found, GrantError};
+use crate::devices::{Ask, Feasibility, PodAllocationError};
 
 /// Members of a gang that are looked at: those that ask for the same are told apart by little.
 const MOST_MEMBERS: usize = 16;
@@ -85,11 +85,13 @@ impl Core {
     fn leave_out(&self, uid: &Arc<str>, ask: &Ask) -> (BTreeSet<String>, bool) {
         let mut reasons = BTreeSet::new();
         let Some(record) = self.pods.get(uid) else { return (reasons, false) };
-        let away = self.neighbours.away(&record.pod, &self.volumes);
+        let away = self.neighbours.exclusions(&record.pod, &self.volumes);
         let has_more = pod::has_more(&record.footprint, |name| is_gpu(name, ask));
-        let wish = (!ask.is_exact).then(|| self.devices.wish(ask));
+        let wish = (!ask.is_exact).then(|| self.devices.request_key(ask));
         let has_fault = |node: &str| {
-            wish.is_some_and(|wish| self.devices.found(ask, wish, node) == Found::Fault)
+            wish.is_some_and(|wish| {
+                self.devices.feasibility(ask, wish, node) == Feasibility::Invalid
+            })
         };
         let mut is_everywhere = !self.nodes.is_empty();
         // One claim that cannot be read is said once, and not for each device.
@@ -102,13 +104,13 @@ impl Core {
             } else if !self.may_give_devices(ask, name) {
                 reasons.insert("node(s) whose devices this scheduler does not give".to_owned());
             } else if !self.devices.is_allowed(ask, name) {
-                reasons.insert(GrantError::Elsewhere.to_string());
+                reasons.insert(PodAllocationError::ClaimUnreachable.to_string());
             } else if has_fault(name) {
                 fault = fault.or_else(|| self.fault_on(ask, name));
             } else if has_more {
                 let taken = self.taken_beside(record, ask, node, &node.usage);
                 // What others have is a reason as well, but no word against the node for good.
-                is_everywhere &= taken.iter().any(|unfit| !unfit.is_of_neighbours());
+                is_everywhere &= taken.iter().any(|unfit| !unfit.could_preemption_help());
                 reasons.extend(taken.iter().map(ToString::to_string));
             } else {
                 is_everywhere = false;
@@ -137,7 +139,9 @@ impl Core {
     /// right.
     fn fault_on(&self, ask: &Ask, node: &str) -> Option<String> {
         match self.devices.allocate(ask, node, None) {
-            Err(GrantError::Refused(refusal)) if !refusal.is_of_node() => Some(refusal.to_string()),
+            Err(PodAllocationError::Refused(refusal)) if !refusal.is_of_node() => {
+                Some(refusal.to_string())
+            }
             _ => None,
         }
     }

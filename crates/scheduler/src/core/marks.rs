@@ -10,7 +10,7 @@ use octavo_kube_io::objects::Pod;
 use rustc_hash::FxHashMap;
 
 use super::node::GpuUse;
-use crate::predicates::StaticKey;
+use crate::predicates::NodeFilterKey;
 
 /// Marks that a cluster can have.
 const MOST: usize = 64;
@@ -18,7 +18,7 @@ const MOST: usize = 64;
 /// A wish as far as it makes nodes differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MarkKey {
-    pub(super) rules: StaticKey,
+    pub(super) rules: NodeFilterKey,
     pub(super) gpus: GpuUse,
 }
 

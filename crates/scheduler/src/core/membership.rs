@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Core;
 use super::queue::{Rank, State, Unit};
-use crate::groups::{GroupName, Membership, Standing};
+use crate::groups::{GroupName, MemberState, Membership};
 
 impl Core {
     /// Finds the gang of a pod, and puts it in.
@@ -23,12 +23,12 @@ impl Core {
                 let group = member.group.clone();
                 (Some(member), None, Some(group))
             }
-            Membership::NotYet(not_yet) => (None, Some(not_yet.error), not_yet.group),
+            Membership::Unresolved(not_yet) => (None, Some(not_yet.error), not_yet.group),
         };
         let new = member.as_ref().map(|member| member.group.clone());
         let mut is_other = false;
         if let Some(record) = self.pods.get_mut(uid) {
-            let standing = (Standing::of(&record.pod), record.pod.spec.gates.is_empty());
+            let standing = (MemberState::of(&record.pod), record.pod.spec.gates.is_empty());
             is_other = record.member != member
                 || record.group_fault != fault
                 || record.standing != Some(standing);
@@ -205,7 +205,7 @@ impl Core {
         let members = self.members.get(group).into_iter().flatten();
         let counts = |uid: &&Arc<str>| {
             let record = self.pods.get(*uid);
-            record.is_some_and(|record| Standing::of(&record.pod) == Standing::Present)
+            record.is_some_and(|record| MemberState::of(&record.pod) == MemberState::Present)
         };
         members.filter(counts).cloned().collect()
     }

@@ -6,8 +6,8 @@ use super::grant::Granted;
 use super::queue::{State, Unit};
 use super::statement::Blocked;
 use super::{Core, Decided, Flight, FlightKind};
-use crate::bind::{Failure, FailureKind, OrderId, Outcome};
-use crate::status::Report;
+use crate::bind::{Failure, FailureKind, OpId, OpResult};
+use crate::status::StatusUpdate;
 
 /// Most doublings of the wait between tries.
 const MOST_DOUBLINGS: u32 = 4;
@@ -61,7 +61,7 @@ impl Core {
     }
 
     /// Takes in what became of an order.
-    pub fn outcome(&mut self, outcome: &Outcome) {
+    pub fn outcome(&mut self, outcome: &OpResult) {
         let Some(flight) = self.flying.remove(&outcome.id) else { return };
         if matches!(&outcome.result, Err(failure) if failure.kind == FailureKind::NotLeader) {
             // Also where it was for so short that nobody else has noticed.
@@ -69,7 +69,7 @@ impl Core {
         }
         let uid = Arc::clone(&flight.pod);
         if let (Some(bind), Err(_)) = (&flight.bind, &outcome.result) {
-            self.devices.taken_back(bind, self.pods.contains_key(&uid));
+            self.devices.note_rollback(bind, self.pods.contains_key(&uid));
         }
         match (flight.kind, &outcome.result) {
             (FlightKind::Bind, Ok(())) => {
@@ -90,7 +90,8 @@ impl Core {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = 0;
         let Some(place) = &record.place else { return };
-        let report = Report::PodBound { pod: record.reference(), node: Arc::clone(&place.node) };
+        let report =
+            StatusUpdate::PodBound { pod: record.reference(), node: Arc::clone(&place.node) };
         let group = record.member.as_ref().map(|member| member.group.clone());
         self.reports.push(report);
         if let Some(group) = group {
@@ -98,7 +99,7 @@ impl Core {
         }
     }
 
-    fn not_bound(&mut self, uid: &Arc<str>, id: OrderId, flight: Flight, failure: &Failure) {
+    fn not_bound(&mut self, uid: &Arc<str>, id: OpId, flight: Flight, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else {
             self.let_go(uid);
             return;
@@ -107,14 +108,14 @@ impl Core {
             // The API said meanwhile that it is bound, so it is; by this order, if nobody else has led.
             self.no_doubt(uid);
             if flight.is_outlived || failure.kind == FailureKind::NotLeader {
-                self.trust_seen(uid);
+                self.accept_observed(uid);
             }
             return;
         }
-        if failure.kind == FailureKind::BoundAlready {
+        if failure.kind == FailureKind::AlreadyBound {
             // The watch will say where; until then its place stays counted.
             self.no_doubt(uid);
-            self.trust_seen(uid);
+            self.accept_observed(uid);
             return;
         }
         if failure.is_undecided() {
@@ -135,13 +136,13 @@ impl Core {
         let heirs = self.flying.values().filter(|flight| flight.bind.is_some());
         let heirs = heirs.map(|flight| &flight.pod).chain(self.doubtful.keys());
         let heirs = heirs.filter(|other| *other != uid).cloned().collect();
-        self.devices.hand_over(uid, &heirs);
+        self.devices.transfer_assumed(uid, &heirs);
         self.devices.forget(uid);
     }
 
     /// A pod is bound, and maybe by another with other devices of the same node.
-    pub(super) fn trust_seen(&mut self, uid: &Arc<str>) {
-        if self.devices.trust_seen(uid).is_empty() {
+    pub(super) fn accept_observed(&mut self, uid: &Arc<str>) {
+        if self.devices.accept_observed(uid).is_empty() {
             return;
         }
         let place = self.pods.get(uid).and_then(|record| record.place.as_ref());

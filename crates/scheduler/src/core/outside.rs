@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Core;
 use super::node::is_owned;
 use super::queue::Unit;
-use crate::devices::Outside;
+use crate::devices::UnmodeledReason;
 
 /// Most nodes that are named one by one.
 const NAMED: usize = 3;
@@ -28,8 +28,8 @@ pub struct OutsideNodes {
 
 impl Core {
     /// All nodes whose GPUs are not in the engine's picture, and why.
-    pub(crate) fn outside(&self) -> &BTreeMap<Arc<str>, Outside> {
-        self.devices.all_outside()
+    pub(crate) fn outside(&self) -> &BTreeMap<Arc<str>, UnmodeledReason> {
+        self.devices.all_unmodeled()
     }
 
     /// Nodes that would be asked for a unit's GPUs if the engine had them in its picture.
@@ -38,7 +38,7 @@ impl Core {
         if outside.is_empty() || !self.wants_gpus(unit) {
             return Vec::new();
         }
-        let mut by_reason: BTreeMap<&str, Vec<(&str, &Outside)>> = BTreeMap::new();
+        let mut by_reason: BTreeMap<&str, Vec<(&str, &UnmodeledReason)>> = BTreeMap::new();
         for (name, why) in outside {
             let is_ours = self.nodes.get(name).is_some_and(|record| {
                 is_owned(&record.node, &self.config.scheduler_name)

@@ -9,16 +9,16 @@ use octavo_kube_io::objects::Pod;
 
 use super::marks::Mark;
 use super::node::GpuUse;
-use crate::bind::{OrderId, PodRef};
-use crate::groups::{GroupError, GroupName, Member, Standing};
-use crate::predicates::{Footprint, StaticKey};
+use crate::bind::{OpId, PodRef};
+use crate::groups::{GroupError, GroupName, Member, MemberState};
+use crate::predicates::{NodeFilterKey, PodRequests};
 
 /// A pod, and what is decided about it.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself, and all meet")]
 #[derive(Clone, Debug)]
 pub(super) struct PodRecord {
     pub(super) pod: Arc<Pod>,
-    pub(super) footprint: Arc<Footprint>,
+    pub(super) footprint: Arc<PodRequests>,
     /// The gang that it belongs to.
     pub(super) member: Option<Member>,
     /// Why it is no member of the gang that it names.
@@ -26,11 +26,11 @@ pub(super) struct PodRecord {
     /// The gang that it names, whether it is known or not.
     pub(super) claimed: Option<GroupName>,
     /// How it counted for its gang when that was last asked, and whether it had no gates.
-    pub(super) standing: Option<(Standing, bool)>,
+    pub(super) standing: Option<(MemberState, bool)>,
     /// Whether it is kept among the users of its claims.
     pub(super) has_noted_claims: bool,
     /// Its wish's mark, entered for as long as the pod waits or is ours and placed.
-    pub(super) mark: Option<(Mark, StaticKey, GpuUse)>,
+    pub(super) mark: Option<(Mark, NodeFilterKey, GpuUse)>,
     /// What the engine knows as its request.
     pub(super) shape: Option<Arc<Shape>>,
     pub(super) profile: Option<Arc<Profile>>,
@@ -65,14 +65,14 @@ pub(super) enum Hold {
     /// The API says so.
     Bound,
     /// It was decided; the order is on its way, or carried out and not yet seen.
-    Assumed(OrderId),
+    Assumed(OpId),
     /// It was decided; others must leave first.
     Promised,
 }
 
 impl PodRecord {
     /// A pod of which nothing is decided.
-    pub(super) fn new(pod: Arc<Pod>, footprint: Arc<Footprint>) -> Self {
+    pub(super) fn new(pod: Arc<Pod>, footprint: Arc<PodRequests>) -> Self {
         Self {
             pod,
             footprint,
@@ -116,7 +116,7 @@ impl PodRecord {
 }
 
 /// A pod's amounts as the engine counts them: whole MiB, up.
-pub(super) fn resources(footprint: &Footprint) -> Resources {
+pub(super) fn resources(footprint: &PodRequests) -> Resources {
     let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
     let memory = footprint.amounts.memory;
     let mib = (memory >> 20) + i128::from(memory & ((1 << 20) - 1) != 0);
@@ -124,7 +124,7 @@ pub(super) fn resources(footprint: &Footprint) -> Resources {
 }
 
 /// Whether a pod takes more of a node than the engine knows.
-pub(super) fn has_more(footprint: &Footprint, is_gpu: impl Fn(&str) -> bool) -> bool {
+pub(super) fn has_more(footprint: &PodRequests, is_gpu: impl Fn(&str) -> bool) -> bool {
     footprint.amounts.storage > 0
         || footprint.amounts.others.iter().any(|(name, _)| !is_gpu(name))
         || !footprint.ports.is_empty()

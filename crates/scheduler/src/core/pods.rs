@@ -9,7 +9,7 @@ use octavo_kube_io::objects::{ObjectName, Pod};
 use super::Core;
 use super::pod::{Hold, Place, PodRecord};
 use super::queue::{State, Unit};
-use crate::predicates::Footprint;
+use crate::predicates::PodRequests;
 
 impl Core {
     pub(super) fn set_pod(&mut self, pod: &Arc<Pod>) {
@@ -35,7 +35,8 @@ impl Core {
         if is_other_spec || old.held != pod.held {
             // Gates that were lifted, node selectors that a quota manager set, a resize in place. What
             // was counted is taken back as it was counted.
-            let footprint = std::mem::replace(&mut record.footprint, Arc::new(Footprint::of(pod)));
+            let footprint =
+                std::mem::replace(&mut record.footprint, Arc::new(PodRequests::of(pod)));
             is_resized = was_there && footprint != record.footprint;
             if let Some(counted) = record.counted.take() {
                 if let Some(node) = self.nodes.get_mut(&counted) {
@@ -150,8 +151,8 @@ impl Core {
     }
 
     /// The footprint of a pod; equal ones are one.
-    fn footprint(&mut self, pod: &Pod) -> Arc<Footprint> {
-        let footprint = Footprint::of(pod);
+    fn footprint(&mut self, pod: &Pod) -> Arc<PodRequests> {
+        let footprint = PodRequests::of(pod);
         if let Some(known) = self.footprints.get(&footprint) {
             return Arc::clone(known);
         }

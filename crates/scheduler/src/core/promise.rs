@@ -16,8 +16,8 @@ use super::pod::{Hold, Place};
 use super::queue::{State, Unit};
 use super::statement::Blocked;
 use super::{Core, FlightKind};
-use crate::bind::{Evict, Failure, FailureKind, Task};
-use crate::status::{Report, Statement};
+use crate::bind::{Evict, Failure, FailureKind, OpKind};
+use crate::status::{StatusText, StatusUpdate};
 
 /// How long the devices of victims that have left may take to become free, in milliseconds: their claims
 /// are deallocated by a controller.
@@ -138,12 +138,12 @@ impl Core {
             format!("preempted to make room for {for_whom}")
         };
         let reason = if is_moved { "Moved" } else { "Preempted" };
-        let statement = Statement { reason, message: message.clone() };
-        self.reports.push(Report::PodEvicted { pod: pod.clone(), statement });
+        let status_text = StatusText { reason, message: message.clone() };
+        self.reports.push(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
         if is_going {
             return;
         }
-        let task = Task::Evict(Evict {
+        let task = OpKind::Evict(Evict {
             pod,
             message,
             reason: "PreemptionByScheduler",
@@ -157,7 +157,7 @@ impl Core {
         if record.pod.nominated_node.as_ref() == node {
             return;
         }
-        let task = Task::Nominate { pod: record.reference(), node: node.cloned() };
+        let task = OpKind::Nominate { pod: record.reference(), node: node.cloned() };
         self.order(uid, FlightKind::Other, task);
     }
 

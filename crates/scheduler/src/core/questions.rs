@@ -15,7 +15,7 @@ use super::queue::Unit;
 use super::remedy::Remedied;
 use super::statement::Waiting;
 use crate::groups::{GroupName, GroupSpec};
-use crate::status::{GroupPhase, GroupReport, Report, Statement};
+use crate::status::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
 
 /// Decisions that are kept to be explained, the oldest forgotten first.
 #[derive(Debug)]
@@ -124,8 +124,8 @@ impl Core {
     fn explained(&self, unit: &Unit) -> Explained {
         let Remedied { disturbance, note, is_open } = self.remedied(unit);
         let waiting = self.waiting.get(unit).map(|waiting| WaitingSaid {
-            reason: waiting.statement.reason.to_owned(),
-            message: waiting.statement.message.clone(),
+            reason: waiting.status_text.reason.to_owned(),
+            message: waiting.status_text.message.clone(),
         });
         let decision = self.decisions.last(unit).cloned();
         let left_out = if waiting.is_some() { self.outside_for(unit) } else { Vec::new() };
@@ -183,13 +183,13 @@ impl Core {
             self.report_group(group);
             return;
         }
-        self.reports.push(Report::Group(GroupReport {
+        self.reports.push(StatusUpdate::Group(GroupStatus {
             kind: spec.announcer.kind.clone(),
             name: spec.announcer.name.clone(),
             uid: Arc::clone(&spec.announcer.uid),
             generation: spec.announcer.generation,
             phase: GroupPhase::Gathering,
-            statement: Statement {
+            status_text: StatusText {
                 reason: "Gathering",
                 message: "no pod of the gang is there".to_owned(),
             },
@@ -232,12 +232,12 @@ impl Core {
                 }
             });
         }
-        let statement = self.waiting.get(&unit).map(Waiting::statement_of_gang);
+        let status_text = self.waiting.get(&unit).map(Waiting::statement_of_gang);
         let all_bound: u32 = bound.values().sum();
         let phase = if self.promises.contains_key(&unit) {
             GroupPhase::Preempting
         } else {
-            match &statement {
+            match &status_text {
                 Some(one) if one.reason == "Gathering" => GroupPhase::Gathering,
                 Some(_) if all_bound > 0 && all_bound < spec.min => GroupPhase::Repairing,
                 Some(_) if all_bound == 0 => GroupPhase::Waiting,
@@ -245,17 +245,17 @@ impl Core {
                 _ => GroupPhase::Binding,
             }
         };
-        let statement = statement.unwrap_or_else(|| Statement {
+        let status_text = status_text.unwrap_or_else(|| StatusText {
             reason: "Scheduled",
             message: format!("{all_bound} pods have places"),
         });
-        self.reports.push(Report::Group(GroupReport {
+        self.reports.push(StatusUpdate::Group(GroupStatus {
             kind: spec.announcer.kind.clone(),
             name: spec.announcer.name.clone(),
             uid: Arc::clone(&spec.announcer.uid),
             generation: spec.announcer.generation,
             phase,
-            statement,
+            status_text,
             present,
             bound,
             domain: domains.map(|id| topology.path(id)),

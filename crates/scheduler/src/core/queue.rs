@@ -171,7 +171,7 @@ impl Queue {
     }
 
     /// Begins a round.
-    pub(super) fn begin_round(&mut self, now: u64) -> Round {
+    pub(super) fn begin_cycle(&mut self, now: u64) -> Round {
         let is_behind =
             self.behind_since.is_some_and(|since| since.saturating_add(PATIENCE) <= now);
         self.was_sweep = is_behind && !self.was_sweep;
@@ -217,7 +217,7 @@ impl Queue {
     }
 
     /// Makes ready those whose time has come; says when the next one's will.
-    pub(super) fn time_is(&mut self, now: u64) -> Option<u64> {
+    pub(super) fn tick(&mut self, now: u64) -> Option<u64> {
         loop {
             let (at, unit) = self.timed.first()?.clone();
             if at > now {

@@ -3,9 +3,9 @@
 use super::Core;
 
 impl Core {
-    /// All that was written of pods and claims before `at` was told, by the clock of [`Core::time_is`]: lists
+    /// All that was written of pods and claims before `at` was told, by the clock of [`Core::tick`]: lists
     /// that began then have been taken in.
-    pub fn read_anew(&mut self, at: u64) {
+    pub fn on_relist(&mut self, at: u64) {
         self.end_doubts_read(at);
     }
 

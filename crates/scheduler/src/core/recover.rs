@@ -36,7 +36,7 @@ impl Core {
                         _ => None,
                     })
                     .collect(),
-                Err(Blocked::Claims(AskError::LeftBehind(claim))) => vec![claim],
+                Err(Blocked::Claims(AskError::LeftFromEarlierAttempt(claim))) => vec![claim],
                 Err(_) => Vec::new(),
             };
             let Some(pod) = self.pods.get(&uid).map(super::PodRecord::reference) else { continue };

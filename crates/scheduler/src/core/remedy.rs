@@ -24,7 +24,7 @@ use super::pod::{Hold, PodRecord};
 use super::queue::Unit;
 use super::single::gang_of_one;
 use super::statement::Blocked;
-use crate::groups::{GroupName, Marks as Standing};
+use crate::groups::{GroupName, PlacementHints};
 pub use search::{Found, Search};
 use search::{Reach, Seen, Wish};
 
@@ -262,7 +262,7 @@ impl Core {
                 let ask = self.ask(uid)?;
                 let (shape, mark) = self.shape_of_waiting(uid, &ask).ok_or(Blocked::Gone)?;
                 let record = self.pods.get(uid).ok_or(Blocked::Gone)?;
-                let said = Standing::of(&record.pod.meta).map_err(Blocked::Group)?;
+                let said = PlacementHints::of(&record.pod.meta).map_err(Blocked::Group)?;
                 let gang = gang_of_one(&self.profile_of(record), &shape);
                 (gang, Vec::new(), self.forbidden(uid, mark, &ask, false), said.policy)
             }

@@ -9,8 +9,8 @@ use super::picture::Want;
 use super::pod::Place;
 use super::queue::Unit;
 use super::{Core, FlightKind};
-use crate::bind::{Evict, Task};
-use crate::status::{Report, Statement};
+use crate::bind::{Evict, OpKind};
+use crate::status::{StatusText, StatusUpdate};
 
 /// A place that is kept for the pod that somebody's owner makes in its stead.
 #[derive(Clone, Debug)]
@@ -169,9 +169,9 @@ impl Core {
         let pod = record.reference();
         let group = record.member.as_ref().map(|member| member.group.clone());
         let message = format!("node {node} is lost; its gang gets another member elsewhere");
-        let statement = Statement { reason: "NodeLost", message: message.clone() };
-        self.reports.push(Report::PodEvicted { pod: pod.clone(), statement });
-        let task = Task::Evict(Evict {
+        let status_text = StatusText { reason: "NodeLost", message: message.clone() };
+        self.reports.push(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
+        let task = OpKind::Evict(Evict {
             pod,
             message,
             reason: "DeletionByTaintManager",

@@ -17,8 +17,8 @@ use super::node::GpuUse;
 use super::picture::WorkloadWant;
 use super::pod::{self, Hold, Place, PodRecord};
 use crate::devices::{Ask, GpuSource};
-use crate::groups::{GroupSpec, Marks as Standing};
-use crate::predicates::StaticKey;
+use crate::groups::{GroupSpec, PlacementHints};
+use crate::predicates::NodeFilterKey;
 
 impl PodRecord {
     /// Names of the claims that the pod uses, as far as they are made.
@@ -79,7 +79,7 @@ impl Core {
         if let Some((old, ..)) = record.mark.take() {
             self.marks.leave(old);
         }
-        let rules = StaticKey::of(&record.pod, &self.volumes);
+        let rules = NodeFilterKey::of(&record.pod, &self.volumes);
         let key = MarkKey { rules: rules.clone(), gpus: uses };
         let (mark, is_new) = self.marks.enter(&key, &record.pod);
         record.mark = Some((mark, rules, uses));
@@ -231,7 +231,7 @@ impl Core {
                 topology: self.wishes_of(spec).map_or(TopologyConstraint::default(), |w| w.group),
             };
         }
-        let said = Standing::of(&pod.meta).unwrap_or_default();
+        let said = PlacementHints::of(&pod.meta).unwrap_or_default();
         let level = |name: &Option<Arc<str>>| name.as_deref().and_then(|name| self.level(name));
         Profile {
             name: format!("pod {}", pod.meta.name).into(),
@@ -259,10 +259,10 @@ impl Core {
     pub(super) fn wishes_of(
         &self,
         spec: &GroupSpec,
-    ) -> Result<crate::groups::Wishes, crate::groups::GroupError> {
+    ) -> Result<crate::groups::TopologyRequests, crate::groups::GroupError> {
         let known: Vec<_> =
             self.picture.world.topology.levels().iter().skip(1).map(|name| &**name).collect();
-        spec.wishes(|name| self.level(name), &known.join(", "))
+        spec.resolve_topology(|name| self.level(name), &known.join(", "))
     }
 }
 

@@ -15,12 +15,12 @@ use super::queue::Unit;
 use super::statement::Blocked;
 use super::{Core, pod};
 use crate::devices::Ask;
-use crate::groups::Marks as Standing;
-use crate::predicates::Footprint;
+use crate::groups::PlacementHints;
+use crate::predicates::PodRequests;
 
 /// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, the policy,
 /// and what is taken of a node beside what the engine counts, which has reasons of its own.
-type Wish = (Arc<Shape>, i32, bool, TopologyConstraint, String, Option<Arc<Footprint>>);
+type Wish = (Arc<Shape>, i32, bool, TopologyConstraint, String, Option<Arc<PodRequests>>);
 
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
@@ -47,14 +47,14 @@ impl Core {
     fn try_pod(&mut self, uid: &Arc<str>, unit: &Unit) -> Result<(), Blocked> {
         if let Some(record) = self.pods.get(uid)
             && let Some((_, rules, _)) = &record.mark
-            && let Some(unfit) = rules.refusal()
+            && let Some(unfit) = rules.pod_level_reason()
         {
             return Err(Blocked::Volumes(unfit.clone()));
         }
         let ask = self.ask(uid)?;
         let (shape, mark) = self.shape_of_waiting(uid, &ask).ok_or(Blocked::Gone)?;
         let record = self.pods.get(uid).ok_or(Blocked::Gone)?;
-        let said = Standing::of(&record.pod.meta).map_err(Blocked::Group)?;
+        let said = PlacementHints::of(&record.pod.meta).map_err(Blocked::Group)?;
         let policy = self.policies.find(said.policy.as_deref()).map_err(Blocked::NoPolicy)?;
         let policy = Arc::clone(policy);
         let profile = match &record.profile {

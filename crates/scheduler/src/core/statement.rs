@@ -11,10 +11,10 @@ use super::left_out::LeftOut;
 use super::queue::{State, Unit};
 use super::{Core, Decided};
 use crate::devices::AskError;
-use crate::groups::{GroupError, Missing};
+use crate::groups::{GroupError, MissingMembers};
 use crate::policies::Unusable;
 use crate::predicates::{Unfit, Unsupported};
-use crate::status::{Report, Statement};
+use crate::status::{StatusText, StatusUpdate};
 
 /// Reason of pods whose claims are not there yet.
 const WAITS_FOR_CLAIMS: &str = "WaitingForClaims";
@@ -31,7 +31,7 @@ pub(super) enum Blocked {
     /// Its group makes no sense, or is not known.
     Group(GroupError),
     /// Fewer pods are there than the gang needs.
-    Gathering(Vec<Missing>),
+    Gathering(Vec<MissingMembers>),
     /// Its claims.
     Claims(AskError),
     /// Its volumes.
@@ -59,7 +59,7 @@ pub(super) enum Blocked {
 /// What a unit waits for, as it was told last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
-    pub(super) statement: Statement,
+    pub(super) status_text: StatusText,
     /// Whether it is the engine that had no place.
     pub(super) is_refused: bool,
     /// Of a gang: who would have to go, in words, as it was told last.
@@ -70,27 +70,27 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// What the status of a gang says.
-    pub(super) fn statement_of_gang(&self) -> Statement {
-        let Statement { reason, message } = self.statement.clone();
+    pub(super) fn statement_of_gang(&self) -> StatusText {
+        let StatusText { reason, message } = self.status_text.clone();
         let message = match &self.disturbance {
             Some(words) => format!("{message}; {words}"),
             None => message,
         };
-        Statement { reason, message }
+        StatusText { reason, message }
     }
 }
 
 impl Blocked {
     /// As people see it.
-    pub(super) fn statement(&self) -> Statement {
+    pub(super) fn status_text(&self) -> StatusText {
         let (reason, message) = match self {
             Self::Gone => ("Gone", "the pod is gone".to_owned()),
             Self::Unsupported(what) => (what.reason(), what.to_string()),
-            Self::Group(error) => return error.statement(),
+            Self::Group(error) => return error.status_text(),
             Self::Gathering(missing) => ("Gathering", gathering(missing)),
             Self::Claims(error) => (WAITS_FOR_CLAIMS, error.to_string()),
             Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
-            Self::NoPolicy(error) => return error.statement(),
+            Self::NoPolicy(error) => return error.status_text(),
             Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
             Self::Refused(explanation, left_out) => {
                 ("Unschedulable", left_out.beside(refused(explanation)))
@@ -120,20 +120,20 @@ impl Blocked {
             ),
             Self::Failed(message) => ("SchedulerError", message.clone()),
         };
-        Statement { reason, message }
+        StatusText { reason, message }
     }
 
     /// How the unit waits then: until something changes, or until what is missing is there.
     pub(super) fn state(&self, changes: u64) -> State {
         match self {
             Self::Gathering(_) | Self::Gone => State::Missing,
-            Self::Claims(error) if error.is_passing() => State::Missing,
+            Self::Claims(error) if error.is_transient() => State::Missing,
             _ => State::Refused(changes),
         }
     }
 }
 
-fn gathering(missing: &[Missing]) -> String {
+fn gathering(missing: &[MissingMembers]) -> String {
     let each = missing.iter().map(|one| format!("{} of {} {}", one.have, one.min, one.sub));
     format!("fewer pods are there than the gang needs: {}", each.collect::<Vec<_>>().join(", "))
 }
@@ -164,20 +164,20 @@ impl Core {
     pub(super) fn block(&mut self, unit: &Unit, blocked: &Blocked) {
         let state = blocked.state(self.changes);
         self.queue.set(unit, state);
-        if matches!(blocked, Blocked::Claims(AskError::LeftBehind(_))) {
+        if matches!(blocked, Blocked::Claims(AskError::LeftFromEarlierAttempt(_))) {
             self.undo_allocations(unit);
             self.queue.set(unit, State::NotBefore(self.now.saturating_add(1000)));
         }
-        if matches!(blocked, Blocked::Claims(AskError::Unread { .. })) {
+        if matches!(blocked, Blocked::Claims(AskError::NotEvaluated { .. })) {
             // In the next round, and not in this one.
             self.queue.set(unit, State::NotBefore(self.now.saturating_add(1)));
         }
-        let mut statement = blocked.statement();
+        let mut status_text = blocked.status_text();
         let is_refused = matches!(blocked, Blocked::Refused(..));
         if is_refused {
             let outside = self.outside_for(unit).into_iter().map(|one| one.message);
-            let parts: Vec<_> = iter::once(statement.message).chain(outside).collect();
-            statement.message = parts.join("; ");
+            let parts: Vec<_> = iter::once(status_text.message).chain(outside).collect();
+            status_text.message = parts.join("; ");
         }
         let result = match blocked {
             Blocked::Promised { .. } => "promised",
@@ -185,11 +185,11 @@ impl Core {
             _ => "waits",
         };
         let is_gang = matches!(unit, Unit::Group(_));
-        self.decided.push(Decided { is_gang, result, reason: statement.reason });
-        let is_new = self.waiting.get(unit).is_none_or(|known| known.statement != statement);
+        self.decided.push(Decided { is_gang, result, reason: status_text.reason });
+        let is_new = self.waiting.get(unit).is_none_or(|known| known.status_text != status_text);
         if is_new {
             let waiting = Waiting {
-                statement: statement.clone(),
+                status_text: status_text.clone(),
                 is_refused,
                 disturbance: None,
                 looked_at: None,
@@ -200,12 +200,12 @@ impl Core {
         if !is_new {
             return;
         }
-        if matches!(blocked, Blocked::Claims(error) if error.is_passing()) {
+        if matches!(blocked, Blocked::Claims(error) if error.is_transient()) {
             // Mostly it is over before anybody could read of it.
             self.untold.insert((self.now.saturating_add(PATIENCE), unit.clone()));
             return;
         }
-        self.tell(unit, blocked, &statement);
+        self.tell(unit, blocked, &status_text);
     }
 
     /// Tells what still waits for what should have passed. Says when the next is told.
@@ -217,17 +217,17 @@ impl Core {
             }
             self.untold.remove(&(at, unit.clone()));
             let Some(waiting) = self.waiting.get(&unit) else { continue };
-            let statement = waiting.statement.clone();
+            let status_text = waiting.status_text.clone();
             let uids = self.uids_of(&unit);
-            for uid in uids.iter().filter(|_| statement.reason == WAITS_FOR_CLAIMS) {
-                self.say_pod_waits(uid, &statement);
+            for uid in uids.iter().filter(|_| status_text.reason == WAITS_FOR_CLAIMS) {
+                self.say_pod_waits(uid, &status_text);
             }
         }
     }
 
-    fn tell(&mut self, unit: &Unit, blocked: &Blocked, statement: &Statement) {
+    fn tell(&mut self, unit: &Unit, blocked: &Blocked, status_text: &StatusText) {
         match unit {
-            Unit::Pod(uid) => self.say_pod_waits(uid, statement),
+            Unit::Pod(uid) => self.say_pod_waits(uid, status_text),
             Unit::Group(group) => {
                 self.report_group(group);
                 if matches!(blocked, Blocked::Gathering(_)) {
@@ -241,18 +241,18 @@ impl Core {
                         .get(&uid)
                         .is_some_and(|record| record.waits_for(&self.config.scheduler_name));
                     if waits {
-                        self.say_pod_waits(&uid, statement);
+                        self.say_pod_waits(&uid, status_text);
                     }
                 }
             }
         }
     }
 
-    pub(super) fn say_pod_waits(&mut self, uid: &Arc<str>, statement: &Statement) {
+    pub(super) fn say_pod_waits(&mut self, uid: &Arc<str>, status_text: &StatusText) {
         let Some(record) = self.pods.get(uid) else { return };
-        self.reports.push(Report::PodWaits {
+        self.reports.push(StatusUpdate::PodUnschedulable {
             pod: record.reference(),
-            statement: statement.clone(),
+            status_text: status_text.clone(),
             seen: record.pod.scheduled.clone(),
         });
     }

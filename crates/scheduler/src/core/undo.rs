@@ -11,7 +11,7 @@ use octavo_kube_io::objects::{Claim, ObjectName};
 
 use super::queue::State;
 use super::{Core, FlightKind};
-use crate::bind::{Failure, FailureKind, OrderId, PodRef, Task};
+use crate::bind::{Failure, FailureKind, OpId, OpKind, PodRef};
 
 /// Tries until a claim is given up: with the waits between them some six minutes.
 const TRIES: u32 = 10;
@@ -40,7 +40,7 @@ struct Undo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// The order is on its way.
-    Flying(OrderId),
+    Flying(OpId),
     /// Not before this time.
     Waits(u64),
     /// Not before the claim is another.
@@ -107,13 +107,13 @@ impl Core {
     }
 
     /// What became of an order to take a claim back.
-    pub(super) fn undone(&mut self, uid: &Arc<str>, id: OrderId, result: &Result<(), Failure>) {
+    pub(super) fn undone(&mut self, uid: &Arc<str>, id: OpId, result: &Result<(), Failure>) {
         let flying = self.undos.all.iter().find(|(_, undo)| undo.step == Step::Flying(id));
         let Some((key, failed)) = flying.map(|(key, undo)| (key.clone(), undo.failed)) else {
             return;
         };
         if let Some(claim) = self.devices.claim(&key.1).map(Arc::clone) {
-            self.devices.claim_taken_back(&claim);
+            self.devices.note_claim_rollback(&claim);
         }
         let failure = match result {
             Err(failure) if is_worth_another(failure.kind) => failure,
@@ -178,8 +178,8 @@ impl Core {
         claim: &Arc<Claim>,
         failed: u32,
     ) {
-        self.devices.claim_taken_back(claim);
-        let task = Task::Undo { pod: pod.clone(), claim: Arc::clone(claim) };
+        self.devices.note_claim_rollback(claim);
+        let task = OpKind::Rollback { pod: pod.clone(), claim: Arc::clone(claim) };
         let id = self.order(&pod.uid, FlightKind::Undo, task);
         let version = Arc::clone(&claim.meta.version);
         self.undos.all.insert(key, Undo { version, failed, step: Step::Flying(id) });
@@ -203,11 +203,11 @@ impl Core {
 fn is_worth_another(kind: FailureKind) -> bool {
     match kind {
         // Nobody is there to take it from, it is rightly had, or it is another's to do.
-        FailureKind::PodGone | FailureKind::BoundAlready | FailureKind::NotLeader => false,
+        FailureKind::PodGone | FailureKind::AlreadyBound | FailureKind::NotLeader => false,
         FailureKind::Conflict
-        | FailureKind::Refused
+        | FailureKind::Rejected
         | FailureKind::Budget
         | FailureKind::Unreachable
-        | FailureKind::Undecided => true,
+        | FailureKind::Indeterminate => true,
     }
 }

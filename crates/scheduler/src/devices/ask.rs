@@ -12,10 +12,10 @@ use octavo_engine::shape::GpuDemand;
 use octavo_kube_io::objects::{Claim, ObjectName, Pod};
 
 use super::Devices;
-use super::claims;
 use super::extended;
-use super::forms::{self, Dearness, Forms, Meaning, Unknown};
-use super::sum::Sum;
+use super::pod_claims;
+use super::pod_demand::PodDemand;
+use super::request_cache::{self, CostLimitScope, RequestCache, ResolvedDemand, Unresolved};
 
 /// What the claims and extended resources of a pod ask for. It holds for the cluster as it is now: ask
 /// anew after classes, claims or hardware changed.
@@ -73,7 +73,7 @@ pub enum AskError {
     },
     /// There is no such claim (yet).
     #[error("there is no ResourceClaim {claim}")]
-    NoClaim {
+    ClaimNotFound {
         /// The claim.
         claim: ObjectName,
     },
@@ -85,7 +85,7 @@ pub enum AskError {
     },
     /// A claim of a template that was made for another pod.
     #[error("ResourceClaim {claim} was not made for this pod; delete the one or the other")]
-    OfAnother {
+    OwnedByOther {
         /// The claim.
         claim: ObjectName,
     },
@@ -93,7 +93,7 @@ pub enum AskError {
     #[error(
         "ResourceClaim {claim} is used by 256 pods, which is the most; the pod waits for one to end"
     )]
-    Crowded {
+    TooManyConsumers {
         /// The claim.
         claim: ObjectName,
     },
@@ -120,7 +120,7 @@ pub enum AskError {
     },
     /// A request's selectors cost too much to be run on every device of the cluster.
     #[error(
-        "claim {claim}, request {request}: its CEL selectors cost more than {dearness}, which would hold up \
+        "claim {claim}, request {request}: its CEL selectors cost more than {scope}, which would hold up \
          everybody; make them simpler"
     )]
     TooCostly {
@@ -129,13 +129,13 @@ pub enum AskError {
         /// `<request>` or `<request>/<alternative>`.
         request: String,
         /// Where they do.
-        dearness: Dearness,
+        scope: CostLimitScope,
     },
     /// The claims have more different requests than are kept at once.
     #[error(
         "the pod's claims have {count} different requests and alternatives, of which {} are the most: each is \
          looked at on every node; ask with fewer alternatives, or fewer requests that differ",
-        forms::MOST_OF_ASK
+        request_cache::MAX_REQUESTS_PER_ASK
     )]
     TooManyRequests {
         /// So many.
@@ -145,7 +145,7 @@ pub enum AskError {
     #[error(
         "claim {claim}, request {request}: its CEL selectors are being run on the cluster's devices"
     )]
-    Unread {
+    NotEvaluated {
         /// The claim.
         claim: ObjectName,
         /// `<request>` or `<request>/<alternative>`.
@@ -153,10 +153,10 @@ pub enum AskError {
     },
     /// A claim for the pod's extended resources was left behind by an earlier try.
     #[error("ResourceClaim {} was left behind by an earlier try and is taken back", .0.meta.name)]
-    LeftBehind(Arc<Claim>),
+    LeftFromEarlierAttempt(Arc<Claim>),
     /// What an earlier try left is just being taken back.
     #[error("ResourceClaim {claim} is being taken back after an earlier try")]
-    BeingTakenBack {
+    BeingRolledBack {
         /// The claim.
         claim: ObjectName,
     },
@@ -164,14 +164,14 @@ pub enum AskError {
 
 impl AskError {
     /// Whether something is on its way that answers it: nobody has to do anything.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::NotGenerated { .. }
                 | Self::BeingDeleted { .. }
-                | Self::LeftBehind(_)
-                | Self::BeingTakenBack { .. }
-                | Self::Unread { .. }
+                | Self::LeftFromEarlierAttempt(_)
+                | Self::BeingRolledBack { .. }
+                | Self::NotEvaluated { .. }
         )
     }
 }
@@ -242,7 +242,7 @@ impl Devices {
         let mut ask = Ask {
             pod: Arc::clone(&pod.meta.uid),
             namespace: Arc::clone(&pod.meta.name.namespace),
-            claims: claims::of(&self.ledger, pod)?,
+            claims: pod_claims::of(&self.assume_cache, pod)?,
             demand: GpuDemand::None,
             models: ModelSet::ALL,
             is_exact: true,
@@ -256,8 +256,8 @@ impl Devices {
                 by_class.map(|name| ((*name).to_owned(), extended::total(pod, name))).collect();
         }
         if !ask.extended.is_empty() {
-            if let Some(left) = self.ledger.extended_of(&pod.meta.uid) {
-                return Err(AskError::LeftBehind(Arc::clone(left)));
+            if let Some(leftover) = self.assume_cache.extended_claim_of(&pod.meta.uid) {
+                return Err(AskError::LeftFromEarlierAttempt(Arc::clone(leftover)));
             }
             let containers = pod.spec.containers.iter().map(|one| octavo_dra::Container {
                 name: one.name.clone(),
@@ -273,11 +273,11 @@ impl Devices {
         let requests = ask.wanted().flat_map(|claim| &claim.claim.requests);
         let requests = requests.chain(extended.iter().flat_map(|claim| &claim.requests));
         check_count(&requests.collect::<Vec<_>>())?;
-        let mut sum = Sum::default();
-        let mut forms = self.forms();
-        forms.begin_ask();
+        let mut demand = PodDemand::default();
+        let mut request_cache = self.request_cache();
+        request_cache.begin_ask();
         for claim in ask.wanted() {
-            self.add(&claim.meta.name, &claim.claim, &mut forms, &mut sum)?;
+            self.add(&claim.meta.name, &claim.claim, &mut request_cache, &mut demand)?;
         }
         let plugin_gpus = if asked.contains(EXTENDED_RESOURCE_GPU) {
             extended::total(pod, EXTENDED_RESOURCE_GPU)
@@ -287,11 +287,11 @@ impl Devices {
         if let Some(extended) = &extended {
             let claim = extended.claim(&ask.namespace);
             let name = ObjectName::new(Arc::clone(&ask.namespace), claim.name.as_str());
-            self.add(&name, &claim, &mut forms, &mut sum)?;
+            self.add(&name, &claim, &mut request_cache, &mut demand)?;
         }
-        drop(forms);
+        drop(request_cache);
         let has_claims = ask.wanted().next().is_some();
-        (ask.demand, ask.models, ask.is_exact) = sum.total();
+        (ask.demand, ask.models, ask.is_exact) = demand.total();
         if plugin_gpus > 0 {
             self.add_plugins(&mut ask, plugin_gpus, has_claims, extended.is_some());
         }
@@ -301,13 +301,14 @@ impl Devices {
     /// Nodes that have something for each request of an ask, whether it is free or not: those that are
     /// worth a try where it is not exact. `None`: any node will do.
     pub fn candidates(&self, ask: &Ask) -> Option<Vec<Arc<str>>> {
-        let mut forms = self.forms();
+        let mut request_cache = self.request_cache();
         let mut all: Option<BTreeSet<Arc<str>>> = None;
         let extended = ask.extended_claim(self, &BTreeMap::new());
         let requests = ask.wanted().flat_map(|claim| &claim.claim.requests);
         let requests = requests.chain(extended.iter().flat_map(|claim| &claim.requests));
         for request in requests {
-            let nodes = alternatives(request).into_iter().map(|(_, one)| forms.nodes(self, one));
+            let nodes =
+                alternatives(request).into_iter().map(|(_, one)| request_cache.nodes(self, one));
             // Where it is not known, any node is worth a try.
             let Some(nodes) = nodes.collect::<Option<Vec<_>>>() else { continue };
             let some: BTreeSet<_> = nodes.into_iter().flatten().collect();
@@ -368,26 +369,26 @@ impl Devices {
         &self,
         name: &ObjectName,
         claim: &octavo_dra::Claim,
-        forms: &mut Forms,
-        sum: &mut Sum,
+        request_cache: &mut RequestCache,
+        demand: &mut PodDemand,
     ) -> Result<(), AskError> {
-        sum.is_exact &= claim.constraints.is_empty();
+        demand.is_exact &= claim.constraints.is_empty();
         for request in &claim.requests {
             match &request.ask {
                 octavo_dra::Ask::Exactly(one) => {
-                    let meaning = forms.meaning(self, one);
-                    let meaning = check_read(name, || request.name.clone(), meaning)?;
-                    if meaning.is_conditional {
+                    let resolved = request_cache.resolve(self, one);
+                    let resolved = check_resolved(name, || request.name.clone(), resolved)?;
+                    if resolved.is_conditional {
                         let (claim, request) = (name.clone(), request.name.clone());
                         return Err(AskError::BindingConditions { claim, request });
                     }
-                    sum.add(one, meaning);
+                    demand.add(one, resolved);
                 }
                 octavo_dra::Ask::FirstAvailable(all) => {
-                    sum.is_exact = false;
+                    demand.is_exact = false;
                     for (alternative, one) in all {
                         let full = || full_name(&request.name, Some(alternative));
-                        check_read(name, full, forms.meaning(self, one))?;
+                        check_resolved(name, full, request_cache.resolve(self, one))?;
                     }
                 }
             }
@@ -398,7 +399,7 @@ impl Devices {
     /// On nodes of device plugins the GPUs are a plain amount, and other claims are not to be had there.
     fn add_plugins(&self, ask: &mut Ask, count: u64, has_claims: bool, is_by_class: bool) {
         let whole = GpuDemand::Whole { count: u16::try_from(count).unwrap_or(u16::MAX) };
-        let plugins = self.models.of_plugins();
+        let plugins = self.models.plugin_models();
         if !is_by_class {
             // No class serves them: device plugins alone do.
             let is_alone = !ask.demand.is_some() && !has_claims;
@@ -419,24 +420,28 @@ impl Devices {
 /// Whether all that is asked for can be kept at once.
 fn check_count(requests: &[&Request]) -> Result<(), AskError> {
     let each = || requests.iter().flat_map(|one| alternatives(one)).map(|(_, one)| one);
-    if each().nth(forms::MOST_OF_ASK).is_none() {
+    if each().nth(request_cache::MAX_REQUESTS_PER_ASK).is_none() {
         return Ok(());
     }
-    let count = forms::count(each());
-    if count > forms::MOST_OF_ASK { Err(AskError::TooManyRequests { count }) } else { Ok(()) }
+    let count = request_cache::count(each());
+    if count > request_cache::MAX_REQUESTS_PER_ASK {
+        Err(AskError::TooManyRequests { count })
+    } else {
+        Ok(())
+    }
 }
 
 /// What a request means, if that could be found out.
-fn check_read(
+fn check_resolved(
     claim: &ObjectName,
     request: impl FnOnce() -> String,
-    meaning: Result<Meaning, Unknown>,
-) -> Result<Meaning, AskError> {
-    meaning.map_err(|why| match (claim.clone(), request(), why) {
-        (claim, request, Unknown::Costly(dearness)) => {
-            AskError::TooCostly { claim, request, dearness }
+    resolved: Result<ResolvedDemand, Unresolved>,
+) -> Result<ResolvedDemand, AskError> {
+    resolved.map_err(|why| match (claim.clone(), request(), why) {
+        (claim, request, Unresolved::OverLimit(scope)) => {
+            AskError::TooCostly { claim, request, scope }
         }
-        (claim, request, Unknown::Unread) => AskError::Unread { claim, request },
+        (claim, request, Unresolved::NotEvaluated) => AskError::NotEvaluated { claim, request },
     })
 }
 

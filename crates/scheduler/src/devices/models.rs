@@ -31,7 +31,7 @@ pub(super) struct Models {
 
 impl Models {
     /// A node has another model than before.
-    pub(super) fn replace(&mut self, old: Option<&ModelKey>, new: Option<&ModelKey>) {
+    pub(super) fn move_node(&mut self, old: Option<&ModelKey>, new: Option<&ModelKey>) {
         if let Some(new) = new {
             let nodes = self.nodes.entry(new.clone()).or_insert(0);
             *nodes += 1;
@@ -49,11 +49,11 @@ impl Models {
     }
 
     /// Makes the table anew if there are other models than before; whether it is another now.
-    pub(super) fn settle(&mut self) -> bool {
+    pub(super) fn rebuild_if_stale(&mut self) -> bool {
         if !std::mem::take(&mut self.is_stale) {
             return false;
         }
-        let mut named: BTreeMap<String, &ModelKey> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, &ModelKey> = BTreeMap::new();
         let mut of_product: BTreeMap<&str, Vec<&ModelKey>> = BTreeMap::new();
         for key in self.nodes.keys() {
             of_product.entry(&key.product).or_default().push(key);
@@ -62,13 +62,13 @@ impl Models {
             for (index, key) in keys.iter().enumerate() {
                 let mut name = name(product, key, &keys);
                 // Two that differ in details of MIG only.
-                while named.contains_key(&name) {
+                while by_name.contains_key(&name) {
                     name = format!("{name} #{}", index + 1);
                 }
-                named.insert(name, key);
+                by_name.insert(name, key);
             }
         }
-        let all = named.into_iter().take(MAX_MODELS);
+        let all = by_name.into_iter().take(MAX_MODELS);
         let before = std::mem::take(&mut self.table);
         let keys_before = std::mem::take(&mut self.keys);
         for (name, key) in all {
@@ -96,7 +96,7 @@ impl Models {
     }
 
     /// Models that device plugins serve.
-    pub(super) fn of_plugins(&self) -> ModelSet {
+    pub(super) fn plugin_models(&self) -> ModelSet {
         let plugins = self.keys.iter().filter(|(key, _)| key.is_plugin);
         plugins.fold(ModelSet(0), |set, (_, id)| set.with(*id))
     }

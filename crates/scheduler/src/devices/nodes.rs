@@ -48,7 +48,7 @@ pub enum GpuSource {
 /// Why a node's GPUs are not in the engine's picture.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Outside {
+pub enum UnmodeledReason {
     /// The engine does not understand the devices.
     #[error(
         "{0}; claims are left to the allocator alone there, where no other node could serve them"
@@ -71,7 +71,7 @@ pub enum Outside {
     TooManyModels,
 }
 
-impl Outside {
+impl UnmodeledReason {
     /// In one word, for metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
@@ -91,13 +91,13 @@ pub(super) struct NodeView {
     /// As allocators see it.
     pub(super) node: octavo_dra::Node,
     /// Whether the node object was seen.
-    is_known: bool,
+    has_object: bool,
     /// Whole numbers of what its device plugins serve.
     pub(super) allocatable: BTreeMap<String, i64>,
     /// The pools that it reaches.
     pub(super) pools: Vec<PoolRef>,
     /// Its GPUs.
-    pub(super) gpus: Result<Option<NodeGpus>, Outside>,
+    pub(super) gpus: Result<Option<NodeGpus>, UnmodeledReason>,
     key: Option<ModelKey>,
     /// What allocators found out of the pools' slices.
     pub(super) survey: OnceLock<Arc<Survey>>,
@@ -119,7 +119,7 @@ impl NodeView {
     pub(super) fn named(name: &Arc<str>) -> Self {
         Self {
             node: octavo_dra::Node { name: name.to_string(), labels: BTreeMap::new() },
-            is_known: false,
+            has_object: false,
             allocatable: BTreeMap::new(),
             pools: Vec::new(),
             gpus: Ok(None),
@@ -130,20 +130,20 @@ impl NodeView {
     }
 
     /// Takes in the node object; whether that may change anything about devices.
-    pub(super) fn take(&mut self, node: &Node) -> bool {
+    pub(super) fn update_node(&mut self, node: &Node) -> bool {
         let whole = |(name, amount): (&String, &Quantity)| {
             let is_extended = octavo_dra::is_extended_resource(name);
             let amount = i64::try_from(amount.value()).unwrap_or(i64::MAX);
             is_extended.then(|| (name.clone(), amount))
         };
         let allocatable = node.allocatable.iter().filter_map(whole).collect();
-        let is_same = self.is_known
+        let is_same = self.has_object
             && self.allocatable == allocatable
             && self.node.labels == node.meta.labels;
         if is_same {
             return false;
         }
-        self.is_known = true;
+        self.has_object = true;
         self.allocatable = allocatable;
         self.node.labels.clone_from(&node.meta.labels);
         true
@@ -153,12 +153,12 @@ impl NodeView {
     pub(super) fn forget_node(&mut self) -> bool {
         self.node.labels.clear();
         self.allocatable.clear();
-        std::mem::take(&mut self.is_known)
+        std::mem::take(&mut self.has_object)
     }
 
     /// Whether nothing is known of it any more.
     pub(super) fn is_empty(&self) -> bool {
-        !self.is_known && self.pools.is_empty()
+        !self.has_object && self.pools.is_empty()
     }
 
     /// What makes its model another one.
@@ -171,7 +171,7 @@ impl NodeView {
         let id = self.key.as_ref().map(|key| models.id(key));
         match (&mut self.gpus, id) {
             (Ok(Some(gpus)), Some(Some(id))) => gpus.model = id,
-            (Ok(Some(_)), _) => self.gpus = Err(Outside::TooManyModels),
+            (Ok(Some(_)), _) => self.gpus = Err(UnmodeledReason::TooManyModels),
             _ => {}
         }
     }
@@ -214,15 +214,19 @@ impl NodeView {
         }
     }
 
-    fn read(&self, pools: &Pools, before: Option<NodeGpus>) -> Result<Option<NodeGpus>, Outside> {
+    fn read(
+        &self,
+        pools: &Pools,
+        before: Option<NodeGpus>,
+    ) -> Result<Option<NodeGpus>, UnmodeledReason> {
         let own: Vec<&PoolRef> =
             pools.local_to(&self.node.name).filter(|pool| pool.driver == DRIVER).collect();
-        let plugin = self.allocatable.get(EXTENDED_RESOURCE_GPU).copied().unwrap_or(0);
+        let plugin_gpus = self.allocatable.get(EXTENDED_RESOURCE_GPU).copied().unwrap_or(0);
         let name = match own.as_slice() {
-            [] if plugin > 0 => return self.read_plugin(plugin).map(Some),
+            [] if plugin_gpus > 0 => return self.read_plugin(plugin_gpus).map(Some),
             [] => return Ok(None),
             [name] => *name,
-            several => return Err(Outside::SeveralPools(several.len())),
+            several => return Err(UnmodeledReason::SeveralPools(several.len())),
         };
         let Some(pool) = pools.pool(name) else { return Ok(None) };
         let newest = pool.slices().map(|slice| slice.generation).max();
@@ -240,15 +244,15 @@ impl NodeView {
         if devices.gpus.is_empty() {
             return Ok(None);
         }
-        if plugin > 0 {
-            return Err(Outside::ServedTwice);
+        if plugin_gpus > 0 {
+            return Err(UnmodeledReason::ServedTwice);
         }
         let source = GpuSource::Pool(name.clone());
         Ok(Some(NodeGpus { devices, model: ModelId(0), source, is_settled: is_complete }))
     }
 
     /// GPUs of a device plugin: as many alike as it serves, whatever it calls them.
-    fn read_plugin(&self, count: i64) -> Result<NodeGpus, Outside> {
+    fn read_plugin(&self, count: i64) -> Result<NodeGpus, UnmodeledReason> {
         let label = |name: &str| self.node.labels.get(name);
         let product = label(LABEL_PRODUCT).map_or("GPU", String::as_str);
         let memory_mib = label(LABEL_MEMORY).and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);

@@ -29,7 +29,7 @@ pub(super) struct Pool {
 
 /// What slices' changes touch.
 #[derive(Debug, Default)]
-pub(super) struct Changed {
+pub(super) struct PoolChange {
     /// Nodes that slices of the touched pools name.
     pub(super) nodes: BTreeSet<Arc<str>>,
     /// Whether a pool changed that any node may reach.
@@ -38,12 +38,12 @@ pub(super) struct Changed {
 
 impl Pools {
     /// Takes in what changed.
-    pub(super) fn apply(&mut self, delta: &Delta<ResourceSlice>) -> Changed {
+    pub(super) fn apply(&mut self, delta: &Delta<ResourceSlice>) -> PoolChange {
         let mut touched = BTreeSet::new();
         if let Delta::All(_, slices) = delta {
-            let there: BTreeSet<_> = slices.iter().map(|slice| &slice.meta.name.name).collect();
+            let listed: BTreeSet<_> = slices.iter().map(|slice| &slice.meta.name.name).collect();
             let gone: Vec<_> =
-                self.slices.keys().filter(|name| !there.contains(name)).cloned().collect();
+                self.slices.keys().filter(|name| !listed.contains(name)).cloned().collect();
             for name in &gone {
                 self.remove(name, &mut touched);
             }
@@ -63,9 +63,9 @@ impl Pools {
             of_pool.insert(Arc::clone(name), Arc::clone(slice));
             touched.insert(pool);
         }
-        let mut changed = Changed::default();
+        let mut changed = PoolChange::default();
         for pool in &touched {
-            self.reach(pool, &mut changed);
+            self.update_reach(pool, &mut changed);
         }
         changed
     }
@@ -105,7 +105,7 @@ impl Pools {
     }
 
     /// Finds out anew which nodes a pool is for, and says who had it or has it.
-    fn reach(&mut self, name: &PoolRef, changed: &mut Changed) {
+    fn update_reach(&mut self, name: &PoolRef, changed: &mut PoolChange) {
         let Some(pool) = self.by_name.get_mut(name) else { return };
         changed.is_everywhere |= self.shared.remove(name);
         for node in std::mem::take(&mut pool.nodes) {

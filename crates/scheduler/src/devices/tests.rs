@@ -1,7 +1,7 @@
-mod agreement;
+mod allocation_patch;
 mod ask;
+mod assume_cache;
 mod costs;
-mod kit;
-mod ledger;
+mod engine_agreement;
+mod fixtures;
 mod models;
-mod written;

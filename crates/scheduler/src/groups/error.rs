@@ -2,7 +2,7 @@
 
 use octavo_engine::gang::MAX_MEMBERS;
 
-use crate::status::Statement;
+use crate::status::StatusText;
 
 /// Why a group, or a pod's part in one, makes no sense or is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum GroupError {
         "{group} is not there: create it, or take the pod's label or field that names it away; if it \
          is there, see whether Octavo may watch its kind"
     )]
-    NoObject {
+    GroupNotFound {
         /// The group.
         group: String,
     },
@@ -23,13 +23,13 @@ pub enum GroupError {
          the Job itself too, or write the number of pods instead of \"true\"",
         key = octavo_api::names::GANG
     )]
-    NoJob {
+    JobNotFound {
         /// The group.
         group: String,
     },
     /// The pod does not say which of several subgroups it is in.
     #[error("{group} has the subgroups {known}; say which the pod is in with the label {key}")]
-    NoSubgroup {
+    SubgroupUnspecified {
         /// The group.
         group: String,
         /// The label.
@@ -49,7 +49,7 @@ pub enum GroupError {
     },
     /// A field that is not what it should be.
     #[error("{group}: {field} is {found}, but it must be {wanted}; correct it")]
-    Field {
+    InvalidField {
         /// The group.
         group: String,
         /// Path of the field.
@@ -61,7 +61,7 @@ pub enum GroupError {
     },
     /// A label or annotation that is not what it should be.
     #[error("{key}: {found:?} must be {wanted}; correct the label or annotation")]
-    Mark {
+    InvalidHint {
         /// Its key.
         key: &'static str,
         /// Its value.
@@ -172,8 +172,8 @@ impl GroupError {
     /// Reason of conditions and events, and label of metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::NoObject { .. } | Self::NoJob { .. } => "PodGroupNotFound",
-            Self::NoSubgroup { .. } | Self::UnknownSubgroup { .. } => "SubgroupNotFound",
+            Self::GroupNotFound { .. } | Self::JobNotFound { .. } => "PodGroupNotFound",
+            Self::SubgroupUnspecified { .. } | Self::UnknownSubgroup { .. } => "SubgroupNotFound",
             Self::TooMany { .. } => "PodGroupTooLarge",
             Self::UnknownLevel { .. } => "TopologyLevelNotFound",
             Self::Unsupported { .. } => "NotSupported",
@@ -182,7 +182,7 @@ impl GroupError {
     }
 
     /// As people are told.
-    pub fn statement(&self) -> Statement {
-        Statement { reason: self.reason(), message: self.to_string() }
+    pub fn status_text(&self) -> StatusText {
+        StatusText { reason: self.reason(), message: self.to_string() }
     }
 }

@@ -85,7 +85,7 @@ const fn watched(
 }
 
 /// All kinds that announce groups by objects, most telling first.
-pub(super) const KINDS: [WatchedKind; 16] = [
+pub(super) const WATCHED_KINDS: [WatchedKind; 16] = [
     watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup", "podgroups"),
     watched(
         GroupKind::NativePodGroup,
@@ -149,7 +149,7 @@ impl GroupKind {
     /// The kind that objects of this `apiVersion` and kind announce; the version does not matter.
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        KINDS
+        WATCHED_KINDS
             .iter()
             .find(|watched| watched.api_group == group && watched.kind == kind)
             .map(|watched| watched.group_kind)

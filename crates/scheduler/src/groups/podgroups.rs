@@ -5,25 +5,27 @@ use std::sync::Arc;
 use octavo_kube_io::objects::WatchedObject;
 
 use super::error::GroupError;
-use super::marks::Marks;
 use super::name::{GroupKind, GroupName};
-use super::read::Place;
-use super::spec::{Announcer, GroupSpec, MEMBERS, SegmentWish, Sub, lower};
+use super::placement_hints::PlacementHints;
+use super::spec::{
+    Announcer, DEFAULT_SUBGROUP, GroupSpec, SegmentTopology, Subgroup, lower_minimums,
+};
+use super::spec_field::SpecField;
 
 /// Reads a `PodGroup` of `octavo.dev/v1alpha1` .
-pub(super) fn own(
+pub(super) fn octavo(
     object: &WatchedObject,
     name: GroupName,
     announcer: Announcer,
 ) -> Result<GroupSpec, GroupError> {
     let group = name.to_string();
-    let spec = Place::spec(&object.spec, &group);
+    let spec = SpecField::spec(&object.spec, &group);
     let min = spec.at("minMember").count()?;
     let mut subs = Vec::new();
     for entry in spec.at("subGroups").list()? {
         let (required, preferred) = topology(&entry.at("topology"))?;
         let segment = segment(&entry.at("segment"))?;
-        subs.push(Sub {
+        subs.push(Subgroup {
             name: entry.at("name").name()?.into(),
             min: entry.at("minMember").count()?.unwrap_or(1),
             count: None,
@@ -35,7 +37,7 @@ pub(super) fn own(
     }
     if subs.is_empty() {
         let min = min.unwrap_or(1);
-        subs.push(Sub { name: MEMBERS.into(), min, ..Sub::default() });
+        subs.push(Subgroup { name: DEFAULT_SUBGROUP.into(), min, ..Subgroup::default() });
     }
     let sum: u64 = subs.iter().map(|sub| u64::from(sub.min)).sum();
     if let Some(min) = min.map(u64::from).filter(|min| *min != sum) {
@@ -44,12 +46,12 @@ pub(super) fn own(
     let mut read = GroupSpec::new(name, announcer, subs);
     (read.required, read.preferred) = topology(&spec.at("topology"))?;
     read.policy = spec.at("placementPolicy").text()?.map(Arc::from);
-    read = read.with(&Marks::of(&object.meta)?);
-    let is_off = |key: &str| -> Result<bool, GroupError> {
+    read = read.with(&PlacementHints::of(&object.meta)?);
+    let is_disabled = |key: &str| -> Result<bool, GroupError> {
         let place = spec.at(key);
         Ok(!place.is_null() && !place.flag()?)
     };
-    if is_off("preemptible")? {
+    if is_disabled("preemptible")? {
         read.is_preemptible = false;
     }
     if !spec.at("movable").is_null() {
@@ -67,20 +69,20 @@ pub(super) fn own(
     Ok(read)
 }
 
-fn segment(place: &Place<'_>) -> Result<Option<SegmentWish>, GroupError> {
+fn segment(place: &SpecField<'_>) -> Result<Option<SegmentTopology>, GroupError> {
     if place.is_null() {
         return Ok(None);
     }
     let size = place.at("size");
     let size = size.count()?.ok_or_else(|| size.wrong("the members of a segment"))?;
-    Ok(Some(SegmentWish { size, level: place.at("level").name()?.into() }))
+    Ok(Some(SegmentTopology { size, level: place.at("level").name()?.into() }))
 }
 
 /// Name of a level.
 type Level = Option<Arc<str>>;
 
 /// The required level and the preferred one.
-fn topology(place: &Place<'_>) -> Result<(Level, Level), GroupError> {
+fn topology(place: &SpecField<'_>) -> Result<(Level, Level), GroupError> {
     let name = |key| Ok(place.at(key).text()?.map(Arc::from));
     Ok((name("required")?, name("preferred")?))
 }
@@ -93,7 +95,7 @@ pub(super) fn native(
     announcer: Announcer,
 ) -> Result<GroupSpec, GroupError> {
     let group = name.to_string();
-    let spec = Place::spec(&object.spec, &group);
+    let spec = SpecField::spec(&object.spec, &group);
     if let Some(parent) = spec.at("parentCompositePodGroupName").text()? {
         let what = format!("being a part of CompositePodGroup {parent:?}");
         let hint = "make one PodGroup of octavo.dev with a subgroup for each part";
@@ -108,7 +110,7 @@ pub(super) fn native(
         (true, false) => 0,
         _ => return Err(policy.wrong("either gang or basic")),
     };
-    let sub = Sub { name: MEMBERS.into(), min, ..Sub::default() };
+    let sub = Subgroup { name: DEFAULT_SUBGROUP.into(), min, ..Subgroup::default() };
     let mut read = GroupSpec::new(name, announcer, vec![sub]);
     let topologies = spec.at("schedulingConstraints").at("topology").list()?;
     read.required = match topologies.as_slice() {
@@ -129,7 +131,7 @@ pub(super) fn native(
         Some(_) => return Err(mode.wrong("Pod or PodGroup")),
         None => !mode.at("all").is_null(),
     };
-    Ok(read.with(&Marks::of(&object.meta)?))
+    Ok(read.with(&PlacementHints::of(&object.meta)?))
 }
 
 /// Reads a `PodGroup` of the scheduler plugins (`scheduling.x-k8s.io/v1alpha1`) or of Volcano
@@ -141,19 +143,19 @@ pub(super) fn foreign(
     announcer: Announcer,
 ) -> Result<GroupSpec, GroupError> {
     let group = name.to_string();
-    let spec = Place::spec(&object.spec, &group);
+    let spec = SpecField::spec(&object.spec, &group);
     let min = spec.at("minMember").count()?.unwrap_or(1);
     let mut subs = Vec::new();
     if name.kind == GroupKind::VolcanoPodGroup {
         for (task, place) in spec.at("minTaskMember").map()? {
             let min = place.count()?.unwrap_or(0);
-            subs.push(Sub { name: task.into(), min, ..Sub::default() });
+            subs.push(Subgroup { name: task.into(), min, ..Subgroup::default() });
         }
     }
     if subs.is_empty() {
-        subs.push(Sub { name: MEMBERS.into(), min, ..Sub::default() });
+        subs.push(Subgroup { name: DEFAULT_SUBGROUP.into(), min, ..Subgroup::default() });
     } else {
-        lower(&mut subs, min);
+        lower_minimums(&mut subs, min);
     }
-    Ok(GroupSpec::new(name, announcer, subs).with(&Marks::of(&object.meta)?))
+    Ok(GroupSpec::new(name, announcer, subs).with(&PlacementHints::of(&object.meta)?))
 }

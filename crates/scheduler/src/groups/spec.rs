@@ -9,8 +9,8 @@ use octavo_engine::workload::TopologyConstraint;
 use octavo_kube_io::objects::{Kind, ObjectName};
 
 use super::error::GroupError;
-use super::marks::Marks;
 use super::name::GroupName;
+use super::placement_hints::PlacementHints;
 
 /// The object that announced a group, for its status and its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Announcer {
 }
 
 /// What is known of a group. Names of topology levels are as people write them: see
-/// [`GroupSpec::wishes`].
+/// [`GroupSpec::resolve_topology`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
     /// Its name, for all parts.
@@ -36,7 +36,7 @@ pub struct GroupSpec {
     /// With fewer members it is not placed: the sum of its subgroups' minimums.
     pub min: u32,
     /// Its subgroups in the order of their ranks; at least one.
-    pub subs: Vec<Sub>,
+    pub subs: Vec<Subgroup>,
     /// Level in one domain of which all members must lie: name of a level or key of its node label.
     pub required: Option<Arc<str>>,
     /// Level in one domain of which they had better lie.
@@ -57,7 +57,7 @@ pub struct GroupSpec {
 
 /// A subgroup: members of one template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sub {
+pub struct Subgroup {
     /// Its name; `members` where a group has but one.
     pub name: Arc<str>,
     /// Members wanted at least.
@@ -72,12 +72,12 @@ pub struct Sub {
     /// Level in one domain of which they had better lie.
     pub preferred: Option<Arc<str>>,
     /// Runs of ranks that must lie together.
-    pub segment: Option<SegmentWish>,
+    pub segment: Option<SegmentTopology>,
 }
 
 /// Runs of ranks that must lie together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentWish {
+pub struct SegmentTopology {
     /// Members of a segment.
     pub size: u32,
     /// Level in one domain of which each lies.
@@ -86,7 +86,7 @@ pub struct SegmentWish {
 
 /// Topology wishes in the engine's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct TopologyRequests {
     /// Of the group.
     pub group: TopologyConstraint,
     /// Of its subgroups, in their order.
@@ -95,7 +95,7 @@ pub struct Wishes {
 
 /// How far a subgroup is from being complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct MissingMembers {
     /// The subgroup.
     pub sub: Arc<str>,
     /// Members there are, those that have ended well included.
@@ -105,25 +105,25 @@ pub struct Missing {
 }
 
 /// Name of the one subgroup of a group without subgroups.
-pub const MEMBERS: &str = "members";
+pub const DEFAULT_SUBGROUP: &str = "members";
 
-impl Sub {
+impl Subgroup {
     /// A subgroup of that many members, all of them needed.
     pub(super) fn fixed(name: &str, count: u32) -> Self {
         Self { name: name.into(), min: count, count: Some(count), ..Self::default() }
     }
 
     /// With what a pod template says.
-    pub(super) fn with(mut self, marks: &Marks) -> Self {
-        self.required.clone_from(&marks.required);
-        self.preferred.clone_from(&marks.preferred);
+    pub(super) fn with(mut self, hints: &PlacementHints) -> Self {
+        self.required.clone_from(&hints.required);
+        self.preferred.clone_from(&hints.preferred);
         self
     }
 }
 
 impl GroupSpec {
     /// A group of default standing with these subgroups. Subgroups without members are left out.
-    pub(super) fn new(name: GroupName, announcer: Announcer, subs: Vec<Sub>) -> Self {
+    pub(super) fn new(name: GroupName, announcer: Announcer, subs: Vec<Subgroup>) -> Self {
         let subs: Vec<_> = subs.into_iter().filter(|sub| sub.count != Some(0)).collect();
         let min = subs.iter().fold(0, |sum: u32, sub| sum.saturating_add(sub.min));
         Self {
@@ -144,19 +144,19 @@ impl GroupSpec {
     }
 
     /// With what labels and annotations of an object say; what is said already stays.
-    pub(super) fn with(mut self, marks: &Marks) -> Self {
-        self.required = self.required.or_else(|| marks.required.clone());
-        self.preferred = self.preferred.or_else(|| marks.preferred.clone());
-        self.with_standing(marks)
+    pub(super) fn with(mut self, hints: &PlacementHints) -> Self {
+        self.required = self.required.or_else(|| hints.required.clone());
+        self.preferred = self.preferred.or_else(|| hints.preferred.clone());
+        self.with_group_hints(hints)
     }
 
     /// The same but for topology, which pod templates say of their subgroup alone.
-    pub(super) fn with_standing(mut self, marks: &Marks) -> Self {
-        self.policy = self.policy.or_else(|| marks.policy.clone());
-        if let Some(is_movable) = marks.is_movable {
+    pub(super) fn with_group_hints(mut self, hints: &PlacementHints) -> Self {
+        self.policy = self.policy.or_else(|| hints.policy.clone());
+        if let Some(is_movable) = hints.is_movable {
             self.is_movable = is_movable;
         }
-        if let Some(seconds) = marks.seconds_at_risk {
+        if let Some(seconds) = hints.seconds_at_risk {
             self.seconds_at_risk = seconds;
         }
         self
@@ -183,7 +183,7 @@ impl GroupSpec {
                 let (min, count) = (sub.min.into(), count.into());
                 return Err(GroupError::MinimumAboveCount { group: group(), min, count });
             }
-            if let Some(SegmentWish { size, .. }) = sub.segment
+            if let Some(SegmentTopology { size, .. }) = sub.segment
                 && (size == 0 || sub.min % size != 0)
             {
                 let (group, sub, min) = (group(), sub.name.to_string(), sub.min);
@@ -194,7 +194,7 @@ impl GroupSpec {
     }
 
     /// A subgroup by name.
-    pub fn sub(&self, name: &str) -> Option<&Sub> {
+    pub fn sub(&self, name: &str) -> Option<&Subgroup> {
         self.subs.iter().find(|sub| &*sub.name == name)
     }
 
@@ -205,17 +205,17 @@ impl GroupSpec {
     }
 
     /// What is missing before it can be placed; empty: nothing. `have` says how many members of a
-    /// subgroup there are ([`super::Standing::Present`]) or have ended well
-    /// ([`super::Standing::Done`]). A late subgroup of which nobody is there is not waited for; once
+    /// subgroup there are ([`super::MemberState::Present`]) or have ended well
+    /// ([`super::MemberState::Done`]). A late subgroup of which nobody is there is not waited for; once
     /// one is there, its minimum is.
-    pub fn missing(&self, have: impl Fn(&str) -> u32) -> Vec<Missing> {
+    pub fn missing(&self, have: impl Fn(&str) -> u32) -> Vec<MissingMembers> {
         let mut missing = Vec::new();
         let mut all = 0_u64;
         for sub in &self.subs {
             let have = have(&sub.name);
             all += u64::from(have);
             if have < sub.min && !(sub.is_late && have == 0) {
-                missing.push(Missing { sub: Arc::clone(&sub.name), have, min: sub.min });
+                missing.push(MissingMembers { sub: Arc::clone(&sub.name), have, min: sub.min });
             }
         }
         // Of a group of late subgroups only, or without any minimum, somebody must be there.
@@ -223,18 +223,22 @@ impl GroupSpec {
             && missing.is_empty()
             && let Some(sub) = self.subs.first()
         {
-            missing.push(Missing { sub: Arc::clone(&sub.name), have: 0, min: sub.min.max(1) });
+            missing.push(MissingMembers {
+                sub: Arc::clone(&sub.name),
+                have: 0,
+                min: sub.min.max(1),
+            });
         }
         missing
     }
 
     /// Its topology wishes in the engine's terms. `find` knows a level by its name or by the key of
     /// its node label; `known` are the levels in words.
-    pub fn wishes(
+    pub fn resolve_topology(
         &self,
         find: impl Fn(&str) -> Option<LevelId>,
         known: &str,
-    ) -> Result<Wishes, GroupError> {
+    ) -> Result<TopologyRequests, GroupError> {
         let level = |name: &Option<Arc<str>>, field: &dyn Fn() -> String| match name {
             None => Ok(None),
             Some(name) => find(name).map(Some).ok_or_else(|| GroupError::UnknownLevel {
@@ -262,13 +266,13 @@ impl GroupSpec {
             };
             subs.push((wish, segment));
         }
-        Ok(Wishes { group, subs })
+        Ok(TopologyRequests { group, subs })
     }
 }
 
 /// Lowers the minimums of subgroups to a minimum of all: of the last ones first, because workers stand
 /// behind those that lead them.
-pub(super) fn lower(subs: &mut [Sub], min: u32) {
+pub(super) fn lower_minimums(subs: &mut [Subgroup], min: u32) {
     let sum: u64 = subs.iter().map(|sub| u64::from(sub.min)).sum();
     let mut over = sum.saturating_sub(min.into());
     for sub in subs.iter_mut().rev() {

@@ -69,12 +69,12 @@ fn entries(text: &str) -> BTreeMap<String, Entry> {
 fn touch_all(metrics: &Metrics) {
     metrics.decided(Subject::Pod, "placed", "", Duration::ZERO);
     metrics.queue("ready", 0);
-    metrics.orders(0, 0, 0);
-    metrics.outcome(&Err(Failure {
-        stage: "",
+    metrics.ops(0, 0, 0);
+    metrics.op_finished(&Err(Failure {
+        step: "",
         message: String::new(),
         kind: FailureKind::Conflict,
-        left: Vec::new(),
+        unreleased: Vec::new(),
     }));
     metrics.request("pods/binding", &Method::POST, 201);
     metrics.bound(Duration::ZERO);

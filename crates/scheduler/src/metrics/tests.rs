@@ -16,7 +16,7 @@ fn every_metric_has_its_labels_on_the_page() {
 }
 
 #[test]
-fn requests_are_counted_by_what_was_done() {
+fn requests_counts_successful_responses_only() {
     let metrics = Metrics::new(&mut Registry::default());
     metrics.request("pods/binding", &Method::POST, 201);
     metrics.request("pods/binding", &Method::POST, 409);
@@ -25,7 +25,7 @@ fn requests_are_counted_by_what_was_done() {
 }
 
 #[test]
-fn the_page_in_the_repository_is_the_one_of_these_metrics() {
+fn checked_in_reference_page_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/scheduler-metrics.md");
     let found = std::fs::read_to_string(path).unwrap_or_default();
     let page = reference();

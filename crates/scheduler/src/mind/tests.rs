@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::admin;
 use crate::bind::Load;
-use crate::bind::tests::fake_api::{FakeApi, Trouble};
+use crate::bind::tests::fake_api::{FakeApi, InjectedFault};
 use crate::core::CoreConfig;
 use crate::status::{StatusOptions, StatusWriter};
 
@@ -32,7 +32,7 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
         stop.clone(),
     );
     // Who writes notices that the lease is lost; who decides has looked before and after.
-    api.trouble_from(0, Trouble::NotLeader);
+    api.inject_from(0, InjectedFault::NotLeader);
     let (tell, news) = mpsc::channel(8);
     let (orders, _orders) = mpsc::channel(8);
     let (_outcomes, outcomes) = mpsc::unbounded_channel();
@@ -42,10 +42,10 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
         anew: Anew::default(),
         outcomes,
         orders,
-        reports: status.reports.clone(),
+        reports: status.sender.clone(),
         questions,
-        leadership: Leadership::unquestioned(),
-        gate: Gate::default(),
+        leadership: Leadership::always(),
+        gate: FencingGate::default(),
         metrics,
         synced: Box::new(|| {}),
         stop: stop.clone(),
@@ -57,7 +57,7 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
     tell.send(News::Synced).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(api.writes().len(), 0);
-    api.calm();
+    api.clear_faults();
     // Time is paused, so this costs none.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let conditions = api.object(POD).unwrap()["status"]["conditions"].clone();

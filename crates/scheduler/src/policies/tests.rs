@@ -23,41 +23,41 @@ fn by(unit: &str) -> Value {
     json!({"order": [{"unit": unit}]})
 }
 
-fn set(policies: &mut Policies, object: WatchedObject) -> Vec<Report> {
+fn set(policies: &mut Policies, object: WatchedObject) -> Vec<StatusUpdate> {
     policies.apply(&Delta::Set(Arc::new(object)))
 }
 
 /// Names and reasons of reports; no reason: it is used.
-fn told(reports: &[Report]) -> Vec<(String, &'static str)> {
-    let told = |report: &Report| match report {
-        Report::Policy { name, error, .. } => {
+fn summaries(reports: &[StatusUpdate]) -> Vec<(String, &'static str)> {
+    let summary = |report: &StatusUpdate| match report {
+        StatusUpdate::Policy { name, error, .. } => {
             (name.to_string(), error.as_ref().map_or("", |error| error.reason))
         }
         other => panic!("{other:?} is of no policy"),
     };
-    reports.iter().map(told).collect()
+    reports.iter().map(summary).collect()
 }
 
 #[test]
-fn who_names_no_policy_has_the_engines_default_where_no_object_is() {
+fn default_policy_is_the_engines_without_objects() {
     let policies = Policies::default();
     assert_eq!(**policies.find(None).unwrap(), PlacementPolicy::default());
 }
 
 #[test]
-fn who_names_a_policy_has_it_and_others_have_the_default_one() {
+fn named_policy_is_used_and_unnamed_get_the_default() {
     let mut policies = Policies::default();
     set(&mut policies, object("near", by("hops")));
     let mut usual = by("watts");
     usual["isDefault"] = json!(true);
     let reports = set(&mut policies, object("usual", usual));
-    assert_eq!(told(&reports), [("usual".to_owned(), "")]);
+    assert_eq!(summaries(&reports), [("usual".to_owned(), "")]);
     assert_eq!(policies.find(Some("near")).unwrap().name(), "near");
     assert_eq!(policies.find(None).unwrap().name(), "usual");
 }
 
 #[test]
-fn a_name_that_is_not_there_is_refused_with_the_names_that_are() {
+fn unknown_policy_error_lists_the_known_names() {
     let mut policies = Policies::default();
     assert!(policies.find(Some("x")).unwrap_err().to_string().ends_with("one of: none"));
     set(&mut policies, object("near", by("hops")));
@@ -69,22 +69,23 @@ fn a_name_that_is_not_there_is_refused_with_the_names_that_are() {
 }
 
 #[test]
-fn a_policy_that_makes_no_sense_is_told_and_those_that_name_it_wait() {
+fn invalid_policy_is_reported_and_blocks_those_naming_it() {
     let mut policies = Policies::default();
     let reports = set(&mut policies, object("p", by("hop")));
-    assert_eq!(told(&reports), [("p".to_owned(), "InvalidPolicy")]);
+    assert_eq!(summaries(&reports), [("p".to_owned(), "InvalidPolicy")]);
     let error = policies.find(Some("p")).unwrap_err().to_string();
     assert!(error.contains("did you mean \"hops\"?"), "{error}");
 }
 
 #[test]
-fn a_policy_that_is_broken_later_counts_on_as_it_was() {
+fn last_valid_version_of_a_policy_stays_in_use() {
     let mut policies = Policies::default();
     set(&mut policies, object("p", by("hops")));
     let mut broken = object("p", json!({"order": []}));
     broken.generation = 2;
     let reports = set(&mut policies, broken);
-    let [Report::Policy { generation: 2, error: Some(error), .. }] = reports.as_slice() else {
+    let [StatusUpdate::Policy { generation: 2, error: Some(error), .. }] = reports.as_slice()
+    else {
         panic!("{reports:?}")
     };
     assert!(error.message.ends_with("Until then the version before it is used"), "{error:?}");
@@ -94,7 +95,7 @@ fn a_policy_that_is_broken_later_counts_on_as_it_was() {
 }
 
 #[test]
-fn a_policy_made_anew_under_the_name_of_another_does_not_inherit_from_it() {
+fn recreated_policy_does_not_inherit_the_old_version() {
     let mut policies = Policies::default();
     set(&mut policies, object("p", by("hops")));
     let mut other = object("p", json!({"order": []}));
@@ -104,7 +105,7 @@ fn a_policy_made_anew_under_the_name_of_another_does_not_inherit_from_it() {
 }
 
 #[test]
-fn of_two_defaults_the_older_counts_and_the_other_is_told() {
+fn older_of_two_defaults_wins_and_the_other_is_reported() {
     let mut policies = Policies::default();
     let default = |name: &str, created| {
         let mut spec = by("hops");
@@ -117,21 +118,21 @@ fn of_two_defaults_the_older_counts_and_the_other_is_told() {
     assert_eq!(policies.find(None).unwrap().name(), "new");
     let reports = set(&mut policies, default("old", 10));
     let expected = [("new".to_owned(), "SecondDefault"), ("old".to_owned(), "")];
-    assert_eq!(told(&reports), expected);
+    assert_eq!(summaries(&reports), expected);
     assert_eq!(policies.find(None).unwrap().name(), "old");
     // The younger one moves up, and is told so.
     let reports = policies.apply(&Delta::Gone(Arc::new(default("old", 10))));
-    assert_eq!(told(&reports), [("new".to_owned(), "")]);
+    assert_eq!(summaries(&reports), [("new".to_owned(), "")]);
     assert_eq!(policies.find(None).unwrap().name(), "new");
 }
 
 #[test]
-fn a_list_anew_forgets_what_is_not_in_it() {
+fn relist_removes_missing_policies() {
     let mut policies = Policies::default();
     set(&mut policies, object("a", by("hops")));
     let list = vec![Arc::new(object("b", by("hops")))];
     let reports = policies.apply(&Delta::All(Policies::kind(), list));
-    assert_eq!(told(&reports), [("b".to_owned(), "")]);
+    assert_eq!(summaries(&reports), [("b".to_owned(), "")]);
     assert!(policies.find(Some("a")).is_err());
     // A list of another kind is not about policies.
     let other = Delta::All(Kind::new("octavo.dev/v1alpha1", "PodGroup"), Vec::new());
@@ -140,14 +141,14 @@ fn a_list_anew_forgets_what_is_not_in_it() {
 }
 
 #[test]
-fn nothing_is_told_twice() {
+fn unchanged_policies_are_not_reported_again() {
     let mut policies = Policies::default();
     assert_eq!(set(&mut policies, object("a", by("hops"))).len(), 1);
     assert_eq!(set(&mut policies, object("a", by("hops"))), []);
 }
 
 #[test]
-fn every_field_that_the_resource_has_the_engine_understands() {
+fn engine_understands_every_field_of_the_crd() {
     let units: Vec<_> = CostTerm::ALL.into_iter().map(CostTerm::name).collect();
     assert_eq!(units, UNITS);
     let unit = |unit: &str| PolicyStep { unit: Some(unit.to_owned()), ..PolicyStep::default() };
@@ -177,7 +178,7 @@ fn every_field_that_the_resource_has_the_engine_understands() {
     let mut policies = Policies::default();
     let written = serde_json::to_value(&spec).unwrap();
     let reports = set(&mut policies, object("all", written.clone()));
-    assert_eq!(told(&reports), [("all".to_owned(), "")]);
+    assert_eq!(summaries(&reports), [("all".to_owned(), "")]);
     let read = PolicySpec::from((**policies.find(None).unwrap()).clone());
     let mut read = serde_json::to_value(read).unwrap();
     read.as_object_mut().unwrap().remove("name");
@@ -189,10 +190,10 @@ fn every_field_that_the_resource_has_the_engine_understands() {
 }
 
 #[test]
-fn specs_that_are_no_policies_are_told_by_their_form() {
+fn malformed_specs_are_reported() {
     for spec in [json!(null), json!(7), json!({"order": "hops"}), json!({"orders": []})] {
         let mut policies = Policies::default();
         let reports = set(&mut policies, object("p", spec.clone()));
-        assert_eq!(told(&reports), [("p".to_owned(), "InvalidPolicy")], "{spec}");
+        assert_eq!(summaries(&reports), [("p".to_owned(), "InvalidPolicy")], "{spec}");
     }
 }

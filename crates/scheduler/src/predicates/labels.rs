@@ -12,11 +12,11 @@ pub(super) type Labels = BTreeMap<String, String>;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Requirement {
     key: String,
-    test: Test,
+    test: LabelTest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Test {
+enum LabelTest {
     In(Vec<String>),
     NotIn(Vec<String>),
     Exists,
@@ -52,13 +52,13 @@ impl Requirement {
         };
         let listed = || (!values.is_empty()).then(|| values.to_vec());
         let test = match operator {
-            NodeOperator::In => Test::In(listed()?),
-            NodeOperator::NotIn => Test::NotIn(listed()?),
-            NodeOperator::Exists if values.is_empty() => Test::Exists,
-            NodeOperator::DoesNotExist if values.is_empty() => Test::DoesNotExist,
+            NodeOperator::In => LabelTest::In(listed()?),
+            NodeOperator::NotIn => LabelTest::NotIn(listed()?),
+            NodeOperator::Exists if values.is_empty() => LabelTest::Exists,
+            NodeOperator::DoesNotExist if values.is_empty() => LabelTest::DoesNotExist,
             NodeOperator::Exists | NodeOperator::DoesNotExist => return None,
-            NodeOperator::Gt => Test::Above(number()?),
-            NodeOperator::Lt => Test::Below(number()?),
+            NodeOperator::Gt => LabelTest::Above(number()?),
+            NodeOperator::Lt => LabelTest::Below(number()?),
         };
         Some(Self { key: key.to_owned(), test })
     }
@@ -67,12 +67,12 @@ impl Requirement {
         let value = labels.get(&self.key);
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.test {
-            Test::In(values) => value.is_some_and(|value| values.contains(value)),
-            Test::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-            Test::Exists => value.is_some(),
-            Test::DoesNotExist => value.is_none(),
-            Test::Above(bound) => number().is_some_and(|value| value > *bound),
-            Test::Below(bound) => number().is_some_and(|value| value < *bound),
+            LabelTest::In(values) => value.is_some_and(|value| values.contains(value)),
+            LabelTest::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
+            LabelTest::Exists => value.is_some(),
+            LabelTest::DoesNotExist => value.is_none(),
+            LabelTest::Above(bound) => number().is_some_and(|value| value > *bound),
+            LabelTest::Below(bound) => number().is_some_and(|value| value < *bound),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Field {
 
 /// Terms of a selector that can match at all. Kubernetes leaves malformed terms out of account as
 /// long as another matches, so they are nothing but terms that match no node.
-pub(super) fn sound_terms(selector: &NodeSelector) -> Vec<Term> {
+pub(super) fn valid_terms(selector: &NodeSelector) -> Vec<Term> {
     selector.terms.iter().filter_map(Term::new).collect()
 }
 

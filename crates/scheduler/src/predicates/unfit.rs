@@ -81,7 +81,7 @@ pub enum Unfit {
     },
     /// A pod that runs nearby lets none like this one near it.
     #[error("node(s) didn't satisfy existing pods anti-affinity rules")]
-    KeptAway {
+    AntiAffinity {
         /// The label that says what is near.
         topology_key: String,
         /// Its value on the node.
@@ -140,7 +140,7 @@ impl Unfit {
             Self::Disk { .. } | Self::ClaimInUse { .. } => "VolumeRestrictions",
             Self::VolumeLimit { .. } => "NodeVolumeLimits",
             Self::VolumeZone { .. } => "VolumeZone",
-            Self::KeptAway { .. } => "InterPodAffinity",
+            Self::AntiAffinity { .. } => "InterPodAffinity",
             Self::VolumeAffinity { .. }
             | Self::MissingClaim { .. }
             | Self::DeletedClaim { .. }
@@ -151,7 +151,7 @@ impl Unfit {
     }
 
     /// Whether it is of the pod alone: no node could help.
-    pub fn is_of_pod(&self) -> bool {
+    pub fn is_pod_level(&self) -> bool {
         matches!(
             self,
             Self::MissingClaim { .. }
@@ -163,12 +163,12 @@ impl Unfit {
     }
 
     /// Whether it could end if other pods went.
-    pub fn is_of_neighbours(&self) -> bool {
+    pub fn could_preemption_help(&self) -> bool {
         match self {
             Self::Port { .. }
             | Self::Disk { .. }
             | Self::VolumeLimit { .. }
-            | Self::KeptAway { .. }
+            | Self::AntiAffinity { .. }
             | Self::ClaimInUse { .. } => true,
             Self::Pods { capacity } => *capacity > 0,
             Self::Insufficient { requested, capacity, .. } => requested <= capacity,

@@ -3,7 +3,7 @@
 use octavo_kube_io::objects::{ObjectName, Pod};
 
 use super::Volumes;
-use super::volumes::State;
+use super::volumes::ClaimState;
 
 /// Something that a pod requires and that this scheduler does not decide. The pod waits, and is told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
@@ -76,7 +76,7 @@ pub fn unsupported(pod: &Pod, volumes: &Volumes) -> Option<Unsupported> {
         return Some(Unsupported::Spread { topology_key: spread.topology_key.clone() });
     }
     spec.volumes.iter().find_map(|volume| match volumes.state(pod, volume)? {
-        State::Unbound(claim) => volumes.late_class(claim).map(|class| {
+        ClaimState::Unbound(claim) => volumes.late_binding_class(claim).map(|class| {
             let class = class.meta.name.name.to_string();
             Unsupported::LateBinding { claim: claim.meta.name.clone(), class }
         }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::{HostPort, Node, ObjectName};
 
-use super::{Amounts, Disk, Footprint};
+use super::{Amounts, Disk, PodRequests};
 
 /// What a node has for pods (`status.allocatable`). Made anew when the node changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,23 +42,23 @@ pub struct Usage {
 
 impl Usage {
     /// A pod comes. Pods that have ended take nothing and are not to be added.
-    pub fn add(&mut self, footprint: &Footprint) {
+    pub fn add(&mut self, requests: &PodRequests) {
         self.pods += 1;
-        self.amounts.add(&footprint.amounts, 1);
-        footprint.ports.iter().for_each(|port| more(&mut self.ports, port));
-        footprint.disks.iter().for_each(|disk| more(&mut self.disks, disk));
-        for claim in &footprint.claims {
+        self.amounts.add(&requests.amounts, 1);
+        requests.ports.iter().for_each(|port| increment(&mut self.ports, port));
+        requests.disks.iter().for_each(|disk| increment(&mut self.disks, disk));
+        for claim in &requests.claims {
             *self.claims.entry(claim.clone()).or_default() += 1;
         }
     }
 
     /// A pod that was added goes.
-    pub fn remove(&mut self, footprint: &Footprint) {
+    pub fn remove(&mut self, requests: &PodRequests) {
         self.pods = self.pods.saturating_sub(1);
-        self.amounts.add(&footprint.amounts, -1);
-        footprint.ports.iter().for_each(|port| fewer(&mut self.ports, port));
-        footprint.disks.iter().for_each(|disk| fewer(&mut self.disks, disk));
-        for claim in &footprint.claims {
+        self.amounts.add(&requests.amounts, -1);
+        requests.ports.iter().for_each(|port| decrement(&mut self.ports, port));
+        requests.disks.iter().for_each(|disk| decrement(&mut self.disks, disk));
+        for claim in &requests.claims {
             if let Some(count) = self.claims.get_mut(claim) {
                 *count -= 1;
                 if *count == 0 {
@@ -79,15 +79,15 @@ impl Usage {
     }
 }
 
-fn more<T: Clone + Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
-    match counted.binary_search_by(|(known, _)| known.cmp(one)) {
+fn increment<T: Clone + Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
+    match counted.binary_search_by(|(entry, _)| entry.cmp(one)) {
         Ok(at) => counted[at].1 += 1,
         Err(at) => counted.insert(at, (one.clone(), 1)),
     }
 }
 
-fn fewer<T: Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
-    if let Ok(at) = counted.binary_search_by(|(known, _)| known.cmp(one)) {
+fn decrement<T: Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
+    if let Ok(at) = counted.binary_search_by(|(entry, _)| entry.cmp(one)) {
         counted[at].1 -= 1;
         if counted[at].1 == 0 {
             counted.remove(at);

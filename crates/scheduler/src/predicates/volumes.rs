@@ -9,11 +9,11 @@ use octavo_kube_io::objects::{
 };
 
 use super::Unfit;
-use super::labels::{Labels, Term, sound_terms};
+use super::labels::{Labels, Term, valid_terms};
 
 /// Labels that say in which zone or region something is, older names first, with the newer ones that
 /// nodes may have instead.
-const ZONES: [(&str, &str); 4] = [
+const ZONE_LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
     ("topology.kubernetes.io/zone", "topology.kubernetes.io/zone"),
@@ -31,7 +31,7 @@ pub struct Volumes {
 
 /// From where a bound volume can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Reach {
+pub(super) struct VolumeReach {
     volume: Arc<str>,
     /// Terms of which one must match a node's labels; `None`: all nodes.
     terms: Option<Vec<Term>>,
@@ -40,7 +40,7 @@ pub(super) struct Reach {
 }
 
 /// How it stands with a claim that a pod uses.
-pub(super) enum State<'a> {
+pub(super) enum ClaimState<'a> {
     /// It is bound to this volume.
     Bound(&'a PersistentVolume),
     /// It waits for a volume.
@@ -60,22 +60,22 @@ impl Volumes {
                         && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
                             == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
                 };
-                take(&mut self.claims, delta, |one| &one.meta.name, is_same)
+                apply_delta(&mut self.claims, delta, |one| &one.meta.name, is_same)
             }
             Change::Volume(delta) => {
                 let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
                     (&old.node_affinity, &old.csi, &old.meta.labels)
                         == (&new.node_affinity, &new.csi, &new.meta.labels)
                 };
-                take(&mut self.bound, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.bound, delta, |one| &one.meta.name.name, is_same)
             }
             Change::StorageClass(delta) => {
                 let is_same = |old: &StorageClass, new: &StorageClass| old.binding == new.binding;
-                take(&mut self.classes, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.classes, delta, |one| &one.meta.name.name, is_same)
             }
             Change::CsiNode(delta) => {
                 let is_same = |old: &CsiNode, new: &CsiNode| old.limits == new.limits;
-                take(&mut self.nodes, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.nodes, delta, |one| &one.meta.name.name, is_same)
             }
             _ => false,
         }
@@ -83,7 +83,7 @@ impl Volumes {
 
     /// Whether a pod has volumes that this mirror knows more of: what is made of the pod has to be made
     /// anew when [`Self::apply`] took something in.
-    pub fn concern(pod: &Pod) -> bool {
+    pub fn uses_claims(pod: &Pod) -> bool {
         let is_claim = |volume: &PodVolume| {
             matches!(volume.source, VolumeSource::Claim(_) | VolumeSource::Ephemeral)
         };
@@ -91,19 +91,21 @@ impl Volumes {
     }
 
     /// Why a pod's volumes let it run nowhere now.
-    pub(super) fn refusal(&self, pod: &Pod) -> Option<Unfit> {
+    pub(super) fn pod_level_reason(&self, pod: &Pod) -> Option<Unfit> {
         pod.spec.volumes.iter().find_map(|volume| match self.state(pod, volume)? {
-            State::Bound(_) => None,
-            State::Unbound(claim) => Some(Unfit::UnboundClaim { claim: claim.meta.name.clone() }),
-            State::Unusable(unfit) => Some(unfit),
+            ClaimState::Bound(_) => None,
+            ClaimState::Unbound(claim) => {
+                Some(Unfit::UnboundClaim { claim: claim.meta.name.clone() })
+            }
+            ClaimState::Unusable(unfit) => Some(unfit),
         })
     }
 
     /// From where a pod's bound volumes can be reached; those that say nothing are left out.
-    pub(super) fn reaches(&self, pod: &Pod) -> Vec<Reach> {
+    pub(super) fn reaches(&self, pod: &Pod) -> Vec<VolumeReach> {
         let reach = |volume: &PodVolume| match self.state(pod, volume)? {
-            State::Bound(bound) => {
-                Some(Reach::of(bound, matches!(volume.source, VolumeSource::Claim(_))))
+            ClaimState::Bound(bound) => {
+                Some(VolumeReach::of(bound, matches!(volume.source, VolumeSource::Claim(_))))
             }
             _ => None,
         };
@@ -112,27 +114,27 @@ impl Volumes {
     }
 
     /// How it stands with a volume of a pod; `None` where it is of no claim.
-    pub(super) fn state(&self, pod: &Pod, volume: &PodVolume) -> Option<State<'_>> {
+    pub(super) fn state(&self, pod: &Pod, volume: &PodVolume) -> Option<ClaimState<'_>> {
         let name = claim_name(pod, volume)?;
         let Some(claim) = self.claims.get(&name) else {
-            return Some(State::Unusable(Unfit::MissingClaim { claim: name }));
+            return Some(ClaimState::Unusable(Unfit::MissingClaim { claim: name }));
         };
         if claim.meta.deleted.is_some() {
-            return Some(State::Unusable(Unfit::DeletedClaim { claim: name }));
+            return Some(ClaimState::Unusable(Unfit::DeletedClaim { claim: name }));
         }
         let is_own = || claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.meta.uid);
         if volume.source == VolumeSource::Ephemeral && !is_own() {
-            return Some(State::Unusable(Unfit::ForeignClaim { claim: name }));
+            return Some(ClaimState::Unusable(Unfit::ForeignClaim { claim: name }));
         }
-        let Some(bound) = &claim.volume else { return Some(State::Unbound(claim)) };
+        let Some(bound) = &claim.volume else { return Some(ClaimState::Unbound(claim)) };
         Some(match self.bound.get(&**bound) {
-            Some(volume) => State::Bound(volume),
-            None => State::Unusable(Unfit::MissingVolume { volume: Arc::from(&**bound) }),
+            Some(volume) => ClaimState::Bound(volume),
+            None => ClaimState::Unusable(Unfit::MissingVolume { volume: Arc::from(&**bound) }),
         })
     }
 
     /// The class of a claim whose volumes are bound when a pod is placed; `None` if it has none such.
-    pub(super) fn late_class(&self, claim: &VolumeClaim) -> Option<&StorageClass> {
+    pub(super) fn late_binding_class(&self, claim: &VolumeClaim) -> Option<&StorageClass> {
         let class = self.classes.get(claim.class.as_deref()?)?;
         (class.binding == BindingMode::WaitForFirstConsumer).then_some(class)
     }
@@ -144,7 +146,7 @@ impl Volumes {
     }
 
     /// Driver and handle of the CSI volume that a claim is bound to.
-    pub(super) fn attached(&self, claim: &ObjectName) -> Option<(&str, &str)> {
+    pub(super) fn csi_volume(&self, claim: &ObjectName) -> Option<(&str, &str)> {
         let bound = self.claims.get(claim)?.volume.as_deref()?;
         let (driver, handle) = self.bound.get(bound)?.csi.as_ref()?;
         (!driver.is_empty() && !handle.is_empty()).then_some((driver, handle))
@@ -156,40 +158,42 @@ impl Volumes {
     }
 }
 
-impl Reach {
+impl VolumeReach {
     fn of(volume: &PersistentVolume, has_zones: bool) -> Self {
-        let zones = ZONES.iter().filter(|_| has_zones).filter_map(|(label, newer)| {
+        let zones = ZONE_LABELS.iter().filter(|_| has_zones).filter_map(|(label, fallback)| {
             let values = volume.meta.labels.get(*label)?.split("__").map(str::trim);
             let values: BTreeSet<String> = values.map(str::to_owned).collect();
             // With an empty name in it a list of zones says nothing.
-            (!values.contains("")).then_some((*label, *newer, values))
+            (!values.contains("")).then_some((*label, *fallback, values))
         });
         Self {
             volume: Arc::clone(&volume.meta.name.name),
-            terms: volume.node_affinity.as_ref().map(sound_terms),
+            terms: volume.node_affinity.as_ref().map(valid_terms),
             zones: zones.collect(),
         }
     }
 
     /// Why a node with these labels does not reach the volume.
-    pub(super) fn out_of_reach(&self, labels: &Labels) -> Option<Unfit> {
+    pub(super) fn affinity_mismatch(&self, labels: &Labels) -> Option<Unfit> {
         let terms = self.terms.as_ref()?;
-        let is_near = terms.iter().any(|term| term.matches_labels(labels));
-        (!is_near).then(|| Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) })
+        let is_match = terms.iter().any(|term| term.matches_labels(labels));
+        (!is_match).then(|| Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) })
     }
 
     /// Why the volume is not in the zone or region of a node with these labels. A node without any of
     /// the labels of zones is in a cluster of one zone.
-    pub(super) fn out_of_zone(&self, labels: &Labels) -> Option<Unfit> {
-        if self.zones.is_empty() || !ZONES.iter().any(|(label, _)| labels.contains_key(*label)) {
+    pub(super) fn zone_mismatch(&self, labels: &Labels) -> Option<Unfit> {
+        if self.zones.is_empty()
+            || !ZONE_LABELS.iter().any(|(label, _)| labels.contains_key(*label))
+        {
             return None;
         }
-        let is_in = |(label, newer, values): &(&str, &str, BTreeSet<String>)| {
-            let value = labels.get(*label).or_else(|| labels.get(*newer));
+        let is_in = |(label, fallback, values): &(&str, &str, BTreeSet<String>)| {
+            let value = labels.get(*label).or_else(|| labels.get(*fallback));
             value.is_some_and(|value| values.contains(value))
         };
-        let is_near = self.zones.iter().all(is_in);
-        (!is_near).then(|| Unfit::VolumeZone { volume: Arc::clone(&self.volume) })
+        let is_match = self.zones.iter().all(is_in);
+        (!is_match).then(|| Unfit::VolumeZone { volume: Arc::clone(&self.volume) })
     }
 }
 
@@ -207,28 +211,29 @@ pub(super) fn claim_name(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
 }
 
 /// Takes a change in; whether anything is another by what `is_same` compares.
-fn take<K: Clone + Ord, T>(
-    known: &mut BTreeMap<K, Arc<T>>,
+fn apply_delta<K: Clone + Ord, T>(
+    objects: &mut BTreeMap<K, Arc<T>>,
     delta: &Delta<T>,
     key: impl Fn(&T) -> &K,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> bool {
-    let is_like = |known: &BTreeMap<K, Arc<T>>, one: &T| {
-        known.get(key(one)).is_some_and(|old| is_same(old, one))
+    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, one: &T| {
+        objects.get(key(one)).is_some_and(|old| is_same(old, one))
     };
     match delta {
         Delta::Set(one) => {
-            let is_known = is_like(known, one);
-            known.insert(key(one).clone(), Arc::clone(one));
+            let is_known = is_unchanged(objects, one);
+            objects.insert(key(one).clone(), Arc::clone(one));
             !is_known
         }
-        Delta::Gone(one) => known.remove(key(one)).is_some(),
+        Delta::Gone(one) => objects.remove(key(one)).is_some(),
         Delta::All(_, all) => {
             let new: BTreeMap<K, Arc<T>> =
                 all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
-            let is_other = new.len() != known.len() || new.values().any(|one| !is_like(known, one));
-            *known = new;
-            is_other
+            let is_changed =
+                new.len() != objects.len() || new.values().any(|one| !is_unchanged(objects, one));
+            *objects = new;
+            is_changed
         }
     }
 }

@@ -7,51 +7,61 @@ use octavo_api::pod_group::{PodGroupSpec, PodGroupStatus, SubGroupStatus};
 use octavo_kube_io::objects::{ObjectName, ScheduledCondition};
 use serde_json::{Value, json};
 
-use super::pending::{EventJob, Job, is_own};
-use super::{GroupPhase, GroupReport, Statement};
-use crate::bind::{Api, Fault, Form, PodRef, Write};
+use super::status_queue::{EventWrite, StatusWrite, is_octavo_pod_group};
+use super::{GroupPhase, GroupStatus, StatusText};
+use crate::bind::{Api, ApiError, ApiWrite, BodyFormat, PodRef};
 
 /// Longest message of a condition, and longest note that the API takes of an event, in bytes.
-const LONGEST_MESSAGE: usize = 8192;
-const LONGEST_NOTE: usize = 1024;
+const MAX_MESSAGE_BYTES: usize = 8192;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// Who reports, as events have it.
 #[derive(Clone, Debug)]
-pub(super) struct Reporter {
+pub(super) struct EventSource {
     pub(super) controller: String,
     pub(super) instance: String,
 }
 
 /// Writes one thing; what is so already is not written.
-pub(super) async fn write(api: &Api, reporter: &Reporter, job: &Job) -> Result<(), Fault> {
+pub(super) async fn write(
+    api: &Api,
+    reporter: &EventSource,
+    job: &StatusWrite,
+) -> Result<(), ApiError> {
     match job {
-        Job::Condition { pod, statement, seen } => {
-            let write = condition(pod, statement, seen.as_ref());
+        StatusWrite::Condition { pod, status_text, seen } => {
+            let write = condition(pod, status_text, seen.as_ref());
             api.write_once(&write).await.map(drop)
         }
-        Job::Group(report) if is_own(&report.kind) => own_group(api, report).await,
-        Job::Group(report) => native_group(api, report).await,
-        Job::Policy { name, generation, error } => {
+        StatusWrite::Group(report) if is_octavo_pod_group(&report.kind) => {
+            octavo_group(api, report).await
+        }
+        StatusWrite::Group(report) => native_group(api, report).await,
+        StatusWrite::Policy { name, generation, error } => {
             policy(api, name, *generation, error.as_ref()).await
         }
-        Job::Event(event) => api.write_once(&event_write(reporter, event)).await.map(drop),
+        StatusWrite::Event(event) => api.write_once(&event_write(reporter, event)).await.map(drop),
     }
 }
 
 /// `PodScheduled` is merged into the conditions by its type. The time is that of the last change from or to
 /// `False`: where it was `False` already the old time stays, for it is not in the patch.
-fn condition(pod: &PodRef, statement: &Statement, seen: Option<&ScheduledCondition>) -> Write {
+fn condition(
+    pod: &PodRef,
+    status_text: &StatusText,
+    seen: Option<&ScheduledCondition>,
+) -> ApiWrite {
     let mut condition = json!({
         "type": "PodScheduled",
         "status": "False",
-        "reason": statement.reason,
-        "message": cut(&statement.message, LONGEST_MESSAGE),
+        "reason": status_text.reason,
+        "message": truncate(&status_text.message, MAX_MESSAGE_BYTES),
     });
     if seen.is_none_or(|seen| seen.is_true) {
         condition["lastTransitionTime"] = now().into();
     }
     let ObjectName { namespace, name } = &pod.name;
-    Write::patch(
+    ApiWrite::patch(
         format!("/api/v1/namespaces/{namespace}/pods/{name}/status"),
         "pods/status",
         json!({"metadata": {"uid": &*pod.uid}, "status": {"conditions": [condition]}}),
@@ -59,15 +69,15 @@ fn condition(pod: &PodRef, statement: &Statement, seen: Option<&ScheduledConditi
 }
 
 /// The status of Octavo's own `PodGroup`, whole.
-async fn own_group(api: &Api, report: &GroupReport) -> Result<(), Fault> {
+async fn octavo_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
     const RESOURCE: &str = "podgroups/status";
     let path = group_path(report);
-    let Some(object) = there(api, &path, &report.uid).await? else { return Ok(()) };
+    let Some(object) = read_if_same(api, &path, &report.uid).await? else { return Ok(()) };
     let old = object.get("status").cloned().unwrap_or_default();
     let old = serde_json::from_value::<PodGroupStatus>(old).unwrap_or_default();
     let spec = object.get("spec").cloned().unwrap_or_default();
     let spec = serde_json::from_value::<PodGroupSpec>(spec).unwrap_or_default();
-    let new = own_status(report, &spec, &old.conditions);
+    let new = octavo_status(report, &spec, &old.conditions);
     if new == old {
         return Ok(());
     }
@@ -82,12 +92,13 @@ async fn own_group(api: &Api, report: &GroupReport) -> Result<(), Fault> {
     api.write_once(&merge_patch(path, RESOURCE, body)).await.map(drop)
 }
 
-fn own_status(report: &GroupReport, spec: &PodGroupSpec, old: &[Condition]) -> PodGroupStatus {
-    let sum: u32 = spec.sub_groups.iter().map(|part| part.min_member).sum();
-    let is_parted = report.present.keys().chain(report.bound.keys()).any(|part| !part.is_empty());
-    let parts: std::collections::BTreeSet<_> =
+fn octavo_status(report: &GroupStatus, spec: &PodGroupSpec, old: &[Condition]) -> PodGroupStatus {
+    let sum: u32 = spec.sub_groups.iter().map(|subgroup| subgroup.min_member).sum();
+    let has_subgroups =
+        report.present.keys().chain(report.bound.keys()).any(|subgroup| !subgroup.is_empty());
+    let subgroups: std::collections::BTreeSet<_> =
         report.present.keys().chain(report.bound.keys()).collect();
-    let part = |name: &std::sync::Arc<str>| SubGroupStatus {
+    let subgroup = |name: &std::sync::Arc<str>| SubGroupStatus {
         name: name.as_ref().to_owned(),
         present: report.present.get(name).copied().unwrap_or(0),
         bound: report.bound.get(name).copied().unwrap_or(0),
@@ -95,17 +106,21 @@ fn own_status(report: &GroupReport, spec: &PodGroupSpec, old: &[Condition]) -> P
     PodGroupStatus {
         observed_generation: Some(report.generation),
         phase: Some(report.phase.name().to_owned()),
-        conditions: vec![renewed(
+        conditions: vec![updated_condition(
             old,
             "Scheduled",
             report.phase == GroupPhase::Scheduled,
-            &report.statement,
+            &report.status_text,
             report.generation,
         )],
         min: Some(spec.min_member.unwrap_or(if sum > 0 { sum } else { 1 })),
         present: Some(report.present.values().sum()),
         bound: Some(report.bound.values().sum()),
-        sub_groups: if is_parted { parts.into_iter().map(part).collect() } else { Vec::new() },
+        sub_groups: if has_subgroups {
+            subgroups.into_iter().map(subgroup).collect()
+        } else {
+            Vec::new()
+        },
         domain: report.domain.clone(),
     }
 }
@@ -113,36 +128,36 @@ fn own_status(report: &GroupReport, spec: &PodGroupSpec, old: &[Condition]) -> P
 /// The condition of Kubernetes' own `PodGroup` (`api/scheduling/v1alpha2/types.go` `PodGroupScheduled`). As
 /// kube-scheduler's it does not go back to `False` (`pkg/scheduler/schedule_one_podgroup.go`
 /// `updatePodGroupCondition`).
-async fn native_group(api: &Api, report: &GroupReport) -> Result<(), Fault> {
+async fn native_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
     const TYPE: &str = "PodGroupScheduled";
     let path = group_path(report);
-    let Some(object) = there(api, &path, &report.uid).await? else { return Ok(()) };
+    let Some(object) = read_if_same(api, &path, &report.uid).await? else { return Ok(()) };
     let old = object.pointer("/status/conditions").cloned().unwrap_or_default();
     let old = serde_json::from_value::<Vec<Condition>>(old).unwrap_or_default();
     let is_scheduled = report.phase == GroupPhase::Scheduled;
-    let known = old.iter().find(|condition| condition.type_ == TYPE);
-    if known.is_some_and(|known| known.status == "True") && !is_scheduled {
+    let previous = old.iter().find(|condition| condition.type_ == TYPE);
+    if previous.is_some_and(|previous| previous.status == "True") && !is_scheduled {
         return Ok(());
     }
     // The two reasons that its API knows.
     let reason = if is_scheduled { "Scheduled" } else { "Unschedulable" };
-    let Statement { reason: why, message } = &report.statement;
+    let StatusText { reason: why, message } = &report.status_text;
     let message = if is_scheduled { message.clone() } else { format!("{why}: {message}") };
-    let statement = Statement { reason, message };
-    let new = renewed(&old, TYPE, is_scheduled, &statement, report.generation);
-    if known == Some(&new) {
+    let status_text = StatusText { reason, message };
+    let new = updated_condition(&old, TYPE, is_scheduled, &status_text, report.generation);
+    if previous == Some(&new) {
         return Ok(());
     }
     let body = json!({"metadata": {"uid": &*report.uid}, "status": {"conditions": [new]}});
-    api.write_once(&Write::patch(path + "/status", "podgroups/status", body)).await.map(drop)
+    api.write_once(&ApiWrite::patch(path + "/status", "podgroups/status", body)).await.map(drop)
 }
 
 async fn policy(
     api: &Api,
     name: &str,
     generation: i64,
-    error: Option<&Statement>,
-) -> Result<(), Fault> {
+    error: Option<&StatusText>,
+) -> Result<(), ApiError> {
     let path = format!("/apis/{OCTAVO_API_VERSION}/placementpolicies/{name}");
     let Some(object) = api.read_once::<Value>(&path, "placementpolicies").await? else {
         return Ok(());
@@ -150,10 +165,11 @@ async fn policy(
     let old = object.get("status").cloned().unwrap_or_default();
     let old = serde_json::from_value::<PlacementPolicyStatus>(old).unwrap_or_default();
     let accepted =
-        || Statement { reason: "Accepted", message: "the policy is used as it stands".to_owned() };
-    let statement = error.cloned().unwrap_or_else(accepted);
+        || StatusText { reason: "Accepted", message: "the policy is used as it stands".to_owned() };
+    let status_text = error.cloned().unwrap_or_else(accepted);
     let is_accepted = error.is_none();
-    let condition = renewed(&old.conditions, "Accepted", is_accepted, &statement, generation);
+    let condition =
+        updated_condition(&old.conditions, "Accepted", is_accepted, &status_text, generation);
     let new = PlacementPolicyStatus {
         observed_generation: Some(generation),
         conditions: vec![condition],
@@ -166,43 +182,44 @@ async fn policy(
 }
 
 /// A condition; its time is kept where its status is.
-fn renewed(
+fn updated_condition(
     old: &[Condition],
     type_: &str,
     is_true: bool,
-    statement: &Statement,
+    status_text: &StatusText,
     generation: i64,
 ) -> Condition {
     let status = if is_true { "True" } else { "False" };
-    let known = old.iter().find(|old| old.type_ == type_ && old.status == status);
+    let previous = old.iter().find(|old| old.type_ == type_ && old.status == status);
     Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
-        reason: statement.reason.to_owned(),
-        message: cut(&statement.message, LONGEST_MESSAGE).to_owned(),
-        last_transition_time: known.map_or_else(now, |known| known.last_transition_time.clone()),
+        reason: status_text.reason.to_owned(),
+        message: truncate(&status_text.message, MAX_MESSAGE_BYTES).to_owned(),
+        last_transition_time: previous
+            .map_or_else(now, |previous| previous.last_transition_time.clone()),
         observed_generation: Some(generation),
     }
 }
 
 /// The object as it is, if it is still this one.
-async fn there(api: &Api, path: &str, uid: &str) -> Result<Option<Value>, Fault> {
+async fn read_if_same(api: &Api, path: &str, uid: &str) -> Result<Option<Value>, ApiError> {
     let object = api.read_once::<Value>(path, "podgroups").await?;
     let is_this = |object: &Value| object.pointer("/metadata/uid").is_some_and(|one| one == uid);
     Ok(object.filter(is_this))
 }
 
-fn group_path(report: &GroupReport) -> String {
+fn group_path(report: &GroupStatus) -> String {
     let ObjectName { namespace, name } = &report.name;
     let version = &report.kind.api_version;
     format!("/apis/{version}/namespaces/{namespace}/podgroups/{name}")
 }
 
-fn merge_patch(path: String, resource: &'static str, body: Value) -> Write {
-    Write { form: Form::MergePatch, ..Write::patch(path + "/status", resource, body) }
+fn merge_patch(path: String, resource: &'static str, body: Value) -> ApiWrite {
+    ApiWrite { format: BodyFormat::MergePatch, ..ApiWrite::patch(path + "/status", resource, body) }
 }
 
-fn event_write(reporter: &Reporter, event: &EventJob) -> Write {
+fn event_write(reporter: &EventSource, event: &EventWrite) -> ApiWrite {
     // Events about objects of the whole cluster are in `default`, as client-go has it.
     let namespace = match &*event.name.namespace {
         "" => "default",
@@ -220,7 +237,7 @@ fn event_write(reporter: &Reporter, event: &EventJob) -> Write {
         "action": "Scheduling",
         "type": if event.is_warning { "Warning" } else { "Normal" },
         "reason": event.reason,
-        "note": cut(&event.note, LONGEST_NOTE),
+        "note": truncate(&event.note, MAX_NOTE_BYTES),
         "regarding": {
             "apiVersion": event.kind.api_version,
             "kind": event.kind.kind,
@@ -230,7 +247,7 @@ fn event_write(reporter: &Reporter, event: &EventJob) -> Write {
         },
     });
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    Write::post(path, "events", body)
+    ApiWrite::post(path, "events", body)
 }
 
 fn now() -> String {
@@ -238,7 +255,7 @@ fn now() -> String {
 }
 
 /// The beginning of a text that has at most so many bytes.
-fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+fn truncate(text: &str, max_bytes: usize) -> &str {
+    let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }

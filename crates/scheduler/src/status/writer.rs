@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::Report;
-use super::pace::Pace;
-use super::pending::{Due, Pending};
-use super::refused::Refused;
-use super::write::{Reporter, write};
-use crate::bind::{Api, Fault, Leadership, Load};
+use super::StatusUpdate;
+use super::denied::DeniedStatuses;
+use super::rate_limit::RateLimit;
+use super::status_queue::{Due, StatusQueue};
+use super::write::{EventSource, write};
+use crate::bind::{Api, ApiError, Leadership, Load};
 use crate::metrics::Metrics;
 
 /// How statuses are written.
@@ -37,21 +37,21 @@ pub struct StatusOptions {
 #[derive(Debug)]
 pub struct StatusWriter {
     /// Takes reports.
-    pub reports: Reports,
+    pub sender: StatusSender,
     /// Ends at `stop`.
     pub task: JoinHandle<()>,
 }
 
 /// Takes reports, at once and always: what is superseded is dropped, and what is too much.
 #[derive(Clone, Debug)]
-pub struct Reports(Arc<Inbox>);
+pub struct StatusSender(Arc<Inbox>);
 
 #[derive(Debug)]
 struct Inbox {
-    pending: Mutex<Pending>,
-    news: Notify,
+    pending: Mutex<StatusQueue>,
+    wakeup: Notify,
     /// Whether reports were forgotten because the lease was lost.
-    has_forgotten: AtomicBool,
+    was_cleared: AtomicBool,
 }
 
 impl StatusOptions {
@@ -67,26 +67,26 @@ impl StatusOptions {
     }
 }
 
-impl Reports {
+impl StatusSender {
     /// Takes a report in. Never waits for a write.
-    pub fn send(&self, report: Report) {
+    pub fn send(&self, report: StatusUpdate) {
         self.lock().take(report);
-        self.0.news.notify_one();
+        self.0.wakeup.notify_one();
     }
 
     /// Whether reports were forgotten since this was asked last, because the lease was lost: who leads has
     /// to tell all anew. It may be lost for so short that nobody else notices.
-    pub fn take_forgotten(&self) -> bool {
-        self.0.has_forgotten.swap(false, Ordering::AcqRel)
+    pub fn take_cleared(&self) -> bool {
+        self.0.was_cleared.swap(false, Ordering::AcqRel)
     }
 
-    fn forget(&self) {
+    fn clear(&self) {
         self.lock().clear();
         // After it: what is told from here on stays.
-        self.0.has_forgotten.store(true, Ordering::Release);
+        self.0.was_cleared.store(true, Ordering::Release);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pending> {
+    fn lock(&self) -> MutexGuard<'_, StatusQueue> {
         // Reports that a panic cut short are told again when they change.
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -102,74 +102,76 @@ impl StatusWriter {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        let pending = Mutex::new(Pending::new(metrics.clone()));
-        let reports = Reports(Arc::new(Inbox {
+        let pending = Mutex::new(StatusQueue::new(metrics.clone()));
+        let sender = StatusSender(Arc::new(Inbox {
             pending,
-            news: Notify::new(),
-            has_forgotten: AtomicBool::new(false),
+            wakeup: Notify::new(),
+            was_cleared: AtomicBool::new(false),
         }));
         let api = Api { client, leadership, metrics, timeout: options.timeout };
-        let run = run(api, options, reports.clone(), load);
+        let run = run(api, options, sender.clone(), load);
         let task = tokio::spawn(async move {
             // What is not told when the program ends is told by the next leader.
             stop.run_until_cancelled(run).await;
         });
-        Self { reports, task }
+        Self { sender, task }
     }
 }
 
-async fn run(api: Api, options: StatusOptions, reports: Reports, load: Load) {
-    let reporter = Reporter { controller: options.controller, instance: options.instance };
-    let mut pace = Pace::new(options.per_second, options.while_busy);
+async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load) {
+    let reporter = EventSource { controller: options.controller, instance: options.instance };
+    let mut rate_limit = RateLimit::new(options.per_second, options.while_busy);
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
-    let mut refused = Refused::default();
+    let mut denied = DeniedStatuses::default();
     loop {
-        let due = reports.lock().due();
+        let due = sender.lock().due();
         match due {
             Due::Now => {}
             Due::At(at) => {
                 tokio::select! {
                     () = tokio::time::sleep_until(at) => {}
-                    () = reports.0.news.notified() => {}
+                    () = sender.0.wakeup.notified() => {}
                 }
                 continue;
             }
             Due::Never => {
-                reports.0.news.notified().await;
+                sender.0.wakeup.notified().await;
                 continue;
             }
         }
-        tokio::time::sleep_until(pace.turn(load.orders() > 0)).await;
+        tokio::time::sleep_until(rate_limit.reserve(load.ops() > 0)).await;
         // Taken after the wait: what came meanwhile is newer.
-        let Some(job) = reports.lock().next() else { continue };
-        let fault = match write(&api, &reporter, &job).await {
+        let Some(job) = sender.lock().next() else { continue };
+        let error = match write(&api, &reporter, &job).await {
             Ok(()) => {
                 backoff.reset();
-                refused.forget(&job);
+                denied.record_written(&job);
                 continue;
             }
-            Err(fault) => fault,
+            Err(error) => error,
         };
-        match fault {
+        match error {
             // Who leads next tells what it sees, also where that is this one again.
-            Fault::NotLeader => reports.forget(),
+            ApiError::NotLeader => sender.clear(),
             // A server that starts does not know yet who may do what.
-            Fault::Refused(refusal) if refusal.is_of_rights && refused.may_pass(&job) => {
-                reports.lock().put_back(job);
+            ApiError::Rejected(rejection)
+                if rejection.is_access_denial && denied.should_retry(&job) =>
+            {
+                sender.lock().put_back(job);
                 tokio::time::sleep(backoff.next_delay()).await;
             }
-            Fault::Refused(refusal) if refusal.code != 429 => {
+            ApiError::Rejected(rejection) if rejection.code != 429 => {
                 // Gone, another of its name, or not ours to write: it is not tried again.
-                tracing::debug!(%refusal, ?job, "a status was refused");
+                tracing::debug!(refusal = %rejection, ?job, "a status was refused");
             }
-            Fault::Refused(refusal) => {
-                reports.lock().put_back(job);
-                let wait = refusal.wait.unwrap_or_default();
-                tokio::time::sleep(backoff.next_delay().max(wait)).await;
+            ApiError::Rejected(rejection) => {
+                sender.lock().put_back(job);
+                let retry_after = rejection.retry_after.unwrap_or_default();
+                tokio::time::sleep(backoff.next_delay().max(retry_after)).await;
             }
-            Fault::Unknown { message, .. } => {
+            ApiError::Indeterminate { message, .. } => {
                 tracing::debug!(message, "a status may not have been written");
-                reports.lock().put_back(job);
+                sender.lock().put_back(job);
                 tokio::time::sleep(backoff.next_delay()).await;
             }
         }

@@ -2,8 +2,8 @@
 //! quiet in it, so that each filter decides alone often.
 
 mod amounts;
-mod neighbours;
-mod places;
+mod anti_affinity;
+mod node_filters;
 mod volumes;
 
 use std::sync::Arc;
@@ -21,18 +21,18 @@ const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [
     amounts::pods,
     amounts::ports,
     amounts::ports,
-    places::taints,
-    places::cordons,
-    places::selectors,
-    places::affinity,
-    places::names,
+    node_filters::taints,
+    node_filters::cordons,
+    node_filters::selectors,
+    node_filters::affinity,
+    node_filters::names,
     volumes::disks,
     volumes::disks,
     volumes::claims,
     volumes::claims,
     volumes::limits,
     volumes::limits,
-    neighbours::apart,
+    anti_affinity::apart,
 ];
 
 /// A case in the making: specs are not shared yet.
@@ -45,7 +45,7 @@ pub(crate) struct Draft {
 /// The case of a seed.
 pub(crate) fn generate(seed: u64) -> Case {
     let rng = &mut Rng::new(seed);
-    let mut draft = Draft { case: Case::default(), spec: plain(), placed: Vec::new() };
+    let mut draft = Draft { case: Case::default(), spec: plain_spec(), placed: Vec::new() };
     for index in 0..rng.between(1, 4) {
         let allocatable = [("cpu", "4"), ("memory", "1Gi"), ("pods", "10")];
         draft.case.nodes.push(Node {
@@ -59,7 +59,7 @@ pub(crate) fn generate(seed: u64) -> Case {
         let node = rng.pick(&draft.case.nodes).meta.name.name.clone();
         let placed = Pod { node: Some(node), ..pod(rng, &format!("pod-{index}")) };
         draft.case.placed.push(placed);
-        draft.placed.push(plain());
+        draft.placed.push(plain_spec());
     }
     for _ in 0..rng.between(1, 3) {
         TOPICS[rng.below(TOPICS.len())](rng, &mut draft);
@@ -89,7 +89,7 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
     Pod { meta: meta(namespace, name), ..Pod::default() }
 }
 
-fn plain() -> PodSpec {
+fn plain_spec() -> PodSpec {
     PodSpec { containers: vec![container("main", Stage::Main)], ..PodSpec::default() }
 }
 
@@ -104,7 +104,7 @@ fn container(name: &str, stage: Stage) -> Container {
 }
 
 /// Several words, each once at most.
-fn some(rng: &mut Rng, from: &[&str], most: usize) -> Vec<String> {
+fn pick_some(rng: &mut Rng, from: &[&str], most: usize) -> Vec<String> {
     let mut words: Vec<String> = from.iter().map(|word| (*word).to_owned()).collect();
     rng.shuffle(&mut words);
     words.truncate(rng.below(most + 1));

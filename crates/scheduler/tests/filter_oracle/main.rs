@@ -50,14 +50,14 @@ const FILTERS: [&str; 11] = [
     "VolumeRestrictions",
     "VolumeZone",
 ];
-const ALONE: usize = 100;
+const MIN_DECIDED_ALONE: usize = 100;
 
 #[test]
-fn kube_scheduler_says_of_every_node_what_we_say() {
+fn filters_agree_with_kube_scheduler() {
     let chosen = seeds::chosen("OCTAVO_FILTER_SEEDS").unwrap();
     let seeds = chosen.clone().unwrap_or(SEEDS);
     let answers = ask(&program().unwrap(), seeds.clone());
-    let mut tally = Tally::default();
+    let mut coverage = FilterCoverage::default();
     let mut failures = Vec::new();
     for (seed, theirs) in seeds.zip(&answers) {
         let case = generate(seed);
@@ -66,7 +66,7 @@ fn kube_scheduler_says_of_every_node_what_we_say() {
             println!("{}", serde_json::to_string_pretty(&question).unwrap());
         }
         let ours = decide(&case);
-        tally.count(&ours);
+        coverage.count(&ours);
         // Decided on what the watches would make of the API's JSON, and on the very values.
         let read = decide(&Case::read(question));
         for (what, ours) in [("read", &read), ("made", &ours)] {
@@ -76,12 +76,12 @@ fn kube_scheduler_says_of_every_node_what_we_say() {
             }
         }
     }
-    println!("{tally:?}");
+    println!("{coverage:?}");
     let shown = failures.iter().take(10).cloned().collect::<Vec<_>>().join("\n");
     assert!(failures.is_empty(), "{} cases differ, these among them:\n{shown}", failures.len());
     if chosen.is_none() {
-        tally.assert_cases_are_worth_it();
-        assert_every_mutation_shows(&answers);
+        coverage.assert_covers_every_filter();
+        assert_every_mutation_is_caught(&answers);
     }
 }
 
@@ -96,7 +96,7 @@ fn ask(program: &Path, seeds: Range<u64>) -> Vec<Answer> {
 }
 
 /// Predicates that were wrong in one thing would be found out.
-fn assert_every_mutation_shows(answers: &[Answer]) {
+fn assert_every_mutation_is_caught(answers: &[Answer]) {
     let first = |(_, mutate): &mutations::Mutation| {
         SEEDS.zip(answers).position(|(seed, theirs)| {
             let mut case = generate(seed);
@@ -117,14 +117,14 @@ fn assert_every_mutation_shows(answers: &[Answer]) {
 
 /// How often what decided.
 #[derive(Debug, Default)]
-struct Tally {
+struct FilterCoverage {
     nodes: usize,
     feasible: usize,
     /// Nodes that one filter alone refuses, by filter.
     alone: BTreeMap<&'static str, usize>,
 }
 
-impl Tally {
+impl FilterCoverage {
     fn count(&mut self, ours: &Ours) {
         for reasons in ours.values() {
             self.nodes += 1;
@@ -138,12 +138,12 @@ impl Tally {
         }
     }
 
-    fn assert_cases_are_worth_it(&self) {
+    fn assert_covers_every_filter(&self) {
         let percent = self.feasible * 100 / self.nodes;
         assert!((30..=70).contains(&percent), "{percent}% of the nodes are feasible");
         for filter in FILTERS {
             let alone = self.alone.get(filter).copied().unwrap_or_default();
-            assert!(alone >= ALONE, "{filter} decides alone on {alone} nodes only");
+            assert!(alone >= MIN_DECIDED_ALONE, "{filter} decides alone on {alone} nodes only");
         }
     }
 }

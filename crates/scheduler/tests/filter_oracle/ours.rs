@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::{Change, Delta, Kind};
 use octavo_scheduler::predicates::{
-    Capacity, Footprint, Neighbours, StaticKey, Unfit, Usage, Volumes, check_room, check_static,
+    AntiAffinityIndex, Capacity, NodeFilterKey, PodRequests, Unfit, Usage, Volumes,
+    check_node_filters, check_resource_fit,
 };
 
 use crate::case::Case;
@@ -25,35 +26,35 @@ pub(crate) fn decide(case: &Case) -> Ours {
     ] {
         volumes.apply(&change);
     }
-    let mut neighbours = Neighbours::default();
-    neighbours.apply(&Change::Namespace(all(&case.namespaces)));
-    neighbours.apply(&Change::Node(all(&case.nodes)));
+    let mut anti_affinity = AntiAffinityIndex::default();
+    anti_affinity.apply(&Change::Namespace(all(&case.namespaces)));
+    anti_affinity.apply(&Change::Node(all(&case.nodes)));
     let mut usages: BTreeMap<&str, Usage> = BTreeMap::new();
-    let newcomer = Footprint::of(&case.pod);
+    let requests = PodRequests::of(&case.pod);
     for pod in &case.placed {
         let node = pod.node.as_deref().unwrap();
         // Decided otherwise at first, and beside somebody who did not stay: no trace of it is left.
-        neighbours.add(pod, &case.nodes[0].meta.name.name);
-        neighbours.add(&case.pod, node);
-        neighbours.add(pod, node);
+        anti_affinity.add(pod, &case.nodes[0].meta.name.name);
+        anti_affinity.add(&case.pod, node);
+        anti_affinity.add(pod, node);
         let usage = usages.entry(node).or_default();
-        usage.add(&newcomer);
-        usage.add(&Footprint::of(pod));
-        usage.remove(&newcomer);
+        usage.add(&requests);
+        usage.add(&PodRequests::of(pod));
+        usage.remove(&requests);
     }
-    neighbours.remove(&case.pod.meta.uid);
-    let key = StaticKey::of(&case.pod, &volumes);
-    let away = neighbours.away(&case.pod, &volumes);
+    anti_affinity.remove(&case.pod.meta.uid);
+    let key = NodeFilterKey::of(&case.pod, &volumes);
+    let exclusions = anti_affinity.exclusions(&case.pod, &volumes);
     let mut ours = Ours::new();
     for node in &case.nodes {
         let mut reasons: Vec<_> = key.reasons(node).collect();
         let first = reasons.first().cloned().map_or(Ok(()), Err);
-        assert_eq!(check_static(&case.pod, node, &volumes), first);
+        assert_eq!(check_node_filters(&case.pod, node, &volumes), first);
         let usage = usages.remove(&*node.meta.name.name).unwrap_or_default();
-        let room = check_room(&newcomer, &Capacity::of(node), &usage, &volumes, |_| false);
-        reasons.extend(room.err().into_iter().flatten());
-        assert_eq!(away.check(node).err(), away.reasons(node).next());
-        reasons.extend(away.reasons(node));
+        let fit = check_resource_fit(&requests, &Capacity::of(node), &usage, &volumes, |_| false);
+        reasons.extend(fit.err().into_iter().flatten());
+        assert_eq!(exclusions.check(node).err(), exclusions.reasons(node).next());
+        reasons.extend(exclusions.reasons(node));
         ours.insert(node.meta.name.name.to_string(), reasons);
     }
     ours
@@ -68,7 +69,7 @@ pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
     if let Some(refused) = &theirs.refused {
         // What is found out before the nodes is found out by whichever filter comes first.
         let agrees = |reasons: &Vec<Unfit>| {
-            reasons.iter().any(|unfit| unfit.is_of_pod() || *unfit == Unfit::Affinity)
+            reasons.iter().any(|unfit| unfit.is_pod_level() || *unfit == Unfit::Affinity)
         };
         let wrong = ours.iter().filter(|(_, reasons)| !agrees(reasons));
         return wrong
@@ -99,7 +100,7 @@ fn has_same_reasons(ours: &[Unfit], theirs: &Refusal) -> bool {
     let of_filter = || ours.iter().filter(|unfit| unfit.filter() == theirs.plugin);
     // A node that takes no pods at all is no node where a pod's leaving would help.
     let is_full = of_filter().any(|unfit| matches!(unfit, Unfit::Pods { capacity: 0 }));
-    let is_final = of_filter().any(|unfit| !unfit.is_of_neighbours());
+    let is_final = of_filter().any(|unfit| !unfit.could_preemption_help());
     if !is_full && is_final != theirs.is_final {
         return false;
     }
@@ -109,10 +110,10 @@ fn has_same_reasons(ours: &[Unfit], theirs: &Refusal) -> bool {
         || theirs.reasons.iter().any(|reason| reason == "not chosen")
         || of_filter().any(|unfit| matches!(unfit, Unfit::MissingVolume { .. }));
     let texts: BTreeSet<_> = of_filter().map(ToString::to_string).collect();
-    let mut said: BTreeSet<_> = theirs.reasons.iter().cloned().collect();
-    if theirs.plugin == "VolumeRestrictions" && texts.len() > said.len() {
+    let mut their_texts: BTreeSet<_> = theirs.reasons.iter().cloned().collect();
+    if theirs.plugin == "VolumeRestrictions" && texts.len() > their_texts.len() {
         // Theirs ends at the disk.
-        said.extend(texts.iter().filter(|text| text.contains("ReadWriteOncePod")).cloned());
+        their_texts.extend(texts.iter().filter(|text| text.contains("ReadWriteOncePod")).cloned());
     }
-    is_worded_otherwise || texts == said
+    is_worded_otherwise || texts == their_texts
 }

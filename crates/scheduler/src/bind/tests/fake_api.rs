@@ -11,14 +11,14 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::super::Held;
-use super::super::answers::FINALIZER;
+use super::super::TermRemaining;
+use super::super::responses::FINALIZER;
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum InjectedFault {
     /// It is refused with this status and not done.
-    Answer(u16),
+    Status(u16),
     /// It is refused by the authorizer, as it refuses everybody while the server starts.
     Forbidden,
     /// It is not done, and the connection is lost.
@@ -35,7 +35,7 @@ pub(crate) enum Trouble {
 
 /// A request that was acted on or refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) body: String,
@@ -53,21 +53,21 @@ struct Inner {
     /// Requests so far, reads among them.
     count: usize,
     /// By number of the request.
-    troubles: BTreeMap<usize, Trouble>,
+    faults: BTreeMap<usize, InjectedFault>,
     /// What happens to all from here on.
-    all_from: Option<(usize, Trouble)>,
-    seen: Vec<Seen>,
+    fault_from: Option<(usize, InjectedFault)>,
+    seen: Vec<RecordedRequest>,
     has_lost_lease: bool,
     led_since: Option<Instant>,
     budget: Option<String>,
     drops_extended_status: bool,
     /// How often each request lets others go first, before and after it acts; used up from the front.
     yields: Vec<(u8, u8)>,
-    flying: usize,
-    most_flying: usize,
+    in_flight: usize,
+    max_in_flight: usize,
 }
 
-type Answer = Result<Value, (u16, String)>;
+type ApiResponse = Result<Value, (u16, String)>;
 
 impl FakeApi {
     pub(crate) fn client(&self) -> Client {
@@ -108,20 +108,20 @@ impl FakeApi {
     }
 
     /// Makes trouble for the request of this number, from 0.
-    pub(crate) fn trouble(&self, number: usize, trouble: Trouble) {
-        self.0.lock().unwrap().troubles.insert(number, trouble);
+    pub(crate) fn inject(&self, number: usize, fault: InjectedFault) {
+        self.0.lock().unwrap().faults.insert(number, fault);
     }
 
     /// Makes trouble for all requests from this number on.
-    pub(crate) fn trouble_from(&self, number: usize, trouble: Trouble) {
-        self.0.lock().unwrap().all_from = Some((number, trouble));
+    pub(crate) fn inject_from(&self, number: usize, fault: InjectedFault) {
+        self.0.lock().unwrap().fault_from = Some((number, fault));
     }
 
     /// No trouble any more, and the lease is held again.
-    pub(crate) fn calm(&self) {
+    pub(crate) fn clear_faults(&self) {
         let mut inner = self.0.lock().unwrap();
-        inner.all_from = None;
-        inner.troubles.clear();
+        inner.fault_from = None;
+        inner.faults.clear();
         inner.has_lost_lease = false;
     }
 
@@ -140,17 +140,17 @@ impl FakeApi {
     }
 
     /// The lease as the binder asks for it.
-    pub(crate) fn lease(&self) -> Option<Held> {
+    pub(crate) fn lease(&self) -> Option<TermRemaining> {
         let mut inner = self.0.lock().unwrap();
-        if inner.next_trouble() == Some(Trouble::NotLeader) {
+        if inner.next_fault() == Some(InjectedFault::NotLeader) {
             inner.has_lost_lease = true;
         }
-        let left = Duration::from_secs(15);
+        let time_left = Duration::from_secs(15);
         let since = *inner.led_since.get_or_insert_with(Instant::now);
-        (!inner.has_lost_lease).then_some(Held { left, since })
+        (!inner.has_lost_lease).then_some(TermRemaining { time_left, since })
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<RecordedRequest> {
         self.0.lock().unwrap().seen.clone()
     }
 
@@ -165,8 +165,8 @@ impl FakeApi {
         self.0.lock().unwrap().count
     }
 
-    pub(crate) fn most_flying(&self) -> usize {
-        self.0.lock().unwrap().most_flying
+    pub(crate) fn max_in_flight(&self) -> usize {
+        self.0.lock().unwrap().max_in_flight
     }
 
     async fn take(
@@ -176,42 +176,42 @@ impl FakeApi {
         headers: &http::HeaderMap,
         body: &[u8],
     ) -> Result<Response<Body>, std::io::Error> {
-        let (trouble, yields) = {
+        let (fault, yields) = {
             let mut inner = self.0.lock().unwrap();
-            let trouble = inner.next_trouble();
+            let fault = inner.next_fault();
             inner.count += 1;
-            inner.flying += 1;
-            inner.most_flying = inner.most_flying.max(inner.flying);
+            inner.in_flight += 1;
+            inner.max_in_flight = inner.max_in_flight.max(inner.in_flight);
             let yields = if inner.yields.is_empty() { (1, 0) } else { inner.yields.remove(0) };
-            (trouble, yields)
+            (fault, yields)
         };
         for _ in 0..yields.0 {
             tokio::task::yield_now().await;
         }
         let lost = || std::io::Error::other("connection reset by peer");
-        let answer = match trouble {
-            Some(Trouble::Answer(code)) => {
+        let answer = match fault {
+            Some(InjectedFault::Status(code)) => {
                 let mut inner = self.0.lock().unwrap();
-                inner.flying -= 1;
-                inner.note(method, path, body, code);
+                inner.in_flight -= 1;
+                inner.record(method, path, body, code);
                 return Ok(failure(code, &format!("test failure {code}")));
             }
-            Some(Trouble::Forbidden) => {
+            Some(InjectedFault::Forbidden) => {
                 let mut inner = self.0.lock().unwrap();
-                inner.flying -= 1;
-                inner.note(method, path, body, 403);
+                inner.in_flight -= 1;
+                inner.record(method, path, body, 403);
                 let (verb, name) = (method.as_str().to_lowercase(), "things \"x\"");
                 return Ok(failure(
                     403,
                     &format!("{name} is forbidden: User \"octavo\" cannot {verb} resource"),
                 ));
             }
-            Some(Trouble::LostBefore) => {
-                self.0.lock().unwrap().flying -= 1;
+            Some(InjectedFault::LostBefore) => {
+                self.0.lock().unwrap().in_flight -= 1;
                 return Err(lost());
             }
-            Some(Trouble::SilentBefore) => {
-                self.0.lock().unwrap().flying -= 1;
+            Some(InjectedFault::SilentBefore) => {
+                self.0.lock().unwrap().in_flight -= 1;
                 std::future::pending().await
             }
             _ => self.act(method, path, headers, body),
@@ -219,10 +219,10 @@ impl FakeApi {
         for _ in 0..yields.1 {
             tokio::task::yield_now().await;
         }
-        self.0.lock().unwrap().flying -= 1;
-        match trouble {
-            Some(Trouble::LostAfter) => Err(lost()),
-            Some(Trouble::SilentAfter) => std::future::pending().await,
+        self.0.lock().unwrap().in_flight -= 1;
+        match fault {
+            Some(InjectedFault::LostAfter) => Err(lost()),
+            Some(InjectedFault::SilentAfter) => std::future::pending().await,
             _ => Ok(answer),
         }
     }
@@ -251,7 +251,7 @@ impl FakeApi {
             Ok(_) => 200,
             Err((code, _)) => *code,
         };
-        inner.note(method, path, body, code);
+        inner.record(method, path, body, code);
         match answer {
             Ok(value) => response(code, &value),
             Err((code, message)) => failure(code, &message),
@@ -260,14 +260,19 @@ impl FakeApi {
 }
 
 impl Inner {
-    fn next_trouble(&self) -> Option<Trouble> {
-        let all = self.all_from.filter(|(from, _)| self.count >= *from).map(|(_, all)| all);
-        self.troubles.get(&self.count).copied().or(all)
+    fn next_fault(&self) -> Option<InjectedFault> {
+        let all = self.fault_from.filter(|(from, _)| self.count >= *from).map(|(_, all)| all);
+        self.faults.get(&self.count).copied().or(all)
     }
 
-    fn note(&mut self, method: &Method, path: &str, body: &[u8], code: u16) {
+    fn record(&mut self, method: &Method, path: &str, body: &[u8], code: u16) {
         let body = String::from_utf8_lossy(body).into_owned();
-        self.seen.push(Seen { method: method.to_string(), path: path.to_owned(), body, code });
+        self.seen.push(RecordedRequest {
+            method: method.to_string(),
+            path: path.to_owned(),
+            body,
+            code,
+        });
     }
 
     fn store(&mut self, path: &str, mut object: Value) -> Value {
@@ -277,11 +282,11 @@ impl Inner {
         object
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> ApiResponse {
         self.objects.get(path).cloned().ok_or_else(|| missing(path))
     }
 
-    fn patch(&mut self, path: &str, patch: &Value) -> Answer {
+    fn patch(&mut self, path: &str, patch: &Value) -> ApiResponse {
         let (path, is_status) = match path.strip_suffix("/status") {
             Some(path) => (path, true),
             None => (path, false),
@@ -316,7 +321,7 @@ impl Inner {
         Ok(self.store(path, new))
     }
 
-    fn delete(&mut self, path: &str, options: &Value) -> Answer {
+    fn delete(&mut self, path: &str, options: &Value) -> ApiResponse {
         let mut object = self.get(path)?;
         let uid = &options["preconditions"]["uid"];
         if !uid.is_null() && *uid != object["metadata"]["uid"] {
@@ -332,7 +337,7 @@ impl Inner {
         Ok(json!({"kind": "Status", "status": "Success"}))
     }
 
-    fn post(&mut self, path: &str, body: Value) -> Answer {
+    fn post(&mut self, path: &str, body: Value) -> ApiResponse {
         if let Some(pod) = path.strip_suffix("/binding") {
             return self.bind(pod, &body);
         }
@@ -354,7 +359,7 @@ impl Inner {
         Ok(self.store(&path, object))
     }
 
-    fn bind(&mut self, path: &str, binding: &Value) -> Answer {
+    fn bind(&mut self, path: &str, binding: &Value) -> ApiResponse {
         let mut pod = self.get(path)?;
         if binding["metadata"]["uid"] != pod["metadata"]["uid"] {
             return Err((409, "Precondition failed: UID".to_owned()));

@@ -2,22 +2,22 @@
 
 use proptest::prelude::*;
 
-use super::fake_api::Trouble;
+use super::fake_api::InjectedFault;
 use super::*;
 
-fn any_trouble() -> impl Strategy<Value = Option<(usize, Trouble)>> {
-    let trouble = prop_oneof![
-        Just(Trouble::Answer(403)),
-        Just(Trouble::Answer(409)),
-        Just(Trouble::Answer(422)),
-        Just(Trouble::Answer(429)),
-        Just(Trouble::Answer(500)),
-        Just(Trouble::LostBefore),
-        Just(Trouble::LostAfter),
-        Just(Trouble::SilentBefore),
-        Just(Trouble::SilentAfter),
+fn any_fault() -> impl Strategy<Value = Option<(usize, InjectedFault)>> {
+    let fault = prop_oneof![
+        Just(InjectedFault::Status(403)),
+        Just(InjectedFault::Status(409)),
+        Just(InjectedFault::Status(422)),
+        Just(InjectedFault::Status(429)),
+        Just(InjectedFault::Status(500)),
+        Just(InjectedFault::LostBefore),
+        Just(InjectedFault::LostAfter),
+        Just(InjectedFault::SilentBefore),
+        Just(InjectedFault::SilentAfter),
     ];
-    proptest::option::of((0..12_usize, trouble))
+    proptest::option::of((0..12_usize, fault))
 }
 
 /// How the second pod is told of the claim.
@@ -32,21 +32,21 @@ enum Second {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_share_a_claim_wait_for_the_one_that_allocates_it() {
+async fn pods_sharing_a_claim_wait_for_its_allocation() {
     let api = FakeApi::default();
     let (claim, own) = (put_claim(&api, "shared"), put_claim(&api, "own"));
     // The first is slow at its own claim, and the others are at the shared one long before it.
     api.interleave(vec![(100, 100), (100, 100)]);
-    let mut bench = Bench::new(&api);
+    let mut harness = Harness::new(&api);
     let first = put_pod(&api, "p0");
     let claims = vec![write(&own, &["gpu-1"]), write(&claim, &["gpu-0"])];
-    bench.send(0, Task::Bind(bind(&first, claims))).await;
+    harness.send(0, OpKind::Bind(bind(&first, claims))).await;
     for number in 1..10 {
         let pod = put_pod(&api, &format!("p{number}"));
-        bench.send(number, Task::Bind(bind(&pod, vec![reserve_only(&claim)]))).await;
+        harness.send(number, OpKind::Bind(bind(&pod, vec![reserve_only(&claim)]))).await;
     }
     for _ in 0..10 {
-        assert_eq!(bench.outcome().await.result, Ok(()));
+        assert_eq!(harness.outcome().await.result, Ok(()));
     }
     assert_eq!(api.count(), 5 + 9 * 2, "no request was in vain");
     let object = api.object(&claim_path("shared")).unwrap();
@@ -55,11 +55,11 @@ async fn pods_that_share_a_claim_wait_for_the_one_that_allocates_it() {
 
 proptest! {
     #[test]
-    fn every_pod_is_bound_with_its_claim_or_leaves_nothing(
+    fn each_pod_is_bound_with_its_claim_or_leaves_nothing(
         yields in proptest::collection::vec((0..6_u8, 0..6_u8), 40),
-        first in any_trouble(),
-        second in any_trouble(),
-        third in any_trouble(),
+        first in any_fault(),
+        second in any_fault(),
+        third in any_fault(),
         kind in prop_oneof![
             Just(Second::Waits), Just(Second::AllocatesToo), Just(Second::WantsOthers)
         ],
@@ -72,8 +72,8 @@ proptest! {
             let (one, two) = (put_pod(&api, "one"), put_pod(&api, "two"));
             let (claim, own) = (put_claim(&api, "shared"), put_claim(&api, "own"));
             api.interleave(yields);
-            for (number, trouble) in [first, second, third].into_iter().flatten() {
-                api.trouble(number, trouble);
+            for (number, fault) in [first, second, third].into_iter().flatten() {
+                api.inject(number, fault);
             }
             let mut first_claims = vec![write(&claim, &["gpu-0"])];
             if has_own {
@@ -84,37 +84,37 @@ proptest! {
                 Second::AllocatesToo => write(&claim, &["gpu-0"]),
                 Second::WantsOthers => write(&claim, &["gpu-2"]),
             };
-            let patience = Duration::from_mins(2);
-            let options = BinderOptions { patience, ..BinderOptions::default() };
-            let mut bench = Bench::with(&api, options);
+            let retry_timeout = Duration::from_mins(2);
+            let options = BinderOptions { retry_timeout, ..BinderOptions::default() };
+            let mut harness = Harness::with(&api, options);
             let orders = [bind(&one, first_claims), bind(&two, vec![second_claim])];
-            bench.send(1, Task::Bind(orders[0].clone())).await;
-            bench.send(2, Task::Bind(orders[1].clone())).await;
-            let mut results = [bench.outcome().await, bench.outcome().await];
+            harness.send(1, OpKind::Bind(orders[0].clone())).await;
+            harness.send(2, OpKind::Bind(orders[1].clone())).await;
+            let mut results = [harness.outcome().await, harness.outcome().await];
             results.sort_by_key(|outcome| outcome.id);
-            let refusals = [Trouble::Answer(403), Trouble::Answer(422)];
-            let troubles = [first, second, third].into_iter().flatten();
-            let may_leave = troubles.map(|(_, trouble)| trouble).any(|t| refusals.contains(&t));
-            api.calm();
+            let refusals = [InjectedFault::Status(403), InjectedFault::Status(422)];
+            let faults = [first, second, third].into_iter().flatten();
+            let may_leave = faults.map(|(_, fault)| fault).any(|t| refusals.contains(&t));
+            api.clear_faults();
             for (outcome, order) in results.iter_mut().zip(orders) {
                 // The look at a pod whose binding was not answered may be refused, too: it is asked again.
                 let failure = outcome.result.as_ref().err();
-                if may_leave && failure.is_some_and(|one| one.kind == FailureKind::Undecided) {
-                    let again = Task::Bind(Bind { is_again: true, ..order });
-                    outcome.result = bench.carry_out(again).await;
+                if may_leave && failure.is_some_and(|one| one.kind == FailureKind::Indeterminate) {
+                    let again = OpKind::Bind(Bind { is_retry: true, ..order });
+                    outcome.result = harness.carry_out(again).await;
                 }
             }
             for (pod, outcome) in [(&one, &results[0]), (&two, &results[1])] {
                 let name = &pod.name.name;
                 let is_bound = bound_to(&api, name).is_some();
                 assert_eq!(is_bound, outcome.result.is_ok(), "{name}: {outcome:?}");
-                let left = outcome.result.clone().err().map_or(Vec::new(), |failure| failure.left);
-                assert!(left.is_empty() || may_leave, "{name}: {outcome:?}");
+                let unreleased = outcome.result.clone().err().map_or(Vec::new(), |failure| failure.unreleased);
+                assert!(unreleased.is_empty() || may_leave, "{name}: {outcome:?}");
                 // What an undo was refused, the next one takes back.
-                for claim in left {
+                for claim in unreleased {
                     let claim = seen(&api, &claim.name);
-                    let undo = Task::Undo { pod: pod.clone(), claim };
-                    assert_eq!(bench.carry_out(undo).await, Ok(()));
+                    let undo = OpKind::Rollback { pod: pod.clone(), claim };
+                    assert_eq!(harness.carry_out(undo).await, Ok(()));
                 }
             }
             let users = [&one, &two].map(|pod| {

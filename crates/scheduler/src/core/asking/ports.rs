@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_engine::gang::NodeLimit;
 use octavo_kube_io::objects::HostPort;
 
-use crate::predicates::Footprint;
+use crate::predicates::PodRequests;
 
 /// The address that stands for all of a host.
 const EVERY_ADDRESS: &str = "0.0.0.0";
@@ -36,7 +36,7 @@ impl Ports {
     }
 
     /// The limits of a member.
-    pub(super) fn limits(&self, footprint: &Footprint) -> Vec<NodeLimit> {
+    pub(super) fn limits(&self, footprint: &PodRequests) -> Vec<NodeLimit> {
         let mut own: Vec<NodeLimit> = Vec::new();
         for port in &footprint.ports {
             let Some(limits) = self.limits.get(&key(port)) else { continue };

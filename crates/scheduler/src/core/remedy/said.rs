@@ -7,7 +7,7 @@ use octavo_engine::explain::{PreemptionHint, VictimRef};
 use super::search::{Leaving, Victim, Wish};
 use crate::core::Core;
 use crate::core::pod::PodRecord;
-use crate::groups::Marks as Standing;
+use crate::groups::PlacementHints;
 
 impl Core {
     pub(super) fn disturbance_said(&self, wish: &Wish, leaving: &Leaving) -> PreemptionHint {
@@ -108,7 +108,7 @@ impl Core {
                 "{moves} moves are more than the {most} that `defragmentation.moves` allows"
             ));
         }
-        let says = |record: &PodRecord| Standing::of(&record.pod.meta).ok()?.is_movable;
+        let says = |record: &PodRecord| PlacementHints::of(&record.pod.meta).ok()?.is_movable;
         let is_said = |record: &&PodRecord| {
             let of_gang = record.member.as_ref().map(|member| member.spec.is_movable);
             of_gang.or_else(|| says(record)).unwrap_or(false)

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::kit::{Bed, node, pod, with};
-use crate::bind::{Bind, Task};
+use crate::bind::{Bind, OpKind};
 
 pub(super) fn class() -> Value {
     json!({
@@ -79,10 +79,10 @@ pub(super) fn bed(nodes: &[&str], gpus: u32) -> Bed {
     bed
 }
 
-fn binds(bed: &mut Bed) -> Vec<(Bind, crate::bind::Order)> {
+fn binds(bed: &mut Bed) -> Vec<(Bind, crate::bind::WriteOp)> {
     let orders = bed.orders();
-    let bind = |order: crate::bind::Order| match &order.task {
-        Task::Bind(bind) => Some((bind.clone(), order.clone())),
+    let bind = |order: crate::bind::WriteOp| match &order.kind {
+        OpKind::Bind(bind) => Some((bind.clone(), order.clone())),
         _ => None,
     };
     orders.into_iter().filter_map(bind).collect()
@@ -209,7 +209,7 @@ fn a_preempted_pods_device_is_given_on_when_its_claim_lets_it_go() {
     bed.claim(&claim("high-gpu", "high"));
     bed.pod(&with(claiming("high"), "/spec/priority", json!(100)));
     let orders = bed.orders();
-    assert!(orders.iter().any(|order| matches!(order.task, Task::Evict(_))), "{orders:?}");
+    assert!(orders.iter().any(|order| matches!(order.kind, OpKind::Evict(_))), "{orders:?}");
     for order in &orders {
         bed.carry_out(order);
     }

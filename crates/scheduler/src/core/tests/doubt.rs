@@ -5,25 +5,25 @@ use serde_json::{Value, json};
 
 use super::claims::{bed, claim, claiming};
 use super::kit::{Bed, allocation_json, gpu_pod, member, node, plugin_node, pod, pod_group, with};
-use crate::bind::{Bind, Failure, FailureKind, Order, Outcome, Task};
+use crate::bind::{Bind, Failure, FailureKind, OpKind, OpResult, WriteOp};
 
-pub(super) fn bind_of(order: &Order) -> &Bind {
-    let Task::Bind(bind) = &order.task else { panic!("a binding: {order:?}") };
+pub(super) fn bind_of(order: &WriteOp) -> &Bind {
+    let OpKind::Bind(bind) = &order.kind else { panic!("a binding: {order:?}") };
     bind
 }
 
 /// The one order that there is, a binding.
-pub(super) fn one(orders: &[Order]) -> Order {
+pub(super) fn one(orders: &[WriteOp]) -> WriteOp {
     let [order] = orders else { panic!("one: {orders:?}") };
     bind_of(order);
     order.clone()
 }
 
 /// Says that an order ended undecided, and that these claims are left.
-pub(super) fn undecided(bed: &mut Bed, order: &Order, kind: FailureKind, left: &[&str]) {
+pub(super) fn undecided(bed: &mut Bed, order: &WriteOp, kind: FailureKind, left: &[&str]) {
     let left = left.iter().map(|name| ObjectName::new("team", *name)).collect();
-    let failure = Failure { stage: "bind", message: "no answer".to_owned(), kind, left };
-    bed.core.outcome(&Outcome { id: order.id, result: Err(failure) });
+    let failure = Failure { step: "bind", message: "no answer".to_owned(), kind, unreleased: left };
+    bed.core.outcome(&OpResult { id: order.id, result: Err(failure) });
 }
 
 /// What an order writes to a claim, as the API shows it.
@@ -51,7 +51,7 @@ fn explained(bed: &mut Bed, pod: &str) -> Option<String> {
 }
 
 /// One node with one GPU, and two pods that want it.
-pub(super) fn rivals() -> (Bed, Order) {
+pub(super) fn rivals() -> (Bed, WriteOp) {
     let mut bed = bed(&["a"], 1);
     for name in ["p", "q"] {
         bed.claim(&claim(&format!("{name}-gpu"), name));
@@ -69,7 +69,7 @@ fn an_undecided_order_is_sent_again_later_each_time_and_its_place_stays_its_own(
     let mut order = first.clone();
     let mut waits = Vec::new();
     for _ in 0..7 {
-        undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+        undecided(&mut bed, &order, FailureKind::Indeterminate, &["p-gpu"]);
         let mut waited = 0;
         order = loop {
             waited += 1;
@@ -80,7 +80,7 @@ fn an_undecided_order_is_sent_again_later_each_time_and_its_place_stays_its_own(
             }
         };
         waits.push(waited);
-        let expected = Bind { is_again: true, ..bind_of(&first).clone() };
+        let expected = Bind { is_retry: true, ..bind_of(&first).clone() };
         assert_eq!(*bind_of(&order), expected, "as it was");
     }
     assert_eq!(waits, [1, 2, 4, 8, 10, 10, 10]);
@@ -94,7 +94,7 @@ fn an_order_that_fails_at_last_with_nothing_left_lets_others_have_its_place() {
     let (mut bed, order) = rivals();
     undecided(&mut bed, &order, FailureKind::Unreachable, &["p-gpu"]);
     let again = one(&bed.after(1000));
-    bed.fail(&again, FailureKind::Refused);
+    bed.fail(&again, FailureKind::Rejected);
     let order = one(&bed.orders());
     assert_eq!(&*bind_of(&order).pod.name.name, "q");
 }
@@ -106,10 +106,10 @@ fn a_pod_without_claims_that_may_be_bound_keeps_its_place() {
     bed.pod(&gpu_pod("p", 8));
     let order = one(&bed.orders());
     bed.pod(&gpu_pod("q", 8));
-    undecided(&mut bed, &order, FailureKind::Undecided, &[]);
+    undecided(&mut bed, &order, FailureKind::Indeterminate, &[]);
     assert_eq!(bed.after(999), [], "its GPUs may be taken");
     let again = one(&bed.after(1));
-    assert!(bind_of(&again).is_again);
+    assert!(bind_of(&again).is_retry);
     bed.carry_out(&again);
     assert_eq!(bed.after(60_000), []);
 }
@@ -117,12 +117,12 @@ fn a_pod_without_claims_that_may_be_bound_keeps_its_place() {
 #[test]
 fn a_pod_that_is_seen_bound_meanwhile_is_not_asked_for_again() {
     let (mut bed, order) = rivals();
-    undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+    undecided(&mut bed, &order, FailureKind::Indeterminate, &["p-gpu"]);
     bed.reports.clear();
     bed.pod(&with(claiming("p"), "/spec/nodeName", json!("a")));
     assert_eq!(bed.after(60_000), []);
     let told = bed.reports.iter().filter(|report| {
-        matches!(report, crate::status::Report::PodBound { pod, .. } if &*pod.name.name == "p")
+        matches!(report, crate::status::StatusUpdate::PodBound { pod, .. } if &*pod.name.name == "p")
     });
     assert_eq!(told.count(), 1);
 }
@@ -131,7 +131,7 @@ fn a_pod_that_is_seen_bound_meanwhile_is_not_asked_for_again() {
 fn a_pod_that_goes_while_its_order_is_in_doubt_leaves_its_place_to_others() {
     for is_sent in [false, true] {
         let (mut bed, order) = rivals();
-        undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+        undecided(&mut bed, &order, FailureKind::Indeterminate, &["p-gpu"]);
         let again = is_sent.then(|| one(&bed.after(1000)));
         bed.drop_pod("p");
         let order = one(&bed.after(1000));
@@ -147,7 +147,7 @@ fn a_pod_that_goes_while_its_order_is_in_doubt_leaves_its_place_to_others() {
 fn a_pod_that_others_bind_elsewhere_gives_its_devices_back() {
     let (mut bed, order) = rivals();
     bed.node(&node("b", 64));
-    undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+    undecided(&mut bed, &order, FailureKind::Indeterminate, &["p-gpu"]);
     bed.pod(&with(claiming("p"), "/spec/nodeName", json!("b")));
     let order = one(&bed.after(60_000));
     assert_eq!(&*bind_of(&order).pod.name.name, "q");
@@ -164,7 +164,7 @@ fn devices_that_an_order_gave_back_on_its_way_are_its_own_when_a_watch_tells_it_
     bed.claim(&free("p-gpu", "p", "6"));
     assert_eq!(bed.orders(), [], "the GPU is not q's");
     // It ends before the watch has told all.
-    let outcome = Outcome { id: again.id, result: Ok(()) };
+    let outcome = OpResult { id: again.id, result: Ok(()) };
     bed.core.outcome(&outcome);
     assert_eq!(bed.orders(), []);
     bed.claim(&written(bind_of(&again), "5"));
@@ -203,7 +203,7 @@ fn an_order_whose_devices_were_seen_given_back_before_it_ended_is_not_sent_again
     undecided(&mut bed, &order, FailureKind::Unreachable, &["p-gpu"]);
     bed.carry_out(&other);
     for order in bed.after(60_000) {
-        assert!(!matches!(order.task, Task::Bind(_)), "{order:?}");
+        assert!(!matches!(order.kind, OpKind::Bind(_)), "{order:?}");
     }
 }
 
@@ -216,11 +216,11 @@ fn an_order_for_a_node_that_is_gone_is_not_sent_again() {
     let a = octavo_kube_io::objects::Node::from_value(node("a", 4)).expect("an object");
     let gone = octavo_kube_io::objects::Delta::Gone(std::sync::Arc::new(a));
     bed.core.apply(&octavo_kube_io::objects::Change::Node(gone));
-    undecided(&mut bed, &order, FailureKind::Undecided, &[]);
+    undecided(&mut bed, &order, FailureKind::Indeterminate, &[]);
     bed.node(&node("b", 4));
     assert_eq!(bed.after(60_000), [], "it may be bound");
     let since = bed.core.wants_reading().expect("a reading");
-    bed.core.read_anew(since);
+    bed.core.on_relist(since);
     let order = one(&bed.after(60_000));
     assert_eq!(&*bind_of(&order).node, "b");
 }
@@ -228,24 +228,24 @@ fn an_order_for_a_node_that_is_gone_is_not_sent_again() {
 /// Another scheduler may have led: by its outcome, before it, or while the order waits to be sent again.
 #[test]
 fn an_order_is_not_sent_again_once_another_may_have_led() {
-    let cases: [fn(&mut Bed, &Order); 4] = [
+    let cases: [fn(&mut Bed, &WriteOp); 4] = [
         |bed, order| undecided(bed, order, FailureKind::NotLeader, &["p-gpu"]),
         |bed, order| {
             bed.core.stand_down();
             bed.core.stand_up();
-            undecided(bed, order, FailureKind::Undecided, &["p-gpu"]);
+            undecided(bed, order, FailureKind::Indeterminate, &["p-gpu"]);
         },
         |bed, order| {
-            undecided(bed, order, FailureKind::Undecided, &["p-gpu"]);
+            undecided(bed, order, FailureKind::Indeterminate, &["p-gpu"]);
             bed.core.stand_down();
             bed.core.stand_up();
         },
         |bed, order| {
-            undecided(bed, order, FailureKind::Undecided, &["p-gpu"]);
+            undecided(bed, order, FailureKind::Indeterminate, &["p-gpu"]);
             let again = one(&bed.after(1000));
             bed.core.stand_down();
             bed.core.stand_up();
-            undecided(bed, &again, FailureKind::Undecided, &["p-gpu"]);
+            undecided(bed, &again, FailureKind::Indeterminate, &["p-gpu"]);
         },
     ];
     for (number, case) in cases.iter().enumerate() {
@@ -260,9 +260,9 @@ fn an_order_is_not_sent_again_once_another_may_have_led() {
         let said = explained(&mut bed, "p").expect("it is in doubt");
         assert!(said.contains("another scheduler may have led"), "{said}");
         // Lists that began before the order's end may not have it.
-        bed.core.read_anew(since - 1);
+        bed.core.on_relist(since - 1);
         assert_eq!(bed.after(60_000), [], "{number}");
-        bed.core.read_anew(since);
+        bed.core.on_relist(since);
         assert_eq!(bed.core.wants_reading(), None);
         assert_eq!(bed.orders().len(), 1, "{number}: the GPU can be given");
     }
@@ -279,7 +279,7 @@ fn an_order_that_met_another_leader_speaks_for_all_that_were_sent_before() {
     let orders = bed.orders();
     let [p, q] = &orders[..] else { panic!("two: {orders:?}") };
     bed.fail(p, FailureKind::NotLeader);
-    undecided(&mut bed, q, FailureKind::Undecided, &["q-gpu"]);
+    undecided(&mut bed, q, FailureKind::Indeterminate, &["q-gpu"]);
     bed.after(0);
     assert!(bed.core.wants_reading().is_some());
 }
@@ -295,7 +295,7 @@ fn what_is_read_anew_decides_whether_a_pod_is_bound() {
         if is_bound {
             bed.pod(&with(claiming("p"), "/spec/nodeName", json!("a")));
         }
-        bed.core.read_anew(since);
+        bed.core.on_relist(since);
         bed.after(0);
         let orders = bed.after(1000);
         if is_bound {
@@ -306,7 +306,7 @@ fn what_is_read_anew_decides_whether_a_pod_is_bound() {
         let order = one(&orders);
         assert_eq!(&*bind_of(&order).pod.name.name, "p");
         assert!(bind_of(&order).claims[0].allocation.is_none());
-        assert!(!bind_of(&order).is_again);
+        assert!(!bind_of(&order).is_retry);
     }
 }
 
@@ -320,7 +320,7 @@ fn a_gang_with_a_member_in_doubt_keeps_all_its_places_and_says_so() {
     let orders = bed.orders();
     let [m0, m1] = &orders[..] else { panic!("two: {orders:?}") };
     bed.carry_out(m0);
-    undecided(&mut bed, m1, FailureKind::Undecided, &[]);
+    undecided(&mut bed, m1, FailureKind::Indeterminate, &[]);
     bed.pod(&pod("late", "1"));
     assert_eq!(bed.orders(), [], "its place is kept");
     let group = bed.core.explain_group(&ObjectName::new("team", "g")).expect("the gang");
@@ -340,13 +340,13 @@ fn a_place_in_doubt_is_not_promised_to_others() {
     bed.node(&node("a", 1));
     bed.pod(&with(pod("p", "1"), "/spec/priority", json!(0)));
     let order = one(&bed.orders());
-    undecided(&mut bed, &order, FailureKind::Undecided, &[]);
+    undecided(&mut bed, &order, FailureKind::Indeterminate, &[]);
     bed.pod(&with(pod("high", "1"), "/spec/priority", json!(1000)));
     for order in bed.orders() {
-        assert!(!matches!(order.task, Task::Bind(_)), "{order:?}");
+        assert!(!matches!(order.kind, OpKind::Bind(_)), "{order:?}");
     }
     let again = bed.after(1000);
-    let again = again.iter().find(|order| matches!(order.task, Task::Bind(_)));
+    let again = again.iter().find(|order| matches!(order.kind, OpKind::Bind(_)));
     let again = again.expect("it is sent again").clone();
     assert_eq!(&*bind_of(&again).pod.name.name, "p");
 }
@@ -358,7 +358,7 @@ fn orders_of_one_claim_are_sent_again_in_their_order() {
     for name in ["z", "y", "x"] {
         bed.pod(&pod(name, "1"));
         let order = one(&bed.orders());
-        undecided(&mut bed, &order, FailureKind::Undecided, &[]);
+        undecided(&mut bed, &order, FailureKind::Indeterminate, &[]);
     }
     let names: Vec<_> =
         bed.after(1000).iter().map(|order| bind_of(order).pod.name.name.to_string()).collect();

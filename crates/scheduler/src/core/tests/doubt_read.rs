@@ -14,7 +14,7 @@ fn an_order_that_something_is_in_the_way_of_for_good_is_decided_anew_after_many_
     let mut sent = 1;
     // It is known that the pod is not bound, and what is left cannot be taken back.
     while bed.core.wants_reading().is_none() {
-        undecided(&mut bed, &order, FailureKind::Refused, &["p-gpu"]);
+        undecided(&mut bed, &order, FailureKind::Rejected, &["p-gpu"]);
         let orders = bed.after(10_000);
         if !orders.is_empty() {
             order = one(&orders);
@@ -25,7 +25,7 @@ fn an_order_that_something_is_in_the_way_of_for_good_is_decided_anew_after_many_
     assert_eq!(sent, 8);
     let since = bed.core.wants_reading().expect("a reading");
     assert_eq!(bed.after(60_000), [], "until then nobody knows which claims are allocated");
-    bed.core.read_anew(since);
+    bed.core.on_relist(since);
     let order = one(&bed.after(0));
     assert_eq!(bed.reason("p").expect("p is told").0, "SchedulerError");
     assert_eq!(&*bind_of(&order).pod.name.name, "q", "the claim is seen free");
@@ -60,19 +60,19 @@ fn what_is_left_of_an_order_that_cannot_be_sent_again_is_given_to_nobody_before_
     let since = bed.core.wants_reading().expect("a reading");
     bed.carry_out(&first);
     assert_eq!(bed.after(600_000), [], "r-gpu may be allocated");
-    bed.core.read_anew(since);
+    bed.core.on_relist(since);
     assert_eq!(bed.after(60_000).len(), 1, "one GPU is free");
 }
 
 #[test]
 fn an_order_that_is_sent_again_by_who_no_longer_leads_stays_in_doubt() {
     let (mut bed, order) = rivals();
-    undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+    undecided(&mut bed, &order, FailureKind::Indeterminate, &["p-gpu"]);
     let again = one(&bed.after(1000));
     bed.fail(&again, FailureKind::NotLeader);
     assert_eq!(bed.after(600_000), [], "what was sent before may have bound it");
     let since = bed.core.wants_reading().expect("a reading");
-    bed.core.read_anew(since);
+    bed.core.on_relist(since);
     assert_eq!(bed.after(0).len() + bed.after(60_000).len(), 1);
 }
 
@@ -113,7 +113,7 @@ fn devices_of_an_order_that_waits_for_a_reading_are_its_own_while_nobody_else_ca
     let (mut bed, first) = rivals();
     let mut order = first.clone();
     while bed.core.wants_reading().is_none() {
-        undecided(&mut bed, &order, FailureKind::Undecided, &["p-gpu"]);
+        undecided(&mut bed, &order, FailureKind::Indeterminate, &["p-gpu"]);
         let orders = bed.after(10_000);
         if !orders.is_empty() {
             order = one(&orders);
@@ -124,7 +124,7 @@ fn devices_of_an_order_that_waits_for_a_reading_are_its_own_while_nobody_else_ca
     bed.claim(&free("p-gpu", "p", "6"));
     assert_eq!(bed.after(1000), [], "its device is its own");
     let since = bed.core.wants_reading().expect("a reading");
-    bed.core.read_anew(since);
+    bed.core.on_relist(since);
     let order = one(&bed.after(0));
     assert_eq!(&*bind_of(&order).pod.name.name, "q", "by now it is known that p is not bound");
 }

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::kit::{Bed, member, node, pod_group, with};
 use crate::bind::FailureKind;
 use crate::core::CoreConfig;
-use crate::status::{GroupPhase, Report};
+use crate::status::{GroupPhase, StatusUpdate};
 
 fn racked(name: &str, cpu: u32, rack: &str) -> serde_json::Value {
     with(node(name, cpu), "/metadata/labels/topology.octavo.dev~1rack", json!(rack))
@@ -11,7 +11,7 @@ fn racked(name: &str, cpu: u32, rack: &str) -> serde_json::Value {
 
 fn phase(bed: &Bed) -> Option<GroupPhase> {
     bed.reports.iter().rev().find_map(|report| match report {
-        Report::Group(group) => Some(group.phase),
+        StatusUpdate::Group(group) => Some(group.phase),
         _ => None,
     })
 }
@@ -125,7 +125,7 @@ fn one_member_whose_order_failed_is_placed_again_beside_the_others() {
     let orders = bed.orders();
     assert_eq!(orders.len(), 2);
     bed.carry_out(&orders[0]);
-    bed.fail(&orders[1], FailureKind::Refused);
+    bed.fail(&orders[1], FailureKind::Rejected);
     assert_eq!(bed.orders(), [], "not at once");
     let orders = bed.after(5000);
     assert_eq!(orders.len(), 1);
@@ -166,7 +166,7 @@ fn a_gangs_status_says_that_its_pods_are_gone() {
     assert_eq!(bed.settle().len(), 2);
     let bound = |bed: &Bed| {
         bed.reports.iter().rev().find_map(|report| match report {
-            Report::Group(group) => Some(group.bound.values().sum::<u32>()),
+            StatusUpdate::Group(group) => Some(group.bound.values().sum::<u32>()),
             _ => None,
         })
     };

@@ -8,16 +8,16 @@ use octavo_kube_io::objects::{
 };
 use serde_json::{Value, json};
 
-use crate::bind::{Bind, Evict, Failure, FailureKind, Order, Outcome, Task};
+use crate::bind::{Bind, Evict, Failure, FailureKind, OpKind, OpResult, WriteOp};
 use crate::core::{Core, CoreConfig};
-use crate::status::Report;
+use crate::status::StatusUpdate;
 
 pub(super) struct Bed {
     pub(super) core: Core,
     /// Pods as the API has them, by name.
     pub(super) pods: BTreeMap<String, Value>,
     pub(super) claims: BTreeMap<String, Value>,
-    pub(super) reports: Vec<Report>,
+    pub(super) reports: Vec<StatusUpdate>,
     now: u64,
 }
 
@@ -105,9 +105,9 @@ pub(super) fn budget(name: &str, labels: Value, allowed: i32) -> Value {
 }
 
 /// Names of the pods that orders evict, sorted.
-pub(super) fn evicted(orders: &[Order]) -> Vec<String> {
-    let evicts = orders.iter().filter_map(|order| match &order.task {
-        Task::Evict(evict) => Some(evict.pod.name.name.to_string()),
+pub(super) fn evicted(orders: &[WriteOp]) -> Vec<String> {
+    let evicts = orders.iter().filter_map(|order| match &order.kind {
+        OpKind::Evict(evict) => Some(evict.pod.name.name.to_string()),
         _ => None,
     });
     let mut evicts: Vec<_> = evicts.collect();
@@ -203,7 +203,7 @@ impl Bed {
     }
 
     /// Lets time go by, and decides.
-    pub(super) fn after(&mut self, milliseconds: u64) -> Vec<Order> {
+    pub(super) fn after(&mut self, milliseconds: u64) -> Vec<WriteOp> {
         self.time(milliseconds);
         self.orders()
     }
@@ -211,11 +211,11 @@ impl Bed {
     /// Lets time go by.
     pub(super) fn time(&mut self, milliseconds: u64) {
         self.now += milliseconds;
-        self.core.time_is(self.now);
+        self.core.tick(self.now);
     }
 
     /// Decides, and takes the orders.
-    pub(super) fn orders(&mut self) -> Vec<Order> {
+    pub(super) fn orders(&mut self) -> Vec<WriteOp> {
         while self.core.decide() {}
         self.reports.extend(self.core.take_reports());
         self.core.take_orders()
@@ -225,7 +225,7 @@ impl Bed {
     pub(super) fn settle(&mut self) -> Vec<(String, String)> {
         let mut bound = Vec::new();
         for order in self.orders() {
-            if let Task::Bind(bind) = &order.task {
+            if let OpKind::Bind(bind) = &order.kind {
                 bound.push((bind.pod.name.name.to_string(), bind.node.to_string()));
             }
             self.carry_out(&order);
@@ -235,19 +235,19 @@ impl Bed {
     }
 
     /// Does what an order says, and shows it.
-    pub(super) fn carry_out(&mut self, order: &Order) {
-        match &order.task {
-            Task::Bind(bind) => self.bind(bind),
-            Task::Evict(Evict { pod, .. }) => {
+    pub(super) fn carry_out(&mut self, order: &WriteOp) {
+        match &order.kind {
+            OpKind::Bind(bind) => self.bind(bind),
+            OpKind::Evict(Evict { pod, .. }) => {
                 let name = pod.name.name.to_string();
                 let value = self.pods[&name].clone();
                 let value =
                     with(value, "/metadata/deletionTimestamp", json!("2026-01-01T00:01:00Z"));
                 self.pod(&value);
             }
-            Task::Nominate { .. } | Task::Undo { .. } => {}
+            OpKind::Nominate { .. } | OpKind::Rollback { .. } => {}
         }
-        self.core.outcome(&Outcome { id: order.id, result: Ok(()) });
+        self.core.outcome(&OpResult { id: order.id, result: Ok(()) });
     }
 
     fn bind(&mut self, bind: &Bind) {
@@ -269,16 +269,19 @@ impl Bed {
     }
 
     /// Says that an order failed.
-    pub(super) fn fail(&mut self, order: &Order, kind: FailureKind) {
-        let failure = Failure { stage: "bind", message: "no".to_owned(), kind, left: Vec::new() };
-        self.core.outcome(&Outcome { id: order.id, result: Err(failure) });
+    pub(super) fn fail(&mut self, order: &WriteOp, kind: FailureKind) {
+        let failure =
+            Failure { step: "bind", message: "no".to_owned(), kind, unreleased: Vec::new() };
+        self.core.outcome(&OpResult { id: order.id, result: Err(failure) });
     }
 
     /// The last reason that was told for a pod.
     pub(super) fn reason(&self, pod: &str) -> Option<(&'static str, String)> {
         self.reports.iter().rev().find_map(|report| match report {
-            Report::PodWaits { pod: who, statement, .. } if &*who.name.name == pod => {
-                Some((statement.reason, statement.message.clone()))
+            StatusUpdate::PodUnschedulable { pod: who, status_text, .. }
+                if &*who.name.name == pod =>
+            {
+                Some((status_text.reason, status_text.message.clone()))
             }
             _ => None,
         })

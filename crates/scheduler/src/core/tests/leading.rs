@@ -2,15 +2,17 @@ use octavo_kube_io::objects::ObjectName;
 use serde_json::json;
 
 use super::kit::{Bed, member, node, pod, pod_group};
-use crate::status::{GroupPhase, GroupReport, Report};
+use crate::status::{GroupPhase, GroupStatus, StatusUpdate};
 
 fn told(bed: &mut Bed) -> Vec<String> {
     let reports = bed.core.take_reports().into_iter().filter_map(|report| match report {
-        Report::PodWaits { pod, statement, .. } => {
-            Some(format!("{} {}", pod.name.name, statement.reason))
+        StatusUpdate::PodUnschedulable { pod, status_text, .. } => {
+            Some(format!("{} {}", pod.name.name, status_text.reason))
         }
-        Report::Group(group) => Some(format!("{} {}", group.name.name, group.statement.reason)),
-        Report::Policy { name, .. } => Some(name.to_string()),
+        StatusUpdate::Group(group) => {
+            Some(format!("{} {}", group.name.name, group.status_text.reason))
+        }
+        StatusUpdate::Policy { name, .. } => Some(name.to_string()),
         _ => None,
     });
     let mut told: Vec<_> = reports.collect();
@@ -58,10 +60,10 @@ fn flap(bed: &mut Bed) {
     assert_eq!(bed.settle(), []);
 }
 
-fn groups(bed: &Bed) -> Vec<&GroupReport> {
+fn groups(bed: &Bed) -> Vec<&GroupStatus> {
     let mut groups = Vec::new();
     for report in &bed.reports {
-        if let Report::Group(group) = report {
+        if let StatusUpdate::Group(group) = report {
             groups.push(group);
         }
     }
@@ -94,7 +96,7 @@ fn gangs_that_wait_are_not_said_to_be_placed_when_their_scheduler_leads_again() 
     flap(&mut bed);
     let told: Vec<_> = groups(&bed)
         .iter()
-        .map(|group| (&*group.name.name, group.phase, group.statement.reason))
+        .map(|group| (&*group.name.name, group.phase, group.status_text.reason))
         .collect();
     let wanted = [
         ("gathers", GroupPhase::Gathering, "Gathering"),

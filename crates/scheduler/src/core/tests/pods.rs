@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::kit::{Bed, gpu_pod, node, plugin_node, pod, with};
-use crate::bind::{FailureKind, Task};
+use crate::bind::{FailureKind, OpKind};
 
 #[test]
 fn a_pod_goes_to_a_node_with_room_by_one_binding() {
@@ -11,7 +11,7 @@ fn a_pod_goes_to_a_node_with_room_by_one_binding() {
     bed.pod(&pod("p", "4"));
     let orders = bed.orders();
     let [order] = &orders[..] else { panic!("one order: {orders:?}") };
-    let Task::Bind(bind) = &order.task else { panic!("a binding: {order:?}") };
+    let OpKind::Bind(bind) = &order.kind else { panic!("a binding: {order:?}") };
     assert_eq!((&*bind.node, &*bind.pod.name.name), ("b", "p"));
     assert!(bind.claims.is_empty() && bind.extended.is_none());
 }
@@ -38,8 +38,8 @@ fn what_is_decided_is_taken_before_it_is_seen() {
     let orders = bed.orders();
     let mut nodes: Vec<_> = orders
         .iter()
-        .map(|order| match &order.task {
-            Task::Bind(bind) => bind.node.to_string(),
+        .map(|order| match &order.kind {
+            OpKind::Bind(bind) => bind.node.to_string(),
             other => panic!("a binding: {other:?}"),
         })
         .collect();

@@ -1,23 +1,23 @@
 use serde_json::{Value, json};
 
 use super::kit::{Bed, gpu_pod, member, node, plugin_node, pod, pod_group, with};
-use crate::bind::{FailureKind, Order, Task};
+use crate::bind::{FailureKind, OpKind, WriteOp};
 use crate::core::CoreConfig;
 
 fn urgent(name: &str, cpu: &str) -> Value {
     with(pod(name, cpu), "/spec/priority", json!(100))
 }
 
-fn evicted(orders: &[Order]) -> Vec<String> {
-    let evicts = orders.iter().filter_map(|order| match &order.task {
-        Task::Evict(evict) => Some(evict.pod.name.name.to_string()),
+fn evicted(orders: &[WriteOp]) -> Vec<String> {
+    let evicts = orders.iter().filter_map(|order| match &order.kind {
+        OpKind::Evict(evict) => Some(evict.pod.name.name.to_string()),
         _ => None,
     });
     evicts.collect()
 }
 
-fn bindings(orders: &[Order]) -> usize {
-    orders.iter().filter(|order| matches!(order.task, Task::Bind(_))).count()
+fn bindings(orders: &[WriteOp]) -> usize {
+    orders.iter().filter(|order| matches!(order.kind, OpKind::Bind(_))).count()
 }
 
 #[test]
@@ -30,8 +30,10 @@ fn a_pod_of_higher_priority_gets_the_place_when_the_other_has_left() {
     let orders = bed.orders();
     assert_eq!(evicted(&orders), ["low"]);
     assert_eq!(bindings(&orders), 0);
-    assert!(orders.iter().any(|order| matches!(&order.task,
-        Task::Nominate { pod, node: Some(node) } if &*pod.name.name == "high" && &**node == "a")));
+    assert!(
+        orders.iter().any(|order| matches!(&order.kind,
+        OpKind::Nominate { pod, node: Some(node) } if &*pod.name.name == "high" && &**node == "a"))
+    );
     for order in &orders {
         bed.carry_out(order);
     }
@@ -111,7 +113,7 @@ fn an_eviction_that_is_refused_takes_the_promise_back() {
     bed.pod(&urgent("high", "3"));
     let orders = bed.orders();
     for order in &orders {
-        if matches!(order.task, Task::Evict(_)) {
+        if matches!(order.kind, OpKind::Evict(_)) {
             bed.fail(order, FailureKind::Budget);
         } else {
             bed.carry_out(order);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::kit::{Bed, budget, member, node, pod, pod_group, with};
 use crate::core::{CoreConfig, Search};
-use crate::status::Report;
+use crate::status::StatusUpdate;
 
 fn priority(pod: Value, priority: i32) -> Value {
     with(pod, "/spec/priority", json!(priority))
@@ -49,7 +49,9 @@ fn full(config: CoreConfig, running: &Value, waiting: &Value) -> Bed {
 /// What the status of the gang says last.
 fn status(bed: &Bed, group: &str) -> Option<String> {
     bed.reports.iter().rev().find_map(|report| match report {
-        Report::Group(one) if &*one.name.name == group => Some(one.statement.message.clone()),
+        StatusUpdate::Group(one) if &*one.name.name == group => {
+            Some(one.status_text.message.clone())
+        }
         _ => None,
     })
 }

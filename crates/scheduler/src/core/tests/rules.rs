@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::claims::{bed as bed_with_gpus, claim, slice};
 use super::kit::{Bed, evicted, member, node, plugin_node, pod, pod_group, with};
-use crate::bind::Task;
-use crate::status::Report;
+use crate::bind::OpKind;
+use crate::status::StatusUpdate;
 
 fn gpu_member(group: &str, name: &str, gpus: u32) -> Value {
     let limits = json!({"nvidia.com/gpu": gpus.to_string()});
@@ -210,7 +210,7 @@ fn sharers(bed: &mut Bed) -> Vec<(String, String)> {
     let mut bound = Vec::new();
     for _ in 0..8 {
         for order in bed.orders() {
-            if let Task::Bind(bind) = &order.task {
+            if let OpKind::Bind(bind) = &order.kind {
                 bound.push((bind.pod.name.name.to_string(), bind.node.to_string()));
             }
             bed.carry_out(&order);
@@ -339,9 +339,11 @@ fn members_of_a_segment_that_is_not_complete_wait_and_are_told() {
 /// All reasons that were told for a pod, and for the gang beside those that it is placed.
 fn all_told(bed: &Bed, who: &str) -> Vec<&'static str> {
     let told = bed.reports.iter().filter_map(|report| match report {
-        Report::PodWaits { pod, statement, .. } if &*pod.name.name == who => Some(statement.reason),
-        Report::Group(group) if group.statement.reason != "Scheduled" => {
-            Some(group.statement.reason)
+        StatusUpdate::PodUnschedulable { pod, status_text, .. } if &*pod.name.name == who => {
+            Some(status_text.reason)
+        }
+        StatusUpdate::Group(group) if group.status_text.reason != "Scheduled" => {
+            Some(group.status_text.reason)
         }
         _ => None,
     });
@@ -369,9 +371,9 @@ fn who_is_left_of_a_gang_for_which_others_left_is_not_told_that_there_is_no_room
     bed.drop_pod(victim);
     assert_eq!(bed.settle().len(), 2);
     assert_eq!(bed.reason("w2").map(|(reason, _)| reason), Some("IncompleteSegment"));
-    let is_no_room = |report: &Report| {
+    let is_no_room = |report: &StatusUpdate| {
         matches!(report,
-        Report::PodWaits { statement, .. } if statement.message.contains("no room for more"))
+        StatusUpdate::PodUnschedulable { status_text, .. } if status_text.message.contains("no room for more"))
     };
     assert!(!bed.reports.iter().any(is_no_room), "{:?}", bed.reports);
 }

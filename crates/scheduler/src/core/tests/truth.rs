@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::claims::{bed, claim, claiming};
 use super::kit::{Bed, allocation_json, with};
-use crate::bind::{Bind, Failure, FailureKind, Order, Outcome, Task};
+use crate::bind::{Bind, Failure, FailureKind, OpKind, OpResult, WriteOp};
 
 const PODS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
 const NODES: [&str; 2] = ["a", "b"];
@@ -52,7 +52,7 @@ struct World {
     news_of_pods: VecDeque<Value>,
     news_of_claims: VecDeque<Value>,
     version: u64,
-    flying: Vec<Order>,
+    flying: Vec<WriteOp>,
     is_leading: bool,
 }
 
@@ -166,7 +166,7 @@ impl World {
         let pod = bind.pod.name.name.to_string();
         let [write] = &bind.claims[..] else { panic!("one claim: {bind:?}") };
         let is_listed = write.claim.reserved_for.iter().any(|one| one.uid == bind.pod.uid);
-        if write.allocation.is_none() && is_listed && !bind.is_again {
+        if write.allocation.is_none() && is_listed && !bind.is_retry {
             // What was seen is trusted, so it must be so.
             return true;
         }
@@ -184,21 +184,21 @@ impl World {
         }
     }
 
-    fn end(&mut self, order: &Order, fate: Fate, is_leading: bool) {
-        let result = match &order.task {
-            Task::Bind(bind) => self.end_bind(bind, fate, is_leading),
-            Task::Undo { pod, .. } if is_leading => {
+    fn end(&mut self, order: &WriteOp, fate: Fate, is_leading: bool) {
+        let result = match &order.kind {
+            OpKind::Bind(bind) => self.end_bind(bind, fate, is_leading),
+            OpKind::Rollback { pod, .. } if is_leading => {
                 let name = pod.name.name.to_string();
                 let is_bound = self.node_of(&name).is_some();
                 if !is_bound {
                     self.release(&name);
                 }
-                if is_bound { Err(failure(FailureKind::BoundAlready, None)) } else { Ok(()) }
+                if is_bound { Err(failure(FailureKind::AlreadyBound, None)) } else { Ok(()) }
             }
-            Task::Undo { .. } => Err(failure(FailureKind::NotLeader, None)),
+            OpKind::Rollback { .. } => Err(failure(FailureKind::NotLeader, None)),
             other => panic!("nobody is to leave: {other:?}"),
         };
-        self.bed.core.outcome(&Outcome { id: order.id, result });
+        self.bed.core.outcome(&OpResult { id: order.id, result });
     }
 
     fn end_bind(&mut self, bind: &Bind, fate: Fate, is_leading: bool) -> Result<(), Failure> {
@@ -206,20 +206,20 @@ impl World {
         let name = format!("{pod}-gpu");
         // What ends while another leads was done before the lease's end.
         let unknown = if is_leading { FailureKind::Unreachable } else { FailureKind::NotLeader };
-        if let (true, Some(node)) = (bind.is_again, self.node_of(&pod)) {
+        if let (true, Some(node)) = (bind.is_retry, self.node_of(&pod)) {
             return match fate {
                 Fate::Done | Fate::Refused if node == *bind.node => Ok(()),
-                Fate::Done | Fate::Refused => Err(failure(FailureKind::BoundAlready, None)),
-                _ => Err(failure(FailureKind::Undecided, Some(&name))),
+                Fate::Done | Fate::Refused => Err(failure(FailureKind::AlreadyBound, None)),
+                _ => Err(failure(FailureKind::Indeterminate, Some(&name))),
             };
         }
         if fate == Fate::Nothing {
-            return Err(failure(FailureKind::Undecided, Some(&name)));
+            return Err(failure(FailureKind::Indeterminate, Some(&name)));
         }
         let is_refused = !self.take(bind) || fate == Fate::Refused;
         if is_refused {
             self.release(&pod);
-            return Err(failure(FailureKind::Refused, None));
+            return Err(failure(FailureKind::Rejected, None));
         }
         match fate {
             Fate::Done | Fate::Bound => self.bind(&pod, &bind.node),
@@ -228,7 +228,7 @@ impl World {
         }
         match fate {
             Fate::Done if is_leading => Ok(()),
-            Fate::Done | Fate::Bound => Err(failure(FailureKind::Undecided, Some(&name))),
+            Fate::Done | Fate::Bound => Err(failure(FailureKind::Indeterminate, Some(&name))),
             _ => Err(failure(unknown, Some(&name))),
         }
     }
@@ -297,7 +297,7 @@ impl World {
     fn read(&mut self) {
         if let Some(at) = self.bed.core.wants_reading() {
             self.tell_all();
-            self.bed.core.read_anew(at);
+            self.bed.core.on_relist(at);
         }
     }
 
@@ -331,7 +331,7 @@ impl World {
 
 fn failure(kind: FailureKind, left: Option<&String>) -> Failure {
     let left = left.map(|name| ObjectName::new("team", name.as_str())).into_iter().collect();
-    Failure { stage: "bind", message: "no".to_owned(), kind, left }
+    Failure { step: "bind", message: "no".to_owned(), kind, unreleased: left }
 }
 
 fn any_step() -> impl Strategy<Value = Step> {

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::kit::{Bed, member, node, pod, pod_group, with};
-use crate::bind::Task;
+use crate::bind::OpKind;
 use crate::core::CoreConfig;
 
 /// Decides round by round. After each a node comes that helps nobody, and some time goes by. After how many
@@ -12,9 +12,9 @@ fn rounds_until_placed(bed: &mut Bed, name: &str, milliseconds: u64) -> Option<u
         let orders = bed.core.take_orders();
         let is_placed = orders
             .iter()
-            .any(|order| matches!(&order.task, Task::Bind(bind) if &*bind.pod.name.name == name));
+            .any(|order| matches!(&order.kind, OpKind::Bind(bind) if &*bind.pod.name.name == name));
         bed.node(&node(&format!("small-{round}"), 1));
-        bed.core.time_is(milliseconds * (*round as u64 + 1));
+        bed.core.tick(milliseconds * (*round as u64 + 1));
         is_placed
     })
 }
@@ -69,7 +69,7 @@ fn what_becomes_free_is_of_those_before_others_as_long_as_the_end_is_reached() {
     while bed.core.decide() {}
     for round in 0..20_u64 {
         bed.node(&node(&format!("small-{round}"), 1));
-        bed.core.time_is(250 * (round + 1));
+        bed.core.tick(250 * (round + 1));
         while bed.core.decide() {}
     }
     bed.node(&node("large", 16));

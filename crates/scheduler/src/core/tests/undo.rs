@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::claims::{bed, claim, claiming};
 use super::kit::{Bed, gpu_pod, pod, with};
-use crate::bind::{Bind, Failure, FailureKind, Order, Outcome, Task};
+use crate::bind::{Bind, Failure, FailureKind, OpKind, OpResult, WriteOp};
 
 /// The claim of `p`, allocated on `b` for it.
 fn allocated(version: &str) -> Value {
@@ -35,14 +35,14 @@ fn half_done() -> Bed {
     bed
 }
 
-fn is_undo(order: &Order) -> bool {
-    matches!(order.task, Task::Undo { .. })
+fn is_undo(order: &WriteOp) -> bool {
+    matches!(order.kind, OpKind::Rollback { .. })
 }
 
-fn fail(bed: &mut Bed, order: &Order, kind: FailureKind) {
+fn fail(bed: &mut Bed, order: &WriteOp, kind: FailureKind) {
     let left = vec![ObjectName::new("team", "p-gpu")];
-    let failure = Failure { stage: "undo", message: "no".to_owned(), kind, left };
-    bed.core.outcome(&Outcome { id: order.id, result: Err(failure) });
+    let failure = Failure { step: "undo", message: "no".to_owned(), kind, unreleased: left };
+    bed.core.outcome(&OpResult { id: order.id, result: Err(failure) });
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_claim_that_is_not_given_back_is_asked_for_again_later_each_time_until_it_is
             assert!(is_undo(order), "{order:?}");
             tries += 1;
             waits.push(std::mem::take(&mut waited));
-            fail(&mut bed, &order.clone(), FailureKind::Refused);
+            fail(&mut bed, &order.clone(), FailureKind::Rejected);
         }
         orders = bed.after(1000);
         waited += 1;
@@ -80,7 +80,7 @@ fn a_pod_is_not_bound_with_a_claim_that_is_just_taken_from_it() {
     // There is room now where the claim is.
     bed.drop_pod("filler");
     assert_eq!(bed.after(2000), []);
-    fail(&mut bed, undo, FailureKind::Refused);
+    fail(&mut bed, undo, FailureKind::Rejected);
     assert_eq!(bed.settle(), [("p".to_owned(), "b".to_owned())]);
     assert_eq!(bed.after(60_000), [], "there is nothing to take back");
 }
@@ -103,11 +103,11 @@ fn a_refused_order_whose_claim_stayed_allocated_is_sent_again() {
     bed.claim(&claim("p-gpu", "p"));
     bed.pod(&claiming("p"));
     let orders = bed.orders();
-    fail(&mut bed, &orders[0], FailureKind::Refused);
+    fail(&mut bed, &orders[0], FailureKind::Rejected);
     bed.claim(&allocated("2"));
     assert_eq!(bed.after(999), []);
     let again = bed.after(1);
-    assert!(matches!(&again[..], [order] if matches!(order.task, Task::Bind(_))), "{again:?}");
+    assert!(matches!(&again[..], [order] if matches!(order.kind, OpKind::Bind(_))), "{again:?}");
     bed.carry_out(&again[0]);
     assert_eq!(bed.after(60_000), [], "it is bound: nothing is taken back");
 }
@@ -122,7 +122,7 @@ fn a_refused_order_whose_claim_stayed_allocated_gives_it_back_where_the_pod_find
     fail(&mut bed, &orders[0], FailureKind::NotLeader);
     bed.after(0);
     let since = bed.core.wants_reading().expect("another may have led");
-    bed.core.read_anew(since);
+    bed.core.on_relist(since);
     // It asks for more than there is from now on, and is not decided on for its gate's sake.
     let gated = with(claiming("p"), "/spec/schedulingGates", json!([{"name": "quota"}]));
     bed.pod(&gated);
@@ -151,7 +151,7 @@ fn what_was_given_up_is_forgotten_when_its_pod_goes() {
     let mut orders = bed.orders();
     while bed.core.take_given_up() == 0 {
         for order in orders.iter().filter(|order| is_undo(order)) {
-            fail(&mut bed, order, FailureKind::Refused);
+            fail(&mut bed, order, FailureKind::Rejected);
         }
         orders = bed.after(1000);
     }
@@ -161,9 +161,9 @@ fn what_was_given_up_is_forgotten_when_its_pod_goes() {
 }
 
 /// The order that binds the pod of this name.
-fn bind_of(orders: &[Order], pod: &str) -> Bind {
-    let mut binds = orders.iter().filter_map(|order| match &order.task {
-        Task::Bind(bind) if &*bind.pod.name.name == pod => Some(bind.clone()),
+fn bind_of(orders: &[WriteOp], pod: &str) -> Bind {
+    let mut binds = orders.iter().filter_map(|order| match &order.kind {
+        OpKind::Bind(bind) if &*bind.pod.name.name == pod => Some(bind.clone()),
         _ => None,
     });
     binds.next().unwrap_or_else(|| panic!("one for {pod}: {orders:?}"))
@@ -171,23 +171,23 @@ fn bind_of(orders: &[Order], pod: &str) -> Bind {
 
 #[test]
 fn a_claim_that_was_taken_back_is_looked_at_before_its_pod_is_bound_with_it() {
-    for is_taken_back in [false, true] {
+    for is_rolled_back in [false, true] {
         let mut bed = half_done();
         let orders = bed.orders();
-        if is_taken_back {
+        if is_rolled_back {
             bed.carry_out(&orders[0]);
         } else {
             // Somebody else leads, and all is read anew.
             bed.core.stand_down();
             bed.after(0);
-            bed.core.read_anew(0);
+            bed.core.on_relist(0);
             bed.core.stand_up();
         }
         // The watch shows it as it was.
         bed.drop_pod("filler");
         let bind = bind_of(&bed.after(1000), "p");
         assert!(bind.claims[0].allocation.is_none());
-        assert_eq!(bind.is_again, is_taken_back);
+        assert_eq!(bind.is_retry, is_rolled_back);
     }
 }
 
@@ -198,7 +198,7 @@ fn a_claim_that_an_order_of_before_took_back_frees_nothing_when_that_is_told_unt
     bed.claim(&claim("p-gpu", "p"));
     bed.pod(&claiming("p"));
     let orders = bed.orders();
-    bed.fail(&orders[0], FailureKind::Refused);
+    bed.fail(&orders[0], FailureKind::Rejected);
     let orders = bed.after(60_000);
     assert_eq!(&*bind_of(&orders, "p").node, "b");
     bed.claim(&claim("q-gpu", "q"));
@@ -226,7 +226,7 @@ fn an_extended_claim_that_an_order_of_before_took_back_frees_nothing_when_that_i
     let mut bed = bed(&["b"], 1);
     bed.pod(&gpu_pod("p", 1));
     let orders = bed.orders();
-    bed.fail(&orders[0], FailureKind::Refused);
+    bed.fail(&orders[0], FailureKind::Rejected);
     let orders = bed.after(60_000);
     assert!(bind_of(&orders, "p").extended.is_some());
     bed.pod(&gpu_pod("q", 1));

@@ -7,11 +7,11 @@ use octavo_engine::GpuDemand;
 use octavo_engine::gpu::ModelSet;
 use octavo_kube_io::objects::{Delta, Kind, Pod, PodClaim, PodSpec};
 
-use super::kit::{
+use super::fixtures::{
     MIG, MIXED, PLAIN, changed, claim, cluster, extended_pod, from_template, instances, meta, node,
     pod, request, selecting, shares, slices, whole, with,
 };
-use crate::devices::{AskError, Devices, GrantError};
+use crate::devices::{AskError, Devices, PodAllocationError};
 
 fn asked(devices: &mut Devices, requests: Vec<octavo_dra::Request>) -> (GpuDemand, ModelSet, bool) {
     let (pod, claim) = pod("p", requests);
@@ -21,7 +21,7 @@ fn asked(devices: &mut Devices, requests: Vec<octavo_dra::Request>) -> (GpuDeman
 }
 
 #[test]
-fn demands_are_said_in_the_engines_terms() {
+fn claims_become_engine_demands() {
     let mut devices = cluster(&[("a", PLAIN), ("b", MIG)]);
     let both = ModelSet(0b11);
     assert_eq!(asked(&mut devices, whole(3)), (GpuDemand::Whole { count: 3 }, both, true));
@@ -34,7 +34,7 @@ fn demands_are_said_in_the_engines_terms() {
 }
 
 #[test]
-fn what_the_engine_does_not_see_makes_its_demand_the_least() {
+fn unmodeled_requests_make_the_demand_a_minimum() {
     let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
     // Some of a model's GPUs only.
     let few = "device.attributes['gpu.nvidia.com'].uuid.endsWith('0')";
@@ -71,7 +71,7 @@ fn what_the_engine_does_not_see_makes_its_demand_the_least() {
 }
 
 #[test]
-fn what_nobody_has_is_refused_by_the_engine_alone() {
+fn unavailable_devices_are_rejected_by_the_engine() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let (demand, models, is_exact) = asked(&mut devices, instances(1, "1g.10gb"));
     assert!(demand.is_some() && models == ModelSet(0) && is_exact);
@@ -85,7 +85,7 @@ fn what_nobody_has_is_refused_by_the_engine_alone() {
 }
 
 #[test]
-fn a_selector_that_fails_is_left_to_the_allocator() {
+fn failing_selector_is_left_to_the_allocator() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let broken = "device.attributes['gpu.nvidia.com'].nothing == 'x'";
     let (pod, claim) = pod("p", selecting(broken));
@@ -97,7 +97,7 @@ fn a_selector_that_fails_is_left_to_the_allocator() {
 }
 
 #[test]
-fn selectors_that_would_hold_up_everybody_are_refused_and_not_run_on_every_node() {
+fn too_costly_selectors_are_rejected_without_running_on_all_nodes() {
     let loops = |depth: u32| {
         (0..depth).fold("true".to_owned(), |inner, level| {
             format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
@@ -132,7 +132,7 @@ fn selectors_that_would_hold_up_everybody_are_refused_and_not_run_on_every_node(
 }
 
 #[test]
-fn tolerations_open_what_is_closed_to_others() {
+fn tolerations_open_tainted_devices() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let sick = changed(&slices(PLAIN, "a")[0], |slice| {
         slice.devices[2].taints.push(octavo_dra::DeviceTaint {
@@ -154,13 +154,13 @@ fn tolerations_open_what_is_closed_to_others() {
 }
 
 #[test]
-fn pods_wait_for_claims_and_are_told_which() {
+fn missing_claims_are_named() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let (mut pod, own) = pod("p", whole(1));
     let is = |devices: &Devices, pod: &Pod, wanted: &str| {
         let error = devices.ask(pod).unwrap_err();
         assert!(error.to_string().contains(wanted), "{error}");
-        error.is_passing()
+        error.is_transient()
     };
     assert!(!is(&devices, &pod, "no ResourceClaim ns/p-claim"));
     let made = std::mem::take(&mut pod.claims);
@@ -188,7 +188,7 @@ fn pods_wait_for_claims_and_are_told_which() {
 }
 
 #[test]
-fn binding_conditions_are_refused_by_name_and_never_ignored() {
+fn binding_conditions_are_rejected_by_name() {
     let mut devices = cluster(&[]);
     let change = |slice: &mut octavo_dra::Slice, some: usize| {
         for device in slice.devices.iter_mut().take(some) {
@@ -210,7 +210,7 @@ fn binding_conditions_are_refused_by_name_and_never_ignored() {
 }
 
 #[test]
-fn extended_resources_are_asked_of_classes_and_of_device_plugins() {
+fn extended_resources_come_from_classes_and_plugins() {
     let mut devices = cluster(&[("dra", PLAIN)]);
     devices.apply_nodes(&Delta::Set(node("plugin", &[("nvidia.com/gpu", 4)])));
     let pod = extended_pod("p", "nvidia.com/gpu", 2);
@@ -225,7 +225,7 @@ fn extended_resources_are_asked_of_classes_and_of_device_plugins() {
     let grant = devices.allocate(&ask, "plugin", None).unwrap();
     assert!(grant.extended.is_none() && grant.parts.is_empty());
     // A claim beside it is not to be had there.
-    let (both, own) = super::kit::pod("both", whole(1));
+    let (both, own) = super::fixtures::pod("both", whole(1));
     let mut both = both;
     Arc::make_mut(&mut both.spec).containers = pod.spec.containers.clone();
     devices.see(&own);
@@ -244,7 +244,7 @@ fn extended_resources_are_asked_of_classes_and_of_device_plugins() {
 }
 
 #[test]
-fn several_claims_of_a_pod_are_allocated_together_or_not_at_all() {
+fn claims_of_a_pod_are_allocated_all_or_none() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let (one, two) = (claim("one", whole(5)), claim("two", whole(4)));
     devices.see(&one);
@@ -258,7 +258,7 @@ fn several_claims_of_a_pod_are_allocated_together_or_not_at_all() {
     let pod = Pod { meta: meta("p", "p"), spec, ..Pod::default() };
     let ask = devices.ask(&pod).unwrap();
     assert_eq!(ask.demand, GpuDemand::Whole { count: 9 });
-    assert!(matches!(devices.allocate(&ask, "a", None), Err(GrantError::Refused(_))));
+    assert!(matches!(devices.allocate(&ask, "a", None), Err(PodAllocationError::Refused(_))));
     let explained = devices.explain(&ask, "a").unwrap();
     assert!(explained.refusal.is_some() && explained.clash.is_some());
     devices.see(&claim("two", whole(3)));
@@ -268,7 +268,7 @@ fn several_claims_of_a_pod_are_allocated_together_or_not_at_all() {
 }
 
 #[test]
-fn devices_that_several_nodes_reach_are_known_to_each() {
+fn shared_devices_are_visible_on_each_node() {
     let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
     let label = |name: &str, value: &str| {
         let mut node = node(name, &[]);
@@ -322,7 +322,7 @@ fn devices_that_several_nodes_reach_are_known_to_each() {
 }
 
 #[test]
-fn all_means_all_whatever_was_chosen() {
+fn count_all_ignores_the_engines_choice() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let count = octavo_dra::Count::All;
     let all = vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.count = count)];
@@ -332,5 +332,5 @@ fn all_means_all_whatever_was_chosen() {
     assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 1 }, false));
     let first = devices.allocate(&ask, "a", None).unwrap().parts[0];
     let grant = devices.allocate(&ask, "a", Some(&[first])).unwrap();
-    assert_eq!((grant.parts.len(), grant.is_as_wanted), (8, false));
+    assert_eq!((grant.parts.len(), grant.matches_choice), (8, false));
 }

@@ -3,8 +3,8 @@
 use octavo_dra::Request;
 use octavo_kube_io::objects::Delta;
 
-use super::kit::{PLAIN, cluster, pod, selecting, slices, whole};
-use crate::devices::{AskError, Dearness, Devices};
+use super::fixtures::{PLAIN, cluster, pod, selecting, slices, whole};
+use crate::devices::{AskError, CostLimitScope, Devices};
 
 /// A selector of some ten thousand units for each device, for a depth of four.
 fn loops(depth: u32) -> String {
@@ -41,7 +41,7 @@ fn nodes(count: usize) -> Devices {
 }
 
 #[test]
-fn selectors_that_cost_too_much_on_all_nodes_together_are_refused() {
+fn selectors_over_the_cluster_cost_limit_are_rejected() {
     let mut devices = nodes(40);
     let (dear, claim) = pod("dear", selecting(&loops(4)));
     devices.see(&claim);
@@ -65,7 +65,7 @@ fn selectors_that_cost_too_much_on_all_nodes_together_are_refused() {
 }
 
 #[test]
-fn what_hardware_that_changes_costs_is_not_added_up() {
+fn cost_of_changed_hardware_is_not_accumulated() {
     let mut devices = nodes(2);
     let (fair, claim) = pod("fair", selecting(&loops(4)));
     devices.see(&claim);
@@ -79,7 +79,7 @@ fn what_hardware_that_changes_costs_is_not_added_up() {
 }
 
 #[test]
-fn selectors_are_run_round_by_round_and_hold_up_nobody_else() {
+fn costly_selectors_are_spread_over_cycles() {
     let mut devices = nodes(10);
     let (dear, claim) = pod("dear", selecting(&loops(4)));
     devices.see(&claim);
@@ -89,13 +89,13 @@ fn selectors_are_run_round_by_round_and_hold_up_nobody_else() {
     devices.see(&claim);
     let mut rounds = 0;
     let asked = loop {
-        devices.begin_round();
+        devices.begin_cycle();
         rounds += 1;
         let asked = devices.ask(&dear);
         assert!(devices.ask(&plain).unwrap().is_exact);
         assert!(devices.ask(&other).is_ok(), "little is done whoever else asks");
         match asked {
-            Err(error @ AskError::Unread { .. }) => assert!(error.is_passing()),
+            Err(error @ AskError::NotEvaluated { .. }) => assert!(error.is_transient()),
             asked => break asked,
         }
     };
@@ -113,18 +113,24 @@ fn selectors_are_run_round_by_round_and_hold_up_nobody_else() {
     // What is too much on one node is said to be that.
     let (dearest, claim) = pod("dearest", selecting(&loops(5)));
     devices.see(&claim);
-    devices.begin_round();
+    devices.begin_cycle();
     let refused = devices.ask(&dearest).unwrap_err();
-    assert!(matches!(refused, AskError::TooCostly { dearness: Dearness::OnNode, .. }), "{refused}");
+    assert!(
+        matches!(refused, AskError::TooCostly { scope: CostLimitScope::OnNode, .. }),
+        "{refused}"
+    );
 }
 
 #[test]
-fn who_was_refused_for_the_cost_on_all_nodes_is_looked_at_again_when_any_of_them_go() {
+fn cluster_cost_limit_is_rechecked_when_nodes_go() {
     let mut devices = nodes(40);
     let (dear, claim) = pod("dear", selecting(&loops(4)));
     devices.see(&claim);
     let refused = devices.ask(&dear).unwrap_err();
-    assert!(matches!(refused, AskError::TooCostly { dearness: Dearness::InAll, .. }), "{refused}");
+    assert!(
+        matches!(refused, AskError::TooCostly { scope: CostLimitScope::InAll, .. }),
+        "{refused}"
+    );
     // Those go that were looked at first, and not the one by which it was too much.
     for number in 0..20 {
         go(&mut devices, &format!("n{number:03}"));
@@ -133,7 +139,7 @@ fn who_was_refused_for_the_cost_on_all_nodes_is_looked_at_again_when_any_of_them
 }
 
 #[test]
-fn nodes_that_went_are_not_added_to_those_that_came_for_them() {
+fn replaced_nodes_are_not_counted_twice() {
     let mut devices = nodes(20);
     let (fair, claim) = pod("fair", selecting(&loops(4)));
     devices.see(&claim);
@@ -151,7 +157,7 @@ fn nodes_that_went_are_not_added_to_those_that_came_for_them() {
 }
 
 #[test]
-fn more_different_requests_than_are_kept_for_one_pod_are_refused_by_name() {
+fn too_many_distinct_requests_are_rejected_by_name() {
     let mut devices = nodes(1);
     let (most, claim) = pod("most", different(64, "true"));
     devices.see(&claim);
@@ -159,7 +165,7 @@ fn more_different_requests_than_are_kept_for_one_pod_are_refused_by_name() {
     let (many, claim) = pod("many", different(65, "true"));
     devices.see(&claim);
     let refused = devices.ask(&many).unwrap_err();
-    assert!(!refused.is_passing());
+    assert!(!refused.is_transient());
     let words =
         "the pod's claims have 65 different requests and alternatives, of which 64 are the most";
     assert!(refused.to_string().contains(words), "{refused}");
@@ -171,7 +177,7 @@ fn more_different_requests_than_are_kept_for_one_pod_are_refused_by_name() {
 }
 
 #[test]
-fn many_others_do_not_make_who_has_dear_selectors_begin_anew() {
+fn costly_request_is_not_evicted_by_many_others() {
     let mut devices = nodes(3);
     let (dear, claim) = pod("dear", different(12, &loops(4)));
     devices.see(&claim);
@@ -184,13 +190,13 @@ fn many_others_do_not_make_who_has_dear_selectors_begin_anew() {
         devices.see(claim);
     }
     for _ in 0..30 {
-        devices.begin_round();
+        devices.begin_cycle();
         let asked = devices.ask(&dear);
         for (other, _) in &others {
             assert!(devices.ask(other).is_ok());
         }
         match asked {
-            Err(AskError::Unread { .. }) => {}
+            Err(AskError::NotEvaluated { .. }) => {}
             asked => {
                 assert!(asked.is_ok());
                 return;
@@ -201,7 +207,7 @@ fn many_others_do_not_make_who_has_dear_selectors_begin_anew() {
 }
 
 #[test]
-fn many_different_dear_selectors_cost_one_round_little_more_than_one_of_them() {
+fn cycle_budget_bounds_many_costly_selectors() {
     let mut devices = nodes(10);
     let mut pods = Vec::new();
     for (number, request) in different(256, &loops(4)).into_iter().enumerate() {
@@ -210,9 +216,9 @@ fn many_different_dear_selectors_cost_one_round_little_more_than_one_of_them() {
         pods.push(pod);
     }
     let mut ask_all = || {
-        devices.begin_round();
+        devices.begin_cycle();
         let asked = pods.iter().filter(|pod| devices.ask(pod).is_ok()).count();
-        (asked, devices.forms().spent())
+        (asked, devices.request_cache().spent())
     };
     let most = 3_000_000;
     let (first, spent) = ask_all();

@@ -6,8 +6,8 @@ use octavo_dra::{AttributeValue, DeviceTaint, TaintEffect};
 use octavo_engine::gpu::ModelId;
 use octavo_kube_io::objects::{Delta, Kind, ResourceSlice};
 
-use super::kit::{MIG, PLAIN, changed, cluster, node, slices};
-use crate::devices::{Devices, GpuSource, Outside};
+use super::fixtures::{MIG, PLAIN, changed, cluster, node, slices};
+use crate::devices::{Devices, GpuSource, UnmodeledReason};
 
 /// A node whose GPUs have another name and less memory.
 fn smaller(name: &str, product: &str, mib: i64) -> Vec<Arc<ResourceSlice>> {
@@ -29,7 +29,7 @@ fn names(devices: &Devices) -> Vec<&str> {
 }
 
 #[test]
-fn models_have_names_of_their_own_in_whatever_order_they_come() {
+fn models_have_unique_names_in_any_order() {
     let product = "NVIDIA H100 80GB HBM3";
     let mut all = [slices(PLAIN, "a"), slices(MIG, "b"), smaller("c", product, 1000)].concat();
     all.extend(smaller("d", "NVIDIA L4", 24_000));
@@ -52,7 +52,7 @@ fn models_have_names_of_their_own_in_whatever_order_they_come() {
 }
 
 #[test]
-fn a_model_that_is_alone_has_the_plain_name_and_a_change_is_told() {
+fn single_model_has_the_plain_product_name() {
     let mut devices = cluster(&[("a", PLAIN)]);
     assert_eq!(names(&devices), ["NVIDIA H100 80GB HBM3"]);
     let other = slices(MIG, "b");
@@ -69,7 +69,7 @@ fn a_model_that_is_alone_has_the_plain_name_and_a_change_is_told() {
 }
 
 #[test]
-fn a_node_whose_slices_are_being_written_anew_keeps_its_picture_and_takes_nothing() {
+fn incomplete_pool_keeps_old_gpus_and_accepts_nothing() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let before = devices.gpus("a").unwrap().clone();
     assert!(before.is_settled);
@@ -84,7 +84,7 @@ fn a_node_whose_slices_are_being_written_anew_keeps_its_picture_and_takes_nothin
 }
 
 #[test]
-fn nodes_that_the_engine_cannot_picture_say_why() {
+fn unmodeled_nodes_have_a_reason() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let mixed = changed(&slices(PLAIN, "a")[0], |slice| {
         let other = AttributeValue::String("NVIDIA L4".to_owned());
@@ -92,15 +92,15 @@ fn nodes_that_the_engine_cannot_picture_say_why() {
     });
     devices.apply_slices(&Delta::Set(mixed));
     assert!(devices.gpus("a").is_none());
-    assert!(devices.outside("a").unwrap().to_string().contains("allocator alone"));
+    assert!(devices.unmodeled("a").unwrap().to_string().contains("allocator alone"));
     devices.apply_slices(&Delta::Set(Arc::clone(&slices(PLAIN, "a")[0])));
     assert!(devices.gpus("a").is_some());
     devices.apply_nodes(&Delta::Set(node("a", &[("nvidia.com/gpu", 8)])));
-    assert_eq!(devices.outside("a"), Some(&Outside::ServedTwice));
+    assert_eq!(devices.unmodeled("a"), Some(&UnmodeledReason::ServedTwice));
 }
 
 #[test]
-fn gpus_of_device_plugins_are_whole_gpus_of_their_own_model() {
+fn device_plugin_gpus_are_whole_gpus_of_their_own_model() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let mut plugin = node("p", &[("nvidia.com/gpu", 4)]);
     let labels =
@@ -116,7 +116,7 @@ fn gpus_of_device_plugins_are_whole_gpus_of_their_own_model() {
 }
 
 #[test]
-fn octavos_own_taint_closes_nothing_and_others_do() {
+fn octavo_taint_does_not_close_devices() {
     let taint = |key: &str| DeviceTaint {
         key: key.to_owned(),
         value: "octavo".to_owned(),

@@ -40,8 +40,8 @@ pub(super) fn watched(document: &Value) -> WatchedObject {
     let name = text(&document["metadata"]["name"]);
     let (version, kind) = (text(&document["apiVersion"]), text(&document["kind"]));
     let mut object = object(&version, &kind, &name, document["spec"].clone());
-    let marks = document["metadata"]["annotations"].as_object().into_iter().flatten();
-    object.meta.annotations.extend(marks.map(|(key, value)| (key.clone(), text(value))));
+    let hints = document["metadata"]["annotations"].as_object().into_iter().flatten();
+    object.meta.annotations.extend(hints.map(|(key, value)| (key.clone(), text(value))));
     object
 }
 
@@ -100,7 +100,7 @@ fn every_example_is_read_by_a_test() {
 }
 
 #[test]
-fn a_job_that_asks_for_it_is_one_gang() {
+fn annotated_job_is_one_gang() {
     let example = example("job");
     assert_eq!(example.lines(), ["Job ml/sweep: min 8", "  members 8..-: 8"]);
     let member = &example.members()[5];
@@ -110,7 +110,7 @@ fn a_job_that_asks_for_it_is_one_gang() {
 }
 
 #[test]
-fn pods_by_hand_are_in_the_pod_group_they_name() {
+fn plain_pods_join_the_pod_group_they_name() {
     let example = example("podgroup");
     let expected = ["PodGroup ml/pair: min 3", "  server 1..-: 1", "  client 2..-: 2"];
     assert_eq!(example.lines(), expected);
@@ -159,7 +159,7 @@ fn each_replica_of_a_leader_worker_set_is_a_gang() {
 }
 
 #[test]
-fn a_py_torch_job_may_want_fewer_workers_than_it_has() {
+fn elastic_py_torch_job_needs_its_minimum_workers() {
     let example = example("pytorchjob");
     let expected = ["PyTorchJob ml/finetune: min 5", "  master 1..1: 1", "  worker 4..7: 7"];
     assert_eq!(example.lines(), expected);
@@ -167,7 +167,7 @@ fn a_py_torch_job_may_want_fewer_workers_than_it_has() {
 }
 
 #[test]
-fn an_mpi_job_does_not_wait_for_a_launcher_that_waits_for_it() {
+fn mpi_workers_do_not_wait_for_a_late_launcher() {
     let example = example("mpijob");
     let expected =
         ["MPIJob ml/allreduce: min 17", "  launcher 1..1, late: 1", "  worker 16..16: 16"];
@@ -178,7 +178,7 @@ fn an_mpi_job_does_not_wait_for_a_launcher_that_waits_for_it() {
 }
 
 #[test]
-fn a_ray_cluster_needs_its_head_and_the_least_of_its_workers() {
+fn ray_cluster_needs_its_head_and_minimum_workers() {
     let example = example("raycluster");
     let expected = ["RayCluster ml/tune: min 5", "  headgroup 1..1: 1", "  gpu 4..-: 6"];
     assert_eq!(example.lines(), expected);
@@ -187,7 +187,7 @@ fn a_ray_cluster_needs_its_head_and_the_least_of_its_workers() {
 }
 
 #[test]
-fn a_pod_group_goes_before_the_job_set_whose_pods_name_it() {
+fn named_pod_group_takes_precedence_over_the_job_set() {
     let example = example("topology");
     assert_eq!(example.lines(), ["PodGroup ml/blocks: min 16", "  worker 16..-: 16"]);
     let spec = &example.members()[0].spec;
@@ -198,7 +198,7 @@ fn a_pod_group_goes_before_the_job_set_whose_pods_name_it() {
 }
 
 #[test]
-fn the_policy_is_one_that_the_engine_takes() {
+fn example_policy_is_valid() {
     let [policy] = documents("policy").try_into().unwrap();
     let name = policy["metadata"]["name"].as_str().unwrap().to_owned();
     let mut policies = crate::policies::Policies::default();
@@ -208,10 +208,10 @@ fn the_policy_is_one_that_the_engine_takes() {
 }
 
 #[test]
-fn pods_of_the_examples_wait_where_their_objects_are_not_there() {
+fn example_pods_wait_for_missing_objects() {
     for name in ["jobset", "leaderworkerset", "pytorchjob", "mpijob", "raycluster", "podgroup"] {
         for pod in example(name).pods {
-            let Membership::NotYet(not_yet) = Groups::default().membership(&pod) else {
+            let Membership::Unresolved(not_yet) = Groups::default().membership(&pod) else {
                 panic!("{name}: {} does not wait", pod.meta.name);
             };
             assert!(not_yet.group.is_some(), "{name}: it is not said which group it will be in");

@@ -11,13 +11,13 @@ use super::{Groups, Member, Membership};
 pub(super) const NAMESPACE: &str = "ml";
 
 /// Metadata with labels and annotations: a key that starts with `@` is an annotation.
-pub(super) fn meta(name: &str, marks: &[(&str, &str)]) -> Meta {
+pub(super) fn meta(name: &str, hints: &[(&str, &str)]) -> Meta {
     let mut meta = Meta {
         name: ObjectName::new(NAMESPACE, name),
         uid: format!("uid-of-{name}").into(),
         ..Meta::default()
     };
-    for (key, value) in marks {
+    for (key, value) in hints {
         match key.strip_prefix('@') {
             Some(key) => meta.annotations.insert(key.to_owned(), (*value).to_owned()),
             None => meta.labels.insert((*key).to_owned(), (*value).to_owned()),
@@ -27,8 +27,8 @@ pub(super) fn meta(name: &str, marks: &[(&str, &str)]) -> Meta {
 }
 
 /// A pod.
-pub(super) fn pod(name: &str, marks: &[(&str, &str)]) -> Pod {
-    Pod { meta: meta(name, marks), ..Pod::default() }
+pub(super) fn pod(name: &str, hints: &[(&str, &str)]) -> Pod {
+    Pod { meta: meta(name, hints), ..Pod::default() }
 }
 
 /// The same, controlled by an object.
@@ -81,7 +81,7 @@ pub(super) fn member(groups: &Groups, pod: &Pod) -> Member {
 #[track_caller]
 pub(super) fn refusal(groups: &Groups, pod: &Pod) -> String {
     match groups.membership(pod) {
-        Membership::NotYet(not_yet) => not_yet.error.to_string(),
+        Membership::Unresolved(not_yet) => not_yet.error.to_string(),
         other => panic!("{} should have to wait, but is {other:?}", pod.meta.name),
     }
 }

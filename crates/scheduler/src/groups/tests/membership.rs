@@ -17,7 +17,7 @@ fn job_set(name: &str) -> WatchedObject {
 }
 
 #[test]
-fn a_pod_without_a_word_of_a_group_is_alone() {
+fn pod_without_group_labels_is_alone() {
     assert_eq!(knowing([]).membership(&pod("p", &[("app", "web")])), Membership::Alone);
 }
 
@@ -30,40 +30,40 @@ fn pods_of_deployments_and_stateful_sets_are_alone() {
 }
 
 #[test]
-fn a_pod_that_names_a_pod_group_waits_until_it_is_there() {
+fn pod_waits_for_the_pod_group_it_names() {
     let mut groups = knowing([]);
     let pod = pod("p", &[(names::POD_GROUP, "train")]);
     assert!(refusal(&groups, &pod).starts_with("PodGroup ml/train is not there"));
     let touched = groups.apply(&Delta::Set(Arc::new(own("train", json!({"minMember": 4})))));
     let member = member(&groups, &pod);
     assert_eq!(touched, std::slice::from_ref(&member.group));
-    assert_eq!((&*member.sub, member.spec.min), (MEMBERS, 4));
+    assert_eq!((&*member.sub, member.spec.min), (DEFAULT_SUBGROUP, 4));
     let gone = Arc::new(own("train", json!({})));
     assert_eq!(groups.apply(&Delta::Gone(gone)), touched);
     assert!(refusal(&groups, &pod).contains("is not there"));
 }
 
 #[test]
-fn octavos_own_label_goes_before_what_the_workload_says() {
+fn octavo_label_takes_precedence_over_workload_labels() {
     let groups = knowing([own("mine", json!({"minMember": 2})), job_set("js")]);
-    let marks = [(JOB_SET, "js"), (REPLICATED, "w")];
-    assert_eq!(member(&groups, &pod("p", &marks)).group.kind, GroupKind::JobSet);
-    let mut marks = marks.to_vec();
-    marks.push((names::POD_GROUP, "mine"));
-    assert_eq!(member(&groups, &pod("p", &marks)).group.kind, GroupKind::PodGroup);
+    let hints = [(JOB_SET, "js"), (REPLICATED, "w")];
+    assert_eq!(member(&groups, &pod("p", &hints)).group.kind, GroupKind::JobSet);
+    let mut hints = hints.to_vec();
+    hints.push((names::POD_GROUP, "mine"));
+    assert_eq!(member(&groups, &pod("p", &hints)).group.kind, GroupKind::PodGroup);
 }
 
 #[test]
 fn pods_of_a_job_set_keep_their_order_in_a_pod_group() {
     let groups = knowing([own("mine", json!({"minMember": 4}))]);
     let rank = |job: &str, index: &str| {
-        let marks = [
+        let hints = [
             (names::POD_GROUP, "mine"),
             (JOB_SET, "js"),
             ("jobset.sigs.k8s.io/job-global-index", job),
             ("batch.kubernetes.io/job-completion-index", index),
         ];
-        member(&groups, &pod("p", &marks)).rank
+        member(&groups, &pod("p", &hints)).rank
     };
     let ranks = [rank("0", "0"), rank("0", "9"), rank("1", "0"), rank("1", "1")];
     assert!(ranks[0].is_some() && ranks.is_sorted_by(|one, other| one < other), "{ranks:?}");
@@ -71,14 +71,14 @@ fn pods_of_a_job_set_keep_their_order_in_a_pod_group() {
 }
 
 #[test]
-fn a_pod_that_wants_no_gang_is_alone_whatever_its_workload_is() {
+fn gang_false_makes_any_pod_alone() {
     let groups = knowing([job_set("js")]);
-    let marks = [(JOB_SET, "js"), (REPLICATED, "w"), (names::GANG, "false")];
-    assert_eq!(groups.membership(&pod("p", &marks)), Membership::Alone);
+    let hints = [(JOB_SET, "js"), (REPLICATED, "w"), (names::GANG, "false")];
+    assert_eq!(groups.membership(&pod("p", &hints)), Membership::Alone);
 }
 
 #[test]
-fn a_status_that_changes_touches_no_group() {
+fn status_changes_do_not_change_groups() {
     let mut groups = knowing([job_set("js")]);
     let mut changed = job_set("js");
     changed.status = json!({"restarts": 1});
@@ -87,7 +87,7 @@ fn a_status_that_changes_touches_no_group() {
 }
 
 #[test]
-fn a_list_anew_forgets_what_is_not_in_it_and_nothing_of_other_kinds() {
+fn relist_removes_missing_objects_of_its_kind_only() {
     let mut groups = knowing([job_set("a"), job_set("b"), own("g", json!({"minMember": 1}))]);
     let kind = Kind::new("jobset.x-k8s.io/v1alpha2", "JobSet");
     let touched = groups.apply(&Delta::All(kind, vec![Arc::new(job_set("b"))]));
@@ -97,13 +97,13 @@ fn a_list_anew_forgets_what_is_not_in_it_and_nothing_of_other_kinds() {
 }
 
 #[test]
-fn a_pod_that_failed_or_is_deleted_leaves_and_one_that_ended_well_has_done_its_part() {
+fn failed_or_deleted_pod_is_leaving_and_succeeded_is_done() {
     let mut pod = pod("p", &[]);
-    assert_eq!(Standing::of(&pod), Standing::Present);
+    assert_eq!(MemberState::of(&pod), MemberState::Present);
     pod.meta.deleted = Some(1);
-    assert_eq!(Standing::of(&pod), Standing::Leaving);
+    assert_eq!(MemberState::of(&pod), MemberState::Leaving);
     pod.phase = Phase::Succeeded;
-    assert_eq!(Standing::of(&pod), Standing::Done);
+    assert_eq!(MemberState::of(&pod), MemberState::Done);
     pod.phase = Phase::Failed;
-    assert_eq!(Standing::of(&pod), Standing::Leaving);
+    assert_eq!(MemberState::of(&pod), MemberState::Leaving);
 }

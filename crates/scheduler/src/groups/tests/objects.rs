@@ -15,7 +15,7 @@ fn read(object: WatchedObject) -> Result<String, String> {
         return Err(error.to_string());
     }
     let spec = groups.specs().next().expect("an object that announces a group");
-    let sub = |sub: &Sub| {
+    let sub = |sub: &Subgroup| {
         let count = sub.count.map_or("-".to_owned(), |count| count.to_string());
         let late = if sub.is_late { " late" } else { "" };
         format!("{} {}..{count}{late}", sub.name, sub.min)
@@ -25,7 +25,7 @@ fn read(object: WatchedObject) -> Result<String, String> {
 }
 
 #[test]
-fn kinds_are_read_by_their_own_rules() {
+fn each_kind_is_read_by_its_own_rules() {
     let job = |parallelism, completions: Value| json!({"template": {"spec": {"parallelism": parallelism, "completions": completions}}});
     let named = |name: &str, mut value: Value| {
         value["name"] = json!(name);
@@ -115,7 +115,7 @@ fn kinds_are_read_by_their_own_rules() {
 }
 
 #[test]
-fn what_contradicts_itself_is_an_error_that_says_what_to_do() {
+fn contradictions_are_errors_that_say_what_to_do() {
     let set = |jobs: Value| {
         object("jobset.x-k8s.io/v1alpha2", "JobSet", "g", json!({"replicatedJobs": jobs}))
     };
@@ -177,7 +177,7 @@ fn what_contradicts_itself_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn a_group_that_makes_no_sense_holds_up_its_own_pods_only() {
+fn invalid_group_blocks_only_its_own_pods() {
     let groups = knowing([own("bad", json!({"minMember": "x"})), own("good", json!({}))]);
     let of = |name: &str| pod("p", &[(names::POD_GROUP, name)]);
     assert!(refusal(&groups, &of("bad")).starts_with("PodGroup ml/bad: spec.minMember"));
@@ -185,7 +185,7 @@ fn a_group_that_makes_no_sense_holds_up_its_own_pods_only() {
 }
 
 #[test]
-fn the_native_pod_group_is_read_in_all_its_versions() {
+fn native_pod_group_is_read_in_all_versions() {
     let constraints = json!({"topology": [{"key": "topology.kubernetes.io/rack"}]});
     for (version, mode) in [
         ("v1alpha2", json!("PodGroup")),
@@ -226,10 +226,10 @@ fn a_job_that_says_true_is_as_large_as_the_job() {
 }
 
 #[test]
-fn a_gang_mark_that_cannot_be_meant_is_refused() {
-    let job = |mark: &str| owned(pod("p", &[(names::GANG, mark)]), "batch/v1", "Job", "j");
-    for mark in ["", "yes", "0", "-3", "2.5", "4294967296"] {
-        assert!(refusal(&knowing([]), &job(mark)).contains("octavo.dev/gang"), "{mark:?}");
+fn invalid_gang_annotation_is_rejected() {
+    let job = |hint: &str| owned(pod("p", &[(names::GANG, hint)]), "batch/v1", "Job", "j");
+    for hint in ["", "yes", "0", "-3", "2.5", "4294967296"] {
+        assert!(refusal(&knowing([]), &job(hint)).contains("octavo.dev/gang"), "{hint:?}");
     }
     assert!(refusal(&knowing([]), &job("200000")).contains("at most 100000"));
     let lone = pod("p", &[(names::GANG, "4")]);
@@ -239,7 +239,7 @@ fn a_gang_mark_that_cannot_be_meant_is_refused() {
 }
 
 #[test]
-fn a_group_of_kueue_is_what_its_pods_say() {
+fn kueue_group_is_declared_by_its_pods() {
     let name = ("kueue.x-k8s.io/pod-group-name", "batch");
     let total = ("@kueue.x-k8s.io/pod-group-total-count", "5");
     let member = member(&knowing([]), &pod("p", &[name, total]));
@@ -248,14 +248,14 @@ fn a_group_of_kueue_is_what_its_pods_say() {
 }
 
 #[test]
-fn who_submits_a_ray_job_is_not_of_its_cluster() {
+fn ray_job_submitter_is_not_a_cluster_member() {
     let groups = knowing([object("ray.io/v1", "RayCluster", "c", json!({}))]);
     let submitter = pod("p", &[("ray.io/cluster", "c"), ("job-name", "submit")]);
     assert_eq!(groups.membership(&submitter), Membership::Alone);
 }
 
 #[test]
-fn executors_follow_a_driver_that_nobody_waits_for() {
+fn spark_driver_does_not_wait_for_executors() {
     let spark = object("sparkoperator.k8s.io/v1beta2", "SparkApplication", "s", json!({}));
     let groups = knowing([spark]);
     let labels = |role| [("sparkoperator.k8s.io/app-name", "s"), ("spark-role", role)];
@@ -267,7 +267,7 @@ fn executors_follow_a_driver_that_nobody_waits_for() {
 }
 
 #[test]
-fn a_pod_must_say_which_of_several_subgroups_it_is_in() {
+fn pod_must_name_one_of_several_subgroups() {
     let subs = json!([{"name": "a", "minMember": 1}, {"name": "b", "minMember": 1}]);
     let groups = knowing([own("g", json!({"subGroups": subs}))]);
     let label = (names::POD_GROUP, "g");
@@ -280,12 +280,12 @@ fn a_pod_must_say_which_of_several_subgroups_it_is_in() {
 }
 
 #[test]
-fn a_pod_that_is_made_again_is_the_same_member() {
+fn recreated_pod_is_the_same_member() {
     let jobs = json!([{"name": "w", "template": {"spec": {"parallelism": 2}}}]);
     let set = object("jobset.x-k8s.io/v1alpha2", "JobSet", "s", json!({"replicatedJobs": jobs}));
     let groups = knowing([set]);
     let attempt = |number: &'static str, name: &str| {
-        let marks = [
+        let hints = [
             ("jobset.sigs.k8s.io/jobset-name", "s"),
             ("jobset.sigs.k8s.io/replicatedjob-name", "w"),
             ("jobset.sigs.k8s.io/replicatedjob-replicas", "1"),
@@ -293,17 +293,20 @@ fn a_pod_that_is_made_again_is_the_same_member() {
             ("jobset.sigs.k8s.io/restart-attempt", number),
             ("batch.kubernetes.io/job-completion-index", "1"),
         ];
-        pod(name, &marks)
+        pod(name, &hints)
     };
     let mut old = attempt("0", "s-w-0-1-aaaaa");
     old.meta.deleted = Some(1);
     let new = attempt("1", "s-w-0-1-bbbbb");
     assert_eq!(member(&groups, &old), member(&groups, &new));
-    assert_eq!((Standing::of(&old), Standing::of(&new)), (Standing::Leaving, Standing::Present));
+    assert_eq!(
+        (MemberState::of(&old), MemberState::of(&new)),
+        (MemberState::Leaving, MemberState::Present)
+    );
 }
 
 #[test]
-fn a_subgroup_that_comes_late_is_waited_for_once_one_of_it_is_there() {
+fn late_subgroup_counts_once_it_has_a_pod() {
     let jobs = json!([
         {"name": "first", "template": {"spec": {"parallelism": 2}}},
         {"name": "then", "dependsOn": [{"name": "first", "status": "Complete"}],
@@ -324,7 +327,7 @@ fn a_subgroup_that_comes_late_is_waited_for_once_one_of_it_is_there() {
 }
 
 #[test]
-fn marks_that_cannot_be_read_are_refused_with_their_key() {
+fn invalid_hints_are_rejected_with_their_key() {
     for (key, value) in [
         (names::MOVABLE, "perhaps"),
         (names::SECONDS_AT_RISK, "ten"),
@@ -338,7 +341,7 @@ fn marks_that_cannot_be_read_are_refused_with_their_key() {
 }
 
 #[test]
-fn levels_are_found_by_name_and_those_that_are_not_there_are_named() {
+fn unknown_topology_levels_are_named() {
     let spec = json!({"topology": {"required": "zone", "preferred": "rack"},
         "subGroups": [{"name": "a", "minMember": 4, "topology": {"required": "rack"},
             "segment": {"size": 2, "level": "host"}}]});
@@ -350,16 +353,18 @@ fn levels_are_found_by_name_and_those_that_are_not_there_are_named() {
             u8::try_from(found).ok().map(LevelId)
         }
     };
-    let wishes = spec.wishes(level(&["cluster", "zone", "rack", "host"]), "").unwrap();
-    assert_eq!(wishes.group.required, Some(LevelId(1)));
-    assert_eq!(wishes.group.preferred, Some(LevelId(2)));
-    assert_eq!(wishes.subs[0].0.required, Some(LevelId(2)));
+    let resolve_topology =
+        spec.resolve_topology(level(&["cluster", "zone", "rack", "host"]), "").unwrap();
+    assert_eq!(resolve_topology.group.required, Some(LevelId(1)));
+    assert_eq!(resolve_topology.group.preferred, Some(LevelId(2)));
+    assert_eq!(resolve_topology.subs[0].0.required, Some(LevelId(2)));
     assert_eq!(
-        wishes.subs[0].1.map(|segment| (segment.size, segment.level)),
+        resolve_topology.subs[0].1.map(|segment| (segment.size, segment.level)),
         Some((2, LevelId(3)))
     );
-    let error =
-        spec.wishes(level(&["cluster", "zone", "rack"]), "cluster, zone, rack").unwrap_err();
+    let error = spec
+        .resolve_topology(level(&["cluster", "zone", "rack"]), "cluster, zone, rack")
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "PodGroup ml/g: the segment of subgroup \"a\" names the topology level \"host\", which there \
@@ -393,14 +398,14 @@ fn every_field_of_the_resource_is_read() {
     };
     let groups = knowing([own("g", serde_json::to_value(spec).unwrap())]);
     let read = groups.specs().next().unwrap();
-    let sub = Sub {
+    let sub = Subgroup {
         name: "a".into(),
         min: 4,
         count: None,
         is_late: false,
         required: Some("row".into()),
         preferred: Some("rack".into()),
-        segment: Some(SegmentWish { size: 2, level: "host".into() }),
+        segment: Some(SegmentTopology { size: 2, level: "host".into() }),
     };
     let expected = GroupSpec {
         name: read.name.clone(),

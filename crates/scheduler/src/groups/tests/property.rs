@@ -90,7 +90,7 @@ fn values() -> impl Strategy<Value = Value> {
     })
 }
 
-fn marks() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+fn hints() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let value = prop_oneof![
         Just("g".to_owned()),
         Just("a".to_owned()),
@@ -129,7 +129,7 @@ fn replace(value: &mut Value, place: &mut usize, new: &Value) {
 
 proptest! {
     #[test]
-    fn an_example_with_one_value_changed_is_read_or_refused_and_its_pods_are_members_or_wait(
+    fn mutated_examples_are_read_or_rejected(
         name in select(&EXAMPLES[..]),
         place in any::<usize>(),
         new in values(),
@@ -144,7 +144,7 @@ proptest! {
         for pod in pods {
             match groups.membership(&pod) {
                 Membership::Alone => prop_assert!(false, "{name}: {} is alone", pod.meta.name),
-                Membership::NotYet(not_yet) => prop_assert!(not_yet.group.is_some()),
+                Membership::Unresolved(not_yet) => prop_assert!(not_yet.group.is_some()),
                 Membership::Member(member) => {
                     prop_assert!(member.spec.sub(&member.sub).is_some());
                     prop_assert!(member.spec.min <= MAX_MEMBERS);
@@ -154,9 +154,9 @@ proptest! {
     }
 
     #[test]
-    fn no_spec_and_no_label_panics_and_members_have_their_place(
+    fn arbitrary_specs_and_labels_do_not_panic(
         spec in values(),
-        marks in marks(),
+        hints in hints(),
         kind in 0..Groups::kinds().len(),
         owner in select(&["Job", "PyTorchJob", "MPIJob"][..]),
     ) {
@@ -172,12 +172,12 @@ proptest! {
             prop_assert!(!spec.missing(|_| 0).is_empty());
             prop_assert!(spec.missing(|_| MAX_MEMBERS).is_empty());
         }
-        let marks: Vec<_> = marks.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let hints: Vec<_> = hints.iter().map(|(key, value)| (*key, value.as_str())).collect();
         let version = if owner == "Job" { "batch/v1" } else { "kubeflow.org/v1" };
-        let pod = owned(pod("p", &marks), version, owner, "g");
+        let pod = owned(pod("p", &hints), version, owner, "g");
         match groups.membership(&pod) {
             Membership::Alone => {}
-            Membership::NotYet(not_yet) => prop_assert!(!not_yet.error.to_string().is_empty()),
+            Membership::Unresolved(not_yet) => prop_assert!(!not_yet.error.to_string().is_empty()),
             Membership::Member(member) => prop_assert!(member.spec.sub(&member.sub).is_some()),
         }
     }

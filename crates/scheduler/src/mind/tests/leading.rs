@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::bind::{Bind, Held, Task};
+use crate::bind::{Bind, OpKind, TermRemaining};
 
 /// Longer than anything takes that is to happen. The clock stands still while anything is to be done.
 const A_WHILE: Duration = Duration::from_secs(10);
@@ -19,14 +19,14 @@ struct Bench {
     api: FakeApi,
     tell: mpsc::Sender<News>,
     anew: Anew,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<WriteOp>,
     lease: Arc<Mutex<Option<Instant>>>,
     /// As those who write see it.
     writers: Leadership,
     registry: Registry,
     mind: JoinHandle<()>,
     stop: CancellationToken,
-    outcomes: mpsc::UnboundedSender<Outcome>,
+    outcomes: mpsc::UnboundedSender<OpResult>,
 }
 
 impl Bench {
@@ -37,7 +37,7 @@ impl Bench {
         let held = Arc::clone(&lease);
         let leadership = Leadership::new(move || {
             let since = (*held.lock().unwrap())?;
-            Some(Held { left: Duration::from_secs(15), since })
+            Some(TermRemaining { time_left: Duration::from_secs(15), since })
         });
         Self::with(leadership, lease).await
     }
@@ -66,7 +66,7 @@ impl Bench {
             anew: anew.clone(),
             outcomes,
             orders,
-            reports: status.reports.clone(),
+            reports: status.sender.clone(),
             questions,
             leadership,
             gate,
@@ -130,7 +130,7 @@ impl Bench {
         assert_eq!(self.api.count(), requests);
     }
 
-    async fn ordered(&mut self) -> Order {
+    async fn ordered(&mut self) -> WriteOp {
         let order = timeout(A_WHILE, self.orders.recv()).await.expect("an order").unwrap();
         assert!(self.tells("octavo_scheduler_leader 1"));
         assert!(self.writers.remaining().is_some());
@@ -140,13 +140,13 @@ impl Bench {
     /// Who is bound next.
     async fn bound(&mut self) -> String {
         let order = self.ordered().await;
-        let Task::Bind(Bind { pod, .. }) = order.task else { panic!("{order:?}") };
+        let OpKind::Bind(Bind { pod, .. }) = order.kind else { panic!("{order:?}") };
         pod.name.name.to_string()
     }
 
     /// Tells what became of an order.
-    fn became(&self, order: &Order, result: Result<(), Failure>) {
-        self.outcomes.send(Outcome { id: order.id, result }).unwrap();
+    fn became(&self, order: &WriteOp, result: Result<(), Failure>) {
+        self.outcomes.send(OpResult { id: order.id, result }).unwrap();
     }
 
     fn tells(&self, line: &str) -> bool {
@@ -196,7 +196,7 @@ async fn a_leader_whose_watch_lags_decides_nothing_until_it_has_read_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_has_listed_since_it_leads_decides_at_once_and_asks_for_nothing() {
-    let mut bench = Bench::with(Leadership::unquestioned(), Arc::default()).await;
+    let mut bench = Bench::with(Leadership::always(), Arc::default()).await;
     assert_eq!(bench.bound().await, "p");
     assert_eq!(bench.anew.wanted(), None);
     bench.end().await;
@@ -263,7 +263,7 @@ async fn a_promise_of_before_the_gap_is_not_kept_by_what_a_watch_tells_late() {
     first["spec"]["priority"] = 1000.into();
     bench.list(&[placed("q", "3"), first.clone()]).await;
     let eviction = bench.ordered().await;
-    assert!(matches!(eviction.task, Task::Evict(_)), "{eviction:?}");
+    assert!(matches!(eviction.kind, OpKind::Evict(_)), "{eviction:?}");
     bench.became(&eviction, Ok(()));
     while let Ok(Some(order)) = timeout(A_WHILE, bench.orders.recv()).await {
         bench.became(&order, Ok(()));
@@ -294,10 +294,10 @@ async fn an_order_of_before_the_gap_of_which_nobody_knows_the_end_is_over_when_a
     bench.list(&[pod("p", "3"), pod("r", "1")]).await;
     bench.is_quiet().await;
     let failure = Failure {
-        stage: "binding the pod",
+        step: "binding the pod",
         message: "no answer".to_owned(),
-        kind: FailureKind::Undecided,
-        left: Vec::new(),
+        kind: FailureKind::Indeterminate,
+        unreleased: Vec::new(),
     };
     bench.became(&old, Err(failure));
     assert_eq!(bench.bound().await, "r");

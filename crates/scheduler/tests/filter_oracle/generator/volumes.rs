@@ -9,7 +9,7 @@ use octavo_kube_io::objects::{
 };
 use octavo_oracle::Rng;
 
-use super::{Draft, meta, places};
+use super::{Draft, meta, node_filters};
 
 const ZONES: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/zone",
@@ -35,7 +35,7 @@ pub(super) fn disks(rng: &mut Rng, draft: &mut Draft) {
 
 /// Claims that are bound to volumes that not every node reaches, or are not ready.
 pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
-    places::label(rng, draft);
+    node_filters::label(rng, draft);
     for node in &mut draft.case.nodes {
         for zone in ZONES {
             if rng.chance(30) {
@@ -47,7 +47,7 @@ pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
     use_claims(rng, draft, 92);
     for volume in &mut draft.case.volumes {
         if rng.chance(40) {
-            volume.node_affinity = Some(places::node_selector(rng));
+            volume.node_affinity = Some(node_filters::node_selector(rng));
         }
         for zone in ZONES {
             if rng.chance(20) {

@@ -1,0 +1,132 @@
+//! How long those who decide are held up by somebody who asks why something waits: a full cluster of 1,000
+//! nodes with eight GPUs each.
+//!
+//! `cargo bench -p octavo-scheduler --bench explain` prints one line for each question.
+#![expect(clippy::print_stdout, reason = "figures are what it is run for")]
+#![expect(clippy::expect_used, reason = "what it is made of is written here")]
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use octavo_kube_io::objects::{Change, Delta, Node, ObjectName, Pod, WatchedObject};
+use octavo_scheduler::core::{Core, CoreConfig};
+use serde_json::{Value, json};
+
+const NODES: usize = 1000;
+
+fn node(number: usize) -> Value {
+    let name = format!("n{number:04}");
+    let amounts = json!({"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": "8"});
+    json!({
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"),
+            "labels": {
+                "kubernetes.io/hostname": name, "octavo.dev/scheduler": "octavo",
+                "topology.octavo.dev/rack": format!("r{}", number / 16),
+            },
+        },
+        "status": {
+            "allocatable": amounts, "capacity": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+fn pod(name: &str, gpus: u32, priority: i32) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "team", "uid": format!("uid-{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "schedulerName": "octavo", "priority": priority,
+            "containers": [{"name": "main", "resources": {
+                "requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": gpus.to_string()},
+            }}],
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+fn tell(core: &mut Core, value: Value) {
+    let pod = Arc::new(Pod::from_value(value).expect("a pod"));
+    core.apply(&Change::Pod(Delta::Set(pod)));
+}
+
+/// A cluster whose GPUs all are taken, by pods of one GPU each and this priority.
+fn full(priority: i32) -> Core {
+    let mut core = Core::new(CoreConfig { preemption: false, ..CoreConfig::default() });
+    for number in 0..NODES {
+        let node = Arc::new(Node::from_value(node(number)).expect("a node"));
+        core.apply(&Change::Node(Delta::Set(node)));
+    }
+    for number in 0..8 * NODES {
+        let mut running = pod(&format!("p{number}"), 1, priority);
+        running["spec"]["nodeName"] = json!(format!("n{:04}", number / 8));
+        running["status"]["phase"] = json!("Running");
+        let owner = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs",
+            "controller": true,
+        }]);
+        running["metadata"]["ownerReferences"] = owner;
+        tell(&mut core, running);
+    }
+    core
+}
+
+fn gang(core: &mut Core, name: &str, members: usize, gpus: u32) {
+    let object = json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}"), "generation": 1},
+        "spec": {"minMember": members},
+    });
+    let object = Arc::new(WatchedObject::from_value(object).expect("a group"));
+    core.apply(&Change::Object(Delta::Set(object)));
+    for number in 0..members {
+        let mut member = pod(&format!("{name}-{number}"), gpus, 10);
+        member["metadata"]["labels"] = json!({"octavo.dev/pod-group": name});
+        tell(core, member);
+    }
+}
+
+/// Asks once: how long those who decide are held up, and how long the searches take beside them.
+fn ask(core: &mut Core, name: &str, is_gang: bool) {
+    let name = ObjectName::new("team", name);
+    let begin = Instant::now();
+    let mut next = if is_gang { core.search_for_group(&name) } else { core.search_for_pod(&name) };
+    let mut held = vec![begin.elapsed()];
+    let mut searched = Vec::new();
+    while let Some(search) = next {
+        let begin = Instant::now();
+        let found = search.run();
+        searched.push(begin.elapsed());
+        let begin = Instant::now();
+        next = core.take_found(found);
+        held.push(begin.elapsed());
+    }
+    let begin = Instant::now();
+    let found = if is_gang { core.explain_group(&name) } else { core.explain_pod(&name) };
+    held.push(begin.elapsed());
+    let found = found.expect("who waits");
+    let (is_found, note) = (found.disturbance.is_some(), found.disturbance_note);
+    println!("  {name}: held up {held:.1?}, beside it {searched:.1?}, found: {is_found} {note:?}");
+}
+
+fn main() {
+    for (whose, priority) in [("of lower priority", 0), ("of the same priority", 10)] {
+        let mut core = full(priority);
+        tell(&mut core, pod("one", 1, 10));
+        gang(&mut core, "ten", 10, 8);
+        gang(&mut core, "many", 512, 8);
+        core.tick(1);
+        let begin = Instant::now();
+        while core.decide() {}
+        println!("{NODES} nodes full of pods {whose}: refused in {:.1?}", begin.elapsed());
+        for round in ["first", "again"] {
+            println!(" asked {round}");
+            ask(&mut core, "one", false);
+            ask(&mut core, "ten", true);
+            ask(&mut core, "many", true);
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Who holds what: claims that are allocated, and allocations that were decided and are not seen yet.
+//!
+//! An assumption ends when its claim is seen allocated, or it is forgotten. Where an order of before wrote to
+//! the claim and took that back, a watch that lags may tell both after the next order was given, and with
+//! the same devices: versions of what an order wrote are not known here. Such an assumption is *firm*: it
+//! holds beside all that is seen until its order has failed, its pod has ended or is gone, or the claim is.
+
+mod held;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_dra::{Allocation, AllocationResult, PoolRef};
+use octavo_kube_io::objects::{Claim, Delta, ObjectName};
+
+pub use held::HeldDevices;
+
+/// Who holds what.
+#[derive(Debug, Default)]
+pub(super) struct AssumeCache {
+    claims: BTreeMap<ObjectName, Arc<Claim>>,
+    /// Claims for extended resources that are there, by UID of the pod.
+    extended: BTreeMap<Arc<str>, ObjectName>,
+    /// Claims that were seen allocated, by pool, by UID.
+    observed: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<Claim>>>,
+    /// Allocations that were decided, by pool, by key.
+    assumed_by_pool: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<AssumedClaim>>>,
+    /// By UID of the pod.
+    assumed: BTreeMap<Arc<str>, Assumed>,
+    /// Pods whose use of a claim is assumed, by the claim's UID.
+    users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// The pod whose order allocates a claim, by the claim's UID.
+    allocating: BTreeMap<Arc<str>, Arc<str>>,
+    /// UIDs of claims that were seen reserved for a pod, by the pod's UID.
+    reserved: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// Keys of claims that were taken back: what a watch tells of them may be older than an order.
+    /// Since when that is so; `None`: since before the next time that is told.
+    rolled_back: BTreeMap<Arc<str>, Option<u64>>,
+    /// Those of them without a time.
+    untimed_rollbacks: Vec<Arc<str>>,
+}
+
+/// An allocation that was decided.
+#[derive(Clone, Debug)]
+pub(super) struct AssumedClaim {
+    /// As allocators see it.
+    pub(super) claim: octavo_dra::Claim,
+    /// The pod for which it was decided.
+    pub(super) pod: Arc<str>,
+    /// Its key: its UID, or one made up for the extended claim of a pod.
+    pub(super) key: Arc<str>,
+}
+
+/// What is assumed for a pod.
+#[derive(Clone, Debug, Default)]
+struct Assumed {
+    /// Allocations.
+    claims: Vec<Arc<AssumedClaim>>,
+    /// UIDs of claims that it uses.
+    uses: BTreeSet<Arc<str>>,
+    /// Whether it holds whatever is seen of its claims: that may be what an order of before wrote or took
+    /// back. It ends when it is forgotten, or its claims are gone.
+    is_pinned: bool,
+}
+
+/// What a change touches.
+#[derive(Debug, Default)]
+pub(super) struct HoldingsChange {
+    /// Claims that changed.
+    pub(super) claims: BTreeSet<ObjectName>,
+    /// Pools of which something else is held.
+    pub(super) pools: BTreeSet<PoolRef>,
+}
+
+impl AssumeCache {
+    /// Takes in what changed of claims.
+    pub(super) fn apply(&mut self, delta: &Delta<Claim>) -> HoldingsChange {
+        let mut changed = HoldingsChange::default();
+        if let Delta::All(_, claims) = delta {
+            let listed: BTreeSet<_> = claims.iter().map(|claim| &claim.meta.name).collect();
+            let gone: Vec<_> =
+                self.claims.keys().filter(|name| !listed.contains(name)).cloned().collect();
+            for name in &gone {
+                self.remove(name, &mut changed);
+            }
+        }
+        if let Delta::Gone(claim) = delta {
+            self.remove(&claim.meta.name, &mut changed);
+        }
+        for claim in delta.present() {
+            self.set(claim, &mut changed);
+        }
+        changed
+    }
+
+    /// A claim by name.
+    pub(super) fn claim(&self, name: &ObjectName) -> Option<&Arc<Claim>> {
+        self.claims.get(name)
+    }
+
+    /// The claim for a pod's extended resources that is there already.
+    pub(super) fn extended_claim_of(&self, pod: &str) -> Option<&Arc<Claim>> {
+        self.claims.get(self.extended.get(pod)?)
+    }
+
+    /// What is decided for a claim and not seen yet, with the pod whose order allocates it.
+    pub(super) fn pending(&self, claim: &str) -> Option<&Arc<AssumedClaim>> {
+        self.assumption(claim).filter(|assumed| !self.is_observed(assumed))
+    }
+
+    /// How many more pods than are written are decided to use a claim.
+    pub(super) fn users(&self, claim: &str) -> impl Iterator<Item = &Arc<str>> {
+        self.users.get(claim).into_iter().flatten()
+    }
+
+    /// Names of claims that were seen with an allocation.
+    pub(super) fn allocated(&self) -> impl Iterator<Item = &ObjectName> {
+        let holding = self.claims.iter().filter(|(_, claim)| claim.claim.allocation.is_some());
+        holding.map(|(name, _)| name)
+    }
+
+    /// Assumes allocations of claims, and the use of claims, for a pod.
+    pub(super) fn assume(
+        &mut self,
+        pod: &Arc<str>,
+        claims: Vec<AssumedClaim>,
+        uses: BTreeSet<Arc<str>>,
+    ) -> HoldingsChange {
+        let mut changed = self.forget(pod);
+        let is_pinned = claims.iter().any(|claim| self.rolled_back.contains_key(&claim.key));
+        let mut assumed = Assumed { claims: Vec::new(), uses, is_pinned };
+        for claim in &assumed.uses {
+            self.users.entry(Arc::clone(claim)).or_default().insert(Arc::clone(pod));
+        }
+        for claim in claims {
+            let claim = Arc::new(claim);
+            for pool in pools_of(&claim.claim) {
+                let of_pool = self.assumed_by_pool.entry(pool.clone()).or_default();
+                of_pool.insert(Arc::clone(&claim.key), Arc::clone(&claim));
+                changed.pools.insert(pool);
+            }
+            self.allocating.insert(Arc::clone(&claim.key), Arc::clone(pod));
+            assumed.claims.push(claim);
+        }
+        self.assumed.insert(Arc::clone(pod), assumed);
+        changed
+    }
+
+    /// Forgets what is assumed for a pod. What was seen since stays.
+    pub(super) fn forget(&mut self, pod: &str) -> HoldingsChange {
+        let mut changed = HoldingsChange::default();
+        let Some(assumed) = self.assumed.remove(pod) else { return changed };
+        for claim in &assumed.claims {
+            self.remove_assumed(claim, &mut changed);
+        }
+        for claim in &assumed.uses {
+            self.stop_using(claim, pod);
+        }
+        changed
+    }
+
+    /// Gives assumed allocations of a pod to others that use the same claims, of these.
+    pub(super) fn transfer_assumed(&mut self, pod: &str, successors: &BTreeSet<Arc<str>>) {
+        let Some(assumed) = self.assumed.get_mut(pod) else { return };
+        let is_pinned = assumed.is_pinned;
+        let mut kept = Vec::new();
+        let mut transferred = Vec::new();
+        for claim in std::mem::take(&mut assumed.claims) {
+            let users = self.users.get(&claim.key);
+            let mut users = users.into_iter().flatten().filter(|user| ***user != *pod);
+            match users.find(|user| successors.contains(*user)) {
+                Some(successor) => transferred.push((Arc::clone(successor), claim)),
+                None => kept.push(claim),
+            }
+        }
+        assumed.claims = kept;
+        for (successor, claim) in transferred {
+            let claim = Arc::new(AssumedClaim { pod: Arc::clone(&successor), ..(*claim).clone() });
+            for pool in pools_of(&claim.claim) {
+                let of_pool = self.assumed_by_pool.entry(pool).or_default();
+                of_pool.insert(Arc::clone(&claim.key), Arc::clone(&claim));
+            }
+            self.allocating.insert(Arc::clone(&claim.key), Arc::clone(&successor));
+            let of_successor = self.assumed.entry(successor).or_default();
+            of_successor.is_pinned |= is_pinned;
+            of_successor.claims.push(claim);
+        }
+    }
+
+    /// A claim may have been written and taken back (its UID, or the key of a pod's extended claim): a watch
+    /// may tell both only after the next order for it was given.
+    pub(super) fn note_rollback(&mut self, key: Arc<str>) {
+        self.rolled_back.insert(Arc::clone(&key), None);
+        self.untimed_rollbacks.push(key);
+    }
+
+    /// What was taken back until now was taken back by this time.
+    pub(super) fn tick(&mut self, now: u64) {
+        for key in self.untimed_rollbacks.drain(..) {
+            if let Some(since @ None) = self.rolled_back.get_mut(&key) {
+                *since = Some(now);
+            }
+        }
+    }
+
+    /// Claims were read anew, by lists that began at this time.
+    pub(super) fn on_relist(&mut self, at: u64) {
+        self.rolled_back.retain(|_, since| since.is_none_or(|since| since > at));
+    }
+
+    /// Whether a claim may have been taken back since it was seen.
+    pub(super) fn may_be_rolled_back(&self, key: &str) -> bool {
+        self.rolled_back.contains_key(key)
+    }
+
+    /// A pod is gone, and its extended claim is nobody's.
+    pub(super) fn pod_gone(&mut self, pod: &str) {
+        self.rolled_back.remove(&extended_key(pod));
+    }
+
+    /// Another may have written to the claims of a pod: what is seen of them counts, also against what was
+    /// decided.
+    pub(super) fn accept_observed(&mut self, pod: &str) -> HoldingsChange {
+        let mut changed = HoldingsChange::default();
+        let Some(assumed) = self.assumed.get_mut(pod).filter(|assumed| assumed.is_pinned) else {
+            return changed;
+        };
+        assumed.is_pinned = false;
+        let claims: Vec<_> = assumed.claims.iter().map(Arc::clone).collect();
+        let observed = self.reserved.get(pod).cloned().unwrap_or_default();
+        for claim in claims {
+            if self
+                .observed_claim(&claim)
+                .is_some_and(|observed| observed.claim.allocation.is_some())
+            {
+                self.drop_assumed_claim(pod, &claim.key, &mut changed);
+            }
+        }
+        for claim in observed {
+            self.on_reserved(&claim, &pod.into());
+        }
+        changed
+    }
+
+    /// Pods of which something is assumed.
+    pub(super) fn is_assumed(&self, pod: &str) -> bool {
+        self.assumed.contains_key(pod)
+    }
+
+    fn set(&mut self, claim: &Arc<Claim>, changed: &mut HoldingsChange) {
+        let name = &claim.meta.name;
+        let uid = &claim.meta.uid;
+        let old = self.claims.get(name).cloned();
+        match &old {
+            Some(old) if old.meta.uid != *uid => self.remove(name, changed),
+            Some(old) if old == claim => return,
+            _ => {}
+        }
+        let old = old.filter(|old| old.meta.uid == *uid);
+        if let Some(old) = &old {
+            self.forget_reserved(old);
+        }
+        for consumer in &claim.reserved_for {
+            let of_pod = self.reserved.entry(Arc::clone(&consumer.uid)).or_default();
+            of_pod.insert(Arc::clone(uid));
+        }
+        changed.claims.insert(name.clone());
+        self.claims.insert(name.clone(), Arc::clone(claim));
+        if claim.is_extended
+            && let Some(owner) = &claim.meta.owner
+        {
+            self.extended.insert(Arc::clone(&owner.uid), name.clone());
+        }
+        if claim.claim.allocation.is_some() {
+            self.on_allocated(claim, changed);
+        }
+        for consumer in &claim.reserved_for {
+            self.on_reserved(uid, &consumer.uid);
+        }
+        let before = old.as_ref().map(|old| &old.claim);
+        let is_same = before.is_some_and(|before| before.allocation == claim.claim.allocation);
+        if let (Some(before), false) = (before, is_same) {
+            self.remove_observed(before, uid, changed);
+        }
+        for pool in pools_of(&claim.claim) {
+            let observed = self.observed.entry(pool.clone()).or_default();
+            let old = observed.insert(Arc::clone(uid), Arc::clone(claim));
+            if !is_same || old.is_none() {
+                changed.pools.insert(pool);
+            }
+        }
+        if !is_same {
+            self.mark_pools_changed(claim, changed);
+        }
+    }
+
+    fn remove(&mut self, name: &ObjectName, changed: &mut HoldingsChange) {
+        let Some(claim) = self.claims.remove(name) else { return };
+        let uid = &claim.meta.uid;
+        self.forget_reserved(&claim);
+        changed.claims.insert(name.clone());
+        if let Some(owner) = &claim.meta.owner
+            && self.extended.get(&owner.uid) == Some(name)
+        {
+            self.extended.remove(&owner.uid);
+        }
+        self.remove_observed(&claim.claim, uid, changed);
+        self.mark_pools_changed(&claim, changed);
+        self.rolled_back.remove(uid);
+        // Whatever was decided for it cannot be written any more.
+        if let Some(pod) = self.allocating.get(uid).cloned() {
+            self.drop_assumed_claim(&pod, uid, changed);
+        }
+        for pod in self.users.remove(uid).into_iter().flatten() {
+            if let Some(assumed) = self.assumed.get_mut(&pod) {
+                assumed.uses.remove(uid);
+            }
+            self.drop_if_empty(&pod);
+        }
+    }
+
+    /// What was decided for a claim is written, or somebody else was faster: it counts as it stands, unless
+    /// it may be older than the order.
+    fn on_allocated(&mut self, claim: &Claim, changed: &mut HoldingsChange) {
+        let assumptions: Vec<_> = self.assumptions_of(claim).map(Arc::clone).collect();
+        for assumed in assumptions {
+            if !self.is_pinned(&assumed.pod) {
+                self.drop_assumed_claim(&assumed.pod, &assumed.key, changed);
+            }
+        }
+    }
+
+    /// What a claim shows of assumptions is another now.
+    fn mark_pools_changed(&self, claim: &Claim, changed: &mut HoldingsChange) {
+        for assumed in self.assumptions_of(claim) {
+            changed.pools.extend(pools_of(&assumed.claim));
+        }
+    }
+
+    /// What is assumed of a claim, and of the extended claim of its owner if it is one.
+    fn assumptions_of<'a>(
+        &'a self,
+        claim: &'a Claim,
+    ) -> impl Iterator<Item = &'a Arc<AssumedClaim>> {
+        let owner = claim.meta.owner.as_ref().filter(|_| claim.is_extended);
+        let extended = owner.and_then(|owner| self.assumption(&extended_key(&owner.uid)));
+        self.assumption(&claim.meta.uid).into_iter().chain(extended)
+    }
+
+    fn assumption(&self, key: &str) -> Option<&Arc<AssumedClaim>> {
+        let pod = self.allocating.get(key)?;
+        self.assumed.get(pod)?.claims.iter().find(|assumed| &*assumed.key == key)
+    }
+
+    fn is_pinned(&self, pod: &str) -> bool {
+        self.assumed.get(pod).is_some_and(|assumed| assumed.is_pinned)
+    }
+
+    fn forget_reserved(&mut self, claim: &Claim) {
+        for consumer in &claim.reserved_for {
+            let Some(of_pod) = self.reserved.get_mut(&consumer.uid) else { continue };
+            of_pod.remove(&claim.meta.uid);
+            if of_pod.is_empty() {
+                self.reserved.remove(&consumer.uid);
+            }
+        }
+    }
+
+    fn on_reserved(&mut self, claim: &Arc<str>, pod: &Arc<str>) {
+        let Some(assumed) = self.assumed.get_mut(pod) else { return };
+        if !assumed.is_pinned && assumed.uses.remove(claim) {
+            self.stop_using(claim, pod);
+            self.drop_if_empty(pod);
+        }
+    }
+
+    /// Drops one allocation that is assumed for a pod.
+    fn drop_assumed_claim(&mut self, pod: &str, key: &str, changed: &mut HoldingsChange) {
+        let Some(assumed) = self.assumed.get_mut(pod) else { return };
+        let Some(index) = assumed.claims.iter().position(|claim| &*claim.key == key) else {
+            return;
+        };
+        let claim = assumed.claims.remove(index);
+        self.remove_assumed(&claim, changed);
+        self.drop_if_empty(pod);
+    }
+
+    fn drop_if_empty(&mut self, pod: &str) {
+        if self.assumed.get(pod).is_some_and(|one| one.claims.is_empty() && one.uses.is_empty()) {
+            self.assumed.remove(pod);
+        }
+    }
+
+    fn remove_assumed(&mut self, claim: &AssumedClaim, changed: &mut HoldingsChange) {
+        self.allocating.remove(&claim.key);
+        remove_holder(&mut self.assumed_by_pool, &claim.claim, &claim.key, changed);
+    }
+
+    fn remove_observed(
+        &mut self,
+        claim: &octavo_dra::Claim,
+        uid: &str,
+        changed: &mut HoldingsChange,
+    ) {
+        remove_holder(&mut self.observed, claim, uid, changed);
+    }
+
+    fn stop_using(&mut self, claim: &str, pod: &str) {
+        let Some(users) = self.users.get_mut(claim) else { return };
+        users.remove(pod);
+        if users.is_empty() {
+            self.users.remove(claim);
+        }
+    }
+}
+
+/// What stands in for the UID of a pod's extended claim until it has one.
+pub(super) fn extended_key(pod: &str) -> Arc<str> {
+    format!("{pod}/extended").into()
+}
+
+fn results(claim: &octavo_dra::Claim) -> impl Iterator<Item = &AllocationResult> {
+    claim.allocation.iter().flat_map(|allocation: &Allocation| &allocation.results)
+}
+
+/// The pools of a claim's devices, each once.
+fn pools_of(claim: &octavo_dra::Claim) -> BTreeSet<PoolRef> {
+    let pool = |result: &AllocationResult| PoolRef {
+        driver: result.driver.clone(),
+        pool: result.pool.clone(),
+    };
+    results(claim).map(pool).collect()
+}
+
+/// Takes a holder out of the pools of these devices.
+fn remove_holder<T>(
+    holders: &mut BTreeMap<PoolRef, BTreeMap<Arc<str>, T>>,
+    claim: &octavo_dra::Claim,
+    key: &str,
+    changed: &mut HoldingsChange,
+) {
+    for pool in pools_of(claim) {
+        let Some(listed) = holders.get_mut(&pool) else { continue };
+        if listed.remove(key).is_none() {
+            continue;
+        }
+        if listed.is_empty() {
+            holders.remove(&pool);
+        }
+        changed.pools.insert(pool);
+    }
+}

@@ -1,0 +1,172 @@
+//! What is held of pools and nodes, as seen and as decided together.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_dra::{AllocationResult, PoolRef};
+use octavo_engine::placement::GpuParts;
+use octavo_kube_io::objects::{Claim, ObjectName};
+
+use super::{AssumeCache, AssumedClaim, results};
+use crate::devices::nodes::NodeGpus;
+
+/// What a claim holds of a node's devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldDevices {
+    /// UID of the claim; for the extended claim of a pod that is not written yet `<pod's UID>/extended`.
+    pub claim: Arc<str>,
+    /// Namespace and name of the claim.
+    pub name: ObjectName,
+    /// Who may use it: UIDs of pods.
+    pub pods: BTreeSet<Arc<str>>,
+    /// Parts of the node's GPUs, in order.
+    pub parts: GpuParts,
+    /// How many devices it holds that the engine does not count: of other drivers, fixed MIG instances,
+    /// devices that are not published any more.
+    pub others: usize,
+    /// Whether it is assumed only.
+    pub is_assumed: bool,
+}
+
+impl AssumeCache {
+    /// Everybody who holds something of these pools, each once.
+    pub(in crate::devices) fn holders<'a>(
+        &'a self,
+        pools: &'a [PoolRef],
+    ) -> impl Iterator<Item = &'a octavo_dra::Claim> {
+        let has_several_pools = pools.len() > 1;
+        let mut visited: BTreeSet<(&Arc<str>, bool)> = BTreeSet::new();
+        let observed = |pool| {
+            let holders = self.observed.get(pool).into_iter().flatten();
+            holders.map(|(uid, claim)| (uid, false, &claim.claim))
+        };
+        let assumed = |pool| {
+            let holders = self.assumed_by_pool.get(pool).into_iter().flatten();
+            let shown = holders.filter(|(_, assumed)| !self.is_observed(assumed));
+            shown.map(|(key, assumed)| (key, true, &assumed.claim))
+        };
+        pools
+            .iter()
+            .flat_map(move |pool| observed(pool).chain(assumed(pool)))
+            .filter(move |(uid, is_assumed, _)| {
+                !has_several_pools || visited.insert((uid, *is_assumed))
+            })
+            .map(|(_, _, claim)| claim)
+    }
+
+    /// What is held of a node that reaches these pools and has these GPUs.
+    pub(in crate::devices) fn held(
+        &self,
+        pools: &[PoolRef],
+        gpus: Option<&NodeGpus>,
+    ) -> Vec<HeldDevices> {
+        let observed =
+            pools.iter().filter_map(|pool| self.observed.get(pool)).flat_map(|all| all.keys());
+        let assumed = pools
+            .iter()
+            .filter_map(|pool| self.assumed_by_pool.get(pool))
+            .flat_map(|all| all.keys());
+        let all: BTreeSet<&Arc<str>> = observed.chain(assumed).collect();
+        all.into_iter().filter_map(|uid| self.held_by(uid, pools, gpus)).collect()
+    }
+
+    /// Of what is held of a node that which only this pod may use, without a look at what others hold.
+    pub(in crate::devices) fn held_alone_by(
+        &self,
+        pod: &str,
+        pools: &[PoolRef],
+        gpus: Option<&NodeGpus>,
+    ) -> Vec<HeldDevices> {
+        let assumed = self.assumed.get(pod);
+        let assumed = assumed
+            .into_iter()
+            .flat_map(|assumed| assumed.claims.iter().map(|claim| &claim.key).chain(&assumed.uses));
+        let claims: BTreeSet<&Arc<str>> =
+            self.reserved.get(pod).into_iter().flatten().chain(assumed).collect();
+        let held = claims.into_iter().filter_map(|uid| self.held_by(uid, pools, gpus));
+        held.filter(|held| held.pods.len() == 1 && held.pods.contains(pod)).collect()
+    }
+
+    /// What a claim holds of these pools, if anything.
+    fn held_by(
+        &self,
+        uid: &Arc<str>,
+        pools: &[PoolRef],
+        gpus: Option<&NodeGpus>,
+    ) -> Option<HeldDevices> {
+        let mut held: Option<HeldDevices> = None;
+        for pool in pools {
+            let observed = self.observed.get(pool).and_then(|holders| holders.get(uid));
+            if let Some(claim) = observed {
+                let held = held.get_or_insert_with(|| self.new_entry(uid));
+                held.is_assumed = false;
+                held.name.clone_from(&claim.meta.name);
+                held.pods.extend(claim.reserved_for.iter().map(|one| Arc::clone(&one.uid)));
+                add(held, results(&claim.claim), pool, gpus);
+            }
+            let assumed = self.assumed_by_pool.get(pool).and_then(|holders| holders.get(uid));
+            if let Some(assumed) = assumed.filter(|assumed| !self.is_observed(assumed)) {
+                let held = held.get_or_insert_with(|| self.new_entry(uid));
+                let claim = &assumed.claim;
+                held.name = ObjectName::new(claim.namespace.as_str(), claim.name.as_str());
+                held.pods.insert(Arc::clone(&assumed.pod));
+                let is_observed_device = |result: &AllocationResult| {
+                    let observed =
+                        observed.map(|claim| results(&claim.claim)).into_iter().flatten();
+                    observed.map(device).any(|known| known == device(result))
+                };
+                add(held, results(claim).filter(|result| !is_observed_device(result)), pool, gpus);
+            }
+        }
+        held
+    }
+
+    fn new_entry(&self, uid: &Arc<str>) -> HeldDevices {
+        let pods = self.users(uid).cloned().collect();
+        HeldDevices { claim: Arc::clone(uid), pods, is_assumed: true, ..HeldDevices::default() }
+    }
+
+    /// Whether a claim is seen with the devices that are assumed for it.
+    pub(super) fn is_observed(&self, assumed: &AssumedClaim) -> bool {
+        self.is_pinned(&assumed.pod)
+            && self.observed_claim(assumed).is_some_and(|observed| {
+                let of = |claim| results(claim).map(device).collect::<BTreeSet<_>>();
+                observed.claim.allocation.is_some() && of(&observed.claim) == of(&assumed.claim)
+            })
+    }
+
+    /// The claim of an assumption, as it is seen.
+    pub(super) fn observed_claim(&self, assumed: &AssumedClaim) -> Option<&Arc<Claim>> {
+        if assumed.key.strip_suffix("/extended") == Some(&*assumed.pod) {
+            return self.extended_claim_of(&assumed.pod);
+        }
+        let claim = &assumed.claim;
+        self.claim(&ObjectName::new(claim.namespace.as_str(), claim.name.as_str()))
+            .filter(|claim| claim.meta.uid == assumed.key)
+    }
+}
+
+/// Adds devices of one pool.
+fn add<'r>(
+    held: &mut HeldDevices,
+    results: impl Iterator<Item = &'r AllocationResult>,
+    pool: &PoolRef,
+    gpus: Option<&NodeGpus>,
+) {
+    for result in results.filter(|result| is_of(result, pool)) {
+        match gpus.and_then(|gpus| gpus.part(result)) {
+            Some(part) => held.parts.push(part),
+            None => held.others += 1,
+        }
+    }
+    held.parts.sort_unstable();
+}
+
+/// What names a device.
+fn device(result: &AllocationResult) -> (&str, &str, &str) {
+    (&result.driver, &result.pool, &result.device)
+}
+
+fn is_of(result: &AllocationResult, pool: &PoolRef) -> bool {
+    result.pool == pool.pool && result.driver == pool.driver
+}

@@ -1,0 +1,143 @@
+//! For which wishes the allocator has devices on which node: kept until something of the node is held
+//! otherwise or its hardware is another. Members of a gang mostly ask for the same by claims of their own,
+//! and who was refused asks again and again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+
+use super::Devices;
+use super::ask::Ask;
+use super::pod_allocation::PodAllocationError;
+
+/// Most wishes that are kept; the one that was not used longest goes.
+const MAX_KEYS: usize = 64;
+
+/// What an ask wants from the allocator. Asks of the same wish have the same answer on each node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKey(u64);
+
+/// What the allocator says of a wish on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feasibility {
+    /// It has devices.
+    Feasible,
+    /// It has none there.
+    Infeasible,
+    /// Something is wrong with the claims or with what they are compared to, and has to be put right.
+    Invalid,
+}
+
+/// Answers by wish and node.
+#[derive(Debug, Default)]
+pub(super) struct FeasibilityCache {
+    by_text: FxHashMap<String, RequestKey>,
+    cached: BTreeMap<u64, CachedKey>,
+    /// Numbers are not used twice, so a wish that was dropped has no answers of another.
+    next: u64,
+    clock: u64,
+    /// How often the allocator was asked.
+    #[cfg(test)]
+    allocator_calls: u64,
+}
+
+#[derive(Debug)]
+struct CachedKey {
+    text: String,
+    last_used: u64,
+    nodes: FxHashMap<Arc<str>, Feasibility>,
+}
+
+impl FeasibilityCache {
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.by_text.clear();
+        self.cached.clear();
+    }
+
+    /// Forgets what was said of a node.
+    pub(super) fn forget(&mut self, node: &str) {
+        for cached in self.cached.values_mut() {
+            cached.nodes.remove(node);
+        }
+    }
+
+    fn request_key(&mut self, text: String) -> RequestKey {
+        self.clock += 1;
+        if let Some(request_key) = self.by_text.get(&text) {
+            if let Some(cached) = self.cached.get_mut(&request_key.0) {
+                cached.last_used = self.clock;
+            }
+            return *request_key;
+        }
+        if self.cached.len() >= MAX_KEYS
+            && let Some((&oldest, _)) =
+                self.cached.iter().min_by_key(|(_, cached)| cached.last_used)
+            && let Some(cached) = self.cached.remove(&oldest)
+        {
+            self.by_text.remove(&cached.text);
+        }
+        let request_key = RequestKey(self.next);
+        self.next += 1;
+        self.by_text.insert(text.clone(), request_key);
+        self.cached.insert(
+            request_key.0,
+            CachedKey { text, last_used: self.clock, nodes: FxHashMap::default() },
+        );
+        request_key
+    }
+}
+
+impl Devices {
+    /// What an ask wants from the allocator.
+    pub fn request_key(&self, ask: &Ask) -> RequestKey {
+        self.feasibility_cache().request_key(ask.text())
+    }
+
+    /// What the allocator says of an ask, whose wish is this, on a node. That claims which are allocated
+    /// already can be reached from the node is not looked at: see [`Devices::is_allowed`].
+    pub fn feasibility(&self, ask: &Ask, request_key: RequestKey, node: &str) -> Feasibility {
+        let Some((name, _)) = self.nodes.get_key_value(node) else {
+            return self.compute(ask, node);
+        };
+        let cached_result = |feasibility_cache: &FeasibilityCache| {
+            feasibility_cache.cached.get(&request_key.0)?.nodes.get(node).copied()
+        };
+        if let Some(answer) = cached_result(&self.feasibility_cache()) {
+            return answer;
+        }
+        if !self.is_allowed(ask, node) {
+            return Feasibility::Infeasible;
+        }
+        let answer = self.compute(ask, node);
+        if let Some(cached) = self.feasibility_cache().cached.get_mut(&request_key.0) {
+            cached.nodes.insert(Arc::clone(name), answer);
+        }
+        answer
+    }
+
+    fn compute(&self, ask: &Ask, node: &str) -> Feasibility {
+        #[cfg(test)]
+        {
+            self.feasibility_cache().allocator_calls += 1;
+        }
+        match self.allocate(ask, node, None) {
+            Ok(_) => Feasibility::Feasible,
+            Err(PodAllocationError::Refused(refusal)) if !refusal.is_of_node() => {
+                Feasibility::Invalid
+            }
+            Err(_) => Feasibility::Infeasible,
+        }
+    }
+
+    /// How often the allocator was asked for an answer.
+    #[cfg(test)]
+    pub(crate) fn times_asked(&self) -> u64 {
+        self.feasibility_cache().allocator_calls
+    }
+
+    pub(super) fn feasibility_cache(&self) -> MutexGuard<'_, FeasibilityCache> {
+        self.feasibility.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

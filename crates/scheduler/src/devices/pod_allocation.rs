@@ -1,0 +1,313 @@
+//! What the claims of a pod get on a node: the allocator's word, beside all that is held or decided.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_api::names::{DRIVER, OWNER_OCTAVO, TAINT_OWNER};
+use octavo_dra::{
+    Allocation, Allocator, Count, Explanation, ExtendedClaim, Refusal, Survey, TaintEffect,
+    Toleration,
+};
+use octavo_engine::placement::{GpuPart, GpuParts};
+use octavo_engine::shape::GpuDemand;
+use octavo_kube_io::objects::Claim;
+use uuid::Uuid;
+
+use super::Devices;
+use super::allocation_patch::allocation_to_write;
+use super::ask::{Ask, AskedClaim};
+use super::assume_cache::{AssumedClaim, extended_key};
+use super::invalidation::Invalidation;
+use super::nodes::{GpuSource, NodeView};
+use super::pools::Pool;
+use crate::bind::{ClaimWrite, ExtendedWrite};
+
+/// Name space of the UIDs of shares (version 5 of RFC 9562), a random number.
+const SHARE_ID_NAMESPACE: Uuid = Uuid::from_u128(0x6d0a_5b8e_2f14_4c7a_9e63_b1d7_40c8_f235);
+
+/// What the claims of a pod get on a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodAllocation {
+    /// UID of the pod.
+    pub pod: Arc<str>,
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// The node.
+    pub node: Arc<str>,
+    /// The pod's claims, in its order, with what is to be written.
+    pub claims: Vec<ClaimWrite>,
+    /// The claim for its extended resources.
+    pub extended: Option<ExtendedWrite>,
+    /// Parts of the node's GPUs that are taken by it and were free before, in order.
+    pub parts: GpuParts,
+    /// Whether these are what was wanted.
+    pub matches_choice: bool,
+}
+
+/// Why the claims of a pod get nothing on a node.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PodAllocationError {
+    /// The allocator has nothing.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A claim that is allocated already cannot be reached from the node.
+    #[error("the devices of a claim that is allocated already cannot be reached from the node")]
+    ClaimUnreachable,
+    /// Nothing is known of the node.
+    #[error("there is no node {0} with devices")]
+    UnknownNode(Arc<str>),
+}
+
+/// The claims to allocate, as the allocator gets them.
+struct RequestedClaims {
+    claims: Vec<octavo_dra::Claim>,
+    extended: Option<ExtendedClaim>,
+}
+
+impl Devices {
+    /// What the claims of a pod get on a node, all or none. `wanted` are the parts of its GPUs that were
+    /// chosen: the allocator takes these devices if they serve, else any.
+    ///
+    /// Nothing is held by it: see [`Devices::assume`]. What is assumed for this pod already is in its own
+    /// way: forget it first.
+    pub fn allocate(
+        &self,
+        ask: &Ask,
+        node: &str,
+        wanted: Option<&[GpuPart]>,
+    ) -> Result<PodAllocation, PodAllocationError> {
+        if !self.is_allowed(ask, node) {
+            return Err(PodAllocationError::ClaimUnreachable);
+        }
+        let Some((name, view)) = self.nodes.get_key_value(node) else {
+            return without_devices(ask, node);
+        };
+        let asked = self.wanted(ask, view);
+        let mut pod_allocation = PodAllocation {
+            pod: Arc::clone(&ask.pod),
+            namespace: Arc::clone(&ask.namespace),
+            node: Arc::clone(name),
+            claims: Vec::with_capacity(ask.claims.len()),
+            extended: None,
+            parts: GpuParts::new(),
+            matches_choice: true,
+        };
+        let allocations = self.with_allocator(view, |allocator| {
+            let claims: Vec<&octavo_dra::Claim> = asked.claims.iter().collect();
+            if claims.is_empty() {
+                return Ok(Vec::new());
+            }
+            // All means all, and the first alternative goes before anybody's choice.
+            let is_choice = claims.iter().flat_map(|claim| &claim.requests).all(|request| {
+                matches!(&request.ask, octavo_dra::Ask::Exactly(one) if one.count != Count::All)
+            });
+            let wanted = wanted.filter(|_| is_choice);
+            let devices = wanted.and_then(|wanted| device_names(ask, view, wanted));
+            if let Some(devices) = devices {
+                // Other drivers' devices are nobody's choice.
+                let is_meant = |driver: &str, _: &str, device: &str| {
+                    driver != DRIVER || devices.contains(device)
+                };
+                let node = &view.node;
+                let found = allocator.allocate_among(node, &claims, &is_meant, &mut String::new);
+                if found.is_ok() {
+                    return found;
+                }
+            }
+            allocator.allocate(&view.node, &claims, &mut String::new)
+        })?;
+        let mut allocations = allocations.into_iter();
+        for claim in &ask.claims {
+            let allocation = match claim {
+                AskedClaim::Allocated { .. } => None,
+                AskedClaim::Wanted(_) => allocations.next(),
+            };
+            let claim = claim.claim();
+            let allocation = allocation.map(|mut allocation| {
+                set_share_ids(
+                    &mut allocation,
+                    &format!("{}/{}", claim.meta.uid, claim.meta.version),
+                );
+                pod_allocation.parts.extend(self.parts(node, &allocation));
+                allocation_to_write(
+                    allocation,
+                    &claim.claim.requests,
+                    &claim.config,
+                    &self.class_objects,
+                )
+            });
+            pod_allocation.claims.push(ClaimWrite { claim: Arc::clone(claim), allocation });
+        }
+        if let Some((extended, mut allocation)) = asked.extended.zip(allocations.next()) {
+            set_share_ids(&mut allocation, &format!("{}/extended/{}", ask.pod, node));
+            pod_allocation.parts.extend(self.parts(node, &allocation));
+            let allocation =
+                allocation_to_write(allocation, &extended.requests, &[], &self.class_objects);
+            pod_allocation.extended = Some(ExtendedWrite { claim: extended, allocation });
+        }
+        pod_allocation.parts.sort_unstable();
+        // What a device plugin gives is no part of a grant.
+        let is_plugin = self.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
+        pod_allocation.matches_choice = is_plugin
+            || wanted.is_none_or(|wanted| {
+                let mut wanted: GpuParts = wanted.into();
+                wanted.sort_unstable();
+                wanted == pod_allocation.parts
+            });
+        Ok(pod_allocation)
+    }
+
+    /// Takes a grant for granted: it holds its devices until the claims are seen allocated, or it is
+    /// forgotten. What was assumed for the pod before is forgotten.
+    pub fn assume(&mut self, pod_allocation: &PodAllocation) -> Invalidation {
+        let mut claims = Vec::new();
+        let mut uses = BTreeSet::new();
+        for ClaimWrite { claim, allocation } in &pod_allocation.claims {
+            let is_listed = claim.reserved_for.iter().any(|one| one.uid == pod_allocation.pod);
+            if !is_listed {
+                uses.insert(Arc::clone(&claim.meta.uid));
+            }
+            if let Some(allocation_to_write) = allocation {
+                let key = Arc::clone(&claim.meta.uid);
+                claims.push(assumed(
+                    pod_allocation,
+                    key,
+                    &claim.claim,
+                    &allocation_to_write.allocation,
+                ));
+            }
+        }
+        if let Some(extended) = &pod_allocation.extended {
+            let claim = extended.claim.claim(&pod_allocation.namespace);
+            let key = extended_key(&pod_allocation.pod);
+            claims.push(assumed(pod_allocation, key, &claim, &extended.allocation.allocation));
+        }
+        let changed = self.assume_cache.assume(&pod_allocation.pod, claims, uses);
+        self.holdings(changed)
+    }
+
+    /// Forgets what is assumed for a pod. What the cluster has seen of it since stays.
+    pub fn forget(&mut self, pod: &str) -> Invalidation {
+        let changed = self.assume_cache.forget(pod);
+        self.holdings(changed)
+    }
+
+    /// Whether anything is assumed for a pod that was not seen yet.
+    pub fn is_assumed(&self, pod: &str) -> bool {
+        self.assume_cache.is_assumed(pod)
+    }
+
+    /// Why the claims of a pod get nothing on a node, device by device; or that they do. `None`: the node
+    /// has no devices, or what is allocated already cannot be reached from it.
+    pub fn explain(&self, ask: &Ask, node: &str) -> Option<Explanation> {
+        let view = self.nodes.get(node).filter(|_| self.is_allowed(ask, node))?;
+        let asked = self.wanted(ask, view);
+        let claims: Vec<&octavo_dra::Claim> = asked.claims.iter().collect();
+        Some(self.with_allocator(view, |allocator| allocator.explain(&view.node, &claims)))
+    }
+
+    /// The claims to allocate on a node: they do not mind that Octavo keeps others away.
+    fn wanted(&self, ask: &Ask, view: &NodeView) -> RequestedClaims {
+        let extended = ask.extended_claim(self, &view.allocatable);
+        let claims = ask.wanted().map(|claim: &Arc<Claim>| claim.claim.clone());
+        let of_pod = extended.iter().map(|extended| extended.claim(&ask.namespace));
+        let mut claims: Vec<octavo_dra::Claim> = claims.chain(of_pod).collect();
+        for request in claims.iter_mut().flat_map(|claim| &mut claim.requests) {
+            match &mut request.ask {
+                octavo_dra::Ask::Exactly(one) => one.tolerations.push(own_toleration()),
+                octavo_dra::Ask::FirstAvailable(all) => {
+                    for (_, one) in all {
+                        one.tolerations.push(own_toleration());
+                    }
+                }
+            }
+        }
+        RequestedClaims { claims, extended }
+    }
+
+    /// An allocator of a node's devices, beside all who hold any.
+    fn with_allocator<T>(&self, view: &NodeView, with: impl FnOnce(&Allocator<'_>) -> T) -> T {
+        let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
+        let slices = pools.flat_map(Pool::slices);
+        let survey =
+            view.survey.get_or_init(|| Arc::new(Survey::new(slices.clone(), self.features)));
+        let holders = self.assume_cache.holders(&view.pools);
+        with(&Allocator::surveyed(&self.classes, slices, survey, holders))
+    }
+}
+
+/// A grant on a node without devices: there is nothing to allocate, or nothing to be had.
+fn without_devices(ask: &Ask, node: &str) -> Result<PodAllocation, PodAllocationError> {
+    if ask.wanted().next().is_some() || !ask.extended.is_empty() {
+        return Err(PodAllocationError::UnknownNode(node.into()));
+    }
+    let claims = ask
+        .claims
+        .iter()
+        .map(|claim| ClaimWrite { claim: Arc::clone(claim.claim()), allocation: None });
+    Ok(PodAllocation {
+        pod: Arc::clone(&ask.pod),
+        namespace: Arc::clone(&ask.namespace),
+        node: node.into(),
+        claims: claims.collect(),
+        extended: None,
+        parts: GpuParts::new(),
+        matches_choice: true,
+    })
+}
+
+/// Names of the devices that are parts of a node's GPUs.
+fn device_names<'d>(
+    ask: &Ask,
+    view: &'d NodeView,
+    wanted: &[GpuPart],
+) -> Option<BTreeSet<&'d str>> {
+    let gpus = view.gpus.as_ref().ok()?.as_ref()?;
+    let mut device_names = BTreeSet::new();
+    for part in wanted {
+        let profile = match &ask.demand {
+            GpuDemand::Mig { profile, .. } => Some(&**profile),
+            _ => None,
+        };
+        let profile = profile.filter(|_| !part.slices.is_empty());
+        device_names.insert(gpus.devices.device(part, profile)?);
+    }
+    Some(device_names)
+}
+
+fn assumed(
+    pod_allocation: &PodAllocation,
+    key: Arc<str>,
+    claim: &octavo_dra::Claim,
+    allocation: &Allocation,
+) -> AssumedClaim {
+    let claim = octavo_dra::Claim {
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: key.to_string(),
+        allocation: Some(allocation.clone()),
+        ..octavo_dra::Claim::default()
+    };
+    AssumedClaim { claim, pod: Arc::clone(&pod_allocation.pod), key }
+}
+
+/// Names the shares of an allocation: the same try has the same names.
+fn set_share_ids(allocation: &mut Allocation, claim: &str) {
+    for (index, result) in allocation.results.iter_mut().enumerate() {
+        if result.share_id.is_some() {
+            let name = format!("{claim}/{}/{index}", result.request);
+            result.share_id = Some(Uuid::new_v5(&SHARE_ID_NAMESPACE, name.as_bytes()).to_string());
+        }
+    }
+}
+
+/// The toleration of the taint by which Octavo keeps other schedulers away.
+fn own_toleration() -> Toleration {
+    Toleration {
+        key: Some(TAINT_OWNER.to_owned()),
+        value: Some(OWNER_OCTAVO.to_owned()),
+        effect: Some(TaintEffect::NoSchedule),
+        seconds: None,
+    }
+}

@@ -1,0 +1,351 @@
+//! Who holds what, also while it is decided and not seen yet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Claim, Delta, Kind, Pod};
+use proptest::prelude::*;
+
+use super::fixtures::{
+    MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
+};
+use crate::bind::Bind;
+use crate::devices::{AskError, AskedClaim, Devices, Feasibility, HeldDevices, PodAllocation};
+
+#[test]
+fn assumed_allocation_is_held_until_observed_or_forgotten() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let one = pod("one", whole(8));
+    let grant = devices.place(&one, "n").unwrap();
+    let two = pod("two", whole(1));
+    assert!(devices.place(&two, "n").is_none());
+    assert!(devices.is_assumed("one"));
+
+    devices.see(&seen(&grant.claims[0], &pod_ref(&one.0)));
+    assert!(!devices.is_assumed("one"));
+    assert!(devices.place(&two, "n").is_none());
+    // Nothing is left to be forgotten.
+    assert!(devices.forget("one").is_empty());
+    assert!(devices.place(&two, "n").is_none());
+
+    let touched = devices.see(&deallocated(&one.1));
+    assert!(touched.holdings.contains("n"));
+    assert!(devices.place(&two, "n").is_some());
+    let touched = devices.forget("two");
+    assert!(touched.holdings.contains("n"));
+    assert!(devices.held("n").is_empty());
+}
+
+/// A pod whose order was carried out as far as its claim and taken back, and its next order.
+fn given_again(
+    devices: &mut Devices,
+    own: &(Pod, Arc<Claim>),
+    nodes: [&str; 2],
+) -> [PodAllocation; 2] {
+    let first = devices.place(own, nodes[0]).unwrap();
+    devices.forget(&own.0.meta.uid);
+    devices.note_rollback(&bind_of(own, &first), true);
+    let second = devices.place(own, nodes[1]).unwrap();
+    [first, second]
+}
+
+fn bind_of(own: &(Pod, Arc<Claim>), grant: &PodAllocation) -> Bind {
+    Bind {
+        pod: pod_ref(&own.0),
+        node: Arc::clone(&grant.node),
+        claims: grant.claims.clone(),
+        extended: grant.extended.clone(),
+        is_retry: false,
+    }
+}
+
+#[test]
+fn stale_rollback_event_frees_nothing_of_the_next_bind() {
+    for nodes in [["n", "n"], ["other", "n"]] {
+        let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+        let own = pod("one", whole(8));
+        let [first, second] = given_again(&mut devices, &own, nodes);
+        let two = pod("two", whole(1));
+        devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+        assert!(devices.place(&two, "n").is_none());
+        // It may be another's by now: it counts too.
+        assert_eq!(devices.held(nodes[0]).len(), 1);
+        assert!(devices.place(&two, nodes[0]).is_none());
+        check(&devices, "n");
+        devices.see(&deallocated(&own.1));
+        assert!(devices.place(&two, "n").is_none());
+        devices.see(&seen(&second.claims[0], &pod_ref(&own.0)));
+        let held = devices.held("n");
+        assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 8, false));
+        check(&devices, "n");
+        // Its pod has ended.
+        devices.forget("one");
+        devices.see(&deallocated(&own.1));
+        assert!(devices.place(&two, "n").is_some());
+    }
+}
+
+#[test]
+fn relist_ends_stale_rollback_protection() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let own = pod("one", whole(8));
+    let first = devices.place(&own, "n").unwrap();
+    devices.forget("one");
+    devices.note_rollback(&bind_of(&own, &first), true);
+    devices.on_relist(7);
+    assert!(devices.may_be_rolled_back(&own.1), "nobody knows yet when it was");
+    devices.tick(8);
+    devices.on_relist(7);
+    assert!(devices.may_be_rolled_back(&own.1));
+    devices.on_relist(8);
+    assert!(!devices.may_be_rolled_back(&own.1));
+}
+
+#[test]
+fn observed_allocation_replaces_a_pinned_one_when_accepted() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+    let own = pod("one", whole(8));
+    let [first, _] = given_again(&mut devices, &own, ["other", "n"]);
+    devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+    assert_eq!((devices.held("n").len(), devices.held("other").len()), (1, 1));
+    assert!(devices.accept_observed("one").holdings.contains("n"));
+    assert_eq!((devices.held("n").len(), devices.held("other").len()), (0, 1));
+    assert!(!devices.is_assumed("one"));
+}
+
+#[test]
+fn shared_claim_uses_the_assumed_node_not_the_old_one() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+    let own = pod("one", whole(1));
+    let [first, _] = given_again(&mut devices, &own, ["other", "n"]);
+    devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+    let ask = devices.ask(&user("two", &own.1)).unwrap();
+    let AskedClaim::Allocated { allocating, .. } = &ask.claims[0] else { panic!("{ask:?}") };
+    assert_eq!(allocating.as_deref(), Some("one"));
+    assert!(devices.is_allowed(&ask, "n") && !devices.is_allowed(&ask, "other"));
+}
+
+#[test]
+fn hardware_or_class_change_invalidates_feasibility() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
+    let (pod, claim) = pod("one", whole(8));
+    devices.see(&claim);
+    let ask = devices.ask(&pod).unwrap();
+    let find = |devices: &Devices| devices.feasibility(&ask, devices.request_key(&ask), "n");
+    assert_eq!(find(&devices), Feasibility::Feasible);
+    assert_eq!((find(&devices), devices.times_asked()), (Feasibility::Feasible, 1));
+    for slice in super::fixtures::slices(PLAIN, "n") {
+        devices.apply_slices(&Delta::Gone(slice));
+    }
+    assert_eq!(find(&devices), Feasibility::Infeasible);
+    for slice in super::fixtures::slices(PLAIN, "n") {
+        devices.apply_slices(&Delta::Set(slice));
+    }
+    assert_eq!(find(&devices), Feasibility::Feasible);
+    for class in super::fixtures::classes() {
+        devices.apply_classes(&Delta::Gone(class));
+    }
+    assert_eq!(find(&devices), Feasibility::Invalid);
+}
+
+#[test]
+fn claims_of_other_schedulers_hold_devices() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let theirs = super::fixtures::written_claims();
+    let theirs: Vec<Arc<Claim>> = theirs
+        .into_iter()
+        .map(|(mut claim, _)| {
+            let results = &mut Arc::make_mut(&mut claim).claim.allocation.as_mut().unwrap().results;
+            for result in results {
+                result.pool = "n".to_owned();
+            }
+            claim
+        })
+        .collect();
+    devices.apply_claims(&Delta::All(Kind::default(), theirs));
+    let held: usize = devices.held("n").iter().map(|held| held.parts.len()).sum();
+    assert_eq!(held, 6);
+    assert!(devices.place(&pod("mine", whole(3)), "n").is_none());
+    assert!(devices.place(&pod("mine", whole(2)), "n").is_some());
+    devices.apply_claims(&Delta::All(Kind::default(), Vec::new()));
+    // The claim is gone, and what was decided for it with it.
+    assert!(devices.held("n").is_empty());
+}
+
+#[test]
+fn observed_allocation_by_others_wins() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    let one = pod("one", whole(1));
+    let ours = devices.place(&one, "a").unwrap();
+    let mut theirs = Claim::clone(&one.1);
+    let mut allocation = ours.claims[0].allocation.clone().unwrap().allocation;
+    allocation.results[0].pool = "b".to_owned();
+    theirs.claim.allocation = Some(allocation);
+    let touched = devices.see(&Arc::new(theirs));
+    assert!(touched.holdings.contains("a") && touched.holdings.contains("b"));
+    assert!(devices.held("a").is_empty());
+    assert_eq!(devices.held("b")[0].parts.len(), 1);
+}
+
+#[test]
+fn shared_claim_has_at_most_256_consumers() {
+    let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
+    let shared = claim("shared", whole(1));
+    devices.see(&shared);
+    let first = user("u0", &shared);
+    let ask = devices.ask(&first).unwrap();
+    let grant = devices.allocate(&ask, "b", None).unwrap();
+    devices.assume(&grant);
+
+    // On its way: others may go where it will be, after that order.
+    let second = user("u1", &shared);
+    let ask = devices.ask(&second).unwrap();
+    assert_eq!(ask.waits_for().map(|pod| &**pod).collect::<Vec<_>>(), ["u0"]);
+    assert!(!devices.is_allowed(&ask, "a") && devices.is_allowed(&ask, "b"));
+    assert!(!ask.demand.is_some() && ask.is_exact);
+    assert!(devices.allocate(&ask, "a", None).is_err());
+
+    devices.see(&seen(&grant.claims[0], &pod_ref(&first)));
+    assert_eq!(devices.held_alone_by("b", "u0").len(), 1);
+    for number in 1..256 {
+        let pod = user(&format!("u{number}"), &shared);
+        let ask = devices.ask(&pod).unwrap();
+        assert!(ask.waits_for().next().is_none());
+        let grant = devices.allocate(&ask, "b", None).unwrap();
+        assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
+        devices.assume(&grant);
+    }
+    assert_eq!(devices.held_alone_by("b", "u0"), [], "it is nobody's own any more");
+    let late = user("late", &shared);
+    assert!(matches!(devices.ask(&late), Err(AskError::TooManyConsumers { .. })));
+    // Who is among them already has a place.
+    let AskedClaim::Allocated { is_reserved, .. } = &devices.ask(&first).unwrap().claims[0] else {
+        panic!("it is allocated")
+    };
+    assert!(is_reserved);
+    devices.forget("u7");
+    assert!(devices.ask(&late).is_ok());
+}
+
+#[test]
+fn observed_extended_claim_replaces_the_assumed_one() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let pod = super::fixtures::extended_pod("e", "nvidia.com/gpu", 3);
+    let ask = devices.ask(&pod).unwrap();
+    let grant = devices.allocate(&ask, "n", None).unwrap();
+    devices.assume(&grant);
+    assert_eq!(devices.held("n").len(), 1);
+    let mut made = claim("e-extended-resources-x", Vec::new());
+    let extended = grant.extended.as_ref().unwrap();
+    let object = Arc::make_mut(&mut made);
+    object.is_extended = true;
+    object.meta.owner =
+        Some(octavo_kube_io::objects::Owner { uid: "e".into(), ..Default::default() });
+    object.claim.allocation = Some(extended.allocation.allocation.clone());
+    devices.see(&made);
+    let held = devices.held("n");
+    assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 3, false));
+    assert!(!devices.is_assumed("e"));
+    assert!(matches!(devices.ask(&pod), Err(AskError::LeftFromEarlierAttempt(_))));
+    devices.apply_claims(&Delta::Gone(made));
+    assert!(devices.ask(&pod).is_ok() && devices.held("n").is_empty());
+}
+
+/// What can happen to one of a few pods.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Place,
+    Forget,
+    SeeAllocated,
+    SeeDeallocated,
+    ClaimGone,
+}
+
+fn requests(kind: usize) -> Vec<octavo_dra::Request> {
+    match kind % 6 {
+        0 => whole(1),
+        1 => whole(3),
+        2 => shares(1, "30", "30Gi"),
+        3 => shares(2, "0", "1Gi"),
+        4 => instances(2, "1g.10gb"),
+        _ => instances(1, "3g.40gb"),
+    }
+}
+
+/// Nothing is given out twice: by the engine's account of the parts, and by the names of devices that
+/// are whole.
+fn check(devices: &Devices, node: &str) {
+    let gpus = devices.gpus(node).unwrap();
+    let model = &devices.models()[usize::from(gpus.model.0)];
+    let mut free = vec![octavo_engine::GpuFree::idle(model); gpus.devices.gpus.len()];
+    let all = devices.held(node);
+    for held in &all {
+        for part in &held.parts {
+            let gpu = &mut free[usize::from(part.gpu)];
+            *gpu = gpu.without(part).unwrap_or_else(|| panic!("{part:?} twice: {gpu:?}"));
+        }
+    }
+    // What one pod has by itself is found without a look at the others.
+    for pod in all.iter().flat_map(|held| &held.pods) {
+        let is_own = |held: &&HeldDevices| held.pods.len() == 1 && held.pods.contains(pod);
+        let own: Vec<HeldDevices> = all.iter().filter(is_own).cloned().collect();
+        assert_eq!(devices.held_alone_by(node, pod), own);
+    }
+    assert_eq!(devices.held_alone_by(node, "nobody"), []);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn no_device_is_allocated_twice_under_any_event_order(
+        events in prop::collection::vec((0_usize..12, 0_usize..5, 0_usize..2), 1..60)
+    ) {
+        let nodes = ["n0", "n1"];
+        let mut devices = cluster(&[("n0", MIG), ("n1", PLAIN)]);
+        let pods: Vec<(Pod, Arc<Claim>)> =
+            (0..12).map(|number| pod(&format!("p{number}"), requests(number))).collect();
+        // What was ordered for a pod, and what the API has of its claim.
+        let mut orders: BTreeMap<usize, PodAllocation> = BTreeMap::new();
+        let mut written: BTreeMap<usize, Arc<Claim>> = BTreeMap::new();
+        for (number, event, node) in events {
+            let event = [
+                Event::Place, Event::Forget, Event::SeeAllocated, Event::SeeDeallocated, Event::ClaimGone,
+            ][event];
+            let own = &pods[number];
+            match event {
+                Event::Place if !orders.contains_key(&number) && !written.contains_key(&number) => {
+                    if let Some(grant) = devices.place(own, nodes[node]) {
+                        orders.insert(number, grant);
+                    }
+                }
+                Event::Place => {}
+                Event::Forget => {
+                    orders.remove(&number);
+                    devices.forget(&own.0.meta.uid);
+                }
+                Event::SeeAllocated => {
+                    if let Some(grant) = orders.remove(&number) {
+                        let claim = seen(&grant.claims[0], &pod_ref(&own.0));
+                        devices.see(&claim);
+                        written.insert(number, claim);
+                    }
+                }
+                Event::SeeDeallocated => {
+                    if let Some(claim) = written.remove(&number) {
+                        devices.see(&deallocated(&claim));
+                    }
+                }
+                Event::ClaimGone => {
+                    orders.remove(&number);
+                    written.remove(&number);
+                    devices.apply_claims(&Delta::Gone(Arc::clone(&own.1)));
+                }
+            }
+            for node in nodes {
+                check(&devices, node);
+            }
+            let held: usize = nodes.iter().map(|node| devices.held(node).len()).sum();
+            prop_assert_eq!(held, orders.len() + written.len());
+        }
+    }
+}

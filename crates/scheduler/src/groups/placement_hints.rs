@@ -1,0 +1,102 @@
+//! What labels and annotations of Octavo say: on workloads, on pod templates and on pods. An annotation
+//! goes before the label of the same name.
+
+use std::sync::Arc;
+
+use octavo_api::names;
+use octavo_kube_io::objects::Meta;
+use serde_json::Value;
+
+use super::error::GroupError;
+
+/// What an object's labels and annotations say of how its pods are to be placed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlacementHints {
+    /// [`names::TOPOLOGY_REQUIRED`].
+    pub required: Option<Arc<str>>,
+    /// [`names::TOPOLOGY_PREFERRED`].
+    pub preferred: Option<Arc<str>>,
+    /// [`names::PLACEMENT_POLICY`].
+    pub policy: Option<Arc<str>>,
+    /// [`names::MOVABLE`].
+    pub is_movable: Option<bool>,
+    /// [`names::SECONDS_AT_RISK`].
+    pub seconds_at_risk: Option<u32>,
+}
+
+/// Whether a Job is to be a gang ([`names::GANG`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GangHint {
+    /// Each pod for itself, whatever its workload is.
+    Off,
+    /// As many as the Job runs at a time.
+    Whole,
+    /// That many.
+    Count(u32),
+}
+
+impl PlacementHints {
+    /// Of an object or a pod.
+    pub fn of(meta: &Meta) -> Result<Self, GroupError> {
+        Self::read(|key| annotation_or_label(meta, key))
+    }
+
+    /// Of a pod template, or of anything with `metadata`.
+    pub(super) fn of_template(template: &Value) -> Result<Self, GroupError> {
+        let at = |part: &str, key: &str| template["metadata"][part][key].as_str();
+        Self::read(|key| at("annotations", key).or_else(|| at("labels", key)))
+    }
+
+    fn read<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Result<Self, GroupError> {
+        let name = |key: &'static str| match find(key) {
+            Some("") => Err(invalid_hint(key, "", "a name")),
+            found => Ok(found.map(Arc::from)),
+        };
+        let is_movable = match find(names::MOVABLE) {
+            None => None,
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            Some(found) => {
+                return Err(invalid_hint(names::MOVABLE, found, "\"true\" or \"false\""));
+            }
+        };
+        let seconds = |found: &str| {
+            let wanted = "whole seconds, such as \"600\"";
+            found.parse().map_err(|_| invalid_hint(names::SECONDS_AT_RISK, found, wanted))
+        };
+        Ok(Self {
+            required: name(names::TOPOLOGY_REQUIRED)?,
+            preferred: name(names::TOPOLOGY_PREFERRED)?,
+            policy: name(names::PLACEMENT_POLICY)?,
+            is_movable,
+            seconds_at_risk: find(names::SECONDS_AT_RISK).map(seconds).transpose()?,
+        })
+    }
+}
+
+impl GangHint {
+    pub(super) fn of(meta: &Meta) -> Result<Option<Self>, GroupError> {
+        match annotation_or_label(meta, names::GANG) {
+            None => Ok(None),
+            Some("true") => Ok(Some(Self::Whole)),
+            Some("false") => Ok(Some(Self::Off)),
+            Some(found) => match found.parse() {
+                Ok(count @ 1..) => Ok(Some(Self::Count(count))),
+                _ => Err(invalid_hint(
+                    names::GANG,
+                    found,
+                    "\"true\", \"false\" or the number of pods that start together",
+                )),
+            },
+        }
+    }
+}
+
+/// An annotation, else the label of that key.
+pub(super) fn annotation_or_label<'a>(meta: &'a Meta, key: &str) -> Option<&'a str> {
+    meta.annotations.get(key).or_else(|| meta.labels.get(key)).map(String::as_str)
+}
+
+fn invalid_hint(key: &'static str, found: &str, wanted: &'static str) -> GroupError {
+    GroupError::InvalidHint { key, found: found.to_owned(), wanted }
+}

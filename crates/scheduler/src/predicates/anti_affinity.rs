@@ -1,0 +1,268 @@
+//! Pods that run and let others not come near: anti-affinity, and claims for one pod at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{
+    AffinityTerm, Change, Delta, Meta, Node, ObjectName, Pod, VolumeSource,
+};
+
+use super::labels::{Labels, Requirement, requirements};
+use super::{Unfit, Volumes};
+
+/// An index of pods that have a node: where their required anti-affinity keeps which newcomers away,
+/// and which claims they use.
+///
+/// Pods are known by their UID: one that is assumed is added, and when the watch brings it, it may be
+/// added again. Pods that have ended are to be removed.
+#[derive(Clone, Debug, Default)]
+pub struct AntiAffinityIndex {
+    namespaces: BTreeMap<Arc<str>, Arc<Meta>>,
+    nodes: BTreeMap<Arc<str>, Arc<Node>>,
+    /// Those that matter, by UID.
+    pods: BTreeMap<Arc<str>, PlacedPod>,
+    /// Of those with terms, by node.
+    on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    /// How many pods want a term kept, by value of the term's topology key on their node.
+    terms: BTreeMap<Arc<Term>, BTreeMap<String, u32>>,
+    /// How many pods use a claim.
+    claims: BTreeMap<ObjectName, u32>,
+}
+
+#[derive(Clone, Debug)]
+struct PlacedPod {
+    node: Arc<str>,
+    terms: Vec<Arc<Term>>,
+    claims: Vec<ObjectName>,
+}
+
+/// A term of anti-affinity, whosesoever it is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Term {
+    topology_key: String,
+    /// Labels of pods that are kept away; `None`: no pod.
+    selector: Option<Vec<Requirement>>,
+    namespaces: BTreeSet<String>,
+    /// Labels of further namespaces; `None`: none.
+    namespace_selector: Option<Vec<Requirement>>,
+}
+
+/// Where those that run let one newcomer not come: made once for it, asked for each node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exclusions {
+    claim: Option<ObjectName>,
+    /// Values that are kept by topology key.
+    domains: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl AntiAffinityIndex {
+    /// Takes a change of namespaces or nodes in; whether anything that matters here may be another now.
+    pub fn apply(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Namespace(Delta::Set(one)) => {
+                let old = self.namespaces.insert(Arc::clone(&one.name.name), Arc::clone(one));
+                return old.is_none_or(|old| old.labels != one.labels);
+            }
+            Change::Namespace(Delta::Gone(one)) => {
+                return self.namespaces.remove(&one.name.name).is_some();
+            }
+            Change::Namespace(Delta::All(_, all)) => {
+                let all = all.iter().map(|one| (Arc::clone(&one.name.name), Arc::clone(one)));
+                let old = std::mem::replace(&mut self.namespaces, all.collect());
+                let labels =
+                    |(name, meta): (&Arc<str>, &Arc<Meta>)| (Arc::clone(name), meta.labels.clone());
+                return !old.iter().map(labels).eq(self.namespaces.iter().map(labels));
+            }
+            Change::Node(Delta::Set(node)) => self.set_node(node),
+            Change::Node(Delta::Gone(node)) => self.drop_node(&node.meta.name.name),
+            Change::Node(Delta::All(_, all)) => {
+                let there: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !there.contains(name)).cloned();
+                for name in gone.collect::<Vec<_>>() {
+                    self.drop_node(&name);
+                }
+                for node in all {
+                    self.set_node(node);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A node is there, or is there with other labels.
+    pub fn set_node(&mut self, node: &Arc<Node>) {
+        let name = &node.meta.name.name;
+        let known = self.nodes.get(name);
+        if known.is_some_and(|known| known.meta.labels == node.meta.labels) {
+            return;
+        }
+        self.recount(name, false);
+        self.nodes.insert(Arc::clone(name), Arc::clone(node));
+        self.recount(name, true);
+    }
+
+    /// A node is gone. What is left of its pods keeps nobody away.
+    pub fn drop_node(&mut self, name: &str) {
+        self.recount(name, false);
+        self.nodes.remove(name);
+    }
+
+    /// A pod has a node, by decision or by binding. What was known of it is replaced.
+    pub fn add(&mut self, pod: &Pod, node: &str) {
+        self.remove(&pod.meta.uid);
+        let is_claim = |source: &VolumeSource| match source {
+            VolumeSource::Claim(name) => {
+                let namespace = Arc::clone(&pod.meta.name.namespace);
+                Some(ObjectName { namespace, name: Arc::from(&**name) })
+            }
+            _ => None,
+        };
+        let claims = pod.spec.volumes.iter().filter_map(|volume| is_claim(&volume.source));
+        let placed = PlacedPod {
+            node: Arc::from(node),
+            terms: terms(pod, &pod.spec.anti_affinity),
+            claims: claims.collect(),
+        };
+        if placed.terms.is_empty() && placed.claims.is_empty() {
+            return;
+        }
+        self.count(&placed.node, &placed.terms, true);
+        for claim in &placed.claims {
+            *self.claims.entry(claim.clone()).or_default() += 1;
+        }
+        if !placed.terms.is_empty() {
+            let there = self.on_node.entry(Arc::clone(&placed.node)).or_default();
+            there.insert(Arc::clone(&pod.meta.uid));
+        }
+        self.pods.insert(Arc::clone(&pod.meta.uid), placed);
+    }
+
+    /// A pod has its node no longer, by its UID. One that is not known is no error.
+    pub fn remove(&mut self, uid: &str) {
+        let Some(placed) = self.pods.remove(uid) else { return };
+        self.count(&placed.node, &placed.terms, false);
+        for claim in &placed.claims {
+            if let Some(count) = self.claims.get_mut(claim) {
+                *count -= 1;
+                if *count == 0 {
+                    self.claims.remove(claim);
+                }
+            }
+        }
+        if let Some(there) = self.on_node.get_mut(&placed.node) {
+            there.remove(uid);
+            if there.is_empty() {
+                self.on_node.remove(&placed.node);
+            }
+        }
+    }
+
+    /// Where those that run let `pod` not come.
+    pub fn exclusions(&self, pod: &Pod, volumes: &Volumes) -> Exclusions {
+        let in_use = |source: &VolumeSource| match source {
+            VolumeSource::Claim(name) => {
+                let namespace = Arc::clone(&pod.meta.name.namespace);
+                let claim = ObjectName { namespace, name: Arc::from(&**name) };
+                (self.claims.contains_key(&claim) && volumes.is_for_one_pod(&claim))
+                    .then_some(claim)
+            }
+            _ => None,
+        };
+        let claim = pod.spec.volumes.iter().find_map(|volume| in_use(&volume.source));
+        let mut domains: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let namespace = &pod.meta.name.namespace;
+        let known = self.namespaces.get(namespace).map(|meta| &meta.labels);
+        let none = Labels::new();
+        for (term, values) in &self.terms {
+            if term.is_against(&pod.meta.labels, namespace, known.unwrap_or(&none)) {
+                let kept = domains.entry(term.topology_key.clone()).or_default();
+                kept.extend(values.keys().cloned());
+            }
+        }
+        Exclusions { claim, domains }
+    }
+
+    /// Counts terms of all pods of a node, or takes them back.
+    fn recount(&mut self, node: &str, is_more: bool) {
+        let there = self.on_node.get(node).into_iter().flatten();
+        let placed = there.filter_map(|uid| self.pods.get(uid));
+        let terms: Vec<_> = placed.flat_map(|placed| placed.terms.iter().cloned()).collect();
+        self.count(node, &terms, is_more);
+    }
+
+    fn count(&mut self, node: &str, terms: &[Arc<Term>], is_more: bool) {
+        let Some(node) = self.nodes.get(node) else { return };
+        for term in terms {
+            // A node without the label is in no domain: nobody is near it.
+            let Some(value) = node.meta.labels.get(&term.topology_key) else { continue };
+            let values = self.terms.entry(Arc::clone(term)).or_default();
+            let count = values.entry(value.clone()).or_default();
+            *count = if is_more { *count + 1 } else { count.saturating_sub(1) };
+            if *count == 0 {
+                values.remove(value);
+                if values.is_empty() {
+                    self.terms.remove(term);
+                }
+            }
+        }
+    }
+}
+
+impl Exclusions {
+    /// Whether nobody keeps the newcomer away from anywhere.
+    pub fn is_empty(&self) -> bool {
+        self.claim.is_none() && self.domains.is_empty()
+    }
+
+    /// Whether the newcomer may come to a node, or the first reason against it.
+    pub fn check(&self, node: &Node) -> Result<(), Unfit> {
+        self.reasons(node).next().map_or(Ok(()), Err)
+    }
+
+    /// All that keeps the newcomer away from a node.
+    pub fn reasons<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Unfit> + 'a {
+        let in_use = self.claim.iter().map(|claim| Unfit::ClaimInUse { claim: claim.clone() });
+        let kept = self.domains.iter().filter_map(|(topology_key, values)| {
+            let value =
+                node.meta.labels.get(topology_key).filter(|value| values.contains(*value))?;
+            let (topology_key, value) = (topology_key.clone(), value.clone());
+            Some(Unfit::AntiAffinity { topology_key, value })
+        });
+        in_use.chain(kept)
+    }
+}
+
+impl Term {
+    fn is_against(&self, labels: &Labels, namespace: &str, of_namespace: &Labels) -> bool {
+        let holds = |selector: &Option<Vec<Requirement>>, labels: &Labels| {
+            selector.as_ref().is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+        };
+        (self.namespaces.contains(namespace) || holds(&self.namespace_selector, of_namespace))
+            && holds(&self.selector, labels)
+    }
+}
+
+/// Terms of a pod; none where one is malformed, as Kubernetes has it.
+fn terms(pod: &Pod, terms: &[AffinityTerm]) -> Vec<Arc<Term>> {
+    let own = &pod.meta.name.namespace;
+    let sound = |term: &AffinityTerm| {
+        let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
+        if namespaces.is_empty() && term.namespace_selector.is_none() {
+            namespaces.insert(own.to_string());
+        }
+        Some(Arc::new(Term {
+            topology_key: term.topology_key.clone(),
+            selector: term
+                .selector
+                .as_ref()
+                .map_or(Some(None), |one| requirements(one).map(Some))?,
+            namespaces,
+            namespace_selector: match &term.namespace_selector {
+                Some(selector) => Some(requirements(selector)?),
+                None => None,
+            },
+        }))
+    };
+    terms.iter().map(sound).collect::<Option<_>>().unwrap_or_default()
+}

@@ -1,0 +1,102 @@
+//! Whether there is room for a pod beside those that run on a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_kube_io::objects::HostPort;
+
+use super::{Capacity, Disk, PodRequests, Unfit, Usage, Volumes};
+
+/// The address that stands for all of a host.
+const ANY_ADDRESS: &str = "0.0.0.0";
+
+/// Whether what a pod takes is free on a node: places for pods, amounts, ports, disks, and
+/// attachments of CSI volumes. All reasons against it.
+///
+/// `is_class_resource` says whether a class of devices serves an extended resource: where it does and
+/// the node has none of it as a plain amount, it is not looked at here, as it is the allocator's.
+pub fn check_resource_fit(
+    requests: &PodRequests,
+    capacity: &Capacity,
+    usage: &Usage,
+    volumes: &Volumes,
+    is_class_resource: impl Fn(&str) -> bool,
+) -> Result<(), Vec<Unfit>> {
+    let mut reasons = Vec::new();
+    for port in &requests.ports {
+        if usage.ports.iter().any(|(taken, _)| ports_conflict(port, taken)) {
+            reasons.push(Unfit::Port { port: port.clone() });
+        }
+    }
+    if i128::from(usage.pods) + 1 > capacity.pods {
+        reasons.push(Unfit::Pods { capacity: capacity.pods });
+    }
+    let (requested_amounts, has, taken) = (&requests.amounts, &capacity.amounts, &usage.amounts);
+    let mut check_amount = |resource: &str, requested: i128, used: i128, capacity: i128| {
+        if requested > 0 && requested > capacity - used {
+            let resource = Arc::from(resource);
+            reasons.push(Unfit::Insufficient { resource, requested, used, capacity });
+        }
+    };
+    check_amount("cpu", requested_amounts.cpu, taken.cpu, has.cpu);
+    check_amount("memory", requested_amounts.memory, taken.memory, has.memory);
+    check_amount("ephemeral-storage", requested_amounts.storage, taken.storage, has.storage);
+    for (name, requested) in &requested_amounts.others {
+        let capacity = has.other(name);
+        if capacity > 0 || !is_class_resource(name) {
+            check_amount(name, *requested, taken.other(name), capacity);
+        }
+    }
+    for disk in &requests.disks {
+        if usage.disks.iter().any(|(taken, _)| disks_conflict(disk, taken)) {
+            reasons.push(Unfit::Disk { kind: disk.kind.clone(), id: disk.id.clone() });
+        }
+    }
+    if !requests.claims.is_empty() {
+        reasons.extend(exceeded_volume_limits(requests, capacity, usage, volumes));
+    }
+    if reasons.is_empty() { Ok(()) } else { Err(reasons) }
+}
+
+/// Whether two cannot both have their port.
+fn ports_conflict(one: &HostPort, other: &HostPort) -> bool {
+    let address = |port: &HostPort| port.ip.is_empty() || port.ip == ANY_ADDRESS;
+    let protocol = |port: &HostPort| port.protocol.is_empty() || port.protocol == "TCP";
+    one.port == other.port
+        && (one.protocol == other.protocol || (protocol(one) && protocol(other)))
+        && (one.ip == other.ip || address(one) || address(other))
+}
+
+/// Whether two cannot both have their disk.
+fn disks_conflict(one: &Disk, other: &Disk) -> bool {
+    one.kind == other.kind && one.id == other.id && !(one.is_read_only && other.is_read_only)
+}
+
+/// The drivers of which the node would have more volumes than it can.
+fn exceeded_volume_limits(
+    requests: &PodRequests,
+    capacity: &Capacity,
+    usage: &Usage,
+    volumes: &Volumes,
+) -> Vec<Unfit> {
+    let limits = volumes.limits(&capacity.node);
+    let mut new: BTreeSet<_> =
+        requests.claims.iter().filter_map(|claim| volumes.csi_volume(claim)).collect();
+    new.retain(|(driver, _)| limits.is_some_and(|limits| limits.contains_key(*driver)));
+    if new.is_empty() {
+        return Vec::new();
+    }
+    let old: BTreeSet<_> =
+        usage.claims.keys().filter_map(|claim| volumes.csi_volume(claim)).collect();
+    let mut more: BTreeMap<&str, usize> = BTreeMap::new();
+    for volume in new.difference(&old) {
+        *more.entry(volume.0).or_default() += 1;
+    }
+    let too_many = more.into_iter().filter_map(|(driver, more)| {
+        let limit = (*limits?.get(driver)?)?;
+        let there = old.iter().filter(|(other, _)| *other == driver).count();
+        let is_over = usize::try_from(limit).is_ok_and(|limit| there + more > limit);
+        is_over.then(|| Unfit::VolumeLimit { driver: driver.to_owned(), limit })
+    });
+    too_many.collect()
+}

@@ -1,0 +1,326 @@
+//! What waits to be told: the newest of each object, in the order of the first word, never more than so
+//! much.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_api::names::OCTAVO_API_VERSION;
+use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
+use tokio::time::Instant;
+
+use super::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
+use crate::bind::PodRef;
+use crate::metrics::Metrics;
+
+/// How much may wait.
+const MAX_CONDITIONS: usize = 100_000;
+const MAX_STATUSES: usize = 20_000;
+const MAX_EVENTS: usize = 2000;
+/// With more events than this waiting, those of pods that were bound are left out: they are as many as
+/// pods, and say what the pod says itself.
+const MAX_EVENTS_FOR_BOUND_PODS: usize = 64;
+/// How long an event is not repeated, and of how many that is known.
+const EVENT_DEDUP_TIME: Duration = Duration::from_mins(10);
+const MAX_REMEMBERED_EVENTS: usize = 10_000;
+/// How long a gang's status is left alone after it was written.
+const GROUP_STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Something to write.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum StatusWrite {
+    Condition { pod: PodRef, status_text: StatusText, seen: Option<ScheduledCondition> },
+    Group(GroupStatus),
+    Policy { name: Arc<str>, generation: i64, error: Option<StatusText> },
+    Event(EventWrite),
+}
+
+/// An event to write.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct EventWrite {
+    pub(super) kind: Kind,
+    pub(super) name: ObjectName,
+    pub(super) uid: Arc<str>,
+    pub(super) is_warning: bool,
+    pub(super) reason: &'static str,
+    /// What it is about: of an object and this there is one event in a while.
+    pub(super) about: &'static str,
+    pub(super) note: String,
+}
+
+/// When there is something to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    Now,
+    At(Instant),
+    Never,
+}
+
+/// Everything that waits.
+#[derive(Debug)]
+pub(super) struct StatusQueue {
+    metrics: Metrics,
+    conditions: Queue<Arc<str>, StatusWrite>,
+    groups: Queue<Arc<str>, GroupStatus>,
+    policies: Queue<Arc<str>, StatusWrite>,
+    events: Queue<(Arc<str>, &'static str), EventWrite>,
+    /// When a gang's status may be written next.
+    next_group_write: HashMap<Arc<str>, Instant>,
+    /// Events of late, in two generations: the older is forgotten at once.
+    recent_events: [HashSet<(Arc<str>, &'static str)>; 2],
+    rotate_at: Instant,
+}
+
+impl StatusQueue {
+    pub(super) fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            conditions: Queue::new(MAX_CONDITIONS),
+            groups: Queue::new(MAX_STATUSES),
+            policies: Queue::new(MAX_STATUSES),
+            events: Queue::new(MAX_EVENTS),
+            next_group_write: HashMap::new(),
+            recent_events: [HashSet::new(), HashSet::new()],
+            rotate_at: Instant::now() + EVENT_DEDUP_TIME,
+        }
+    }
+
+    /// Takes a report in.
+    pub(super) fn take(&mut self, report: StatusUpdate) {
+        match report {
+            StatusUpdate::PodUnschedulable { pod, status_text, seen } => {
+                self.pod_unschedulable(pod, status_text, seen)
+            }
+            StatusUpdate::PodBound { pod, node } => {
+                self.conditions.remove(&pod.uid);
+                if self.events.len() < MAX_EVENTS_FOR_BOUND_PODS {
+                    let note = format!("bound to node {node}");
+                    self.event(pod_event(&pod, false, "Scheduled", note));
+                }
+            }
+            StatusUpdate::PodEvicted { pod, status_text } => {
+                self.event(pod_event(&pod, false, status_text.reason, status_text.message));
+            }
+            StatusUpdate::Group(report) => self.group(report),
+            StatusUpdate::Policy { name, generation, error } => {
+                if let Some(error) = &error {
+                    self.event(EventWrite {
+                        kind: Kind::new(OCTAVO_API_VERSION, "PlacementPolicy"),
+                        name: ObjectName::new("", Arc::clone(&name)),
+                        uid: Arc::clone(&name),
+                        is_warning: true,
+                        reason: error.reason,
+                        about: error.reason,
+                        note: error.message.clone(),
+                    });
+                }
+                let key = Arc::clone(&name);
+                if !self.policies.put(key, StatusWrite::Policy { name, generation, error }) {
+                    self.metrics.dropped("status");
+                }
+            }
+        }
+    }
+
+    fn pod_unschedulable(
+        &mut self,
+        pod: PodRef,
+        status_text: StatusText,
+        seen: Option<ScheduledCondition>,
+    ) {
+        let is_same = |seen: &ScheduledCondition| {
+            !seen.is_true
+                && seen.reason == status_text.reason
+                && seen.message == status_text.message
+        };
+        if seen.as_ref().is_some_and(is_same) {
+            // Also what was about to be written and is not so any more.
+            self.conditions.remove(&pod.uid);
+            return;
+        }
+        if seen.as_ref().is_none_or(|seen| seen.is_true || seen.reason != status_text.reason) {
+            // The reason that kube-scheduler's events have: people and tools look for it.
+            let note = format!("{}: {}", status_text.reason, status_text.message);
+            let event = pod_event(&pod, true, "FailedScheduling", note);
+            self.event(EventWrite { about: status_text.reason, ..event });
+        }
+        let key = Arc::clone(&pod.uid);
+        if !self.conditions.put(key, StatusWrite::Condition { pod, status_text, seen }) {
+            self.metrics.dropped("condition");
+        }
+    }
+
+    fn group(&mut self, report: GroupStatus) {
+        let waits = matches!(report.phase, GroupPhase::Waiting | GroupPhase::Repairing);
+        self.event(EventWrite {
+            kind: report.kind.clone(),
+            name: report.name.clone(),
+            uid: Arc::clone(&report.uid),
+            is_warning: waits,
+            reason: report.status_text.reason,
+            about: report.status_text.reason,
+            note: report.status_text.message.clone(),
+        });
+        if has_status(&report.kind) && !self.groups.put(Arc::clone(&report.uid), report) {
+            self.metrics.dropped("status");
+        }
+    }
+
+    fn event(&mut self, event: EventWrite) {
+        let key = (Arc::clone(&event.uid), event.about);
+        if self.recent_events.iter().any(|recent| recent.contains(&key)) {
+            return;
+        }
+        let now = Instant::now();
+        if now >= self.rotate_at || self.recent_events[0].len() >= MAX_REMEMBERED_EVENTS {
+            self.recent_events[1] = std::mem::take(&mut self.recent_events[0]);
+            self.rotate_at = now + EVENT_DEDUP_TIME;
+        }
+        self.recent_events[0].insert(key.clone());
+        if !self.events.put(key, event) {
+            self.metrics.dropped("event");
+        }
+    }
+
+    /// When the next may be written.
+    pub(super) fn due(&mut self) -> Due {
+        let now = Instant::now();
+        self.next_group_write.retain(|_, next_write| *next_write > now);
+        self.metrics.reports(
+            self.conditions.len(),
+            self.groups.len() + self.policies.len(),
+            self.events.len(),
+        );
+        let others = [self.conditions.len(), self.policies.len(), self.events.len()];
+        if others.iter().any(|len| *len > 0) {
+            return Due::Now;
+        }
+        let next_write = |uid: &Arc<str>| self.next_group_write.get(uid).copied().unwrap_or(now);
+        match self.groups.keys().map(next_write).min() {
+            Some(at) if at <= now => Due::Now,
+            Some(at) => Due::At(at),
+            None => Due::Never,
+        }
+    }
+
+    /// The next to write: gangs and policies first, for they stand for many pods; then pods, for
+    /// autoscalers wait for them; then events.
+    pub(super) fn next(&mut self) -> Option<StatusWrite> {
+        let now = Instant::now();
+        let next_group_write = &self.next_group_write;
+        if let Some(report) =
+            self.groups.pop(|uid| next_group_write.get(uid).is_none_or(|at| *at <= now))
+        {
+            self.next_group_write.insert(Arc::clone(&report.uid), now + GROUP_STATUS_INTERVAL);
+            return Some(StatusWrite::Group(report));
+        }
+        let first = self.policies.pop(|_| true).or_else(|| self.conditions.pop(|_| true));
+        first.or_else(|| self.events.pop(|_| true).map(StatusWrite::Event))
+    }
+
+    /// Puts back what could not be written, unless there is something newer.
+    pub(super) fn put_back(&mut self, job: StatusWrite) {
+        match &job {
+            StatusWrite::Condition { pod, .. } => {
+                self.conditions.put_if_absent(&pod.uid.clone(), job)
+            }
+            StatusWrite::Policy { name, .. } => self.policies.put_if_absent(&name.clone(), job),
+            StatusWrite::Group(report) => {
+                self.groups.put_if_absent(&report.uid.clone(), report.clone());
+            }
+            // An event is not worth a second attempt.
+            StatusWrite::Event(_) => self.metrics.dropped("event"),
+        }
+    }
+
+    /// Forgets everything: another scheduler leads.
+    pub(super) fn clear(&mut self) {
+        *self = Self::new(self.metrics.clone());
+    }
+}
+
+/// Whether an object of this kind has a status that we write.
+pub(super) fn has_status(kind: &Kind) -> bool {
+    is_octavo_pod_group(kind) || is_native_pod_group(kind)
+}
+
+/// Octavo's own `PodGroup`.
+pub(super) fn is_octavo_pod_group(kind: &Kind) -> bool {
+    kind.kind == "PodGroup" && kind.api_version == OCTAVO_API_VERSION
+}
+
+/// Kubernetes' own `PodGroup`, in any version.
+pub(super) fn is_native_pod_group(kind: &Kind) -> bool {
+    kind.kind == "PodGroup" && kind.api_version.starts_with("scheduling.k8s.io/")
+}
+
+fn pod_event(pod: &PodRef, is_warning: bool, reason: &'static str, note: String) -> EventWrite {
+    EventWrite {
+        kind: Kind::new("v1", "Pod"),
+        name: pod.name.clone(),
+        uid: Arc::clone(&pod.uid),
+        is_warning,
+        reason,
+        about: reason,
+        note,
+    }
+}
+
+/// A queue that has each key once, and so many at most.
+#[derive(Debug)]
+struct Queue<K, V> {
+    capacity: usize,
+    next: u64,
+    order: BTreeMap<u64, K>,
+    entries: HashMap<K, (u64, V)>,
+}
+
+impl<K: Clone + Eq + Hash, V> Queue<K, V> {
+    fn new(capacity: usize) -> Self {
+        Self { capacity, next: 0, order: BTreeMap::new(), entries: HashMap::new() }
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &K> {
+        self.order.values()
+    }
+
+    /// Puts a value in, in the place of an older one of the key; `false`: there is no room.
+    fn put(&mut self, key: K, value: V) -> bool {
+        if let Some((_, old)) = self.entries.get_mut(&key) {
+            *old = value;
+            return true;
+        }
+        if self.entries.len() >= self.capacity {
+            return false;
+        }
+        self.order.insert(self.next, key.clone());
+        self.entries.insert(key, (self.next, value));
+        self.next += 1;
+        true
+    }
+
+    fn put_if_absent(&mut self, key: &K, value: V) {
+        if !self.entries.contains_key(key) {
+            self.put(key.clone(), value);
+        }
+    }
+
+    fn remove(&mut self, key: &K) {
+        if let Some((place, _)) = self.entries.remove(key) {
+            self.order.remove(&place);
+        }
+    }
+
+    /// Takes the first of which `is_ready` holds.
+    fn pop(&mut self, is_ready: impl Fn(&K) -> bool) -> Option<V> {
+        let (place, key) = self.order.iter().find(|(_, key)| is_ready(key))?;
+        let (place, key) = (*place, key.clone());
+        self.order.remove(&place);
+        self.entries.remove(&key).map(|(_, value)| value)
+    }
+}

@@ -1,0 +1,64 @@
+//! Nodes whose GPUs are not counted: said once, and counted in the metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::core::nodes_are;
+use crate::devices::UnmodeledReason;
+use crate::metrics::Metrics;
+
+/// What was said of nodes whose GPUs are not counted.
+#[derive(Debug, Default)]
+pub(crate) struct UnmodeledNodesReporter {
+    reported: BTreeMap<Arc<str>, UnmodeledReason>,
+}
+
+/// What is new of such nodes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct UnmodeledChange {
+    /// By why: nodes that are left out from now on.
+    added: BTreeMap<String, Vec<Arc<str>>>,
+    /// Nodes that are not, any more.
+    recovered: Vec<Arc<str>>,
+}
+
+impl UnmodeledNodesReporter {
+    /// Says what is new.
+    pub(crate) fn report(&mut self, now: &BTreeMap<Arc<str>, UnmodeledReason>, metrics: &Metrics) {
+        if self.reported == *now {
+            return;
+        }
+        let UnmodeledChange { added, recovered } = self.update(now);
+        let names = |nodes: &[Arc<str>]| {
+            let names: Vec<_> = nodes.iter().map(|name| &**name).collect();
+            nodes_are(&names)
+        };
+        for (why, nodes) in &added {
+            tracing::warn!("{} left out for GPUs: {why}", names(nodes));
+        }
+        if !recovered.is_empty() {
+            tracing::info!("{} no longer left out for GPUs", names(&recovered));
+        }
+        let mut counts: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for why in now.values() {
+            *counts.entry(why.reason()).or_default() += 1;
+        }
+        metrics.nodes_outside(&counts);
+    }
+
+    fn update(&mut self, now: &BTreeMap<Arc<str>, UnmodeledReason>) -> UnmodeledChange {
+        let mut change = UnmodeledChange::default();
+        for (name, why) in now {
+            if self.reported.get(name) != Some(why) {
+                change.added.entry(why.to_string()).or_default().push(Arc::clone(name));
+            }
+        }
+        let gone = self.reported.keys().filter(|name| !now.contains_key(*name));
+        change.recovered = gone.cloned().collect();
+        self.reported.clone_from(now);
+        change
+    }
+}
+
+#[cfg(test)]
+mod tests;
