@@ -19,15 +19,15 @@
 pub mod admin;
 pub mod bind;
 pub mod config;
-pub mod core;
 pub mod devices;
+mod event_loop;
 pub mod groups;
 pub mod metrics;
-mod mind;
 mod outside;
 pub mod policies;
 pub mod predicates;
 mod run;
+pub mod state;
 pub mod status;
 
 pub use config::SchedulerArgs;

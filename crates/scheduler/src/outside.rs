@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::core::nodes_are;
 use crate::devices::Outside;
 use crate::metrics::Metrics;
+use crate::state::nodes_phrase;
 
 /// What was said of nodes whose GPUs are not counted.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl OutsideTold {
         let News { out, back } = self.take(now);
         let names = |nodes: &[Arc<str>]| {
             let names: Vec<_> = nodes.iter().map(|name| &**name).collect();
-            nodes_are(&names)
+            nodes_phrase(&names)
         };
         for (why, nodes) in &out {
             tracing::warn!("{} left out for GPUs: {why}", names(nodes));

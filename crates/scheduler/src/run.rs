@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use crate::admin;
 use crate::bind::{Binder, BinderOptions, Held, Leadership};
 use crate::config::{Config, SchedulerArgs};
-use crate::core::Core;
+use crate::event_loop;
 use crate::groups::Groups;
 use crate::metrics::Metrics;
-use crate::mind;
 use crate::policies::Policies;
+use crate::state::Scheduler;
 use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is told to the metrics.
@@ -91,12 +91,12 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         metrics.clone(),
         stop.clone(),
     );
-    let core = Core::new(config.core());
-    let ends = mind::Ends {
-        news,
-        anew,
-        outcomes: binder.outcomes,
-        orders: binder.orders,
+    let scheduler = Scheduler::new(config.core());
+    let channels = event_loop::Channels {
+        watch_events: news,
+        relists: anew,
+        op_results: binder.outcomes,
+        write_ops: binder.orders,
         reports: status.reports.clone(),
         questions: asked,
         leadership,
@@ -108,7 +108,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }),
         stop: stop.clone(),
     };
-    let decides = decide_apart(core, ends)?;
+    let decides = decide_apart(scheduler, channels)?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: finishing what is being written"),
         _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
@@ -136,14 +136,17 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
 }
 
 /// Decisions have a thread of their own: they may take milliseconds, in which writes go on.
-fn decide_apart(core: Core, ends: mind::Ends) -> anyhow::Result<std::thread::JoinHandle<()>> {
+fn decide_apart(
+    scheduler: Scheduler,
+    channels: event_loop::Channels,
+) -> anyhow::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let stop = ends.stop.clone();
+    let stop = channels.stop.clone();
     let thread = std::thread::Builder::new().name("decide".to_owned());
     let thread = thread.spawn(move || {
         // Whatever ends the thread ends the program: without it nothing is decided.
         let _ends = stop.drop_guard();
-        runtime.block_on(mind::run(core, ends));
+        runtime.block_on(event_loop::run(scheduler, channels));
     });
     thread.context("cannot start the thread that decides")
 }

@@ -1,0 +1,256 @@
+//! The thread that decides: it takes in what is told, decides while this scheduler leads, and hands on what
+//! follows. Nothing here waits for a write.
+
+mod leader_sync;
+
+use std::time::Duration;
+
+use octavo_kube_io::watch::{Anew, News};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{AdminQuestion, Explained, Unknown};
+use crate::bind::{Failure, FailureKind, Gate, Leadership, Order, OrderId, Outcome};
+use crate::metrics::{Metrics, Subject};
+use crate::outside::OutsideTold;
+use crate::state::Scheduler;
+use crate::status::Reports;
+use leader_sync::LeaderSync;
+
+/// Changes that are taken in before the next decisions.
+const MAX_EVENT_BATCH: usize = 1024;
+/// How often the core is told the time at least.
+const MAX_TICK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The core's clock has no finer steps.
+const MILLISECOND: Duration = Duration::from_millis(1);
+
+/// What the deciding thread listens to and speaks into.
+pub(crate) struct Channels {
+    pub(crate) watch_events: mpsc::Receiver<News>,
+    /// Asks for lists that are not older than a moment.
+    pub(crate) relists: Anew,
+    pub(crate) op_results: mpsc::UnboundedReceiver<Outcome>,
+    pub(crate) write_ops: mpsc::Sender<Order>,
+    pub(crate) reports: Reports,
+    pub(crate) questions: mpsc::Receiver<AdminQuestion>,
+    pub(crate) leadership: Leadership,
+    /// Lets those who write write what is decided here.
+    pub(crate) gate: Gate,
+    pub(crate) metrics: Metrics,
+    /// Told once all has been read for the first time.
+    pub(crate) synced: Box<dyn FnOnce() + Send>,
+    pub(crate) stop: CancellationToken,
+}
+
+/// Decides until `stop`, or until nobody tells anything any more.
+pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
+    let Channels {
+        mut watch_events,
+        relists,
+        mut op_results,
+        write_ops,
+        reports,
+        mut questions,
+        leadership,
+        gate,
+        metrics,
+        synced,
+        stop,
+    } = channels;
+    let started = Instant::now();
+    let mut synced = Some(synced);
+    let mut leader_sync = LeaderSync::default();
+    let mut relist_wanted = None;
+    let mut may_have_more = false;
+    let mut batch = Vec::with_capacity(MAX_EVENT_BATCH);
+    let mut next_wake = started;
+    let mut unmodeled = OutsideTold::default();
+    loop {
+        let wait = if may_have_more { Instant::now() } else { next_wake };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            result = op_results.recv() => match result {
+                Some(result) => scheduler.complete_op(&result),
+                None => break,
+            },
+            count = watch_events.recv_many(&mut batch, MAX_EVENT_BATCH) => {
+                if count == 0 {
+                    break;
+                }
+            }
+            Some(question) = questions.recv() => answer(&mut scheduler, question),
+            () = tokio::time::sleep_until(wait) => {}
+        }
+        while let Ok(result) = op_results.try_recv() {
+            scheduler.complete_op(&result);
+        }
+        // Whatever woke it, nobody is passed over for long.
+        while batch.len() < MAX_EVENT_BATCH
+            && let Ok(event) = watch_events.try_recv()
+        {
+            batch.push(event);
+        }
+        if let Ok(question) = questions.try_recv() {
+            answer(&mut scheduler, question);
+        }
+        for event in batch.drain(..) {
+            match event {
+                News::Change(change) => scheduler.apply(&change),
+                News::Synced => {
+                    if let Some(synced) = synced.take() {
+                        synced();
+                    }
+                }
+                News::Fresh(at) => {
+                    leader_sync.record_relist(at);
+                    scheduler.on_relist(milliseconds(at.saturating_duration_since(started)));
+                }
+            }
+        }
+        let now = milliseconds(started.elapsed());
+        let next = scheduler.tick(now);
+        let since = if synced.is_none() { leadership.since() } else { None };
+        let transition = leader_sync.observe_term(since, scheduler.counts().in_flight == 0);
+        let is_deciding = leader_sync.is_deciding();
+        if transition.stopped_deciding {
+            scheduler.on_leadership_lost();
+        }
+        if let Some(since) = transition.relist_since {
+            tracing::info!("leading: pods and claims are read anew before anything is decided");
+            relists.not_older_than(since);
+        }
+        let has_forgotten = is_deciding && reports.take_forgotten();
+        if has_forgotten || transition.started_deciding {
+            scheduler.on_leadership_acquired();
+        }
+        if transition.stopped_deciding || transition.started_deciding {
+            gate.open_for(leader_sync.deciding_since());
+            metrics.leader(is_deciding);
+            tracing::info!(is_leading = is_deciding, "leadership");
+        }
+        let before = Instant::now();
+        may_have_more = is_deciding && scheduler.decide();
+        let took = before.elapsed();
+        for op in scheduler.take_ops() {
+            if !is_deciding {
+                scheduler.complete_op(&not_sent(op.id));
+                continue;
+            }
+            if write_ops.send(op).await.is_err() {
+                return;
+            }
+        }
+        for report in scheduler.take_reports() {
+            if is_deciding {
+                reports.send(report);
+            }
+        }
+        let relist_needed = scheduler.relist_needed_since();
+        if relist_needed != relist_wanted {
+            relist_wanted = relist_needed;
+            // A list that begins within that millisecond may be older than what is meant.
+            let after =
+                relist_needed.and_then(|at| Duration::from_millis(at).checked_add(MILLISECOND));
+            if let Some(at) = after.and_then(|after| started.checked_add(after)) {
+                relists.not_older_than(at);
+            }
+        }
+        let decided = scheduler.take_decision_metrics();
+        // The clock is looked at for each round and not for each decision.
+        let each = took / u32::try_from(decided.len()).unwrap_or(u32::MAX).max(1);
+        for decision in decided {
+            let subject = if decision.is_gang { Subject::Gang } else { Subject::Pod };
+            metrics.decided(subject, decision.result, decision.reason, each);
+        }
+        metrics.undos_given_up(scheduler.take_abandoned_rollbacks());
+        report_counts(&scheduler, &metrics);
+        if synced.is_none() {
+            // Before, half is known of most nodes.
+            unmodeled.tell(scheduler.unmodeled(), &metrics);
+        }
+        let at =
+            next.map_or(MAX_TICK_INTERVAL, |next| Duration::from_millis(next.saturating_sub(now)));
+        next_wake = Instant::now() + at.min(MAX_TICK_INTERVAL);
+    }
+}
+
+/// A time by the core's clock.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What becomes of an order that follows from what was decided when this scheduler led before.
+fn not_sent(id: OrderId) -> Outcome {
+    let failure = Failure {
+        stage: "waiting",
+        message:
+            "this scheduler does not lead, or has not yet read what others wrote before it did: \
+                  nothing was written"
+                .to_owned(),
+        kind: FailureKind::NotLeader,
+        left: Vec::new(),
+    };
+    Outcome { id, result: Err(failure) }
+}
+
+/// Tells the metrics how much is where.
+fn report_counts(scheduler: &Scheduler, metrics: &Metrics) {
+    let counts = scheduler.counts();
+    metrics.queue("waiting", counts.waiting);
+    metrics.queue("ready", counts.ready);
+    metrics.queue("inFlight", counts.in_flight);
+    metrics.queue("promised", counts.nominated);
+    metrics.queue("clashes", counts.clashes);
+}
+
+pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {
+    let json = |value: Result<serde_json::Value, serde_json::Error>| {
+        value.map_err(|error| Unknown(error.to_string()))
+    };
+    match question {
+        AdminQuestion::Explain { subject, name, answer } => {
+            let (found, kind) = match subject {
+                Explained::Pod => (scheduler.explain_pod(&name), "pod"),
+                Explained::PodGroup => (scheduler.explain_group(&name), "gang with pods"),
+            };
+            answer.give(match found {
+                Some(found) => {
+                    let needs_search = found.needs_search;
+                    json(serde_json::to_value(found)).map(|report| (report, needs_search))
+                }
+                None => Err(Unknown(format!("there is no {kind} {name}"))),
+            });
+        }
+        AdminQuestion::Search { subject, name, answer } => answer.give(Ok(match subject {
+            Explained::Pod => scheduler.hint_search_for_pod(&name),
+            Explained::PodGroup => scheduler.hint_search_for_group(&name),
+        })),
+        AdminQuestion::Found { found, answer } => {
+            answer.give(Ok(scheduler.store_hint_result(*found)))
+        }
+        AdminQuestion::Snapshot { answer } => {
+            answer.give(json(serde_json::to_value(scheduler.snapshot())));
+        }
+        AdminQuestion::Record { subject, name, answer } => {
+            let (found, kind, key) = match subject {
+                Explained::Pod => (scheduler.recorded_pod_decision(&name), "pod", "podRecords"),
+                Explained::PodGroup => {
+                    (scheduler.recorded_group_decision(&name), "gang", "records")
+                }
+            };
+            answer.give(match found {
+                Some(recorded) => json(serde_json::to_value(recorded)),
+                None => Err(Unknown(format!(
+                    "no decision on the {kind} {name} is recorded; the config's `{key}` says how many \
+                     are kept"
+                ))),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! Changes of the cluster, taken in.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
+
+use super::Scheduler;
+use crate::devices::Touched;
+use crate::policies::Policies;
+
+impl Scheduler {
+    /// Takes in a change.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Pod(delta) => self.apply_pods(delta),
+            Change::Node(delta) => self.apply_nodes(delta),
+            Change::Slice(delta) => {
+                let touched = self.devices.apply_slices(delta);
+                self.apply_device_changes(&touched);
+            }
+            Change::Claim(delta) => {
+                let frees = self.frees_devices(delta);
+                let touched = self.devices.apply_claims(delta);
+                self.reassume_indeterminate();
+                self.apply_device_changes(&touched);
+                if frees {
+                    self.cluster_changed();
+                }
+            }
+            Change::Class(delta) => {
+                let touched = self.devices.apply_classes(delta);
+                self.apply_device_changes(&touched);
+            }
+            Change::VolumeClaim(_)
+            | Change::Volume(_)
+            | Change::StorageClass(_)
+            | Change::CsiNode(_) => self.apply_storage(change),
+            Change::Namespace(_) => {
+                if self.neighbours.apply(change) {
+                    self.cluster_changed();
+                }
+            }
+            Change::Budget(delta) => {
+                self.hints.invalidate();
+                self.apply_budgets(delta);
+            }
+            Change::Object(delta) => {
+                self.hints.invalidate();
+                let groups = self.groups.apply(delta);
+                self.groups_changed(&groups);
+                let before = is_policy(delta).then(|| self.policies.clone());
+                let reports = self.policies.apply(delta);
+                self.reports.extend(reports);
+                if before.is_some_and(|before| before != self.policies) {
+                    self.cluster_changed();
+                }
+            }
+        }
+    }
+
+    fn apply_pods(&mut self, delta: &Delta<Pod>) {
+        match delta {
+            Delta::Set(pod) => self.upsert_observed_pod(pod),
+            Delta::Gone(pod) => self.delete_observed_pod(&pod.meta.uid),
+            Delta::All(_, pods) => {
+                let listed: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
+                let gone = self.pods.keys().filter(|uid| !listed.contains(uid));
+                for uid in gone.cloned().collect::<Vec<_>>() {
+                    self.delete_observed_pod(&uid);
+                }
+                // In the order in which they came, so that a restart finds them as they were.
+                let mut pods: Vec<_> = pods.iter().collect();
+                pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
+                for pod in pods {
+                    self.upsert_observed_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn upsert_observed_pod(&mut self, pod: &Arc<Pod>) {
+        let uid = &pod.meta.uid;
+        // Its claims are taken from it from now on, also those that are held whatever is seen of them.
+        let has_ended = pod.has_ended() && pod.node.is_some();
+        if has_ended
+            && self.devices.is_assumed(uid)
+            && self.in_flight.values().all(|op| op.pod != *uid)
+        {
+            self.devices.forget(uid);
+        }
+        self.set_pod(pod);
+    }
+
+    fn delete_observed_pod(&mut self, uid: &Arc<str>) {
+        self.drop_pod(uid);
+        self.devices.pod_gone(uid);
+    }
+
+    fn apply_nodes(&mut self, delta: &Delta<Node>) {
+        match delta {
+            Delta::Set(node) => self.set_node(node),
+            Delta::Gone(node) => self.drop_node(&node.meta.name.name),
+            Delta::All(_, nodes) => {
+                let listed: BTreeSet<&Arc<str>> =
+                    nodes.iter().map(|node| &node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !listed.contains(name));
+                for name in gone.cloned().collect::<Vec<_>>() {
+                    self.drop_node(&name);
+                }
+                for node in nodes {
+                    self.set_node(node);
+                }
+            }
+        }
+    }
+
+    /// Claims of volumes, volumes, classes and limits: what pods ask of nodes may be another now.
+    fn apply_storage(&mut self, change: &Change) {
+        if !self.volumes.apply(change) {
+            return;
+        }
+        let with_volumes = self.pods.values().filter(|record| {
+            crate::predicates::Volumes::concern(&record.pod)
+                && record.is_pending_for(&self.config.scheduler_name)
+        });
+        let uids: Vec<_> = with_volumes.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        if uids.is_empty() {
+            return;
+        }
+        for uid in uids {
+            self.forget_wish(&uid);
+        }
+        self.cluster_changed();
+    }
+
+    fn apply_device_changes(&mut self, touched: &Touched) {
+        if touched.is_empty() {
+            return;
+        }
+        let free_before = self.free_gpus();
+        let adds_capacity = touched.are_classes_changed
+            || touched.is_shared_pool_touched
+            || !touched.hardware.is_empty();
+        if touched.are_models_changed {
+            self.is_engine_stale = true;
+        }
+        if touched.are_classes_changed {
+            self.forget_all_wishes();
+        }
+        for node in &touched.hardware {
+            self.sync_node(node);
+        }
+        for node in &touched.holdings {
+            self.refresh_node(node);
+        }
+        self.wake_claim_users(&touched.claims);
+        self.retry_nominations();
+        // What was allocated for somebody turns no refusal into a place.
+        if adds_capacity || self.is_engine_stale || self.free_gpus() > free_before {
+            self.cluster_changed();
+        }
+    }
+
+    /// Whether devices are free by a change of claims, those too that the engine does not know.
+    fn frees_devices(&self, delta: &Delta<Claim>) -> bool {
+        let had = |claim: &Claim| {
+            let old = self.devices.claim(&claim.meta.name);
+            old.is_some_and(|old| old.claim.allocation.is_some())
+        };
+        match delta {
+            Delta::Set(claim) => claim.claim.allocation.is_none() && had(claim),
+            Delta::Gone(claim) => had(claim),
+            Delta::All(_, claims) => {
+                let holding = claims.iter().filter(|claim| claim.claim.allocation.is_some());
+                let holding: BTreeSet<&ObjectName> =
+                    holding.map(|claim| &claim.meta.name).collect();
+                self.devices.allocated().any(|name| !holding.contains(name))
+            }
+        }
+    }
+
+    /// GPUs that nobody has anything of, and compute that is free, in thousandths.
+    fn free_gpus(&self) -> i64 {
+        let totals = self.engine.world.cluster.totals();
+        totals.gpu_milli - totals.used_milli + totals.unused_gpus
+    }
+
+    /// Pods that wait for claims of these names can be decided on.
+    fn wake_claim_users(&mut self, claims: &BTreeSet<ObjectName>) {
+        for uid in self.pods_using(claims) {
+            self.wake(&uid);
+        }
+    }
+}
+
+/// Whether a change is of a placement policy.
+fn is_policy(delta: &Delta<WatchedObject>) -> bool {
+    let kind = Policies::kind();
+    match delta {
+        Delta::Set(object) | Delta::Gone(object) => object.kind == kind.kind,
+        Delta::All(of, _) => of.kind == kind.kind,
+    }
+}

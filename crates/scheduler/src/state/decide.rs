@@ -1,0 +1,209 @@
+//! What decisions on single pods and on gangs have in common.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_engine::decider::Case;
+use octavo_engine::disturb::Allowance;
+use octavo_engine::explain::{self, Explanation};
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::{Answer, Gang};
+
+use super::Scheduler;
+use super::node::{NodeRecord, is_owned};
+use super::node_mask::NodeMask;
+use super::pending_reason::PendingReason;
+use super::pod::{self, PodRecord};
+use super::queue::QueueKey;
+use super::records::RecordedDecision;
+use crate::devices::{Ask, AskError, AskedClaim, Found, GpuSource};
+use crate::predicates::{Unfit, Usage, check_room, unsupported};
+
+/// Times that a decision is tried anew because a node had no devices or room after all. After this many
+/// all nodes are asked one by one.
+pub(super) const MAX_ATTEMPTS: usize = 8;
+
+impl Scheduler {
+    /// What a waiting pod's claims ask for; or why it cannot be decided on.
+    pub(super) fn ask(&mut self, uid: &Arc<str>) -> Result<Ask, PendingReason> {
+        let Some(record) = self.pods.get(uid) else { return Err(PendingReason::Gone) };
+        if let Some(unsupported) = unsupported(&record.pod, &self.volumes) {
+            return Err(PendingReason::Unsupported(unsupported));
+        }
+        if let Some(fault) = &record.group_fault {
+            return Err(PendingReason::Group(fault.clone()));
+        }
+        let pod = Arc::clone(&record.pod);
+        if !self.rollbacks.is_empty()
+            && let Some(claim) = self.rollbacks.in_flight_for(uid)
+        {
+            let claim = claim.clone();
+            return Err(PendingReason::Claims(AskError::BeingTakenBack { claim }));
+        }
+        self.devices.ask(&pod).map_err(PendingReason::Claims)
+    }
+
+    /// Nodes on which a pod cannot be for reasons that the engine does not know. Empty for most pods,
+    /// without looking at any node.
+    /// `with_room`: also for want of what only [`check_room`] knows (storage, ports, volumes). What the
+    /// engine counts forbids nothing: who has it may be asked to leave. Of what it does not count nobody
+    /// says who would have to leave for it, so a node where somebody has it is forbidden even if he could.
+    pub(super) fn forbidden_nodes(
+        &self,
+        uid: &Arc<str>,
+        mask: NodeMask,
+        ask: &Ask,
+        with_room: bool,
+    ) -> NodeSet {
+        let mut forbidden = NodeSet::new();
+        let Some(record) = self.pods.get(uid) else { return forbidden };
+        let away = self.neighbours.away(&record.pod, &self.volumes);
+        let takes_uncounted =
+            with_room && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
+        let is_pinned = ask
+            .claims
+            .iter()
+            .any(|claim| matches!(claim, AskedClaim::Allocated { nodes: Some(_), .. }));
+        if mask != NodeMask::Scan
+            && !takes_uncounted
+            && !is_pinned
+            && away.is_nowhere()
+            && ask.is_exact
+        {
+            return forbidden;
+        }
+        let key = record.node_mask.as_ref().filter(|_| mask == NodeMask::Scan);
+        let wish = (!ask.is_exact).then(|| self.devices.wish(ask));
+        for (name, node) in &self.nodes {
+            let gpus = self.devices.gpus(name);
+            let allows = key
+                .is_none_or(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
+                && away.check(&node.node).is_ok()
+                && self.may_allocate_devices(ask, name)
+                && self.devices.is_allowed(ask, name)
+                && (!takes_uncounted
+                    || self.uncounted_shortages(record, ask, node, &node.usage).is_empty())
+                && wish.is_none_or(|wish| self.devices.found(ask, wish, name) == Found::Devices);
+            if !allows && let Some(id) = self.engine.node(name) {
+                forbidden.insert(id);
+            }
+        }
+        forbidden
+    }
+
+    /// What a node has not left for a pod, of what the engine does not count.
+    pub(super) fn uncounted_shortages(
+        &self,
+        record: &PodRecord,
+        ask: &Ask,
+        node: &NodeRecord,
+        usage: &Usage,
+    ) -> Vec<Unfit> {
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let fit = check_room(&record.footprint, &node.capacity, usage, &self.volumes, serves);
+        let mut reasons = fit.err().unwrap_or_default();
+        reasons.retain(|unfit| !is_counted(unfit, ask));
+        reasons
+    }
+
+    /// Whether nothing but what a pod takes keeps it away from nodes: then [`Self::forbidden`] is the same
+    /// for all pods of the footprint that ask for the same extended resources and have the same wish, if
+    /// they are not exact.
+    pub(super) fn depends_on_room_alone(&self, uid: &Arc<str>, mask: NodeMask, ask: &Ask) -> bool {
+        let Some(record) = self.pods.get(uid) else { return false };
+        mask != NodeMask::Scan
+            && if ask.is_exact {
+                ask.claims.is_empty()
+            } else {
+                ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
+            }
+            && self.neighbours.away(&record.pod, &self.volumes).is_nowhere()
+    }
+
+    /// Whether this scheduler may give what is asked for on a node: nothing, or devices of its own nodes,
+    /// or what a device plugin guards.
+    pub(super) fn may_allocate_devices(&self, ask: &Ask, node: &str) -> bool {
+        let needs = ask.wanted().next().is_some() || !ask.extended.is_empty();
+        let is_plugin =
+            || self.devices.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
+        let is_ours = || {
+            let record = self.nodes.get(node);
+            record.is_some_and(|record| is_owned(&record.node, &self.config.scheduler_name))
+        };
+        !needs || is_ours() || (!ask.extended.is_empty() && is_plugin())
+    }
+
+    /// Whom a decision for somebody of this priority may disturb.
+    pub(super) fn allowance(
+        &self,
+        priority: i32,
+        may_preempt: bool,
+        policy: &PlacementPolicy,
+    ) -> Allowance {
+        let is_allowed = self.config.preemption && may_preempt && policy.is_preempting();
+        let evictions =
+            if is_allowed { Allowance::evictions_below(priority) } else { Allowance::nothing() };
+        Allowance { moves: self.config.defragmentation_moves, ..evictions }
+    }
+
+    /// Asks the engine, and records what was asked where decisions are recorded.
+    pub(super) fn ask_engine(
+        &mut self,
+        key: &QueueKey,
+        gang: &Gang,
+        pinned: &[Pinned],
+        forbidden: &NodeSet,
+        allowance: &Allowance,
+        policy: &PlacementPolicy,
+    ) -> Result<(Answer, Explanation), PendingReason> {
+        // Nothing in the API says what tenants weigh: all weigh the same.
+        let weights = BTreeMap::new();
+        let waiting = self.competing_gangs(gang, policy);
+        let case = Case {
+            gang,
+            pinned,
+            forbidden,
+            allowance,
+            policy,
+            waiting: &waiting,
+            weights: &weights,
+        };
+        let is_recorded = self.records.should_record(key);
+        self.within_budgets(allowance, |scheduler| {
+            // As it is before the engine learns from the answer.
+            let cluster = is_recorded.then(|| {
+                let mut waiting = waiting.clone();
+                waiting.push(gang.clone());
+                scheduler.snapshot_with(&waiting)
+            });
+            let engine = &mut scheduler.engine;
+            let answer =
+                engine.decider.decide(&mut engine.world, &case).map_err(PendingReason::Policy)?;
+            let explanation = explain::answer(&engine.world, policy, gang, &answer);
+            if let Some(cluster) = cluster
+                && let Some(recorded) =
+                    RecordedDecision::of(cluster, &case, &engine.world, &explanation)
+            {
+                scheduler.records.keep(key, recorded);
+            }
+            Ok((answer, explanation))
+        })
+    }
+}
+
+/// Whether an extended resource is the GPUs that the engine counts for an ask.
+pub(super) fn is_gpu(resource: &str, ask: &Ask) -> bool {
+    resource == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some()
+}
+
+/// Whether what does not suffice is counted by the engine, which says who would have to leave for it.
+fn is_counted(unfit: &Unfit, ask: &Ask) -> bool {
+    match unfit {
+        Unfit::Pods { .. } => true,
+        Unfit::Insufficient { resource, .. } => {
+            matches!(&**resource, "cpu" | "memory") || is_gpu(resource, ask)
+        }
+        _ => false,
+    }
+}

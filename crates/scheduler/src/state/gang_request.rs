@@ -1,0 +1,405 @@
+//! A gang as the engine is asked for it: members that ask for the same, on nodes of the same rules, are a
+//! group. What the engine's shapes do not know (ports, storage, claims that are allocated, nodes by name)
+//! becomes rules of the groups.
+
+mod ports;
+mod segments;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_engine::gang::{Group, NodeLimit};
+use octavo_engine::gpu::ModelSet;
+use octavo_engine::shape::GpuDemand;
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::workload::Profile;
+use octavo_engine::{Gang, Placement, Shape};
+
+use super::Scheduler;
+use super::node_mask::NodeMask;
+use super::pending_reason::PendingReason;
+use crate::devices::{Ask, Wish};
+use crate::groups::{GroupName, GroupSpec};
+use crate::predicates::Footprint;
+use ports::Ports;
+pub(super) use segments::IncompleteSegment;
+
+/// A gang as the engine is asked for it, and whose each rank is.
+#[derive(Debug)]
+pub(super) struct GangRequest {
+    pub(super) gang: Gang,
+    pub(super) pinned: Vec<Pinned>,
+    /// By rank: the pod.
+    pub(super) ranks: Vec<Arc<str>>,
+    /// Nodes on which none of its groups may be.
+    pub(super) forbidden: NodeSet,
+    /// Members whose segment is not complete: nothing is asked for them.
+    pub(super) incomplete: Vec<IncompleteSegment>,
+    /// Why there may be places where none are found: what is asked for is more than what is needed.
+    pub(super) caveats: BTreeSet<String>,
+    /// Whether members share a claim that is to be allocated: where it is decides where all of them are,
+    /// and the engine does not know that.
+    pub(super) shares_claim: bool,
+}
+
+/// Nodes that were tried for pods and did not serve, by pod.
+pub(super) type RuledOutNodes = BTreeMap<Arc<str>, Arc<NodeSet>>;
+
+/// A member's place in the order of ranks: subgroup, rank in it, name; and its UID.
+type MemberOrder = (usize, Option<u32>, Arc<str>, Arc<str>);
+
+/// Members of a subgroup that ask for the same.
+struct MemberClass {
+    sub: usize,
+    shape: Arc<Shape>,
+    /// Whether all of them have places: the shape is what is known of who runs.
+    is_placed: bool,
+    constraints: NodeConstraints,
+    /// Each with its number among the members of the subgroup.
+    uids: Vec<(u32, Arc<str>)>,
+}
+
+/// What a member asks of nodes that its shape does not say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct NodeConstraints {
+    forbidden: Arc<NodeSet>,
+    limits: Vec<NodeLimit>,
+}
+
+/// What a pod takes of a node: its footprint, extended resources, and what it wants from the allocator
+/// where that has the last word.
+type RoomKey = (Arc<Footprint>, BTreeMap<String, u64>, Option<Wish>);
+
+/// Nodes that cannot be had, as the last member was told: members are mostly alike.
+#[derive(Default)]
+struct ForbiddenCache {
+    /// By what such a member takes.
+    by_room: Option<(RoomKey, Arc<NodeSet>)>,
+    /// Two sets in one.
+    joined: Option<[Arc<NodeSet>; 3]>,
+}
+
+impl Scheduler {
+    /// The gang as the engine is asked for it.
+    pub(super) fn gang_request(
+        &mut self,
+        group: &GroupName,
+        spec: &Arc<GroupSpec>,
+    ) -> Result<GangRequest, PendingReason> {
+        self.gang_request_excluding(group, spec, &RuledOutNodes::new())
+    }
+
+    /// The same, without nodes that did not serve.
+    pub(super) fn gang_request_excluding(
+        &mut self,
+        group: &GroupName,
+        spec: &Arc<GroupSpec>,
+        ruled_out: &RuledOutNodes,
+    ) -> Result<GangRequest, PendingReason> {
+        let wishes = self.wishes_of(spec).map_err(PendingReason::Group)?;
+        let mut members = self.member_order(group, spec);
+        let sizes: Vec<_> =
+            wishes.subs.iter().map(|(_, segment)| segment.map(|segment| segment.size)).collect();
+        let (incomplete, is_incomplete) =
+            segments::incomplete(spec, &sizes, members.iter().map(|seat| seat.0));
+        let mut number = 0;
+        members.retain(|_| {
+            number += 1;
+            !is_incomplete[number - 1]
+        });
+        let ports = self.ports_of(&members);
+        let mut classes: Vec<MemberClass> = Vec::new();
+        let mut claims: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+        let mut cache = ForbiddenCache::default();
+        let mut caveats = BTreeSet::new();
+        let mut member_order = vec![0_u32; spec.subs.len()];
+        for (sub, _, _, uid) in members {
+            let seat = member_order[sub];
+            member_order[sub] += 1;
+            let segment = wishes.subs.get(sub).and_then(|(_, segment)| *segment);
+            // Members of a segment stay one group: what one of them may not have none has.
+            let is_segmented = segment.is_some();
+            let is_placed = self.pods.get(&uid).is_some_and(|record| record.place.is_some());
+            let (shape, constraints) = if is_placed {
+                let Some(want) = self.engine.desired(&uid) else { continue };
+                let limits = self.pods.get(&uid).map(|record| ports.limits(&record.footprint));
+                let constraints = NodeConstraints {
+                    limits: limits.unwrap_or_default(),
+                    ..NodeConstraints::default()
+                };
+                (Arc::clone(&want.shape), constraints)
+            } else {
+                let ask = self.ask(&uid)?;
+                let (shape, mask) = self.shape_of_waiting(&uid, &ask).ok_or(PendingReason::Gone)?;
+                let is_new = count_claim_users(&ask, &mut claims);
+                let shape = if is_new || is_segmented { shape } else { without_gpus(&shape) };
+                let forbidden = self.forbidden_nodes_of_member(
+                    &uid,
+                    mask,
+                    &ask,
+                    ruled_out.get(&uid),
+                    &mut cache,
+                );
+                let limits = self.pods.get(&uid).map(|record| ports.limits(&record.footprint));
+                (shape, NodeConstraints { forbidden, limits: limits.unwrap_or_default() })
+            };
+            // Of who runs it may not be known any more what it asked of nodes: it is like those who ask
+            // for the same amounts.
+            let is_same_class = |class: &MemberClass| {
+                let amounts = |shape: &Shape| (shape.resources, shape.gpus.clone());
+                let may_differ = class.is_placed || is_placed;
+                class.sub == sub
+                    && (*class.shape == *shape
+                        || (may_differ && amounts(&class.shape) == amounts(&shape)))
+                    && (is_segmented
+                        || class.constraints == constraints
+                        || (may_differ && class.constraints.limits == constraints.limits))
+            };
+            match classes.iter_mut().find(|class| is_same_class(class)) {
+                Some(class) => {
+                    if class.is_placed && !is_placed {
+                        (class.shape, class.is_placed, class.constraints) =
+                            (shape, false, constraints);
+                    } else if !is_placed && class.constraints != constraints {
+                        class.constraints.join(constraints);
+                        caveats.insert(segment_caveat(&spec.subs[sub].name));
+                    }
+                    class.uids.push((seat, uid));
+                }
+                None => classes.push(MemberClass {
+                    sub,
+                    shape,
+                    is_placed,
+                    constraints,
+                    uids: vec![(seat, uid)],
+                }),
+            }
+        }
+        for class in &classes {
+            if let Some(size) = sizes.get(class.sub).copied().flatten() {
+                let numbers = class.uids.iter().map(|(seat, _)| *seat);
+                segments::check(spec, class.sub, size, numbers)?;
+            }
+        }
+        let mut request = self.assemble_gang_request(group, spec, &wishes, classes);
+        request.incomplete = incomplete;
+        request.caveats.append(&mut caveats);
+        request.shares_claim = claims.values().any(|members| *members > 1);
+        Ok(request)
+    }
+
+    fn assemble_gang_request(
+        &self,
+        group: &GroupName,
+        spec: &GroupSpec,
+        wishes: &crate::groups::Wishes,
+        classes: Vec<MemberClass>,
+    ) -> GangRequest {
+        let mut unmet_minimum: Vec<u32> = spec.subs.iter().map(|sub| sub.min).collect();
+        let mut request = GangRequest {
+            gang: Gang { profile: self.profile_of_group(group, spec), groups: Vec::new() },
+            pinned: Vec::new(),
+            ranks: Vec::new(),
+            forbidden: forbidden_to_all(&classes),
+            incomplete: Vec::new(),
+            caveats: BTreeSet::new(),
+            shares_claim: false,
+        };
+        let mut parts = vec![0_u32; spec.subs.len()];
+        for class in &classes {
+            parts[class.sub] += 1;
+        }
+        for (number, MemberClass { sub, shape, uids, constraints, .. }) in
+            classes.into_iter().enumerate()
+        {
+            let count = u32::try_from(uids.len()).unwrap_or(u32::MAX);
+            let min = unmet_minimum[sub].min(count);
+            unmet_minimum[sub] -= min;
+            if parts[sub] > 1 && min < count {
+                request.caveats.insert(minimum_caveat(&spec.subs[sub].name));
+            }
+            let (topology, segment) = wishes.subs.get(sub).copied().unwrap_or_default();
+            request.gang.groups.push(Group {
+                name: format!("{}{}", spec.subs[sub].name, suffix(number, sub)).into(),
+                shape,
+                count,
+                min,
+                topology,
+                // Who asks for something else must be where the others of the subgroup are.
+                together: u32::try_from(sub)
+                    .ok()
+                    .filter(|_| parts[sub] > 1 && topology.required.is_some()),
+                segment,
+                forbidden: &*constraints.forbidden - &request.forbidden,
+                limits: constraints.limits,
+            });
+            for (_, uid) in uids {
+                let rank = u32::try_from(request.ranks.len()).unwrap_or(u32::MAX);
+                if let Some(placement) = self.placement_of(&uid) {
+                    request.pinned.push(Pinned { rank, placement });
+                }
+                request.ranks.push(uid);
+            }
+        }
+        request
+    }
+
+    /// Members that wait or have places, in the order of their ranks.
+    fn member_order(&self, group: &GroupName, spec: &GroupSpec) -> Vec<MemberOrder> {
+        let mut members: Vec<MemberOrder> = Vec::new();
+        for uid in self.present_members(group) {
+            let Some(record) = self.pods.get(&uid) else { continue };
+            let Some(member) = &record.member else { continue };
+            let Some(sub) = spec.subs.iter().position(|sub| sub.name == member.sub) else {
+                continue;
+            };
+            let is_waiting = record.is_pending_for(&self.config.scheduler_name);
+            // Of whom the picture knows nothing (his node is gone) nothing can be said.
+            let is_known = record.place.is_none() || self.engine.desired(&uid).is_some();
+            if is_known && (is_waiting || record.occupies()) {
+                let name = Arc::clone(&record.pod.meta.name.name);
+                members.push((sub, member.rank, name, uid));
+            }
+        }
+        members.sort();
+        members
+    }
+
+    /// Ports of the host that the members take.
+    fn ports_of(&self, members: &[MemberOrder]) -> Ports {
+        let records = members.iter().filter_map(|(.., uid)| self.pods.get(uid));
+        Ports::of(records.flat_map(|record| &record.footprint.ports))
+    }
+
+    /// Nodes on which a member cannot be, those included that were tried for it.
+    fn forbidden_nodes_of_member(
+        &self,
+        uid: &Arc<str>,
+        mask: NodeMask,
+        ask: &Ask,
+        ruled_out: Option<&Arc<NodeSet>>,
+        cache: &mut ForbiddenCache,
+    ) -> Arc<NodeSet> {
+        let record = self.pods.get(uid).filter(|_| self.depends_on_room_alone(uid, mask, ask));
+        let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices.wish(ask));
+        let forbidden = match (record, &cache.by_room) {
+            (Some(record), Some(((footprint, extended, wanted), forbidden)))
+                if Arc::ptr_eq(&record.footprint, footprint)
+                    && *extended == ask.extended
+                    && *wanted == wish =>
+            {
+                Arc::clone(forbidden)
+            }
+            (record, _) => {
+                let forbidden = Arc::new(self.forbidden_nodes(uid, mask, ask, true));
+                if let Some(record) = record {
+                    let footprint = Arc::clone(&record.footprint);
+                    let forbidden = Arc::clone(&forbidden);
+                    cache.by_room = Some(((footprint, ask.extended.clone(), wish), forbidden));
+                }
+                forbidden
+            }
+        };
+        let Some(ruled_out) = ruled_out else { return forbidden };
+        match &cache.joined {
+            Some([forbidden_part, ruled_out_part, both])
+                if Arc::ptr_eq(forbidden_part, &forbidden)
+                    && Arc::ptr_eq(ruled_out_part, ruled_out) =>
+            {
+                Arc::clone(both)
+            }
+            _ => {
+                let both = Arc::new(&*forbidden | &**ruled_out);
+                cache.joined = Some([forbidden, Arc::clone(ruled_out), Arc::clone(&both)]);
+                both
+            }
+        }
+    }
+
+    fn profile_of_group(&self, group: &GroupName, spec: &GroupSpec) -> Profile {
+        let members = self.members.get(group).into_iter().flatten();
+        let mut records = members.filter_map(|uid| self.pods.get(uid));
+        let priority = spec.priority.or_else(|| {
+            let all = self.members.get(group).into_iter().flatten();
+            all.filter_map(|uid| self.pods.get(uid)).map(|record| record.pod.spec.priority).max()
+        });
+        let mut profile = records
+            .next()
+            .map_or_else(|| Profile::new(group.to_string()), |record| self.profile_of(record));
+        profile.priority = priority.unwrap_or(0);
+        profile
+    }
+
+    /// Where a pod is in the picture.
+    pub(super) fn placement_of(&self, uid: &Arc<str>) -> Option<Placement> {
+        let id = self.engine.member(uid)?;
+        self.engine.world.workloads.member(id).map(|member| member.placement.clone())
+    }
+}
+
+impl GangRequest {
+    /// Members of a group, by its number.
+    pub(super) fn members_of_group(&self, group: u32) -> &[Arc<str>] {
+        let group = group as usize;
+        let count =
+            |groups: &[Group]| groups.iter().map(|group| group.count as usize).sum::<usize>();
+        let first = count(self.gang.groups.get(..group).unwrap_or_default());
+        let members = self.gang.groups.get(group).map_or(0, |group| group.count as usize);
+        self.ranks.get(first..first + members).unwrap_or_default()
+    }
+}
+
+impl NodeConstraints {
+    /// As two members have them that must not be told apart.
+    fn join(&mut self, other: Self) {
+        if self.forbidden != other.forbidden {
+            self.forbidden = Arc::new(&*self.forbidden | &*other.forbidden);
+        }
+        self.limits.extend(other.limits);
+        self.limits.sort_unstable();
+        self.limits.dedup();
+    }
+}
+
+/// Counts the members that want each claim. Whether this one wants anything that no member before it does.
+fn count_claim_users(ask: &Ask, claims: &mut BTreeMap<Arc<str>, u32>) -> bool {
+    let mut is_new = !ask.extended.is_empty();
+    for claim in ask.wanted() {
+        let members = claims.entry(Arc::clone(&claim.meta.uid)).or_default();
+        is_new |= *members == 0;
+        *members += 1;
+    }
+    is_new || ask.wanted().next().is_none()
+}
+
+/// Who shares a claim has the devices that the first of them asks for.
+fn without_gpus(shape: &Shape) -> Arc<Shape> {
+    Arc::new(Shape { gpus: GpuDemand::None, models: ModelSet::ALL, ..shape.clone() })
+}
+
+fn segment_caveat(sub: &str) -> String {
+    format!(
+        "members of {sub} may be on different nodes or take different ports, and were only looked for on nodes \
+         where each of them may be: give those that differ a subgroup of their own"
+    )
+}
+
+fn minimum_caveat(sub: &str) -> String {
+    format!(
+        "members of {sub} ask for different things, fewer than all are needed, and it was only looked for those \
+         who come first: give those that differ a subgroup and a minimum of their own"
+    )
+}
+
+/// Nodes that are forbidden to all who wait.
+fn forbidden_to_all(classes: &[MemberClass]) -> NodeSet {
+    let mut waiting =
+        classes.iter().filter(|class| !class.is_placed).map(|class| &*class.constraints.forbidden);
+    let first = waiting.next().cloned().unwrap_or_default();
+    waiting.fold(first, |all, forbidden| &all & forbidden)
+}
+
+/// Names of groups are unique: the second shape of a subgroup has its number behind the name.
+fn suffix(number: usize, sub: usize) -> String {
+    if number == sub { String::new() } else { format!("-{number}") }
+}

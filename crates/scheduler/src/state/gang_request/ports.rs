@@ -1,0 +1,61 @@
+//! Ports of the host: two members that take the same port cannot be on one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_engine::gang::NodeLimit;
+use octavo_kube_io::objects::HostPort;
+
+use crate::predicates::Footprint;
+
+/// The address that stands for all of a host.
+const EVERY_ADDRESS: &str = "0.0.0.0";
+
+/// Limits for the ports that the members of a gang take, one for each port and address.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    /// By protocol and port: addresses, each with its limit.
+    limits: BTreeMap<(String, u16), BTreeMap<String, u32>>,
+}
+
+impl Ports {
+    pub(super) fn of<'a>(ports: impl Iterator<Item = &'a HostPort>) -> Self {
+        let mut addresses: BTreeMap<(String, u16), BTreeSet<String>> = BTreeMap::new();
+        for port in ports {
+            addresses.entry(key(port)).or_default().insert(address(port).to_owned());
+        }
+        let mut next = 0..;
+        let mut limits = BTreeMap::new();
+        for (key, mut own_addresses) in addresses {
+            // Who takes a port on every address takes it on each of those that others name.
+            if own_addresses.len() > 1 {
+                own_addresses.remove(EVERY_ADDRESS);
+            }
+            limits.insert(key, own_addresses.into_iter().zip(&mut next).collect());
+        }
+        Self { limits }
+    }
+
+    /// The limits of a member.
+    pub(super) fn limits(&self, footprint: &Footprint) -> Vec<NodeLimit> {
+        let mut node_limits: Vec<NodeLimit> = Vec::new();
+        for port in &footprint.ports {
+            let Some(limits) = self.limits.get(&key(port)) else { continue };
+            let taken = limits
+                .iter()
+                .filter(|(named, _)| address(port) == EVERY_ADDRESS || *named == address(port));
+            node_limits.extend(taken.map(|(_, over)| NodeLimit { over: *over, most: 1 }));
+        }
+        node_limits.sort_unstable();
+        node_limits.dedup();
+        node_limits
+    }
+}
+
+fn key(port: &HostPort) -> (String, u16) {
+    let protocol = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
+    (protocol.to_owned(), port.port)
+}
+
+fn address(port: &HostPort) -> &str {
+    if port.ip.is_empty() { EVERY_ADDRESS } else { &port.ip }
+}

@@ -1,0 +1,101 @@
+//! How gangs stand, for the statuses of their objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Scheduler;
+use super::pending_reason::PendingStatus;
+use super::queue::QueueKey;
+use crate::groups::{GroupName, GroupSpec};
+use crate::status::{GroupPhase, GroupReport, Report, Statement};
+
+impl Scheduler {
+    /// Says how a gang stands that one of its pods has left, where its object has a status for that; an
+    /// event for each pod that ends would be noise.
+    pub(super) fn report_departure(&mut self, group: &GroupName, spec: &GroupSpec) {
+        if spec.announcer.kind.kind != "PodGroup" {
+            return;
+        }
+        if self.members.contains_key(group) {
+            self.report_group(group);
+            return;
+        }
+        self.reports.push(Report::Group(GroupReport {
+            kind: spec.announcer.kind.clone(),
+            name: spec.announcer.name.clone(),
+            uid: Arc::clone(&spec.announcer.uid),
+            generation: spec.announcer.generation,
+            phase: GroupPhase::Gathering,
+            statement: Statement {
+                reason: "Gathering",
+                message: "no pod of the gang is there".to_owned(),
+            },
+            present: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            domain: None,
+        }));
+    }
+
+    /// Says how a gang stands.
+    pub(super) fn report_group(&mut self, group: &GroupName) {
+        let Some(spec) = self.spec_of(group) else { return };
+        let key = QueueKey::Group(group.clone());
+        let (mut present, mut bound) = (BTreeMap::new(), BTreeMap::new());
+        let mut common_domain: Option<octavo_engine::DomainId> = None;
+        let topology = &self.engine.world.topology;
+        for uid in self.present_members(group) {
+            let Some(record) = self.pods.get(&uid) else { continue };
+            let Some(member) = &record.member else { continue };
+            *present.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
+            let Some(place) = &record.place else { continue };
+            if place.state == super::pod::PlaceState::Nominated {
+                continue;
+            }
+            *bound.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
+            let Some(node) = self.engine.node(&place.node) else { continue };
+            let node_domain = topology.home(node);
+            common_domain = Some(match common_domain {
+                None => node_domain,
+                Some(current) => {
+                    let mut above = topology.ancestors(node_domain);
+                    let nodes = |id| topology.domain(id).nodes.clone();
+                    let inner = nodes(current);
+                    above
+                        .find(|id| {
+                            let outer = nodes(*id);
+                            outer.start <= inner.start && inner.end <= outer.end
+                        })
+                        .unwrap_or(octavo_engine::Topology::ROOT)
+                }
+            });
+        }
+        let statement = self.pending.get(&key).map(PendingStatus::gang_statement);
+        let all_bound: u32 = bound.values().sum();
+        let phase = if self.nominations.contains_key(&key) {
+            GroupPhase::Preempting
+        } else {
+            match &statement {
+                Some(status) if status.reason == "Gathering" => GroupPhase::Gathering,
+                Some(_) if all_bound > 0 && all_bound < spec.min => GroupPhase::Repairing,
+                Some(_) if all_bound == 0 => GroupPhase::Waiting,
+                _ if all_bound >= spec.min && all_bound > 0 => GroupPhase::Scheduled,
+                _ => GroupPhase::Binding,
+            }
+        };
+        let statement = statement.unwrap_or_else(|| Statement {
+            reason: "Scheduled",
+            message: format!("{all_bound} pods have places"),
+        });
+        self.reports.push(Report::Group(GroupReport {
+            kind: spec.announcer.kind.clone(),
+            name: spec.announcer.name.clone(),
+            uid: Arc::clone(&spec.announcer.uid),
+            generation: spec.announcer.generation,
+            phase,
+            statement,
+            present,
+            bound,
+            domain: common_domain.map(|id| topology.path(id)),
+        }));
+    }
+}

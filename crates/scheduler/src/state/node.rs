@@ -1,0 +1,88 @@
+//! A node as decisions see it: what the API says of it, what is used of it, and the form of it that the
+//! engine knows.
+
+use std::sync::Arc;
+
+use octavo_api::names::LABEL_OWNER;
+use octavo_engine::node::{Links, Marks as FeatureMask, NodeClass};
+use octavo_engine::{ModelId, NodeSpec, Resources};
+use octavo_kube_io::objects::Node;
+
+use super::engine_cache::DesiredNode;
+use crate::devices::{GpuSource, NodeGpus};
+use crate::predicates::{Capacity, Usage};
+
+/// A node, and what placed pods take of it.
+#[derive(Clone, Debug)]
+pub(super) struct NodeRecord {
+    pub(super) node: Arc<Node>,
+    pub(super) capacity: Capacity,
+    pub(super) usage: Usage,
+    /// FeatureMask of the wishes to which this node says yes.
+    pub(super) features: FeatureMask,
+}
+
+/// How a pod asks for GPUs, as far as it tells kinds of nodes apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum GpuUse {
+    /// Not at all.
+    #[default]
+    None,
+    /// By claims: devices of slices.
+    Claims,
+    /// By the extended resource, that a device plugin serves or, if this is true, a class.
+    Resource(bool),
+}
+
+impl GpuUse {
+    /// Whether a node's GPUs are of the kind that is asked for. A node whose GPUs are not in the engine's
+    /// picture may have them all the same.
+    pub(super) fn suits(self, gpus: Option<&NodeGpus>) -> bool {
+        let Some(gpus) = gpus else { return true };
+        match (self, &gpus.source) {
+            (Self::None, _) | (Self::Resource(_), GpuSource::Plugin) => true,
+            (Self::Claims, source) => matches!(source, GpuSource::Pool(_)),
+            (Self::Resource(is_served), GpuSource::Pool(_)) => is_served,
+        }
+    }
+}
+
+/// Whether the node's devices are this scheduler's to give.
+pub(super) fn is_owned(node: &Node, owner: &str) -> bool {
+    node.meta.labels.get(LABEL_OWNER).is_some_and(|name| name == owner)
+}
+
+/// The form of a node that the engine knows. `labels` are the keys that levels of the topology go by.
+pub(super) fn desired_node(
+    record: &NodeRecord,
+    gpus: Option<&NodeGpus>,
+    owner: &str,
+    labels: &[String],
+) -> DesiredNode {
+    let node = &record.node;
+    let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
+    let capacity = Resources {
+        cpu_milli: whole(record.capacity.amounts.cpu),
+        // Down: what the engine gives away is always there.
+        memory_mib: whole(record.capacity.amounts.memory >> 20),
+        pods: whole(record.capacity.pods),
+    };
+    let is_open = gpus.is_some_and(|gpus| {
+        gpus.is_settled && (gpus.source == GpuSource::Plugin || is_owned(node, owner))
+    });
+    let published = gpus.map_or(&[][..], |gpus| &gpus.devices.gpus);
+    let closed = (0..).zip(published).fold(0, |closed: u64, (index, gpu)| {
+        if gpu.is_closed || !is_open { closed | 1 << index } else { closed }
+    });
+    let class = NodeClass {
+        capacity,
+        gpus: u16::try_from(published.len()).unwrap_or(u16::MAX),
+        model: gpus.map_or(ModelId::default(), |gpus| gpus.model),
+        links: gpus.map_or(Links::default(), |gpus| gpus.devices.links.clone()),
+        marks: record.features,
+        ..NodeClass::default()
+    };
+    let of_levels = labels.iter().filter_map(|key| node.meta.labels.get_key_value(key));
+    let labels = of_levels.map(|(key, value)| (key.clone(), value.clone())).collect();
+    DesiredNode { spec: NodeSpec { name: Arc::clone(&node.meta.name.name), class, labels }, closed }
+}

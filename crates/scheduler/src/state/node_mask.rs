@@ -1,0 +1,114 @@
+//! FeatureMask for what pods ask of nodes beside amounts.
+//!
+//! The engine knows nothing of labels, taints and volumes: each distinct wish that they make gets one
+//! of the engine's 64 marks, and a node has the mark if its answer to that wish is yes. Wishes beyond
+//! 64 that are in use at once, and wishes for nodes by name (a pod of a daemon set has one each), get
+//! none: for them the nodes are looked through at each decision.
+
+use octavo_engine::node::Marks as FeatureMask;
+use octavo_kube_io::objects::Pod;
+use rustc_hash::FxHashMap;
+
+use super::node::GpuUse;
+use crate::predicates::StaticKey;
+
+/// Marks that a cluster can have.
+const MAX_MASKS: usize = 64;
+
+/// A wish as far as it makes nodes differ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MaskKey {
+    pub(super) rules: StaticKey,
+    pub(super) gpus: GpuUse,
+}
+
+/// How a wish is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeMask {
+    /// By this bit.
+    Bit(u8),
+    /// By looking through the nodes.
+    Scan,
+}
+
+/// The wishes that have a bit.
+#[derive(Debug, Default)]
+pub(super) struct MaskAllocator {
+    slots: Vec<Slot>,
+    by_key: FxHashMap<MaskKey, u8>,
+    /// Counts uses, so that the wish that was used longest ago yields its bit.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    key: MaskKey,
+    users: usize,
+    last_used: u64,
+}
+
+impl NodeMask {
+    /// What a shape needs of nodes.
+    pub(super) fn required_features(self) -> FeatureMask {
+        match self {
+            Self::Bit(bit) => FeatureMask(1 << bit),
+            Self::Scan => FeatureMask::NONE,
+        }
+    }
+}
+
+impl MaskAllocator {
+    /// The mark of a wish, used once more. `true`: the bit is new, and all nodes must be asked.
+    pub(super) fn acquire(&mut self, key: &MaskKey, pod: &Pod) -> (NodeMask, bool) {
+        self.clock += 1;
+        if let Some(bit) = self.by_key.get(key).copied() {
+            let slot = &mut self.slots[usize::from(bit)];
+            (slot.users, slot.last_used) = (slot.users + 1, self.clock);
+            return (NodeMask::Bit(bit), false);
+        }
+        if selects_nodes_by_name(pod) {
+            return (NodeMask::Scan, false);
+        }
+        let slot = Slot { key: key.clone(), users: 1, last_used: self.clock };
+        let index = if self.slots.len() < MAX_MASKS {
+            self.slots.push(slot);
+            self.slots.len() - 1
+        } else {
+            let idle = self.slots.iter().enumerate().filter(|(_, slot)| slot.users == 0);
+            let Some((index, _)) = idle.min_by_key(|(_, slot)| slot.last_used) else {
+                return (NodeMask::Scan, false);
+            };
+            self.by_key.remove(&self.slots[index].key);
+            self.slots[index] = slot;
+            index
+        };
+        let bit = u8::try_from(index).unwrap_or(u8::MAX);
+        self.by_key.insert(key.clone(), bit);
+        (NodeMask::Bit(bit), true)
+    }
+
+    /// A pod with this mark is gone.
+    pub(super) fn release(&mut self, mask: NodeMask) {
+        if let NodeMask::Bit(bit) = mask
+            && let Some(slot) = self.slots.get_mut(usize::from(bit))
+        {
+            slot.users = slot.users.saturating_sub(1);
+        }
+    }
+
+    /// All marks: bit and wish.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &MaskKey)> {
+        (0..).zip(&self.slots).map(|(bit, slot)| (bit, &slot.key))
+    }
+
+    /// The wish of a bit.
+    pub(super) fn key_of(&self, bit: u8) -> Option<&MaskKey> {
+        self.slots.get(usize::from(bit)).map(|slot| &slot.key)
+    }
+}
+
+/// Whether a pod asks for nodes by name.
+fn selects_nodes_by_name(pod: &Pod) -> bool {
+    let affinity = pod.spec.node_affinity.iter();
+    affinity.flat_map(|selector| &selector.terms).any(|term| !term.fields.is_empty())
+}

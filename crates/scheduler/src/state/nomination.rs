@@ -1,0 +1,349 @@
+//! Places that others must leave first: who leaves is asked to, the place is kept, and the order is given
+//! when it is free.
+//!
+//! From the moment of the decision the picture shows the newcomers in their places and the victims gone,
+//! so nobody else is put there. A promise that cannot be kept (a victim that may not be evicted, a node
+//! that is lost) is taken back, and the newcomers wait again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_engine::Plan;
+use octavo_engine::decision::Placed;
+use octavo_engine::workload::MemberId;
+
+use super::pending_reason::PendingReason;
+use super::pod::{Place, PlaceState};
+use super::queue::{QueueKey, State};
+use super::{OpPurpose, Scheduler};
+use crate::bind::{Evict, Failure, FailureKind, Task};
+use crate::status::{Report, Statement};
+
+/// How long the devices of victims that have left may take to become free, in milliseconds: their claims
+/// are deallocated by a controller.
+const DEALLOCATION_TIMEOUT_MS: u64 = 60_000;
+/// How long somebody who could not be evicted is left alone, in milliseconds.
+const EVICTION_RETRY_DELAY_MS: u64 = 30_000;
+
+/// Places that are promised to a unit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Nomination {
+    /// Who must leave.
+    victims: BTreeSet<Arc<str>>,
+    /// Who has left, and whose devices may not be free yet.
+    departed: BTreeSet<Arc<str>>,
+    /// Who gets places.
+    members: Vec<Arc<str>>,
+    /// When it is taken back although all have left.
+    deadline: Option<u64>,
+}
+
+impl Nomination {
+    /// Whether it has a place for a pod.
+    pub(super) fn includes(&self, uid: &Arc<str>) -> bool {
+        self.members.contains(uid)
+    }
+
+    /// Who must leave and is there yet.
+    pub(super) fn victims(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.victims.iter()
+    }
+}
+
+impl Scheduler {
+    /// Promises places to members of a unit, and asks those who have them to leave.
+    pub(super) fn nominate(
+        &mut self,
+        key: &QueueKey,
+        members: &[(Arc<str>, Placed)],
+        plan: &Plan,
+    ) -> Result<(), PendingReason> {
+        let evicted = plan.evictions.iter().copied();
+        let moved = plan.moves.iter().map(|step| step.member);
+        let mut victims: Vec<(Arc<str>, bool)> = Vec::new();
+        for (id, is_moved) in evicted.map(|id| (id, false)).chain(moved.map(|id| (id, true))) {
+            let Some(uid) = self.victim(id) else {
+                // The picture has somebody whom the API does not: it is put right by the next change.
+                return Err(PendingReason::Failed(
+                    "who was to leave is not known any more".to_owned(),
+                ));
+            };
+            victims.push((uid, is_moved));
+        }
+        for step in &plan.moves {
+            if let Some(uid) = self.victim(step.member) {
+                self.hold_place_for_successor(&uid, &step.to, key);
+            }
+        }
+        let beneficiary = self.beneficiary(key);
+        for (uid, is_moved) in &victims {
+            self.evict(uid, &beneficiary, *is_moved);
+        }
+        // Those who were moved have their new places from now on, in the picture.
+        self.show_new_successor_places();
+        let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
+        for (uid, placed) in members {
+            let node: Arc<str> = self.engine.world.cluster.name(placed.placement.node).into();
+            let gpus = placed.placement.gpus.clone();
+            nodes.insert(Arc::clone(&node));
+            self.set_place(uid, Some(Place { node, gpus, state: PlaceState::Nominated }));
+        }
+        if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
+            // Autoscalers and people see where it will be. A gang says so in its status.
+            self.set_nominated_node(uid, Some(node));
+        }
+        let nomination = Nomination {
+            victims: victims.iter().map(|(uid, _)| Arc::clone(uid)).collect(),
+            departed: BTreeSet::new(),
+            members: members.iter().map(|(uid, _)| Arc::clone(uid)).collect(),
+            deadline: None,
+        };
+        let reason = PendingReason::Nominated {
+            pods: nomination.victims.len(),
+            nodes: match nodes.len() {
+                1 => nodes.into_iter().next().unwrap_or_default().to_string(),
+                count => format!("{count} nodes"),
+            },
+        };
+        // An older promise, if members' orders have failed since.
+        self.replace_nomination(key, &nomination);
+        self.nominations.insert(key.clone(), nomination);
+        self.enqueue_nominated(key);
+        self.set_pending(key, &reason);
+        self.queue.set_state(key, State::Nominated);
+        Ok(())
+    }
+
+    fn victim(&self, id: MemberId) -> Option<Arc<str>> {
+        self.engine.holder(id).filter(|holder| self.pods.contains_key(*holder)).cloned()
+    }
+
+    fn beneficiary(&self, key: &QueueKey) -> String {
+        match key {
+            QueueKey::Pod(uid) => self
+                .pods
+                .get(uid)
+                .map_or_else(String::new, |record| format!("pod {}", record.pod.meta.name)),
+            QueueKey::Group(group) => group.to_string(),
+        }
+    }
+
+    fn evict(&mut self, uid: &Arc<str>, beneficiary: &str, is_moved: bool) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        record.is_leaving = true;
+        let pod = record.reference();
+        let is_going = record.pod.meta.deleted.is_some();
+        self.refresh_pod(uid);
+        let message = if is_moved {
+            format!("restarted elsewhere to make room for {beneficiary}")
+        } else {
+            format!("preempted to make room for {beneficiary}")
+        };
+        let reason = if is_moved { "Moved" } else { "Preempted" };
+        let statement = Statement { reason, message: message.clone() };
+        self.reports.push(Report::PodEvicted { pod: pod.clone(), statement });
+        if is_going {
+            return;
+        }
+        let task = Task::Evict(Evict {
+            pod,
+            message,
+            reason: "PreemptionByScheduler",
+            is_bound_by_budgets: true,
+        });
+        self.submit(uid, OpPurpose::Evict, task);
+    }
+
+    pub(super) fn set_nominated_node(&mut self, uid: &Arc<str>, node: Option<&Arc<str>>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        if record.pod.nominated_node.as_ref() == node {
+            return;
+        }
+        let task = Task::Nominate { pod: record.reference(), node: node.cloned() };
+        self.submit(uid, OpPurpose::Other, task);
+    }
+
+    /// Somebody has left: promises that waited for it go on.
+    pub(super) fn victim_left(&mut self, uid: &Arc<str>) {
+        let mut free: Vec<QueueKey> = Vec::new();
+        for (key, nomination) in &mut self.nominations {
+            if nomination.victims.remove(uid) {
+                nomination.departed.insert(Arc::clone(uid));
+                if nomination.victims.is_empty() {
+                    nomination.deadline = Some(self.now.saturating_add(DEALLOCATION_TIMEOUT_MS));
+                    free.push(key.clone());
+                }
+            }
+        }
+        for key in free {
+            self.complete_nomination(&key);
+        }
+    }
+
+    /// Tries promises of which all victims have left and whose devices were not free yet.
+    pub(super) fn retry_nominations(&mut self) {
+        let due = self.nominations.iter().filter(|(_, nomination)| nomination.victims.is_empty());
+        for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.complete_nomination(&key);
+        }
+    }
+
+    /// Whether a pod has left for others, and its claims hold devices that are promised.
+    pub(super) fn is_nomination_victim(&self, uid: &str) -> bool {
+        self.nominations
+            .values()
+            .any(|nomination| nomination.departed.contains(uid) || nomination.victims.contains(uid))
+    }
+
+    /// Gives those to whom places were promised their places.
+    fn complete_nomination(&mut self, key: &QueueKey) {
+        let Some(nomination) = self.nominations.get(key).cloned() else { return };
+        let mut places = Vec::new();
+        for uid in &nomination.members {
+            let Some(record) = self.pods.get(uid) else { continue };
+            // Who is gone needs nothing, and who was bound by somebody else has it.
+            let is_there = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
+            let Some(place) = record.place.clone().filter(|_| is_there) else { continue };
+            places.push((Arc::clone(uid), place));
+        }
+        // The places are taken as anybody's would be; what was promised is free for it.
+        for (uid, _) in &places {
+            self.set_place(uid, None);
+        }
+        let placements: Vec<_> = places
+            .iter()
+            .filter_map(|(uid, place)| {
+                let node = self.engine.node(&place.node)?;
+                Some((uid, octavo_engine::Placement { node, gpus: place.gpus.clone() }))
+            })
+            .collect();
+        let result = self.reserve_all(placements.iter().map(|(uid, place)| (*uid, place)));
+        match result {
+            Ok(assumed) => {
+                self.nominations.remove(key);
+                if let QueueKey::Pod(uid) = key {
+                    self.update_queue(&uid.clone());
+                }
+                self.finish_placement(key, assumed);
+            }
+            Err((_, words)) if nomination.deadline.is_some_and(|deadline| deadline > self.now) => {
+                tracing::debug!(?key, %words, "what was promised is not free yet");
+                for (uid, place) in places {
+                    self.set_place(&uid, Some(place));
+                }
+            }
+            Err((_, words)) => {
+                tracing::info!(?key, %words, "what was promised did not become free");
+                for (uid, place) in places {
+                    self.set_place(&uid, Some(place));
+                }
+                self.drop_nomination(key);
+                self.queue.set_state(key, State::Ready);
+            }
+        }
+    }
+
+    /// Takes a promise back: who has not left yet stays.
+    pub(super) fn drop_nomination(&mut self, key: &QueueKey) {
+        let Some(nomination) = self.nominations.remove(key) else { return };
+        for uid in &nomination.members {
+            let is_nominated = self
+                .pods
+                .get(uid)
+                .and_then(|record| record.place.as_ref())
+                .is_some_and(|place| place.state == PlaceState::Nominated);
+            if is_nominated {
+                self.set_place(uid, None);
+            }
+        }
+        for uid in &nomination.victims {
+            if let Some(record) = self.pods.get_mut(uid) {
+                record.is_leaving = false;
+                self.refresh_pod(uid);
+            }
+        }
+        if let QueueKey::Pod(uid) = key {
+            self.set_nominated_node(uid, None);
+        }
+        self.drop_successor_places_of(key);
+        let nodes: Vec<_> = self.claim_holders.keys().cloned().collect();
+        for node in nodes {
+            self.refresh_claim_holders(&node);
+        }
+        self.cluster_changed();
+    }
+
+    /// Takes an older promise to a unit back as far as a newer one does not repeat it.
+    fn replace_nomination(&mut self, key: &QueueKey, newer: &Nomination) {
+        let Some(older) = self.nominations.remove(key) else { return };
+        for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
+            let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+            if place.is_some_and(|place| place.state == PlaceState::Nominated) {
+                self.set_place(uid, None);
+            }
+        }
+        for uid in older.victims.iter().filter(|uid| !newer.victims.contains(*uid)) {
+            if let Some(record) = self.pods.get_mut(uid) {
+                record.is_leaving = false;
+                self.refresh_pod(uid);
+            }
+        }
+    }
+
+    /// A node is gone: what was promised there cannot be kept.
+    pub(super) fn drop_nominations_on(&mut self, node: &str) {
+        let is_there = |uid: &Arc<str>| {
+            let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+            place.is_some_and(|place| &*place.node == node && place.state == PlaceState::Nominated)
+        };
+        let nominations = self.nominations.iter();
+        let lost = nominations.filter(|(_, nomination)| nomination.members.iter().any(is_there));
+        for key in lost.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.drop_nomination(&key);
+            self.queue.set_state(&key, State::Ready);
+        }
+    }
+
+    /// Somebody could not be evicted.
+    pub(super) fn eviction_failed(&mut self, uid: &Arc<str>, failure: &Failure) {
+        if failure.kind == FailureKind::PodGone {
+            // The watch says so, too.
+            return;
+        }
+        if let Some(record) = self.pods.get_mut(uid) {
+            record.eviction_retry_at = self.now.saturating_add(EVICTION_RETRY_DELAY_MS);
+            record.profile = None;
+            record.is_leaving = false;
+            self.eviction_retries.insert((record.eviction_retry_at, Arc::clone(uid)));
+        }
+        self.refresh_pod(uid);
+        let nominations = self.nominations.iter();
+        let broken = nominations.filter(|(_, nomination)| nomination.victims.contains(uid));
+        for key in broken.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.drop_nomination(&key);
+            self.queue.set_state(&key, State::Ready);
+        }
+    }
+
+    /// Those who could not be evicted may be asked again after a while. Says when the next may.
+    pub(super) fn retry_evictions(&mut self) -> Option<u64> {
+        loop {
+            let (at, uid) = self.eviction_retries.first()?.clone();
+            if at > self.now {
+                return Some(at);
+            }
+            self.eviction_retries.remove(&(at, Arc::clone(&uid)));
+            self.forget_profile(&uid);
+            self.refresh_pod(&uid);
+            self.cluster_changed();
+        }
+    }
+
+    /// Puts a unit to the front of the queue: others have left for it.
+    fn enqueue_nominated(&mut self, key: &QueueKey) {
+        match key {
+            QueueKey::Pod(uid) => self.enqueue_pod(uid),
+            QueueKey::Group(group) => self.enqueue_group(&group.clone()),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Why something waits: one value, of which conditions, events, metrics and pages are views.
+
+use std::iter;
+use std::sync::Arc;
+
+use octavo_engine::explain::Explanation;
+use octavo_engine::objective::policy::PolicyError;
+
+use super::gang_request::IncompleteSegment;
+use super::infeasible_nodes::InfeasibleNodes;
+use super::queue::{QueueKey, State};
+use super::{DecisionMetric, Scheduler};
+use crate::devices::AskError;
+use crate::groups::{GroupError, Missing};
+use crate::policies::Unusable;
+use crate::predicates::{Unfit, Unsupported};
+use crate::status::{Report, Statement};
+
+/// Reason of pods whose claims are not there yet.
+const WAITS_FOR_CLAIMS: &str = "WaitingForClaims";
+/// How long what should pass by itself may take before it is told, in milliseconds.
+const REPORT_DELAY_MS: u64 = 5000;
+
+/// Why a pod or gang cannot be decided on, or was refused.
+#[derive(Clone, Debug)]
+pub(super) enum PendingReason {
+    /// It is not there any more.
+    Gone,
+    /// It requires what is not decided here.
+    Unsupported(Unsupported),
+    /// Its group makes no sense, or is not known.
+    Group(GroupError),
+    /// Fewer pods are there than the gang needs.
+    Gathering(Vec<Missing>),
+    /// Its claims.
+    Claims(AskError),
+    /// Its volumes.
+    Volumes(Unfit),
+    /// Its policy is not there or not understood.
+    NoPolicy(Unusable),
+    /// Its policy makes no sense in this cluster.
+    Policy(PolicyError),
+    /// The engine's refusal, in words, and why nodes were left out.
+    Unschedulable(Box<Explanation>, InfeasibleNodes),
+    /// The gang has what it needs, and there is no room for more of its members.
+    Surplus,
+    /// Members of segments that are not complete.
+    Incomplete(Vec<IncompleteSegment>),
+    /// Members of one segment ask for different things.
+    UnevenSegment { sub: String, size: u32 },
+    /// The engine had places, but no devices or room were found there.
+    NoDevices { nodes: usize, last: String },
+    /// Others were asked to leave.
+    Nominated { pods: usize, nodes: String },
+    /// Its order failed.
+    Failed(String),
+}
+
+/// What a unit waits for, as it was told last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PendingStatus {
+    pub(super) statement: Statement,
+    /// Whether it is the engine that had no place.
+    pub(super) is_unschedulable: bool,
+    /// Of a gang: who would have to go, in words, as it was told last.
+    pub(super) hint: Option<String>,
+    /// When that was looked for last.
+    pub(super) hint_searched_at: Option<u64>,
+}
+
+impl PendingStatus {
+    /// What the status of a gang says.
+    pub(super) fn gang_statement(&self) -> Statement {
+        let Statement { reason, message } = self.statement.clone();
+        let message = match &self.hint {
+            Some(words) => format!("{message}; {words}"),
+            None => message,
+        };
+        Statement { reason, message }
+    }
+}
+
+impl PendingReason {
+    /// As people see it.
+    pub(super) fn statement(&self) -> Statement {
+        let (reason, message) = match self {
+            Self::Gone => ("Gone", "the pod is gone".to_owned()),
+            Self::Unsupported(what) => (what.reason(), what.to_string()),
+            Self::Group(error) => return error.statement(),
+            Self::Gathering(missing) => ("Gathering", gathering_text(missing)),
+            Self::Claims(error) => (WAITS_FOR_CLAIMS, error.to_string()),
+            Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
+            Self::NoPolicy(error) => return error.statement(),
+            Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
+            Self::Unschedulable(explanation, infeasible) => {
+                ("Unschedulable", infeasible.message(refusal_text(explanation)))
+            }
+            Self::Surplus => (
+                "Unschedulable",
+                "the gang has the members that it needs, and there is no room for more".to_owned(),
+            ),
+            Self::Incomplete(segments) => ("IncompleteSegment", incomplete_text(segments)),
+            Self::UnevenSegment { sub, size } => (
+                "UnevenSegment",
+                format!(
+                    "subgroup {sub:?} has segments of {size} members, but members of one segment ask \
+                     for different things: give those that differ a subgroup of their own"
+                ),
+            ),
+            Self::NoDevices { nodes, last } => (
+                "Unschedulable",
+                format!(
+                    "{nodes} nodes have room, but none has the devices or what else is asked for; \
+                     the last one: {last}"
+                ),
+            ),
+            Self::Nominated { pods, nodes } => (
+                "Unschedulable",
+                format!("a place on {nodes} is promised; waiting for {pods} pods to leave"),
+            ),
+            Self::Failed(message) => ("SchedulerError", message.clone()),
+        };
+        Statement { reason, message }
+    }
+
+    /// How the unit waits then: until something changes, or until what is missing is there.
+    pub(super) fn queue_state(&self, cluster_revision: u64) -> State {
+        match self {
+            Self::Gathering(_) | Self::Gone => State::Gated,
+            Self::Claims(error) if error.is_passing() => State::Gated,
+            _ => State::Unschedulable(cluster_revision),
+        }
+    }
+}
+
+fn gathering_text(missing: &[Missing]) -> String {
+    let each = missing
+        .iter()
+        .map(|missing| format!("{} of {} {}", missing.have, missing.min, missing.sub));
+    format!("fewer pods are there than the gang needs: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+fn incomplete_text(segments: &[IncompleteSegment]) -> String {
+    let each = segments.iter().map(|IncompleteSegment { sub, count, size, of }| {
+        format!(
+            "{count} pods of {sub} wait until their segment is complete: a segment has {size} members, \
+             and there are {of}"
+        )
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// A refusal in one sentence, with what would help.
+fn refusal_text(explanation: &Explanation) -> String {
+    let mut lines = explanation.lines().into_iter().map(|line| line.trim().to_owned());
+    let first = lines.next().unwrap_or_default();
+    // Equal pods are told the same: whose name it is says the object that it is told of.
+    let first =
+        first.split_once(" is not placed: ").map_or(first.clone(), |(_, why)| why.to_owned());
+    let details: Vec<_> = lines.collect();
+    if details.is_empty() { first } else { format!("{first}; {}", details.join("; ")) }
+}
+
+impl Scheduler {
+    /// A unit waits, and why. Told only where that is new.
+    pub(super) fn set_pending(&mut self, key: &QueueKey, reason: &PendingReason) {
+        let state = reason.queue_state(self.cluster_revision);
+        self.queue.set_state(key, state);
+        if matches!(reason, PendingReason::Claims(AskError::LeftBehind(_))) {
+            self.roll_back_allocations(key);
+            self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1000)));
+        }
+        if matches!(reason, PendingReason::Claims(AskError::Unread { .. })) {
+            // In the next round, and not in this one.
+            self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1)));
+        }
+        let mut statement = reason.statement();
+        let is_unschedulable = matches!(reason, PendingReason::Unschedulable(..));
+        if is_unschedulable {
+            let unmodeled = self.unmodeled_for(key).into_iter().map(|nodes| nodes.message);
+            let parts: Vec<_> = iter::once(statement.message).chain(unmodeled).collect();
+            statement.message = parts.join("; ");
+        }
+        let result = match reason {
+            PendingReason::Nominated { .. } => "promised",
+            PendingReason::Unschedulable(..)
+            | PendingReason::NoDevices { .. }
+            | PendingReason::Surplus => "refused",
+            _ => "waits",
+        };
+        let is_gang = matches!(key, QueueKey::Group(_));
+        self.decision_metrics.push(DecisionMetric { is_gang, result, reason: statement.reason });
+        let is_new = self.pending.get(key).is_none_or(|pending| pending.statement != statement);
+        if is_new {
+            let pending = PendingStatus {
+                statement: statement.clone(),
+                is_unschedulable,
+                hint: None,
+                hint_searched_at: None,
+            };
+            self.pending.insert(key.clone(), pending);
+        }
+        self.schedule_hint(key);
+        if !is_new {
+            return;
+        }
+        if matches!(reason, PendingReason::Claims(error) if error.is_passing()) {
+            // Mostly it is over before anybody could read of it.
+            self.delayed.insert((self.now.saturating_add(REPORT_DELAY_MS), key.clone()));
+            return;
+        }
+        self.report_pending(key, reason, &statement);
+    }
+
+    /// Tells what still waits for what should have passed. Says when the next is told.
+    pub(super) fn flush_delayed(&mut self) -> Option<u64> {
+        loop {
+            let (at, key) = self.delayed.first()?.clone();
+            if at > self.now {
+                return Some(at);
+            }
+            self.delayed.remove(&(at, key.clone()));
+            let Some(pending) = self.pending.get(&key) else { continue };
+            let statement = pending.statement.clone();
+            let uids = self.pods_of(&key);
+            for uid in uids.iter().filter(|_| statement.reason == WAITS_FOR_CLAIMS) {
+                self.report_pod_pending(uid, &statement);
+            }
+        }
+    }
+
+    fn report_pending(&mut self, key: &QueueKey, reason: &PendingReason, statement: &Statement) {
+        match key {
+            QueueKey::Pod(uid) => self.report_pod_pending(uid, statement),
+            QueueKey::Group(group) => {
+                self.report_group(group);
+                if matches!(reason, PendingReason::Gathering(_)) {
+                    // The gang's status says so: a write for each pod would tell nobody more.
+                    return;
+                }
+                // Autoscalers and people look at pods.
+                for uid in self.pods_of(&QueueKey::Group(group.clone())) {
+                    let waits = self
+                        .pods
+                        .get(&uid)
+                        .is_some_and(|record| record.is_pending_for(&self.config.scheduler_name));
+                    if waits {
+                        self.report_pod_pending(&uid, statement);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn report_pod_pending(&mut self, uid: &Arc<str>, statement: &Statement) {
+        let Some(record) = self.pods.get(uid) else { return };
+        self.reports.push(Report::PodWaits {
+            pod: record.reference(),
+            statement: statement.clone(),
+            seen: record.pod.scheduled.clone(),
+        });
+    }
+}

@@ -1,0 +1,146 @@
+//! Who would have to go, by the names that people know, and why nobody is asked to.
+
+use std::collections::BTreeSet;
+
+use octavo_engine::explain::{DisturbanceSaid, VictimSaid};
+
+use super::search::{HintRequest, Victim, VictimSet};
+use crate::groups::Marks as PlacementHints;
+use crate::state::Scheduler;
+use crate::state::pod::PodRecord;
+
+impl Scheduler {
+    pub(super) fn describe_disturbance(
+        &self,
+        request: &HintRequest,
+        leaving: &VictimSet,
+    ) -> DisturbanceSaid {
+        let describe =
+            |victims: &[Victim]| victims.iter().map(|one| self.describe_victim(one)).collect();
+        DisturbanceSaid {
+            evictions: describe(&leaving.evictions),
+            moves: describe(&leaving.moves),
+            hindrances: self.obstacles(request, leaving),
+        }
+    }
+
+    /// The pod that a victim is; `None`: it is something else, or gone.
+    fn record_of(&self, victim: &Victim) -> Option<&PodRecord> {
+        victim.holder.as_ref().and_then(|holder| self.pods.get(holder))
+    }
+
+    fn records_of<'a>(&'a self, victims: &'a [Victim]) -> impl Iterator<Item = &'a PodRecord> {
+        victims.iter().filter_map(|victim| self.record_of(victim))
+    }
+
+    fn describe_victim(&self, victim: &Victim) -> VictimSaid {
+        let record = self.record_of(victim);
+        let name = record.map(|record| format!("pod {}", record.pod.meta.name));
+        let member = record.and_then(|record| record.member.as_ref());
+        VictimSaid {
+            name: name.unwrap_or_else(|| victim.workload.to_string()),
+            gang: member.map(|member| member.group.to_string()),
+            priority: victim.priority,
+            node: victim.node.clone(),
+            to: victim.to.clone(),
+        }
+    }
+
+    /// Why what would help is not done.
+    fn obstacles(&self, request: &HintRequest, leaving: &VictimSet) -> Vec<String> {
+        let VictimSet { evictions, moves } = leaving;
+        let mut obstacles = Vec::new();
+        if !evictions.is_empty() {
+            self.eviction_obstacles(request, evictions, &mut obstacles);
+        }
+        if !moves.is_empty() {
+            self.move_obstacles(moves, &mut obstacles);
+        }
+        let victims: Vec<_> = self.records_of(evictions).chain(self.records_of(moves)).collect();
+        let budgets: BTreeSet<_> =
+            victims.iter().filter_map(|record| self.closed_budget(record)).collect();
+        for budget in &budgets {
+            obstacles.push(format!("PodDisruptionBudget {budget} allows no disruption now"));
+        }
+        // Pods of several budgets were named above: none of these may go.
+        let asked = victims.iter().filter(|record| record.pod.meta.deleted.is_none()).copied();
+        for (budget, count) in self.exceeded_budgets_for(asked) {
+            let allowed = self.allows(&budget);
+            if !budgets.contains(&budget) && !budget.name.is_empty() {
+                obstacles.push(format!(
+                    "PodDisruptionBudget {budget} lets {allowed} go now, and {count} would"
+                ));
+            }
+        }
+        if let Some(record) = victims.iter().find(|record| record.eviction_retry_at > self.now) {
+            let name = &record.pod.meta.name;
+            obstacles.push(format!("pod {name} could not be evicted a moment ago"));
+        }
+        obstacles
+    }
+
+    fn eviction_obstacles(
+        &self,
+        request: &HintRequest,
+        victims: &[Victim],
+        obstacles: &mut Vec<String>,
+    ) {
+        if !self.config.preemption {
+            obstacles.push("`preemption` is off in the scheduler's config".to_owned());
+        }
+        if !request.may_preempt {
+            obstacles.push("the `preemptionPolicy` of who waits is `Never`".to_owned());
+        }
+        if !request.policy.is_preempting() {
+            obstacles
+                .push(format!("PlacementPolicy {} allows no preemption", request.policy.name()));
+        }
+        let preemptor_priority = request.gang.profile.priority;
+        let highest = victims.iter().map(|victim| victim.priority).max().unwrap_or(i32::MIN);
+        if highest >= preemptor_priority {
+            obstacles.push(format!(
+                "the priority {highest} is not below that of who waits, {preemptor_priority}"
+            ));
+        }
+        let kept = self.records_of(victims).filter_map(|record| {
+            let member = record.member.as_ref()?;
+            (!member.spec.is_preemptible).then(|| member.group.to_string())
+        });
+        for gang in kept.collect::<BTreeSet<_>>() {
+            obstacles.push(format!("{gang} says `preemptible: false`"));
+        }
+    }
+
+    fn move_obstacles(&self, victims: &[Victim], obstacles: &mut Vec<String>) {
+        let max_moves = self.config.defragmentation_moves;
+        let moves = victims.len();
+        if max_moves == 0 {
+            obstacles.push("`defragmentation` is off in the scheduler's config".to_owned());
+        } else if u32::try_from(moves).is_ok_and(|moves| moves > max_moves) {
+            obstacles.push(format!(
+                "{moves} moves are more than the {max_moves} that `defragmentation.moves` allows"
+            ));
+        }
+        let is_annotated_movable =
+            |record: &PodRecord| PlacementHints::of(&record.pod.meta).ok()?.is_movable;
+        let is_movable = |record: &&PodRecord| {
+            let of_gang = record.member.as_ref().map(|member| member.spec.is_movable);
+            of_gang.or_else(|| is_annotated_movable(record)).unwrap_or(false)
+        };
+        let (mut count, mut name) = (0, None);
+        for record in self.records_of(victims).filter(|record| !is_movable(record)) {
+            count += 1;
+            name = name.or(Some(&record.pod.meta.name));
+        }
+        let movable = octavo_api::names::MOVABLE;
+        match (count, name) {
+            (1, Some(name)) => {
+                obstacles.push(format!("pod {name} does not say `{movable}: \"true\"`"))
+            }
+            (2.., Some(name)) => obstacles.push(format!(
+                "{count} of the pods, pod {name} the first, do not say `{movable}: \"true\"`"
+            )),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! From a place that was decided to devices, an order, and what is assumed of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_engine::placement::GpuParts;
+use octavo_engine::workload::{Bonds, Profile};
+use octavo_engine::{GpuPart, Resources, Shape};
+
+use super::engine_cache::{DesiredMember, DesiredWorkload};
+use super::pod::{Place, PlaceState};
+use super::shape::demand_of;
+use super::{OpPurpose, Scheduler};
+use crate::bind::{Bind, Task};
+use crate::devices::{Ask, Grant};
+use crate::predicates::check_room;
+
+/// Why a pod cannot have a place that the engine chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReserveError {
+    /// Something that the engine does not know is taken there.
+    Fit(String),
+    /// The allocator has no devices for it there.
+    Devices(String),
+    /// The node is gone.
+    NoNode,
+}
+
+impl ReserveError {
+    /// In words.
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Self::Fit(reasons) | Self::Devices(reasons) => reasons,
+            Self::NoNode => "the node is gone",
+        }
+    }
+}
+
+impl Scheduler {
+    /// Whether a pod fits a node exactly, by everything but devices.
+    pub(super) fn check_node_fit(&self, uid: &Arc<str>, node: &str) -> Result<(), ReserveError> {
+        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let room =
+            check_room(&record.footprint, &node.capacity, &node.usage, &self.volumes, serves);
+        room.map_err(|reasons| {
+            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+            ReserveError::Fit(reasons.join(", "))
+        })
+    }
+
+    /// Gives a pod its place: room is checked exactly, devices are allocated, and all of it is assumed.
+    /// No order is given yet.
+    pub(super) fn reserve(
+        &mut self,
+        uid: &Arc<str>,
+        ask: &Ask,
+        node: &Arc<str>,
+        parts: Option<&[GpuPart]>,
+    ) -> Result<AssumedPlacement, ReserveError> {
+        self.check_node_fit(uid, node)?;
+        let grant = if ask.is_empty() {
+            None
+        } else {
+            let assumed = self.devices.allocate(ask, node, parts);
+            Some(assumed.map_err(|refusal| ReserveError::Devices(refusal.to_string()))?)
+        };
+        let gpus = match &grant {
+            Some(grant) => grant.parts.clone(),
+            None => GpuParts::new(),
+        };
+        let gpus =
+            if gpus.is_empty() { parts.map(GpuParts::from).unwrap_or_default() } else { gpus };
+        if let Some(grant) = &grant {
+            self.devices.assume(grant);
+        }
+        let place = Place { node: Arc::clone(node), gpus, state: PlaceState::Nominated };
+        self.set_place(uid, Some(place));
+        Ok(AssumedPlacement { uid: Arc::clone(uid), node: Arc::clone(node), devices: grant })
+    }
+
+    /// Orders that a grant be carried out.
+    pub(super) fn submit_bind(&mut self, assumed: AssumedPlacement) {
+        let AssumedPlacement { uid, node, devices: grant } = assumed;
+        let Some(record) = self.pods.get(&uid) else { return };
+        let has_devices = grant.is_some();
+        let joins_claim = grant
+            .as_ref()
+            .is_some_and(|grant| grant.claims.iter().any(|claim| claim.allocation.is_none()));
+        let (claims, extended) =
+            grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
+        let pod = record.reference();
+        // What is seen of its claims may have been taken back since: that is looked at first.
+        let is_again = claims.iter().any(|write| {
+            write.allocation.is_none()
+                && write.claim.reserved_for.iter().any(|user| user.uid == uid)
+                && self.devices.is_taken_back(&write.claim)
+        });
+        let task = Task::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_again });
+        let op = self.submit(&uid, OpPurpose::Bind, task);
+        if let Some(record) = self.pods.get_mut(&uid)
+            && let Some(place) = &mut record.place
+        {
+            place.state = PlaceState::Assumed(op);
+        }
+        // Now its claims say what it has.
+        self.refresh_pod(&uid);
+        if joins_claim {
+            // What one pod had is of two.
+            self.refresh_node(&node);
+        } else if has_devices {
+            self.refresh_claim_holders(&node);
+        }
+    }
+
+    /// Takes back a grant of which no order was given.
+    pub(super) fn unreserve(&mut self, assumed: &AssumedPlacement) {
+        self.devices.forget(&assumed.uid);
+        self.set_place(&assumed.uid, None);
+        self.holders_changed(&assumed.node);
+    }
+
+    /// Puts a pod into its place, or out of it.
+    pub(super) fn set_place(&mut self, uid: &Arc<str>, place: Option<Place>) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        let old = std::mem::replace(&mut record.place, place.clone());
+        let is_bound = record.pod.node.is_some();
+        if let Some(old) = old.filter(|_| !is_bound)
+            && let Some(residents) = self.on_node.get_mut(&old.node)
+        {
+            residents.remove(uid);
+        }
+        if let Some(place) = place {
+            self.on_node.entry(place.node).or_default().insert(Arc::clone(uid));
+        }
+        self.refresh_pod(uid);
+    }
+
+    /// Claims of a node that no single placed pod has: they hold their devices by themselves.
+    pub(super) fn refresh_claim_holders(&mut self, node: &Arc<str>) {
+        if self.is_engine_stale {
+            return;
+        }
+        let mut residents: BTreeSet<Arc<str>> = BTreeSet::new();
+        for held in self.devices.held(node) {
+            let owner = held.pods.iter().next().filter(|_| held.pods.len() == 1);
+            let is_owned = owner.and_then(|uid| self.pods.get(uid)).is_some_and(|record| {
+                record.occupies() && record.place.as_ref().is_some_and(|place| place.node == *node)
+            });
+            // Of those who leave for others the devices are promised.
+            let is_nominated =
+                !held.pods.is_empty() && held.pods.iter().all(|uid| self.is_nomination_victim(uid));
+            if is_owned || is_nominated || held.parts.is_empty() {
+                continue;
+            }
+            let holder: Arc<str> = format!("claim:{}", held.claim).into();
+            let profile = Profile {
+                is_preemptible: false,
+                is_movable: false,
+                tenant: Arc::clone(&held.name.namespace),
+                ..Profile::new(format!("claim {}", held.name))
+            };
+            let shape = Shape::new(Resources::default(), demand_of(&held.parts));
+            let workload = DesiredWorkload {
+                profile: Arc::new(profile),
+                min_members: 1,
+                bonds: Bonds::default(),
+            };
+            let desired = DesiredMember {
+                workload,
+                shape: Arc::new(shape),
+                node: Arc::clone(node),
+                gpus: held.parts,
+            };
+            self.engine.set_desired(&holder, Some(desired));
+            residents.insert(holder);
+        }
+        let before =
+            self.claim_holders.insert(Arc::clone(node), residents.clone()).unwrap_or_default();
+        for gone in before.difference(&residents) {
+            self.engine.set_desired(gone, None);
+        }
+    }
+}
+
+/// A place that a pod was given, before its order.
+#[derive(Clone, Debug)]
+pub(super) struct AssumedPlacement {
+    pub(super) uid: Arc<str>,
+    pub(super) node: Arc<str>,
+    pub(super) devices: Option<Grant>,
+}
