@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Scheduler;
-use super::pending_reason::PendingStatus;
+use super::pending_reason::{PendingStatus, Reason};
 use super::queue::QueueKey;
-use crate::groups::{GroupName, GroupSpec};
+use crate::groups::{GroupKind, GroupName, GroupSpec};
 use crate::status::{GroupPhase, GroupReport, Report, Statement};
 
 impl Scheduler {
     /// Says how a gang stands that one of its pods has left, where its object has a status for that; an
     /// event for each pod that ends would be noise.
     pub(super) fn report_departure(&mut self, group: &GroupName, spec: &GroupSpec) {
-        if spec.announcer.kind.kind != "PodGroup" {
+        if !has_status(spec) {
             return;
         }
         if self.members.contains_key(group) {
@@ -27,7 +27,7 @@ impl Scheduler {
             generation: spec.announcer.generation,
             phase: GroupPhase::Gathering,
             statement: Statement {
-                reason: "Gathering",
+                reason: Reason::Gathering.as_str(),
                 message: "no pod of the gang is there".to_owned(),
             },
             present: BTreeMap::new(),
@@ -69,13 +69,14 @@ impl Scheduler {
                 }
             });
         }
-        let statement = self.pending.get(&key).map(PendingStatus::gang_statement);
+        let pending = self.pending.get(&key);
+        let statement = pending.map(PendingStatus::gang_statement);
         let all_bound: u32 = bound.values().sum();
         let phase = if self.nominations.contains_key(&key) {
             GroupPhase::Preempting
         } else {
-            match &statement {
-                Some(status) if status.reason == "Gathering" => GroupPhase::Gathering,
+            match pending {
+                Some(pending) if pending.reason == Reason::Gathering => GroupPhase::Gathering,
                 Some(_) if all_bound > 0 && all_bound < spec.min => GroupPhase::Repairing,
                 Some(_) if all_bound == 0 => GroupPhase::Waiting,
                 _ if all_bound >= spec.min && all_bound > 0 => GroupPhase::Scheduled,
@@ -83,7 +84,7 @@ impl Scheduler {
             }
         };
         let statement = statement.unwrap_or_else(|| Statement {
-            reason: "Scheduled",
+            reason: Reason::Scheduled.as_str(),
             message: format!("{all_bound} pods have places"),
         });
         self.reports.push(Report::Group(GroupReport {
@@ -98,4 +99,18 @@ impl Scheduler {
             domain: common_domain.map(|id| topology.path(id)),
         }));
     }
+}
+
+/// Whether the object that announced a gang is a pod group, whose status reports the gang.
+pub(super) fn has_status(spec: &GroupSpec) -> bool {
+    let kind = &spec.announcer.kind;
+    matches!(
+        GroupKind::of(&kind.api_version, &kind.kind),
+        Some(
+            GroupKind::PodGroup
+                | GroupKind::NativePodGroup
+                | GroupKind::CoschedulingPodGroup
+                | GroupKind::VolcanoPodGroup
+        )
+    )
 }

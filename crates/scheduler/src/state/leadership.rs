@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::Scheduler;
+use super::pending_reason::Reason;
 use super::queue::{QueueKey, State};
 
 impl Scheduler {
@@ -31,10 +32,10 @@ impl Scheduler {
         let delayed: BTreeSet<QueueKey> = self.delayed.iter().map(|(_, key)| key.clone()).collect();
         let keys: BTreeSet<QueueKey> = self.pending.keys().cloned().collect();
         for key in keys.difference(&delayed) {
-            let Some(waiting) = self.pending.get(key) else { continue };
-            let statement = waiting.statement.clone();
+            let Some(pending) = self.pending.get(key) else { continue };
+            let statement = pending.statement.clone();
             // Of a gang that is not all there its status says so.
-            if statement.reason == "Gathering" {
+            if pending.reason == Reason::Gathering {
                 continue;
             }
             for uid in self.pods_of(key) {

@@ -12,7 +12,7 @@ use octavo_engine::Plan;
 use octavo_engine::decision::Placed;
 use octavo_engine::workload::MemberId;
 
-use super::pending_reason::PendingReason;
+use super::pending_reason::{PendingReason, Reason};
 use super::pod::{Place, PlaceState};
 use super::queue::{QueueKey, State};
 use super::{OpPurpose, Scheduler};
@@ -139,8 +139,8 @@ impl Scheduler {
         } else {
             format!("preempted to make room for {beneficiary}")
         };
-        let reason = if is_moved { "Moved" } else { "Preempted" };
-        let statement = Statement { reason, message: message.clone() };
+        let reason = if is_moved { Reason::Moved } else { Reason::Preempted };
+        let statement = Statement { reason: reason.as_str(), message: message.clone() };
         self.reports.push(Report::PodEvicted { pod: pod.clone(), statement });
         if is_going {
             return;

@@ -16,8 +16,6 @@ use crate::policies::Unusable;
 use crate::predicates::{Unfit, Unsupported};
 use crate::status::{Report, Statement};
 
-/// Reason of pods whose claims are not there yet.
-const WAITS_FOR_CLAIMS: &str = "WaitingForClaims";
 /// How long what should pass by itself may take before it is told, in milliseconds.
 const REPORT_DELAY_MS: u64 = 5000;
 
@@ -56,9 +54,65 @@ pub(super) enum PendingReason {
     Failed(String),
 }
 
+/// A reason in one word, for conditions, events and metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The pod is gone.
+    Gone,
+    /// Fewer pods exist than the gang needs.
+    Gathering,
+    /// Claims do not exist yet, or cannot be used.
+    WaitingForClaims,
+    /// Volumes cannot be used.
+    WaitingForVolumes,
+    /// The placement policy does not fit this cluster.
+    PlacementPolicyUnusable,
+    /// No node has what is asked for. Cluster autoscalers add nodes for this reason alone.
+    Unschedulable,
+    /// The last segment lacks members.
+    IncompleteSegment,
+    /// Members of one segment ask for different things.
+    UnevenSegment,
+    /// A write failed.
+    SchedulerError,
+    /// All members that fit have places.
+    Scheduled,
+    /// A pod is evicted for one of higher priority.
+    Preempted,
+    /// A pod is restarted elsewhere to make room.
+    Moved,
+    /// A pod is deleted because its node is lost.
+    NodeLost,
+    /// A reason of groups, policies or unsupported constraints.
+    External(&'static str),
+}
+
+impl Reason {
+    /// The word.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "Gone",
+            Self::Gathering => "Gathering",
+            Self::WaitingForClaims => "WaitingForClaims",
+            Self::WaitingForVolumes => "WaitingForVolumes",
+            Self::PlacementPolicyUnusable => "PlacementPolicyUnusable",
+            Self::Unschedulable => "Unschedulable",
+            Self::IncompleteSegment => "IncompleteSegment",
+            Self::UnevenSegment => "UnevenSegment",
+            Self::SchedulerError => "SchedulerError",
+            Self::Scheduled => "Scheduled",
+            Self::Preempted => "Preempted",
+            Self::Moved => "Moved",
+            Self::NodeLost => "NodeLost",
+            Self::External(reason) => reason,
+        }
+    }
+}
+
 /// What a unit waits for, as it was told last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PendingStatus {
+    pub(super) reason: Reason,
     pub(super) statement: Statement,
     /// Whether it is the engine that had no place.
     pub(super) is_unschedulable: bool,
@@ -81,46 +135,63 @@ impl PendingStatus {
 }
 
 impl PendingReason {
-    /// As people see it.
-    pub(super) fn statement(&self) -> Statement {
-        let (reason, message) = match self {
-            Self::Gone => ("Gone", "the pod is gone".to_owned()),
-            Self::Unsupported(what) => (what.reason(), what.to_string()),
-            Self::Group(error) => return error.statement(),
-            Self::Gathering(missing) => ("Gathering", gathering_text(missing)),
-            Self::Claims(error) => (WAITS_FOR_CLAIMS, error.to_string()),
-            Self::Volumes(unfit) => ("WaitingForVolumes", unfit.to_string()),
-            Self::NoPolicy(error) => return error.statement(),
-            Self::Policy(error) => ("PlacementPolicyUnusable", error.to_string()),
+    /// The reason in one word.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Gone => Reason::Gone,
+            Self::Unsupported(unsupported) => Reason::External(unsupported.reason()),
+            Self::Group(error) => Reason::External(error.reason()),
+            Self::Gathering(_) => Reason::Gathering,
+            Self::Claims(_) => Reason::WaitingForClaims,
+            Self::Volumes(_) => Reason::WaitingForVolumes,
+            Self::NoPolicy(error) => Reason::External(error.reason()),
+            Self::Policy(_) => Reason::PlacementPolicyUnusable,
+            Self::Unschedulable(..)
+            | Self::Surplus
+            | Self::NoDevices { .. }
+            | Self::Nominated { .. } => Reason::Unschedulable,
+            Self::Incomplete(_) => Reason::IncompleteSegment,
+            Self::UnevenSegment { .. } => Reason::UnevenSegment,
+            Self::Failed(_) => Reason::SchedulerError,
+        }
+    }
+
+    /// The reason in a sentence.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Gone => "the pod is gone".to_owned(),
+            Self::Unsupported(unsupported) => unsupported.to_string(),
+            Self::Group(error) => error.to_string(),
+            Self::Gathering(missing) => gathering_text(missing),
+            Self::Claims(error) => error.to_string(),
+            Self::Volumes(unfit) => unfit.to_string(),
+            Self::NoPolicy(error) => error.to_string(),
+            Self::Policy(error) => error.to_string(),
             Self::Unschedulable(explanation, infeasible) => {
-                ("Unschedulable", infeasible.message(refusal_text(explanation)))
+                infeasible.message(refusal_text(explanation))
             }
-            Self::Surplus => (
-                "Unschedulable",
-                "the gang has the members that it needs, and there is no room for more".to_owned(),
+            Self::Surplus => {
+                "the gang has the members that it needs, and there is no room for more".to_owned()
+            }
+            Self::Incomplete(segments) => incomplete_text(segments),
+            Self::UnevenSegment { sub, size } => format!(
+                "subgroup {sub:?} has segments of {size} members, but members of one segment ask \
+                 for different things: give those that differ a subgroup of their own"
             ),
-            Self::Incomplete(segments) => ("IncompleteSegment", incomplete_text(segments)),
-            Self::UnevenSegment { sub, size } => (
-                "UnevenSegment",
-                format!(
-                    "subgroup {sub:?} has segments of {size} members, but members of one segment ask \
-                     for different things: give those that differ a subgroup of their own"
-                ),
+            Self::NoDevices { nodes, last } => format!(
+                "{nodes} nodes have room, but none has the devices or what else is asked for; \
+                 the last one: {last}"
             ),
-            Self::NoDevices { nodes, last } => (
-                "Unschedulable",
-                format!(
-                    "{nodes} nodes have room, but none has the devices or what else is asked for; \
-                     the last one: {last}"
-                ),
-            ),
-            Self::Nominated { pods, nodes } => (
-                "Unschedulable",
-                format!("a place on {nodes} is promised; waiting for {pods} pods to leave"),
-            ),
-            Self::Failed(message) => ("SchedulerError", message.clone()),
-        };
-        Statement { reason, message }
+            Self::Nominated { pods, nodes } => {
+                format!("a place on {nodes} is promised; waiting for {pods} pods to leave")
+            }
+            Self::Failed(message) => message.clone(),
+        }
+    }
+
+    /// Reason and message, as conditions and events have them.
+    pub(super) fn statement(&self) -> Statement {
+        Statement { reason: self.reason().as_str(), message: self.message() }
     }
 
     /// How the unit waits then: until something changes, or until what is missing is there.
@@ -193,6 +264,7 @@ impl Scheduler {
         let is_new = self.pending.get(key).is_none_or(|pending| pending.statement != statement);
         if is_new {
             let pending = PendingStatus {
+                reason: reason.reason(),
                 statement: statement.clone(),
                 is_unschedulable,
                 hint: None,
@@ -221,9 +293,9 @@ impl Scheduler {
             }
             self.delayed.remove(&(at, key.clone()));
             let Some(pending) = self.pending.get(&key) else { continue };
-            let statement = pending.statement.clone();
+            let (reason, statement) = (pending.reason, pending.statement.clone());
             let uids = self.pods_of(&key);
-            for uid in uids.iter().filter(|_| statement.reason == WAITS_FOR_CLAIMS) {
+            for uid in uids.iter().filter(|_| reason == Reason::WaitingForClaims) {
                 self.report_pod_pending(uid, &statement);
             }
         }

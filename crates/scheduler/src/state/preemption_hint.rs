@@ -18,12 +18,12 @@ use octavo_engine::explain::{DisturbanceSaid, Explanation};
 use octavo_engine::workload::{MemberId, WorkloadId};
 use octavo_kube_io::objects::ObjectName;
 
-use super::Scheduler;
 use super::gang_request::GangRequest;
 use super::pending_reason::PendingReason;
 use super::pod::{PlaceState, PodRecord};
 use super::queue::QueueKey;
 use super::single_pod::gang_of_one;
+use super::{Scheduler, gang_status};
 use crate::groups::{GroupName, Marks as PlacementHints};
 use search::{CandidateScope, HintRequest, SearchSnapshot};
 pub use search::{HintResult, HintSearch};
@@ -80,6 +80,17 @@ pub(super) struct PreemptionHint {
     pub(super) note: Option<String>,
     /// Whether it was not looked for.
     pub(super) needs_search: bool,
+}
+
+/// Refusals of the engine that no eviction changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FixedRefusal {
+    /// The request is invalid.
+    Request,
+    /// A hard limit of the policy.
+    Constraint,
+    /// Nodes that the policy keeps free.
+    Spares,
 }
 
 impl HintSchedule {
@@ -177,8 +188,7 @@ impl Scheduler {
     /// A gang was refused, or is still: its status will say who would have to go.
     pub(super) fn schedule_hint(&mut self, key: &QueueKey) {
         let QueueKey::Group(group) = key else { return };
-        let has_status =
-            self.spec_of(group).is_some_and(|spec| spec.announcer.kind.kind == "PodGroup");
+        let has_status = self.spec_of(group).is_some_and(|spec| gang_status::has_status(&spec));
         let waiting = self.pending.get(key).filter(|waiting| waiting.is_unschedulable);
         let Some(waiting) = waiting.filter(|_| has_status) else { return };
         let at = waiting.hint_searched_at.map_or(0, |at| at.saturating_add(HINT_TTL_MS));
@@ -218,10 +228,9 @@ impl Scheduler {
     fn may_be_helped_by_preemption(&self, key: &QueueKey) -> bool {
         let is_unschedulable =
             self.pending.get(key).is_some_and(|waiting| waiting.is_unschedulable);
-        let is_other = |refusal: &str| matches!(refusal, "Request" | "Constraint" | "Spares");
         is_unschedulable
             && !self.decision_log.last(key).is_some_and(
-                |last| matches!(last, Explanation::Refused(refusal) if is_other(&refusal.reason)),
+                |last| matches!(last, Explanation::Refused(refusal) if FixedRefusal::of(&refusal.reason).is_some()),
             )
     }
 
@@ -337,5 +346,23 @@ impl Scheduler {
             }
         }
         all
+    }
+}
+
+impl FixedRefusal {
+    const ALL: [Self; 3] = [Self::Request, Self::Constraint, Self::Spares];
+
+    /// The refusal of this name, if no eviction changes it.
+    fn of(reason: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|refusal| refusal.as_str() == reason)
+    }
+
+    /// The engine's name of the refusal.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "Request",
+            Self::Constraint => "Constraint",
+            Self::Spares => "Spares",
+        }
     }
 }

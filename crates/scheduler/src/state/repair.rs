@@ -6,6 +6,7 @@ use octavo_engine::{Placement, Shape};
 use octavo_kube_io::objects::{Node, TaintEffect};
 
 use super::engine_cache::DesiredMember;
+use super::pending_reason::Reason;
 use super::pod::Place;
 use super::queue::QueueKey;
 use super::{OpPurpose, Scheduler};
@@ -180,7 +181,7 @@ impl Scheduler {
         let pod = record.reference();
         let group = record.member.as_ref().map(|member| member.group.clone());
         let message = format!("node {node} is lost; its gang gets another member elsewhere");
-        let statement = Statement { reason: "NodeLost", message: message.clone() };
+        let statement = Statement { reason: Reason::NodeLost.as_str(), message: message.clone() };
         self.reports.push(Report::PodEvicted { pod: pod.clone(), statement });
         let task = Task::Evict(Evict {
             pod,
