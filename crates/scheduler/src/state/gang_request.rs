@@ -46,7 +46,13 @@ pub(super) struct GangRequest {
 pub(super) type RuledOutNodes = BTreeMap<Arc<str>, Arc<NodeSet>>;
 
 /// A member's place in the order of ranks: subgroup, rank in it, name; and its UID.
-type MemberOrder = (usize, Option<u32>, Arc<str>, Arc<str>);
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MemberOrder {
+    sub: usize,
+    rank: Option<u32>,
+    name: Arc<str>,
+    uid: Arc<str>,
+}
 
 /// Members of a subgroup that ask for the same.
 struct MemberClass {
@@ -101,7 +107,7 @@ impl Scheduler {
         let sizes: Vec<_> =
             wishes.subs.iter().map(|(_, segment)| segment.map(|segment| segment.size)).collect();
         let (incomplete, is_incomplete) =
-            segments::incomplete(spec, &sizes, members.iter().map(|seat| seat.0));
+            segments::incomplete(spec, &sizes, members.iter().map(|member| member.sub));
         let mut number = 0;
         members.retain(|_| {
             number += 1;
@@ -112,10 +118,10 @@ impl Scheduler {
         let mut claims: BTreeMap<Arc<str>, u32> = BTreeMap::new();
         let mut cache = ForbiddenCache::default();
         let mut caveats = BTreeSet::new();
-        let mut member_order = vec![0_u32; spec.subs.len()];
-        for (sub, _, _, uid) in members {
-            let seat = member_order[sub];
-            member_order[sub] += 1;
+        let mut next_number = vec![0_u32; spec.subs.len()];
+        for MemberOrder { sub, uid, .. } in members {
+            let number = next_number[sub];
+            next_number[sub] += 1;
             let segment = wishes.subs.get(sub).and_then(|(_, segment)| *segment);
             // Members of a segment stay one group: what one of them may not have none has.
             let is_segmented = segment.is_some();
@@ -164,20 +170,20 @@ impl Scheduler {
                         class.constraints.join(constraints);
                         caveats.insert(segment_caveat(&spec.subs[sub].name));
                     }
-                    class.uids.push((seat, uid));
+                    class.uids.push((number, uid));
                 }
                 None => classes.push(MemberClass {
                     sub,
                     shape,
                     is_placed,
                     constraints,
-                    uids: vec![(seat, uid)],
+                    uids: vec![(number, uid)],
                 }),
             }
         }
         for class in &classes {
             if let Some(size) = sizes.get(class.sub).copied().flatten() {
-                let numbers = class.uids.iter().map(|(seat, _)| *seat);
+                let numbers = class.uids.iter().map(|(number, _)| *number);
                 segments::check(spec, class.sub, size, numbers)?;
             }
         }
@@ -258,7 +264,7 @@ impl Scheduler {
             let is_known = record.place.is_none() || self.engine.desired(&uid).is_some();
             if is_known && (is_waiting || record.occupies()) {
                 let name = Arc::clone(&record.pod.meta.name.name);
-                members.push((sub, member.rank, name, uid));
+                members.push(MemberOrder { sub, rank: member.rank, name, uid });
             }
         }
         members.sort();
@@ -267,7 +273,7 @@ impl Scheduler {
 
     /// Ports of the host that the members take.
     fn ports_of(&self, members: &[MemberOrder]) -> Ports {
-        let records = members.iter().filter_map(|(.., uid)| self.pods.get(uid));
+        let records = members.iter().filter_map(|member| self.pods.get(&member.uid));
         Ports::of(records.flat_map(|record| &record.footprint.ports))
     }
 

@@ -20,7 +20,16 @@ use crate::predicates::Footprint;
 
 /// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, the policy,
 /// and what is taken of a node beside what the engine counts, which has reasons of its own.
-type RefusalKey = (Arc<Shape>, i32, bool, TopologyWish, String, Option<Arc<Footprint>>);
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RefusalKey {
+    shape: Arc<Shape>,
+    priority: i32,
+    may_evict: bool,
+    topology: TopologyWish,
+    policy: String,
+    /// The footprint of a pod that takes what the engine does not count.
+    uncounted: Option<Arc<Footprint>>,
+}
 
 /// What was refused since the last change, so that equal pods are not searched for again.
 #[derive(Debug, Default)]
@@ -89,16 +98,19 @@ impl Scheduler {
         // Room is looked at in each node only once the first choice has none.
         let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
         let is_plain = forbidden.is_empty() && mask != NodeMask::Scan;
-        let may_evict = allowance.evictions.is_some();
-        let policy_name = policy.name().to_owned();
-        let (priority, topology) = (profile.priority, profile.topology);
         let uncounted = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
         let uncounted =
             uncounted.filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask)));
         let is_fully_described =
             uncounted.is_some() && ask.claims.is_empty() && ask.extended.is_empty();
-        let refusal_key =
-            (Arc::clone(shape), priority, may_evict, topology, policy_name, uncounted);
+        let refusal_key = RefusalKey {
+            shape: Arc::clone(shape),
+            priority: profile.priority,
+            may_evict: allowance.evictions.is_some(),
+            topology: profile.topology,
+            policy: policy.name().to_owned(),
+            uncounted,
+        };
         if is_plain {
             if self.refusals.cluster_revision != self.cluster_revision {
                 self.refusals.by_key.clear();
