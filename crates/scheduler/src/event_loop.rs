@@ -165,7 +165,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             let subject = if decision.is_gang { Subject::Gang } else { Subject::Pod };
             metrics.decided(subject, decision.result, decision.reason, each);
         }
-        metrics.undos_given_up(scheduler.take_abandoned_rollbacks());
+        metrics.claim_rollbacks_abandoned(scheduler.take_abandoned_rollbacks());
         report_counts(&scheduler, &metrics);
         if synced.is_none() {
             // Before, half is known of most nodes.
@@ -202,7 +202,7 @@ fn report_counts(scheduler: &Scheduler, metrics: &Metrics) {
     metrics.queue("waiting", counts.waiting);
     metrics.queue("ready", counts.ready);
     metrics.queue("inFlight", counts.in_flight);
-    metrics.queue("promised", counts.nominated);
+    metrics.queue("nominated", counts.nominated);
     metrics.queue("clashes", counts.clashes);
 }
 

@@ -43,7 +43,7 @@ impl OutsideTold {
         for why in now.values() {
             *counts.entry(why.reason()).or_default() += 1;
         }
-        metrics.nodes_outside(&counts);
+        metrics.nodes_unmodeled(&counts);
     }
 
     fn take(&mut self, now: &BTreeMap<Arc<str>, Outside>) -> News {

@@ -157,7 +157,7 @@ enum OpPurpose {
 pub struct DecisionMetric {
     /// Whether it was about a gang.
     pub is_gang: bool,
-    /// `placed`, `promised`, `refused` or `waits`.
+    /// `placed`, `nominated`, `refused` or `waits`.
     pub result: &'static str,
     /// Reason of what was not placed; empty otherwise.
     pub reason: &'static str,

@@ -29,12 +29,12 @@ fn the_metric_has_a_number_for_each_reason_and_none_that_is_over() {
     let lines = || {
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
-        let is_it = |line: &&str| line.starts_with("octavo_scheduler_nodes_outside{");
+        let is_it = |line: &&str| line.starts_with("octavo_scheduler_nodes_unmodeled{");
         text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>()
     };
     let all = [("a", Outside::ServedTwice), ("b", Outside::ServedTwice)];
     told.tell(&nodes(&all), &metrics);
-    assert_eq!(lines(), ["octavo_scheduler_nodes_outside{reason=\"ServedTwice\"} 2"]);
+    assert_eq!(lines(), ["octavo_scheduler_nodes_unmodeled{reason=\"ServedTwice\"} 2"]);
     told.tell(&nodes(&[]), &metrics);
     assert_eq!(lines(), Vec::<String>::new());
 }

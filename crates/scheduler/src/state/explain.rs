@@ -43,7 +43,8 @@ pub struct ExplainReport {
     #[serde(skip)]
     pub needs_search: bool,
     /// Of what waits for GPUs: nodes that have some and are left out.
-    pub left_out: Vec<UnmodeledNodes>,
+    #[serde(rename = "leftOut")]
+    pub unmodeled_nodes: Vec<UnmodeledNodes>,
 }
 
 /// What something waits for.
@@ -125,7 +126,7 @@ impl Scheduler {
             message: waiting.statement.message.clone(),
         });
         let decision = self.decision_log.last(key).cloned();
-        let left_out = if waiting.is_some() { self.unmodeled_for(key) } else { Vec::new() };
+        let unmodeled_nodes = if waiting.is_some() { self.unmodeled_for(key) } else { Vec::new() };
         ExplainReport {
             waiting,
             decision,
@@ -134,7 +135,7 @@ impl Scheduler {
             disturbance,
             disturbance_note: note,
             needs_search,
-            left_out,
+            unmodeled_nodes,
         }
     }
 

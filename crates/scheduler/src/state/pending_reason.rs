@@ -253,7 +253,7 @@ impl Scheduler {
             statement.message = parts.join("; ");
         }
         let result = match reason {
-            PendingReason::Nominated { .. } => "promised",
+            PendingReason::Nominated { .. } => "nominated",
             PendingReason::Unschedulable(..)
             | PendingReason::NoDevices { .. }
             | PendingReason::Surplus => "refused",

@@ -28,14 +28,14 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
     let (_, message) = testbed.reason("q").expect("a reason");
     assert!(message.contains("; 2 nodes (b, c) are left out: both the device plugin"), "{message}");
     let explained = testbed.scheduler.explain_pod(&ObjectName::new("team", "q")).expect("the pod");
-    let left_out = &explained.left_out[0];
-    assert_eq!((&*left_out.reason, left_out.nodes), ("ServedTwice", 2));
-    assert!(message.ends_with(&left_out.message), "{message}");
+    let unmodeled = &explained.unmodeled_nodes[0];
+    assert_eq!((&*unmodeled.reason, unmodeled.nodes), ("ServedTwice", 2));
+    assert!(message.ends_with(&unmodeled.message), "{message}");
     // Who asks for no GPUs is not concerned, nor is who has its place.
     for name in ["p", "large"] {
         let explained =
             testbed.scheduler.explain_pod(&ObjectName::new("team", name)).expect("the pod");
-        assert_eq!(explained.left_out, [], "{name}");
+        assert_eq!(explained.unmodeled_nodes, [], "{name}");
     }
     let (_, message) = testbed.reason("large").expect("a reason");
     assert!(!message.contains("left out"), "{message}");
