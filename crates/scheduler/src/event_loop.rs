@@ -1,5 +1,5 @@
-//! The thread that decides: it takes in what is told, decides while this scheduler leads, and hands on what
-//! follows. Nothing here waits for a write.
+//! The decision thread: applies watch events, decides while this scheduler leads, and hands out
+//! write operations and reports. It never waits for a write.
 
 mod leader_sync;
 
@@ -18,33 +18,33 @@ use crate::state::Scheduler;
 use crate::status::Reports;
 use leader_sync::LeaderSync;
 
-/// Changes that are taken in before the next decisions.
+/// Watch events that are applied before the next decisions.
 const MAX_EVENT_BATCH: usize = 1024;
-/// How often the core is told the time at least.
+/// Maximum time between two ticks of the scheduler's clock.
 const MAX_TICK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The core's clock has no finer steps.
+/// The resolution of the scheduler's clock.
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// What the deciding thread listens to and speaks into.
+/// Channels of the decision thread.
 pub(crate) struct Channels {
     pub(crate) watch_events: mpsc::Receiver<News>,
-    /// Asks for lists that are not older than a moment.
+    /// Requests lists that are no older than an instant.
     pub(crate) relists: Anew,
     pub(crate) op_results: mpsc::UnboundedReceiver<Outcome>,
     pub(crate) write_ops: mpsc::Sender<Order>,
     pub(crate) reports: Reports,
     pub(crate) questions: mpsc::Receiver<AdminQuestion>,
     pub(crate) leadership: Leadership,
-    /// Lets those who write write what is decided here.
+    /// Opens the gate for writers while this scheduler decides.
     pub(crate) gate: Gate,
     pub(crate) metrics: Metrics,
-    /// Told once all has been read for the first time.
+    /// Called once all lists have been read for the first time.
     pub(crate) synced: Box<dyn FnOnce() + Send>,
     pub(crate) stop: CancellationToken,
 }
 
-/// Decides until `stop`, or until nobody tells anything any more.
+/// Runs until `stop`, or until a channel closes.
 pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
     let Channels {
         mut watch_events,
@@ -87,7 +87,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         while let Ok(result) = op_results.try_recv() {
             scheduler.complete_op(&result);
         }
-        // Whatever woke it, nobody is passed over for long.
+        // Whatever woke the loop, no channel starves.
         while batch.len() < MAX_EVENT_BATCH
             && let Ok(event) = watch_events.try_recv()
         {
@@ -151,7 +151,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         let relist_needed = scheduler.relist_needed_since();
         if relist_needed != relist_wanted {
             relist_wanted = relist_needed;
-            // A list that begins within that millisecond may be older than what is meant.
+            // A list that began within that millisecond may be older than required.
             let after =
                 relist_needed.and_then(|at| Duration::from_millis(at).checked_add(MILLISECOND));
             if let Some(at) = after.and_then(|after| started.checked_add(after)) {
@@ -159,7 +159,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             }
         }
         let decided = scheduler.take_decision_metrics();
-        // The clock is looked at for each round and not for each decision.
+        // The clock is read once for each cycle, not for each decision.
         let each = took / u32::try_from(decided.len()).unwrap_or(u32::MAX).max(1);
         for decision in decided {
             let subject = if decision.is_gang { Subject::Gang } else { Subject::Pod };
@@ -168,7 +168,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         metrics.claim_rollbacks_abandoned(scheduler.take_abandoned_rollbacks());
         report_counts(&scheduler, &metrics);
         if synced.is_none() {
-            // Before, half is known of most nodes.
+            // Before that most nodes are incomplete.
             unmodeled.tell(scheduler.unmodeled(), &metrics);
         }
         let at =
@@ -177,12 +177,12 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
     }
 }
 
-/// A time by the core's clock.
+/// A duration on the scheduler's clock.
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What becomes of an order that follows from what was decided when this scheduler led before.
+/// The result of an operation that was decided in an earlier term and is not sent.
 fn not_sent(id: OrderId) -> Outcome {
     let failure = Failure {
         stage: "waiting",
@@ -196,7 +196,7 @@ fn not_sent(id: OrderId) -> Outcome {
     Outcome { id, result: Err(failure) }
 }
 
-/// Tells the metrics how much is where.
+/// Reports the state's counts as metrics.
 fn report_counts(scheduler: &Scheduler, metrics: &Metrics) {
     let counts = scheduler.counts();
     metrics.queue("waiting", counts.waiting);

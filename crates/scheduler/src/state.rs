@@ -1,17 +1,17 @@
-//! What decides: changes in, orders out. One thread, no I/O, no clock.
+//! Scheduler state: watch events in, write operations out. One thread, no I/O, no clock.
 //!
 //! ```text
-//!  changes --> records of pods and nodes --> picture (the engine's world) --.
-//!          --> queue: what waits, by priority and age                        \
-//!                                 next that is ready --> decide: engine --> devices of each node (grant)
-//!                                                                |                    |
-//!        refused: a reason, until something changes <------------'                    v
-//!        promised: victims leave first                          orders, and what they do is assumed
-//!  outcomes --> carried out: kept until the API says it; failed: forgotten and decided anew
+//!   events  --> records of pods and nodes --> engine cache (the engine's world) --.
+//!           --> queue: pending pods and gangs, by priority and age                  \
+//!                                next ready entry --> decide: engine --> devices of the node (reserve)
+//!                                                          |                      |
+//!           unschedulable: a reason, until the cluster changes <-'                 v
+//!           nominated: victims leave first             write operations, whose effects are assumed
+//!   results --> succeeded: assumed until observed; failed: unreserved and requeued
 //! ```
 //!
-//! Whatever is decided holds at once for the next decision. What the API says later puts it right:
-//! a pod's place is recomputed from what is known whenever anything about it changes.
+//! A decision counts at once for the next decision. Watch events correct it later: the place of a
+//! pod is recomputed whenever anything about the pod changes.
 
 mod accounting;
 mod budgets;
@@ -75,13 +75,13 @@ use queue::{Queue, QueueKey};
 use records::Records;
 pub(crate) use unmodeled_nodes::nodes_phrase;
 
-/// The scheduler's mind.
+/// The scheduler's state. All methods run on the decision thread.
 #[derive(Debug)]
 pub struct Scheduler {
     config: SchedulerConfig,
-    /// Milliseconds, as [`Scheduler::tick`] was told.
+    /// Milliseconds, as last passed to [`Scheduler::tick`].
     now: u64,
-    /// Number of changes after which a refusal may no longer hold.
+    /// Number of changes that could make an unschedulable entry schedulable.
     cluster_revision: u64,
 
     pods: BTreeMap<Arc<str>, PodRecord>,
@@ -101,26 +101,27 @@ pub struct Scheduler {
 
     masks: MaskAllocator,
     engine: EngineCache,
-    /// Whether the picture must be made anew: nodes came, went, or have other GPUs.
+    /// Whether the engine cache must be rebuilt: nodes came, went, or have other GPUs.
     is_engine_stale: bool,
-    /// Claims that no placed pod owns and that hold GPUs, by node.
+    /// Claims that hold GPUs and have no single placed pod as owner, by node.
     claim_holders: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
 
     queue: Queue,
-    /// Orders on their way, and whose they are.
+    /// Write operations in flight.
     in_flight: BTreeMap<OrderId, InFlightOp>,
     next_op: u64,
     nominations: BTreeMap<QueueKey, Nomination>,
     successor_places: Vec<repair::SuccessorPlace>,
     lost: BTreeMap<Arc<str>, u64>,
-    /// Who could not be evicted, by when it may be asked again.
+    /// Pods whose eviction failed, by the time in milliseconds of the next attempt.
     eviction_retries: BTreeSet<(u64, Arc<str>)>,
-    /// Pods of whose order nobody knows what it left.
+    /// Binds with an indeterminate outcome, by pod UID.
     indeterminate: BTreeMap<Arc<str>, indeterminate::IndeterminateBind>,
-    /// Claims that are taken back.
+    /// Rollbacks of claims.
     rollbacks: rollback::ClaimRollbacks,
     pending: FxHashMap<QueueKey, PendingStatus>,
-    /// What was not told yet because it should pass by itself, by when it is told.
+    /// Pending reasons that are reported at this time in milliseconds, if they have not passed by
+    /// then.
     delayed: BTreeSet<(u64, QueueKey)>,
     refusals: single_pod::RefusalCache,
     decision_log: DecisionLog,
@@ -132,14 +133,14 @@ pub struct Scheduler {
     decision_metrics: Vec<DecisionMetric>,
 }
 
-/// An order on its way.
+/// A write operation in flight.
 #[derive(Clone, Debug)]
 struct InFlightOp {
     pod: Arc<str>,
     purpose: OpPurpose,
-    /// What it binds, to be sent again.
+    /// What it binds, for another attempt.
     bind: Option<Box<Bind>>,
-    /// Whether another scheduler may have led since it was given.
+    /// Whether another scheduler may have led since the operation was submitted.
     spans_leadership_gap: bool,
 }
 
@@ -155,35 +156,35 @@ enum OpPurpose {
 /// A decision, for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecisionMetric {
-    /// Whether it was about a gang.
+    /// Whether it decided on a gang.
     pub is_gang: bool,
     /// `placed`, `nominated`, `refused` or `waits`.
     pub result: &'static str,
-    /// Reason of what was not placed; empty otherwise.
+    /// The pending reason; empty if placed.
     pub reason: &'static str,
 }
 
-/// How much is where, for metrics.
+/// Counts for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Units that wait: pods by themselves, and gangs.
+    /// Pending entries: single pods and gangs.
     pub waiting: usize,
-    /// Of those, which can be decided on now.
+    /// Pending entries that are ready for a decision.
     pub ready: usize,
-    /// Orders on their way.
+    /// Write operations in flight.
     pub in_flight: usize,
-    /// Units to which places were promised.
+    /// Entries with a nomination.
     pub nominated: usize,
     /// Nodes.
     pub nodes: usize,
-    /// Pods that are known.
+    /// Pods in the cache.
     pub pods: usize,
-    /// Claims and pods whose devices others have as well.
+    /// Claims and pods whose devices are also allocated to others.
     pub clashes: usize,
 }
 
 impl Scheduler {
-    /// A mind that knows nothing yet.
+    /// An empty state.
     pub fn new(config: SchedulerConfig) -> Self {
         let decision_log = DecisionLog::new(config.explanations);
         let records = Records::new(&config);
@@ -229,8 +230,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells the time: milliseconds since some moment, never less than before. Says when it wants to
-    /// be told again at the latest.
+    /// Advances the clock (monotonic, in milliseconds) and returns the next deadline.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.now = self.now.max(now);
         self.retry_nominations();
@@ -244,8 +244,8 @@ impl Scheduler {
         [retry, places, evictions, binds, delayed, rollbacks, hints].into_iter().flatten().min()
     }
 
-    /// Decides on what is ready, until there is nothing more, or enough for one look. Says whether
-    /// there may be more at once.
+    /// Decides on ready entries until none is left or the batch is full. Returns whether more may
+    /// be ready at once.
     pub fn decide(&mut self) -> bool {
         self.rebuild_engine_if_stale();
         self.repair_lost_nodes();
@@ -253,7 +253,7 @@ impl Scheduler {
         let mut cycle = self.queue.begin_cycle(self.now);
         for _ in 0..self.config.batch {
             if self.in_flight.len() >= self.config.in_flight {
-                // Outcomes make room.
+                // Results of operations make room for more.
                 return false;
             }
             let Some(position) = self.queue.next(cycle.after.as_ref()) else {
@@ -266,7 +266,7 @@ impl Scheduler {
                 QueueKey::Pod(uid) => self.decide_pod(uid),
                 QueueKey::Group(group) => {
                     self.decide_group(group);
-                    // A gang takes long enough for others to have news and orders meanwhile.
+                    // A gang takes long enough for new watch events and results to arrive.
                     break;
                 }
             }
@@ -275,22 +275,23 @@ impl Scheduler {
         true
     }
 
-    /// Orders since the last call, to be carried out in this order as far as they are of one pod.
+    /// Write operations since the last call. Operations of one pod must be carried out in this
+    /// order.
     pub fn take_ops(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.ops)
     }
 
-    /// What is to be told, since the last call.
+    /// Reports since the last call.
     pub fn take_reports(&mut self) -> Vec<Report> {
         std::mem::take(&mut self.reports)
     }
 
-    /// DecisionLog since the last call.
+    /// Decisions since the last call.
     pub fn take_decision_metrics(&mut self) -> Vec<DecisionMetric> {
         std::mem::take(&mut self.decision_metrics)
     }
 
-    /// How much is where.
+    /// The current counts.
     pub fn counts(&self) -> Counts {
         let (waiting, ready) = self.queue.len();
         Counts {
@@ -304,7 +305,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives an order.
+    /// Submits a write operation.
     fn submit(&mut self, pod: &Arc<str>, purpose: OpPurpose, task: Task) -> OrderId {
         let id = OrderId(self.next_op);
         self.next_op += 1;
@@ -318,7 +319,7 @@ impl Scheduler {
         id
     }
 
-    /// Something has changed that may turn a refusal into a place.
+    /// Records a change that may make unschedulable entries schedulable.
     fn cluster_changed(&mut self) {
         self.cluster_revision += 1;
         self.queue.requeue_unschedulable(self.cluster_revision);

@@ -1,51 +1,52 @@
-//! Whether this scheduler decides: it leads, has read all that others wrote before it did, and nothing is
-//! on its way any more that it decided when it led before.
+//! Leader synchronization: whether this scheduler may decide. It must lead, must have relisted
+//! since it leads, and must have no operation of an earlier term in flight.
 //!
-//! What the watches have told so far says nothing of what the leader before has just given away. So a
-//! leader asks for lists that are not older than its leadership, and decides once they are told. Orders
-//! of an earlier leadership were decided without them: they end, refused, before the first new decision.
+//! A watch may lag behind the last writes of the previous leader. So a new leader requests lists
+//! that are no older than its term, and decides once they are applied. Operations of an earlier term were decided without these
+//! lists. They must end before the first new decision.
 
 use tokio::time::Instant;
 
-/// Where this scheduler stands.
+/// State of the leader synchronization.
 #[derive(Debug, Default)]
 pub(super) struct LeaderSync {
-    /// All that was written before this is known.
+    /// All writes before this instant are known.
     relisted_until: Option<Instant>,
-    /// Since when it leads, where it decides.
+    /// Start of the term, while deciding.
     deciding_since: Option<Instant>,
-    /// Since when it leads, where it has asked to read all anew.
+    /// Start of the term for which a relist was requested.
     relist_requested: Option<Instant>,
 }
 
-/// What is new of it.
+/// What has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Transition {
-    /// It decides no longer, or what it decided belongs to an earlier leadership.
+    /// Decisions stop, or earlier decisions belong to an earlier term.
     pub(super) stopped_deciding: bool,
-    /// It decides from now on.
+    /// Decisions start.
     pub(super) started_deciding: bool,
-    /// It leads, and must read all that was written before this: said once for a leadership.
+    /// A relist must be requested that is no older than this instant. Set once for each term.
     pub(super) relist_since: Option<Instant>,
 }
 
 impl LeaderSync {
-    /// All that was written before that moment is known.
+    /// Records that all writes before this instant are known.
     pub(super) fn record_relist(&mut self, at: Instant) {
         self.relisted_until = self.relisted_until.max(Some(at));
     }
 
-    /// Whether it decides.
+    /// Whether this scheduler decides.
     pub(super) fn is_deciding(&self) -> bool {
         self.deciding_since.is_some()
     }
 
-    /// Since when it leads, where it decides.
+    /// Start of the term, while deciding.
     pub(super) fn deciding_since(&self) -> Option<Instant> {
         self.deciding_since
     }
 
-    /// Takes in since when it leads without a gap, if it does, and whether no order is on its way.
+    /// Updates the term. `since` is the start of the uninterrupted term, if this scheduler leads.
+    /// `has_no_ops` tells whether no operation is in flight.
     pub(super) fn observe_term(&mut self, since: Option<Instant>, has_no_ops: bool) -> Transition {
         let mut transition = Transition::default();
         if self.deciding_since.is_some() && self.deciding_since != since {
@@ -87,7 +88,7 @@ mod tests {
         leader_sync.record_relist(at(4));
         assert_eq!(leader_sync.observe_term(Some(at(5)), true), nothing, "it has asked, and waits");
         leader_sync.record_relist(at(5));
-        // An older word may come later.
+        // An older report may come later.
         leader_sync.record_relist(at(3));
         let begins = Transition { started_deciding: true, ..nothing };
         assert_eq!(leader_sync.observe_term(Some(at(5)), true), begins);
@@ -122,7 +123,7 @@ mod tests {
         leader_sync.record_relist(start);
         assert_eq!(leader_sync.observe_term(Some(start), false), Transition::default());
         assert!(leader_sync.observe_term(Some(start), true).started_deciding);
-        // What it decides now is on its way.
+        // The new operation does not matter.
         assert_eq!(leader_sync.observe_term(Some(start), false), Transition::default());
         assert!(leader_sync.is_deciding());
     }

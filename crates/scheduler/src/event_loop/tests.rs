@@ -31,7 +31,7 @@ async fn a_report_dropped_during_a_short_lease_loss_is_sent_afterwards() {
         metrics.clone(),
         stop.clone(),
     );
-    // Who writes notices that the lease is lost; who decides has looked before and after.
+    // The writer notices the lost lease; the decision thread only looked before and after.
     api.trouble_from(0, Trouble::NotLeader);
     let (tell, news) = mpsc::channel(8);
     let (orders, _orders) = mpsc::channel(8);

@@ -1,4 +1,4 @@
-//! What pods take of their nodes: amounts, and places in the engine's picture.
+//! Accounting: the resources that pods use on their nodes, and their members in the engine cache.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::engine_cache::DesiredMember;
 use super::pod::Place;
 
 impl Scheduler {
-    /// Brings a pod's amounts on its node, and what it has in the picture, up to what is known.
+    /// Updates the usage of a pod's node and the pod's member in the engine cache.
     pub(super) fn refresh_pod(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get(uid) else { return };
         let desired = record.occupies().then(|| record.place.clone()).flatten();
@@ -43,12 +43,13 @@ impl Scheduler {
             .is_some_and(|(before, desired)| desired.workload.is_more_disruptable_than(before));
         self.engine.set_desired(uid, desired);
         if is_more_disruptable {
-            // Who was refused is told to say so of those who run: that it is said must be seen.
+            // An unschedulable pod's hint may advise to make running pods preemptible or movable.
+            // Such a change must requeue the pod.
             self.cluster_changed();
         }
     }
 
-    /// What a pod in its place ought to have in the picture.
+    /// The member that a placed pod should have in the engine cache.
     fn desired_member(&mut self, uid: &Arc<str>, place: &Place) -> Option<DesiredMember> {
         let gpus = self.gpus_of(uid, place);
         let shape = self.shape_of_placed(uid, &gpus)?;
@@ -56,8 +57,9 @@ impl Scheduler {
         Some(DesiredMember { workload, shape, node: Arc::clone(&place.node), gpus })
     }
 
-    /// Who of a node holds its devices may be others now: a claim of one pod is of two, or the other way
-    /// round. Nodes without devices in use are passed by.
+    /// Refreshes a node after the holders of its devices may have changed. For example a claim of
+    /// one pod becomes shared by two, or the reverse. Nodes without devices in use need no refresh
+    /// of their pods.
     pub(super) fn holders_changed(&mut self, node: &Arc<str>) {
         if self.devices.held(node).is_empty() {
             self.refresh_claim_holders(node);
@@ -66,13 +68,13 @@ impl Scheduler {
         }
     }
 
-    /// Looks at all who hold something of a node's devices.
+    /// Refreshes all pods and claims that hold devices of a node.
     pub(super) fn refresh_node(&mut self, node: &Arc<str>) {
         let uids: Vec<_> = self.on_node.get(node).into_iter().flatten().cloned().collect();
         let claim_users = self.devices.held(node).into_iter().flat_map(|held| held.pods);
         let all: BTreeSet<_> = uids.into_iter().chain(claim_users).collect();
-        // What claims hold by themselves goes first and comes last, so that who takes it over finds it
-        // free.
+        // Claims that hold devices by themselves go first and last. So a pod that takes over such
+        // devices finds them free.
         self.refresh_claim_holders(node);
         for uid in all {
             self.refresh_pod(&uid);

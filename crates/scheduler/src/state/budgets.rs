@@ -1,15 +1,15 @@
-//! Disruption budgets: whom they let leave, and plans that keep to them.
+//! Disruption budgets: plans that stay within `PodDisruptionBudget`s.
 //!
-//! Who leaves for others is evicted, and the Eviction API refuses what a budget does not allow. A plan
-//! that asked for more would send the first of its victims away in vain. So none does: the engine knows
-//! workloads that may be disturbed and others that may not, and where its plan asks too much of a budget,
-//! those beyond are shown to it as spared, and it is asked again.
+//! Victims are evicted through the Eviction API, which rejects what a budget does not allow. A plan
+//! that exceeds a budget would evict its first victims in vain. So no such plan is made. The engine
+//! knows which workloads may be disturbed. Where its plan exceeds a budget, workloads beyond the
+//! budget are marked as protected and the engine is asked again.
 //!
-//! For a pod by itself whose victims are pods by themselves that finds a plan wherever there is one, though
-//! perhaps not the cheapest, if its node lacks one kind of amount: of each budget's pods those stay to be
-//! chosen that have most of it. Where several kinds are lacking, certain GPUs must become free, several
-//! nodes are cleared at once, or gangs leave, a plan that would keep to the budgets may be missed; one that
-//! does not is never made.
+//! For a single pod whose victims are single pods this finds a plan wherever one exists, if the
+//! node lacks one kind of resource. The plan may not be the cheapest: of the pods of each budget,
+//! those with most of that resource remain candidates. A valid plan may be missed if several kinds
+//! are lacking or certain GPUs must become free. The same holds if several nodes are cleared at
+//! once or gangs are victims. A plan that exceeds a budget is never made.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,13 +26,13 @@ use super::pending_reason::PendingReason;
 use super::pod::PodRecord;
 use crate::predicates::selects;
 
-/// Times that the engine is asked again before all pods beyond what their budgets allow are spared.
+/// Attempts before all pods beyond their budgets are protected.
 const MAX_BUDGET_RETRIES: usize = 4;
 
-/// Kinds of amounts that a newcomer may be short of.
+/// Kinds of resources that a preemptor may lack.
 const AMOUNT_KINDS: usize = 4;
 
-/// A pod that a budget is for.
+/// A pod with a disruption budget.
 struct BudgetedPod {
     member: MemberId,
     node: NodeId,
@@ -41,15 +41,14 @@ struct BudgetedPod {
     created: i64,
 }
 
-/// Pods by the budget that is for them. Those of several, which the Eviction API refuses, have none of a
-/// name.
+/// Pods by their budget. Pods of several budgets have an empty name: the Eviction API rejects them.
 type BudgetedPods = BTreeMap<ObjectName, Vec<BudgetedPod>>;
 
-/// Workloads that are shown as ones that may not be disturbed, and what they said of themselves.
+/// Workloads that are marked as protected, with their original profiles.
 type Spared = BTreeMap<WorkloadId, Profile>;
 
 impl Scheduler {
-    /// Takes in what changed of budgets.
+    /// Applies a change of budgets.
     pub(super) fn apply_budgets(&mut self, delta: &Delta<Budget>) {
         let name = |budget: &Budget| budget.meta.name.clone();
         let before: BTreeMap<ObjectName, Option<Arc<Budget>>> = match delta {
@@ -66,7 +65,7 @@ impl Scheduler {
                 changed_budgets.collect()
             }
         };
-        // Those that protect others than before, as they were and as they are.
+        // Budgets that now protect other pods, in their old and new versions.
         let mut retargeted: BTreeMap<Arc<str>, Vec<Arc<Budget>>> = BTreeMap::new();
         let mut may_unblock = false;
         for (name, old) in before {
@@ -92,23 +91,23 @@ impl Scheduler {
         }
     }
 
-    /// Whether disruption budgets let nobody more of the pod's kind leave now.
+    /// Whether disruption budgets allow no eviction of the pod now.
     pub(super) fn is_protected(&self, record: &PodRecord) -> bool {
         self.closed_budget(record).is_some()
     }
 
-    /// The disruption budget that lets nobody more of the pod's kind leave now.
+    /// The disruption budget that allows no eviction of the pod now.
     pub(super) fn closed_budget(&self, record: &PodRecord) -> Option<&ObjectName> {
         let meta = &record.pod.meta;
         let mut budgets = self.budgets_of(meta);
         let first = budgets.next()?;
-        // The Eviction API refuses pods that several are for.
+        // The Eviction API rejects pods with several budgets.
         let is_closed =
             budgets.next().is_some() || (first.allowed <= 0 && !is_leaving_by(first, meta));
         is_closed.then_some(&first.meta.name)
     }
 
-    /// Asks the engine until its plan keeps to all budgets. `allowance`: whom it may disturb.
+    /// Asks the engine until its plan stays within all budgets. `allowance` bounds the victims.
     pub(super) fn within_budgets<T>(
         &mut self,
         allowance: &Allowance,
@@ -147,7 +146,7 @@ impl Scheduler {
         answer
     }
 
-    /// Shows workloads as ones that may not be disturbed.
+    /// Marks workloads as protected.
     fn spare(&mut self, spare: BTreeSet<WorkloadId>, spared: &mut Spared) {
         for id in spare {
             if let Some(original) = self.engine.spare(id) {
@@ -156,14 +155,14 @@ impl Scheduler {
         }
     }
 
-    /// Shows all as they were.
+    /// Restores the original profiles.
     fn restore_spared(&mut self, spared: &mut Spared) {
         for (id, original) in std::mem::take(spared) {
             self.engine.restore_spared(id, original);
         }
     }
 
-    /// Budgets that are for a pod.
+    /// The budgets that select a pod.
     fn budgets_of<'a>(&'a self, meta: &Meta) -> impl Iterator<Item = &'a Arc<Budget>> {
         let namespace = &meta.name.namespace;
         let first = ObjectName::new(Arc::clone(namespace), "");
@@ -174,7 +173,7 @@ impl Scheduler {
             .filter(|budget| is_for(budget, meta))
     }
 
-    /// The budget that is for a pod; none of a name where several are.
+    /// The budget of a pod; an empty name if several select it.
     fn budget_name_of(&self, meta: &Meta) -> Option<ObjectName> {
         let mut budgets = self.budgets_of(meta);
         let first = budgets.next()?;
@@ -182,8 +181,8 @@ impl Scheduler {
         Some(if is_only { first.meta.name.clone() } else { ObjectName::default() })
     }
 
-    /// How many more a budget lets go now, with those in mind who were asked to and of whom it is not
-    /// seen yet.
+    /// The evictions that a budget allows now. Evictions that were requested and are not observed
+    /// yet count as used.
     pub(super) fn allows(&self, budget_name: &ObjectName) -> usize {
         let Some(budget) = self.budgets.get(budget_name) else { return 0 };
         let asked = self.nominations.values().flat_map(super::Nomination::victims);
@@ -201,7 +200,7 @@ impl Scheduler {
         usize::try_from(budget.allowed).unwrap_or(0).saturating_sub(unseen)
     }
 
-    /// Whom a plan asks to leave, as far as that is not on its way already.
+    /// The pods that a plan evicts or moves, except for those that are terminating already.
     fn departures_of<'a>(
         &'a self,
         plan: &'a Plan,
@@ -213,12 +212,12 @@ impl Scheduler {
         })
     }
 
-    /// Budgets of which a plan asks more than they allow, and how many it asks to leave.
+    /// Budgets that a plan exceeds, with the number of its evictions.
     pub(super) fn exceeded_budgets(&self, plan: &Plan) -> BTreeMap<ObjectName, usize> {
         self.exceeded_budgets_for(self.departures_of(plan).map(|(_, record)| record))
     }
 
-    /// The same, where these pods are asked to leave.
+    /// Budgets that are exceeded if these pods leave.
     pub(super) fn exceeded_budgets_for<'a>(
         &'a self,
         leaving: impl Iterator<Item = &'a PodRecord>,
@@ -233,8 +232,8 @@ impl Scheduler {
         asked
     }
 
-    /// All pods in the picture that budgets are for and that may be disturbed. Those that go already are
-    /// asked nothing: they count for no budget.
+    /// All cached pods with budgets that may be disturbed. Terminating pods count against no
+    /// budget.
     fn budgeted_pods(&self, allowance: &Allowance) -> BudgetedPods {
         let mut budgeted_pods = BudgetedPods::new();
         let pods = self.pods.iter().filter(|(_, record)| record.pod.meta.deleted.is_none());
@@ -263,10 +262,11 @@ impl Scheduler {
         budgeted_pods
     }
 
-    /// Workloads to spare so that no node has more to give than each budget allows, in one way or another;
-    /// who can only go whole is spared where all of it is too much. Of pods by themselves those stay to be
-    /// chosen that the plan chose, then those of the least priority, the newest first. These may make too
-    /// little room together: so in other ways those stay that have most of an amount.
+    /// Workloads to protect so that no node offers more victims than each budget allows, in several
+    /// variants. A workload that leaves only as a whole is protected if the budget does not allow
+    /// all of it. Of single pods the candidates are those that the plan chose, then those of least
+    /// priority, the newest first. They may free too little together, so each other variant keeps
+    /// the pods with most of one resource.
     fn spare_variants_per_node(
         &self,
         plan: &Plan,
@@ -308,8 +308,8 @@ impl Scheduler {
         variants
     }
 
-    /// Workloads to spare so that no plan can ask more of these budgets than they allow: all but the first
-    /// that this plan chose.
+    /// Workloads to protect so that no plan can exceed these budgets: all but the first victims of
+    /// this plan.
     fn spare_all_but_chosen(
         &self,
         plan: &Plan,
@@ -337,7 +337,7 @@ impl Scheduler {
         spare
     }
 
-    /// Whether a workload's members can only leave together.
+    /// Whether the members of a workload can only leave together.
     fn is_evicted_whole(&self, id: WorkloadId) -> bool {
         let workload = self.engine.world.workloads.workload(id);
         workload.is_some_and(|workload| {
@@ -346,14 +346,14 @@ impl Scheduler {
         })
     }
 
-    /// Whether a workload is one pod by itself.
+    /// Whether a workload is a single pod.
     fn is_single(&self, id: WorkloadId) -> bool {
         let workload = self.engine.world.workloads.workload(id);
         workload.is_some_and(|workload| workload.member_count() == 1 && !workload.bonds.is_whole)
     }
 }
 
-/// What a pod has: thousandths of GPUs and their memory, CPU, memory.
+/// Resources of a pod: thousandths of GPUs, GPU memory in MiB, thousandths of CPUs, memory in MiB.
 fn amounts_of(member: &Member) -> [i64; AMOUNT_KINDS] {
     let gpus = &member.placement.gpus;
     let milli = gpus.iter().map(|part| i64::from(part.milli)).sum();
@@ -362,7 +362,7 @@ fn amounts_of(member: &Member) -> [i64; AMOUNT_KINDS] {
     [milli, memory, resources.cpu_milli, resources.memory_mib]
 }
 
-/// How many of these pods each workload has.
+/// The number of these pods in each workload.
 fn by_workload(pods: &[BudgetedPod]) -> BTreeMap<WorkloadId, usize> {
     let mut counts = BTreeMap::new();
     for pod in pods {
@@ -371,13 +371,13 @@ fn by_workload(pods: &[BudgetedPod]) -> BTreeMap<WorkloadId, usize> {
     counts
 }
 
-/// Whether a plan may keep to a budget that did not as it was before. One that closes, as those do of
-/// whom somebody was just asked to leave, helps nobody.
+/// Whether a change of a budget may allow a plan that it did not allow before. A budget that closes
+/// helps no preemptor; each eviction closes budgets.
 fn allows_more(old: &Budget, new: Option<&Budget>) -> bool {
     new.is_none_or(|new| new.allowed > old.allowed || new.selector != old.selector)
 }
 
-/// What of a budget says which pods may be no victims at all.
+/// The parts of a budget that decide which pods cannot be victims at all.
 fn protection(budget: &Budget) -> impl PartialEq + use<'_> {
     let is_closed = budget.allowed <= 0;
     (&budget.selector, is_closed, is_closed.then_some(&budget.disrupted))
@@ -387,7 +387,7 @@ fn is_for(budget: &Budget, meta: &Meta) -> bool {
     budget.selector.as_ref().is_some_and(|selector| selects(selector, &meta.labels))
 }
 
-/// Whether a budget knows already that a pod leaves.
+/// Whether a budget's status counts the pod's eviction already.
 fn is_leaving_by(budget: &Budget, meta: &Meta) -> bool {
     budget.disrupted.iter().any(|name| **name == *meta.name.name)
 }

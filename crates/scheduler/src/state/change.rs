@@ -1,4 +1,4 @@
-//! Changes of the cluster, taken in.
+//! Applies watch events to the state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::devices::Touched;
 use crate::policies::Policies;
 
 impl Scheduler {
-    /// Takes in a change.
+    /// Applies a watch event.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Pod(delta) => self.apply_pods(delta),
@@ -69,7 +69,7 @@ impl Scheduler {
                 for uid in gone.cloned().collect::<Vec<_>>() {
                     self.delete_observed_pod(&uid);
                 }
-                // In the order in which they came, so that a restart finds them as they were.
+                // By age, so that a restart sees pods in the order of their creation.
                 let mut pods: Vec<_> = pods.iter().collect();
                 pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
                 for pod in pods {
@@ -81,7 +81,8 @@ impl Scheduler {
 
     fn upsert_observed_pod(&mut self, pod: &Arc<Pod>) {
         let uid = &pod.meta.uid;
-        // Its claims are taken from it from now on, also those that are held whatever is seen of them.
+        // From now on its claims are deallocated, also those that are assumed whatever the watch
+        // says.
         let has_ended = pod.has_ended() && pod.node.is_some();
         if has_ended
             && self.devices.is_assumed(uid)
@@ -115,7 +116,8 @@ impl Scheduler {
         }
     }
 
-    /// Claims of volumes, volumes, classes and limits: what pods ask of nodes may be another now.
+    /// Applies changes of volume claims, volumes, storage classes and volume limits. They may
+    /// change what pods require of nodes.
     fn apply_storage(&mut self, change: &Change) {
         if !self.volumes.apply(change) {
             return;
@@ -156,13 +158,13 @@ impl Scheduler {
         }
         self.wake_claim_users(&touched.claims);
         self.retry_nominations();
-        // What was allocated for somebody turns no refusal into a place.
+        // A new allocation makes no entry schedulable.
         if adds_capacity || self.is_engine_stale || self.free_gpus() > free_before {
             self.cluster_changed();
         }
     }
 
-    /// Whether devices are free by a change of claims, those too that the engine does not know.
+    /// Whether a change of claims frees devices, including devices that the engine does not model.
     fn frees_devices(&self, delta: &Delta<Claim>) -> bool {
         let had = |claim: &Claim| {
             let old = self.devices.claim(&claim.meta.name);
@@ -180,13 +182,13 @@ impl Scheduler {
         }
     }
 
-    /// GPUs that nobody has anything of, and compute that is free, in thousandths.
+    /// Free GPU compute in thousandths of GPUs, plus the number of unused GPUs.
     fn free_gpus(&self) -> i64 {
         let totals = self.engine.world.cluster.totals();
         totals.gpu_milli - totals.used_milli + totals.unused_gpus
     }
 
-    /// Pods that wait for claims of these names can be decided on.
+    /// Wakes pods that use these claims.
     fn wake_claim_users(&mut self, claims: &BTreeSet<ObjectName>) {
         for uid in self.pods_using(claims) {
             self.wake(&uid);
@@ -194,7 +196,7 @@ impl Scheduler {
     }
 }
 
-/// Whether a change is of a placement policy.
+/// Whether a change concerns a placement policy.
 fn is_policy(delta: &Delta<WatchedObject>) -> bool {
     let kind = Policies::kind();
     match delta {

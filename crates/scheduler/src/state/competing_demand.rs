@@ -1,5 +1,5 @@
-//! Others that wait: they count for what pods are typical, and for what each tenant wants. By policies
-//! that look at neither they are not looked for.
+//! Competing demand: other pending entries. They determine typical requests and what each tenant
+//! wants. Policies that use neither skip them.
 
 use std::sync::Arc;
 
@@ -15,19 +15,21 @@ use super::Scheduler;
 use super::pod::{self, PodRecord};
 use super::queue::QueueKey;
 
-/// Units that are looked at: the first of the queue.
+/// Entries that are considered, from the head of the queue.
 const MAX_COMPETING_GANGS: usize = 64;
 
 impl Scheduler {
-    /// The others that wait, in the order of the queue, as far as the policy wants to know of them.
+    /// The other pending gangs in queue order, if the policy uses them.
     pub(super) fn competing_gangs(&self, gang: &Gang, policy: &PlacementPolicy) -> Vec<Gang> {
-        // A single pod whose place only the packing policy chooses: that one learns by itself.
+        // A single pod that only the packing policy places: that policy learns typical requests by
+        // itself.
         let is_packed = gang.count() == 1 && policy.is_packing_alone();
         let terms = [CostTerm::GpuMilliStranded, CostTerm::PackingPrice, CostTerm::FairnessDeficit];
         if is_packed || !terms.iter().any(|term| policy.has(*term)) {
             return Vec::new();
         }
-        // Who asks may be among them. Those of whom nothing is known are no reason to ask for more.
+        // One more, because the requester may be among them. Entries without known requests are not
+        // replaced by later ones.
         let first = self.queue.in_order().take(MAX_COMPETING_GANGS + 1);
         let competing = first.filter_map(|position| self.pending_gang(&position.key));
         competing
@@ -36,7 +38,7 @@ impl Scheduler {
             .collect()
     }
 
-    /// What waits of a unit; none: nobody of it.
+    /// The pending members of an entry as a gang; `None` if there are none.
     fn pending_gang(&self, key: &QueueKey) -> Option<Gang> {
         let mut gang: Option<Gang> = None;
         let mut estimated: Option<Arc<Shape>> = None;
@@ -53,7 +55,7 @@ impl Scheduler {
                 groups: Vec::new(),
             });
             let known = record.shape.as_ref().or(estimated.as_ref()).cloned();
-            // Members that were not looked at yet are taken to be alike.
+            // Members that were never decided on are assumed to be equal.
             let Some(shape) = known.or_else(|| self.estimate_shape(record)) else { continue };
             if record.shape.is_none() {
                 estimated = Some(Arc::clone(&shape));
@@ -68,7 +70,7 @@ impl Scheduler {
         gang.filter(|gang| !gang.groups.is_empty())
     }
 
-    /// What a pod asks for that was not looked at yet, whatever it wishes of nodes.
+    /// The request of a pod that was never decided on, without its node constraints.
     fn estimate_shape(&self, record: &PodRecord) -> Option<Arc<Shape>> {
         let ask = self.devices.ask(&record.pod).ok()?;
         let models = if ask.demand.is_some() { ask.models } else { ModelSet::ALL };

@@ -1,41 +1,41 @@
-//! What an operator can set of decisions. Read from the scheduler's config file.
+//! Settings of decisions, from the scheduler's config file.
 
 use octavo_engine::topology::Level;
 use serde::{Deserialize, Serialize};
 
-/// How decisions are made.
+/// Settings of decisions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct SchedulerConfig {
-    /// `spec.schedulerName` of the pods that this scheduler places, and the value of the node label
-    /// `octavo.dev/scheduler` on nodes whose devices are its own.
+    /// `spec.schedulerName` of the pods that this scheduler places. Also the value of the node
+    /// label `octavo.dev/scheduler` on nodes whose devices it allocates.
     pub scheduler_name: String,
-    /// Levels of the topology, loosest first. Levels whose label no node has are left out.
+    /// Levels of the topology, loosest first. Levels whose label no node has are skipped.
     pub levels: Vec<LevelConfig>,
-    /// Orders that may be on their way at once; more are not decided.
+    /// Maximum number of write operations in flight; no decisions are made beyond it.
     pub in_flight: usize,
-    /// DecisionLog between two looks at what has changed.
+    /// Maximum number of decisions before watch events are applied again.
     pub batch: usize,
-    /// Whether pods of lower priority may be evicted for others at all; placement policies can forbid it
-    /// on their own.
+    /// Whether pods of lower priority may be evicted at all. Placement policies can forbid it on
+    /// their own.
     pub preemption: bool,
-    /// Running pods that may be restarted elsewhere to make room for one pod or gang; 0: none.
-    /// Only pods that allow it ([`octavo_api::names::MOVABLE`]) are moved.
+    /// Maximum number of running pods to restart elsewhere to make room for one pod or gang; 0:
+    /// none. Only pods that allow it ([`octavo_api::names::MOVABLE`]) are moved.
     pub defragmentation_moves: u32,
-    /// Seconds after which members of gangs on a node that is lost (not ready, or with a taint that
-    /// evicts) are deleted, so that they are made again elsewhere; 0: never.
+    /// Seconds until members of gangs on a lost node are deleted, so that their owners recreate
+    /// them; 0: never. A node is lost if it is not ready or has a taint that evicts.
     pub repair_after_seconds: u64,
-    /// Seconds that a moved pod's new place is kept for the pod that its owner makes in its stead.
+    /// Seconds for which the new place of a moved pod is kept for the pod that its owner creates.
     pub hold_seconds: u64,
-    /// Seconds before a pod whose order failed is decided on again; doubled with each failure, up to
-    /// sixteen times.
+    /// Seconds before a pod whose bind failed is retried. Doubles with each failure, up to sixteen
+    /// times.
     pub retry_seconds: u64,
-    /// DecisionLog that are kept to be explained.
+    /// Number of decisions kept for `explain`.
     pub explanations: usize,
-    /// DecisionLog on gangs that are kept with the whole cluster as it was, to be replayed by
-    /// `octavo sim verify`. Each takes as much memory as a snapshot.
+    /// Number of decisions on gangs kept with the whole cluster, for `octavo sim verify`. Each
+    /// takes as much memory as a snapshot.
     pub records: usize,
-    /// DecisionLog on pods by themselves that are kept likewise.
+    /// Number of decisions on single pods kept with the whole cluster.
     pub pod_records: usize,
 }
 
@@ -43,11 +43,12 @@ pub struct SchedulerConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LevelConfig {
-    /// Its name.
+    /// Name of the level.
     pub name: String,
     /// Label of nodes whose value names the domain.
     pub label: String,
-    /// Whether a value means the same domain wherever it occurs, as the id of an NVLink clique does.
+    /// Whether a value names the same domain wherever it occurs, as the id of an NVLink clique
+    /// does.
     #[serde(default)]
     pub unique: bool,
 }
@@ -82,7 +83,7 @@ impl Default for SchedulerConfig {
 }
 
 impl SchedulerConfig {
-    /// The levels as the engine wants them, those that a label of any node makes.
+    /// The engine's levels: those whose label any node has.
     pub(super) fn levels(&self, is_there: impl Fn(&str) -> bool) -> Vec<Level> {
         let levels = self.levels.iter().filter(|level| is_there(&level.label));
         let level = |level: &LevelConfig| Level {

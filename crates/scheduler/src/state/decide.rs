@@ -1,4 +1,4 @@
-//! What decisions on single pods and on gangs have in common.
+//! Common parts of decisions on single pods and on gangs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::records::RecordedDecision;
 use crate::devices::{Ask, AskError, AskedClaim, Found, GpuSource};
 use crate::predicates::{Unfit, Usage, check_room, unsupported};
 
-/// Times that a decision is tried anew because a node had no devices or room after all. After this many
-/// all nodes are asked one by one.
+/// Attempts of a decision whose chosen node lacks devices or room after all. After these each node
+/// is tried on its own.
 pub(super) const MAX_ATTEMPTS: usize = 8;
 
 impl Scheduler {
-    /// What a waiting pod's claims ask for; or why it cannot be decided on.
+    /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
     pub(super) fn ask(&mut self, uid: &Arc<str>) -> Result<Ask, PendingReason> {
         let Some(record) = self.pods.get(uid) else { return Err(PendingReason::Gone) };
         if let Some(unsupported) = unsupported(&record.pod, &self.volumes) {
@@ -44,11 +44,13 @@ impl Scheduler {
         self.devices.ask(&pod).map_err(PendingReason::Claims)
     }
 
-    /// Nodes on which a pod cannot be for reasons that the engine does not know. Empty for most pods,
-    /// without looking at any node.
-    /// `with_room`: also for want of what only [`check_room`] knows (storage, ports, volumes). What the
-    /// engine counts forbids nothing: who has it may be asked to leave. Of what it does not count nobody
-    /// says who would have to leave for it, so a node where somebody has it is forbidden even if he could.
+    /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set
+    /// is empty and no node is checked.
+    ///
+    /// `with_room` adds nodes that lack what only [`check_room`] counts: storage, ports, volumes.
+    /// Resources that the engine counts forbid no node, because the engine can preempt for them.
+    /// For the others no victims can be named, so an occupied node is forbidden even if its pods
+    /// could be evicted.
     pub(super) fn forbidden_nodes(
         &self,
         uid: &Arc<str>,
@@ -92,7 +94,7 @@ impl Scheduler {
         forbidden
     }
 
-    /// What a node has not left for a pod, of what the engine does not count.
+    /// What a pod lacks on a node, of the resources that the engine does not count.
     pub(super) fn uncounted_shortages(
         &self,
         record: &PodRecord,
@@ -107,9 +109,9 @@ impl Scheduler {
         reasons
     }
 
-    /// Whether nothing but what a pod takes keeps it away from nodes: then [`Self::forbidden`] is the same
-    /// for all pods of the footprint that ask for the same extended resources and have the same wish, if
-    /// they are not exact.
+    /// Whether only the pod's resources make nodes infeasible. Then [`Self::forbidden_nodes`] is
+    /// equal for all pods with the same footprint and extended resources. Inexact requests must
+    /// also have the same wish.
     pub(super) fn depends_on_room_alone(&self, uid: &Arc<str>, mask: NodeMask, ask: &Ask) -> bool {
         let Some(record) = self.pods.get(uid) else { return false };
         mask != NodeMask::Scan
@@ -121,8 +123,8 @@ impl Scheduler {
             && self.neighbours.away(&record.pod, &self.volumes).is_nowhere()
     }
 
-    /// Whether this scheduler may give what is asked for on a node: nothing, or devices of its own nodes,
-    /// or what a device plugin guards.
+    /// Whether this scheduler may allocate the requested devices on a node. It may for an empty
+    /// request, for devices of its own nodes, and for devices of a device plugin.
     pub(super) fn may_allocate_devices(&self, ask: &Ask, node: &str) -> bool {
         let needs = ask.wanted().next().is_some() || !ask.extended.is_empty();
         let is_plugin =
@@ -134,7 +136,7 @@ impl Scheduler {
         !needs || is_ours() || (!ask.extended.is_empty() && is_plugin())
     }
 
-    /// Whom a decision for somebody of this priority may disturb.
+    /// The disturbance that is allowed for an entry of this priority.
     pub(super) fn allowance(
         &self,
         priority: i32,
@@ -147,7 +149,7 @@ impl Scheduler {
         Allowance { moves: self.config.defragmentation_moves, ..evictions }
     }
 
-    /// Asks the engine, and records what was asked where decisions are recorded.
+    /// Asks the engine, and records the decision if decisions are recorded.
     pub(super) fn ask_engine(
         &mut self,
         key: &QueueKey,
@@ -157,7 +159,7 @@ impl Scheduler {
         allowance: &Allowance,
         policy: &PlacementPolicy,
     ) -> Result<(Answer, Explanation), PendingReason> {
-        // Nothing in the API says what tenants weigh: all weigh the same.
+        // The API has no weights of tenants: all weigh the same.
         let weights = BTreeMap::new();
         let waiting = self.competing_gangs(gang, policy);
         let case = Case {
@@ -171,7 +173,7 @@ impl Scheduler {
         };
         let is_recorded = self.records.should_record(key);
         self.within_budgets(allowance, |scheduler| {
-            // As it is before the engine learns from the answer.
+            // Before the engine learns from the answer.
             let cluster = is_recorded.then(|| {
                 let mut waiting = waiting.clone();
                 waiting.push(gang.clone());
@@ -192,12 +194,12 @@ impl Scheduler {
     }
 }
 
-/// Whether an extended resource is the GPUs that the engine counts for an ask.
+/// Whether an extended resource stands for the GPUs that the engine counts for this request.
 pub(super) fn is_gpu(resource: &str, ask: &Ask) -> bool {
     resource == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some()
 }
 
-/// Whether what does not suffice is counted by the engine, which says who would have to leave for it.
+/// Whether the engine counts the lacking resource, and so can name victims.
 fn is_counted(unfit: &Unfit, ask: &Ask) -> bool {
     match unfit {
         Unfit::Pods { .. } => true,

@@ -1,8 +1,8 @@
-//! The engine's picture of the cluster, kept from what is known: nodes by name, and for each holder
-//! (a pod, or a claim that no placed pod owns) what it has.
+//! The engine's view of the cluster: nodes by name, and a member for each holder. A holder is a
+//! pod, or a claim without a single placed pod as owner.
 //!
-//! Holders are told again and again as they ought to be; what is so already costs a look-up. So the
-//! order in which pods, claims and slices are seen does not matter, and nothing is counted twice.
+//! Updates are idempotent: callers set the desired member of a holder, and an equal one costs a
+//! lookup. So the order of watch events does not matter, and nothing is counted twice.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,31 +18,31 @@ use octavo_engine::{
 };
 use rustc_hash::FxHashMap;
 
-/// Who holds something: the UID of a pod, or `claim:` and the UID of a claim.
+/// A holder: the UID of a pod, or `claim:` and the UID of a claim.
 pub(super) type Holder = Arc<str>;
 
-/// What a holder ought to have.
+/// The desired member of a holder.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DesiredMember {
-    /// The workload that it is a member of.
+    /// The workload that it belongs to.
     pub(super) workload: DesiredWorkload,
-    /// What it asked for.
+    /// The request.
     pub(super) shape: Arc<Shape>,
-    /// Name of its node.
+    /// Name of the node.
     pub(super) node: Arc<str>,
-    /// What it has of the node's GPUs.
+    /// Parts of the node's GPUs.
     pub(super) gpus: octavo_engine::placement::GpuParts,
 }
 
 impl DesiredMember {
-    /// Whether the same member has the same, whatever its workload says of itself.
+    /// Whether both are the same member with the same placement. Profiles may differ.
     fn has_same_placement(&self, other: &Self) -> bool {
         self.workload.profile.name == other.workload.profile.name
             && (&self.shape, &self.node, &self.gpus) == (&other.shape, &other.node, &other.gpus)
     }
 }
 
-/// A workload as its members see it.
+/// A workload, as its members describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DesiredWorkload {
     pub(super) profile: Arc<Profile>,
@@ -51,7 +51,7 @@ pub(super) struct DesiredWorkload {
 }
 
 impl DesiredWorkload {
-    /// Whether its members may leave for others where they might not as it was before.
+    /// Whether the workload may be preempted or moved in more cases than before.
     pub(super) fn is_more_disruptable_than(&self, before: &Self) -> bool {
         let (now, then) = (&self.profile, &before.profile);
         now.is_preemptible && (!then.is_preemptible || now.priority < then.priority)
@@ -62,42 +62,42 @@ impl DesiredWorkload {
     }
 }
 
-/// What a holder has in the picture.
+/// A holder's member in the engine's world.
 #[derive(Clone, Debug)]
 struct CachedMember {
     desired: DesiredMember,
     id: MemberId,
-    /// Whether its GPU parts could not be placed, because others have them.
+    /// Whether its GPU parts could not be placed, because they are allocated to others.
     lacks_gpus: bool,
 }
 
-/// The engine's world, and who is who in it.
+/// The engine's world, and the holders of its members.
 #[derive(Debug)]
 pub(super) struct EngineCache {
     pub(super) world: World,
     pub(super) decider: Decider,
     members: FxHashMap<Holder, CachedMember>,
     holders: BTreeMap<MemberId, Holder>,
-    /// By node: the labels that say where it is.
+    /// Topology labels by node.
     labels: BTreeMap<Arc<str>, BTreeMap<String, String>>,
-    /// Levels whose labels contradict one another, in words; they are taken by their path.
+    /// Message about topology labels that contradict one another. Their levels then go by path.
     pub(super) topology_fault: Option<String>,
-    /// Holders whose GPUs others have, too.
+    /// Holders whose GPUs are also allocated to others, with a message.
     pub(super) clashes: BTreeMap<Holder, String>,
-    /// Number of changes since it was made.
+    /// Number of changes since the cache was built.
     pub(super) revision: u64,
 }
 
-/// A node as the picture needs it.
+/// A node as the engine should know it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct DesiredNode {
     pub(super) spec: NodeSpec,
-    /// GPUs on which nothing new may be placed, as bits.
+    /// Bit set of GPUs that accept no new placement.
     pub(super) closed: u64,
 }
 
 impl DesiredNode {
-    /// The same without its GPUs.
+    /// The same node without GPUs.
     pub(super) fn without_gpus(&self) -> Self {
         let class = NodeClass { gpus: 0, ..self.spec.class.clone() };
         Self { spec: NodeSpec { class, ..self.spec.clone() }, closed: 0 }
@@ -105,8 +105,8 @@ impl DesiredNode {
 }
 
 impl EngineCache {
-    /// A picture of these nodes, with nobody in them. `learned` is what the packing policy knew in the
-    /// picture before; of models that are gone it is of no use.
+    /// Builds a cache of these nodes without members. `learned` is the packing policy's state of
+    /// the previous cache. It is dropped if its GPU models are gone.
     pub(super) fn new(
         models: &[GpuModel],
         levels: &[Level],
@@ -145,7 +145,7 @@ impl EngineCache {
         Ok(engine)
     }
 
-    /// A picture without nodes.
+    /// A cache without nodes.
     pub(super) fn empty(decider: Decider) -> Self {
         let topology = Topology::flat(0);
         let (cluster, workloads) = (Cluster::default(), Workloads::default());
@@ -166,7 +166,7 @@ impl EngineCache {
         self.world.cluster.node_named(name)
     }
 
-    /// Changes what a node is like. An error: its GPUs are others; the picture must be made anew.
+    /// Changes the class of a node. Fails if its GPUs differ; then the cache must be rebuilt.
     pub(super) fn set_class(&mut self, name: &str, class: &NodeClass) -> Result<(), Misfit> {
         let Some(node) = self.node(name) else { return Ok(()) };
         if self.world.cluster.class(node) == class {
@@ -176,16 +176,16 @@ impl EngineCache {
         self.world.cluster.set_class(node, class)
     }
 
-    /// The labels by which a node was put into the topology.
+    /// The labels that placed a node in the topology.
     pub(super) fn labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
         self.labels.get(name)
     }
 
-    /// Changes the marks of a node.
+    /// Changes the features of a node.
     pub(super) fn set_features(&mut self, name: &str, features: octavo_engine::node::Marks) {
         let Some(node) = self.node(name) else { return };
         let class = NodeClass { marks: features, ..self.world.cluster.class(node).clone() };
-        // Its GPUs stay as they are.
+        // Cannot fail: the GPUs stay as they are.
         let _ = self.set_class(name, &class);
     }
 
@@ -197,7 +197,7 @@ impl EngineCache {
             let gpu_state = self.world.cluster.gpus(node).get(usize::from(gpu));
             if gpu_state.is_some_and(|free| free.is_closed == is_open) {
                 self.revision += 1;
-                // The GPU is there: it was just looked at.
+                // Cannot fail: the GPU exists.
                 let _ = self.world.cluster.set_gpu_open(node, gpu, is_open);
             }
         }
@@ -210,27 +210,27 @@ impl EngineCache {
         model.map_or(0, |model| model.memory_mib)
     }
 
-    /// What a holder has, as it was told last.
+    /// The desired member of a holder, as set last.
     pub(super) fn desired(&self, holder: &str) -> Option<&DesiredMember> {
         self.members.get(holder).map(|cached| &cached.desired)
     }
 
-    /// The member that a holder is.
+    /// The member of a holder.
     pub(super) fn member(&self, holder: &str) -> Option<MemberId> {
         self.members.get(holder).map(|cached| cached.id)
     }
 
-    /// Who is who.
+    /// Holders by member.
     pub(super) fn holders(&self) -> &BTreeMap<MemberId, Holder> {
         &self.holders
     }
 
-    /// The holder that a member is.
+    /// The holder of a member.
     pub(super) fn holder(&self, id: MemberId) -> Option<&Holder> {
         self.holders.get(&id)
     }
 
-    /// Tells what a holder ought to have; `None`: nothing.
+    /// Sets the desired member of a holder; `None` removes it.
     pub(super) fn set_desired(&mut self, holder: &Holder, desired: Option<DesiredMember>) {
         match (&desired, self.members.get_mut(holder)) {
             (None, None) => return,
@@ -240,7 +240,7 @@ impl EngineCache {
             (Some(desired), Some(cached))
                 if cached.desired.has_same_placement(desired) && !cached.lacks_gpus =>
             {
-                // Nobody comes or goes, which the packing policy would learn from.
+                // Updated in place: the packing policy would learn from a departure and an arrival.
                 cached.desired = desired.clone();
                 self.workload(&desired.workload);
                 self.revision += 1;
@@ -257,7 +257,7 @@ impl EngineCache {
         let resources = &desired.shape.resources;
         let mut lacks_gpus = false;
         if let Err(misfit) = self.world.cluster.place_running(resources, &placement) {
-            // Others have its GPUs as well. What it takes beside them still counts.
+            // Its GPUs are also allocated to others. Its CPU and memory still count.
             self.clashes.insert(Arc::clone(holder), misfit.to_string());
             placement.gpus.clear();
             lacks_gpus = true;
@@ -272,7 +272,7 @@ impl EngineCache {
         self.members.insert(Arc::clone(holder), CachedMember { desired, id, lacks_gpus });
     }
 
-    /// Takes away what a holder has.
+    /// Removes the member of a holder.
     fn remove(&mut self, holder: &Holder) {
         self.clashes.remove(holder);
         let Some(cached) = self.members.remove(holder) else { return };
@@ -292,7 +292,7 @@ impl EngineCache {
         }
     }
 
-    /// Shows a workload as one that may not be disturbed. What it said of itself before.
+    /// Marks a workload as protected. Returns its original profile.
     pub(super) fn spare(&mut self, id: WorkloadId) -> Option<Profile> {
         let original = self.world.workloads.workload(id)?.profile.clone();
         self.set_profile(
@@ -302,7 +302,7 @@ impl EngineCache {
         Some(original)
     }
 
-    /// Shows a workload again as it was.
+    /// Restores the profile of a protected workload.
     pub(super) fn restore_spared(&mut self, id: WorkloadId, original: Profile) {
         self.set_profile(id, original);
     }
@@ -316,7 +316,7 @@ impl EngineCache {
         }
     }
 
-    /// The workload of a want. What its newest member says of it holds.
+    /// The workload of a member. The description of its newest member wins.
     fn workload(&mut self, desired: &DesiredWorkload) -> WorkloadId {
         let DesiredWorkload { profile, min_members, bonds } = desired;
         let workloads = &mut self.world.workloads;
@@ -336,7 +336,7 @@ impl EngineCache {
         workloads.add(workload).unwrap_or_default()
     }
 
-    /// The first rank of a workload that nobody has.
+    /// The first free rank of a workload.
     fn free_slot(&self, workload: WorkloadId) -> MemberId {
         let members = self.world.workloads.workload(workload).map(|workload| &workload.members);
         let free = members.and_then(|members| members.iter().position(Option::is_none));
@@ -345,7 +345,8 @@ impl EngineCache {
     }
 }
 
-/// The topology of labels; where they contradict one another, domains are told apart by their path.
+/// The topology of these labels. Where labels contradict one another, domains are distinguished by
+/// their path.
 fn topology(
     levels: &[Level],
     labels: &[&BTreeMap<String, String>],

@@ -1,4 +1,4 @@
-//! What people ask: why something is where it is or waits, and the whole picture as a document.
+//! Explanations of pods and gangs, and the snapshot.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ use super::queue::QueueKey;
 use super::unmodeled_nodes::UnmodeledNodes;
 use crate::groups::GroupName;
 
-/// DecisionLog that are kept to be explained, the oldest forgotten first.
+/// The last decisions, kept for explanations. The oldest is dropped first.
 #[derive(Debug)]
 pub(super) struct DecisionLog {
     capacity: usize,
@@ -22,43 +22,43 @@ pub(super) struct DecisionLog {
     oldest_first: VecDeque<QueueKey>,
 }
 
-/// Why a pod or a gang is where it is, or waits.
+/// Why a pod or gang is placed where it is, or why it is pending.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainReport {
-    /// What it waits for; `None`: it does not wait.
+    /// The pending reason; `None` if it is not pending.
     pub waiting: Option<PendingView>,
-    /// The last decision; `None`: there was none since this scheduler started, or it is forgotten.
+    /// The last decision; `None` if there was none since the start, or it was dropped.
     pub decision: Option<Explanation>,
     /// The gang that it belongs to.
     pub group: Option<String>,
-    /// Its node, where it is placed.
+    /// Its node, if placed.
     pub node: Option<String>,
-    /// Of what the engine refused: who would have to go so that it has its place, if that is known.
+    /// The victims that would make it schedulable, if known.
     pub disturbance: Option<DisturbanceSaid>,
-    /// What is to be said of the search for them.
+    /// A note on the search for victims.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disturbance_note: Option<String>,
-    /// Whether a [`super::Search`] would say more: who would have to go is not known.
+    /// Whether a [`super::HintSearch`] could find the victims.
     #[serde(skip)]
     pub needs_search: bool,
-    /// Of what waits for GPUs: nodes that have some and are left out.
+    /// For entries that request GPUs: nodes whose GPUs are not modeled.
     #[serde(rename = "leftOut")]
     pub unmodeled_nodes: Vec<UnmodeledNodes>,
 }
 
-/// What something waits for.
+/// A pending reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PendingView {
-    /// One word.
+    /// The reason in one word.
     pub reason: String,
-    /// In words.
+    /// The reason in a sentence.
     pub message: String,
 }
 
 impl PendingView {
-    /// It has a place, and an order of which nobody knows the end.
+    /// A pod with a place and a bind of indeterminate outcome.
     fn op_undecided(message: String) -> Self {
         Self { reason: "OrderUndecided".to_owned(), message }
     }
@@ -69,12 +69,12 @@ impl DecisionLog {
         Self { capacity, by_unit: BTreeMap::new(), oldest_first: VecDeque::new() }
     }
 
-    /// The last decision on a unit.
+    /// The last decision on an entry.
     pub(super) fn last(&self, key: &QueueKey) -> Option<&Explanation> {
         self.by_unit.get(key)
     }
 
-    /// Keeps a decision.
+    /// Records a decision.
     pub(super) fn record(&mut self, key: &QueueKey, explanation: Explanation) {
         if self.capacity == 0 {
             return;
@@ -91,7 +91,7 @@ impl DecisionLog {
 }
 
 impl Scheduler {
-    /// Why a pod is where it is, or waits. `None`: there is no such pod.
+    /// Explains a pod; `None` if it does not exist.
     pub fn explain_pod(&self, name: &ObjectName) -> Option<ExplainReport> {
         let uid = self.by_name.get(name)?;
         let record = self.pods.get(uid)?;
@@ -104,8 +104,8 @@ impl Scheduler {
         Some(ExplainReport { group, node: place, waiting, ..explained })
     }
 
-    /// Why a gang is where it is, or waits: by the name of the object that announced it, or by the group's
-    /// own. `None`: there is no such gang with pods.
+    /// Explains a gang, by the name of the object that announced it or by its own name. `None` if
+    /// no such gang has pods.
     pub fn explain_group(&self, name: &ObjectName) -> Option<ExplainReport> {
         let group = self.group_named(name)?.clone();
         let named = Some(group.to_string());
@@ -139,7 +139,7 @@ impl Scheduler {
         }
     }
 
-    /// The cluster as decisions see it, with the gangs that wait and what the packing policy has learned.
+    /// Snapshot of the cluster, with the pending gangs and what the packing policy has learned.
     pub fn snapshot(&mut self) -> Snapshot {
         self.rebuild_engine_if_stale();
         let groups: Vec<_> = self
@@ -164,7 +164,7 @@ impl Scheduler {
         self.snapshot_with(&waiting)
     }
 
-    /// The cluster as it is now, with these gangs waiting.
+    /// Snapshot of the cluster, with these gangs pending.
     pub(super) fn snapshot_with(&self, waiting: &[Gang]) -> Snapshot {
         let world = &self.engine.world;
         let packing = self.engine.decider.saved(&world.cluster);

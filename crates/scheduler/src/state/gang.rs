@@ -1,5 +1,5 @@
-//! DecisionLog on gangs: all members that are needed get places together, or none does. Members that have
-//! places already are pinned, so those that come late or again go where the gang is.
+//! Decisions on gangs: all required members get places together, or none does. Placed members are
+//! pinned, so late and recreated members join the gang.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use super::reserve::AssumedPlacement;
 use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec, Standing};
 
-/// Most tries of one decision beside those of any decision, however large the gang.
+/// Maximum number of attempts of one decision in addition to [`MAX_ATTEMPTS`].
 const MAX_GANG_ATTEMPTS: usize = 120;
 
-/// What one decision has found out.
+/// State of one decision.
 struct GangSearch {
     spec: Arc<GroupSpec>,
     policy: Arc<PlacementPolicy>,
     allowance: Allowance,
-    /// Those who have their places, no order given yet.
+    /// Members with places, not submitted yet.
     assumed: Vec<AssumedPlacement>,
-    /// Nodes that did not serve whatever the others had.
+    /// Nodes that failed regardless of the other members.
     ruled_out: RuledOutNodes,
-    /// Those, and nodes that do not serve beside those who are kept.
+    /// These, and nodes that failed beside the assumed members.
     ruled_out_now: RuledOutNodes,
-    /// Nodes to be left out if it must be begun anew, each for these pods.
+    /// Nodes to rule out after a restart, with the pods they failed for.
     failed_nodes: Vec<(Vec<Arc<str>>, NodeId)>,
-    /// All nodes on which somebody found no place.
+    /// All nodes that failed for a member.
     nodes_tried: NodeSet,
-    /// The last of them, and why.
+    /// The last failure.
     last_error: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl GangSearch {
         }
     }
 
-    /// Nobody is kept any more.
+    /// Starts again without assumed members.
     fn restart(&mut self) {
         for (uids, node) in self.failed_nodes.drain(..) {
             rule_out(&mut self.ruled_out, &uids, node);
@@ -65,7 +65,7 @@ impl GangSearch {
     }
 }
 
-/// Why members wait beside those of whom all that fit have places.
+/// Why members stay pending after all that fit have places.
 fn reason_for_unplaced(incomplete: Vec<IncompleteSegment>) -> PendingReason {
     if incomplete.is_empty() {
         PendingReason::Surplus
@@ -74,12 +74,12 @@ fn reason_for_unplaced(incomplete: Vec<IncompleteSegment>) -> PendingReason {
     }
 }
 
-/// A node does not serve these pods.
+/// Records that a node failed for these pods.
 fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[Arc<str>], node: NodeId) {
     let mut last: Option<(Option<Arc<NodeSet>>, Arc<NodeSet>)> = None;
     for uid in uids {
         let before = ruled_out.get(uid).cloned();
-        // Mostly they have what is known in common.
+        // Usually all of them share one set of nodes.
         let after = match &last {
             Some((known, after))
                 if known.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
@@ -133,9 +133,9 @@ impl Scheduler {
         outcome
     }
 
-    /// Asks for places until all members have theirs. Who could have his place keeps it while others are
-    /// asked for anew: so it is known what is left for them. Where that leads nowhere, all is given back,
-    /// and nodes that did not serve are left out.
+    /// Asks the engine until all members have places. Members whose places succeed stay assumed
+    /// while the others are asked for again, so that only real free capacity is offered. If that
+    /// fails, all are unreserved and the failed nodes are ruled out.
     fn search_group(
         &mut self,
         group: &GroupName,
@@ -148,7 +148,7 @@ impl Scheduler {
             if request.gang.groups.is_empty() {
                 return Err(PendingReason::Incomplete(request.incomplete));
             }
-            // Nobody is asked to leave for a place of which it is not known whether it will serve.
+            // No eviction for a place that may fail.
             let is_sure = search.assumed.is_empty() && !request.shares_claim;
             let allowance = if is_sure { search.allowance.clone() } else { Allowance::nothing() };
             let GangRequest { gang, pinned, forbidden, .. } = &request;
@@ -199,7 +199,7 @@ impl Scheduler {
         Err(PendingReason::NoDevices { nodes: search.nodes_tried.len(), last })
     }
 
-    /// Grants places to those who can have them. Whether all could.
+    /// Reserves places for members, as far as they succeed. Returns whether all did.
     fn reserve_some(
         &mut self,
         members: &[(Arc<str>, Placed)],
@@ -225,7 +225,8 @@ impl Scheduler {
             let classmates = request.members_of_group(placed.group);
             rule_out(&mut search.ruled_out_now, classmates, node);
             match self.claim_elsewhere(uid, node) {
-                // The node is good, but for a claim that another of them got elsewhere.
+                // The node itself is feasible, but the pod's claim is allocated elsewhere by
+                // another member.
                 Some((users, elsewhere)) => search.failed_nodes.push((users, elsewhere)),
                 None => search.failed_nodes.push((classmates.to_vec(), node)),
             }
@@ -236,8 +237,8 @@ impl Scheduler {
         failed.is_empty()
     }
 
-    /// Where a claim of the pod is, if a pod of this decision has it on another node: the members that use
-    /// it, and the node.
+    /// Finds a claim of the pod that a pod of this decision has on another node. Returns the
+    /// members that use the claim, and that node.
     fn claim_elsewhere(&mut self, uid: &Arc<str>, node: NodeId) -> Option<(Vec<Arc<str>>, NodeId)> {
         let ask = self.ask(uid).ok()?;
         let name = self.engine.world.cluster.name(node);
@@ -261,8 +262,8 @@ impl Scheduler {
         }
     }
 
-    /// Grants places to several pods, all or none. An error: the first place that could not be had, and
-    /// why.
+    /// Reserves places for several pods, all or none. Fails with the first placement that failed,
+    /// and why.
     pub(super) fn reserve_all<'a>(
         &mut self,
         places: impl Iterator<Item = (&'a Arc<str>, &'a Placement)>,
@@ -288,13 +289,13 @@ impl Scheduler {
         placement: &Placement,
     ) -> Result<AssumedPlacement, String> {
         let node: Arc<str> = self.engine.world.cluster.name(placement.node).into();
-        // Anew: what those before it got may be a claim that it shares.
+        // Read again: earlier members may have allocated a claim that this pod shares.
         let ask = self.ask(uid).map_err(|reason| reason.statement().message)?;
         let assumed = self.reserve(uid, &ask, &node, Some(&placement.gpus));
         assumed.map_err(|error| error.message().to_owned())
     }
 
-    /// What is known of a gang, by its first member.
+    /// The spec of a gang, from its first member.
     pub(super) fn spec_of(&self, group: &GroupName) -> Option<Arc<GroupSpec>> {
         let mut uids = self.members.get(group)?.iter();
         uids.find_map(|uid| Some(Arc::clone(&self.pods.get(uid)?.member.as_ref()?.spec)))
@@ -305,7 +306,7 @@ impl Scheduler {
         for uid in self.members.get(group).into_iter().flatten() {
             let Some(record) = self.pods.get(uid) else { continue };
             let counts = matches!(Standing::of(&record.pod), Standing::Present | Standing::Done);
-            // Who is gated is not there yet.
+            // A gated pod does not count yet.
             let is_gated = record.pod.node.is_none() && !record.pod.spec.gates.is_empty();
             if let Some(member) = record.member.as_ref().filter(|_| counts && !is_gated) {
                 *have.entry(&member.sub).or_default() += 1;

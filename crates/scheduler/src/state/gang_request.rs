@@ -1,6 +1,6 @@
-//! A gang as the engine is asked for it: members that ask for the same, on nodes of the same rules, are a
-//! group. What the engine's shapes do not know (ports, storage, claims that are allocated, nodes by name)
-//! becomes rules of the groups.
+//! Builds the engine's request for a gang: members with equal requests and equal node constraints
+//! form a group. Requirements that shapes do not express become constraints of the groups: ports,
+//! storage, allocated claims, nodes by name.
 
 mod ports;
 mod segments;
@@ -24,28 +24,29 @@ use crate::predicates::Footprint;
 use ports::Ports;
 pub(super) use segments::IncompleteSegment;
 
-/// A gang as the engine is asked for it, and whose each rank is.
+/// The engine's request for a gang, and the pods of its ranks.
 #[derive(Debug)]
 pub(super) struct GangRequest {
     pub(super) gang: Gang,
     pub(super) pinned: Vec<Pinned>,
-    /// By rank: the pod.
+    /// Pods by rank.
     pub(super) ranks: Vec<Arc<str>>,
-    /// Nodes on which none of its groups may be.
+    /// Nodes that are forbidden to all groups.
     pub(super) forbidden: NodeSet,
-    /// Members whose segment is not complete: nothing is asked for them.
+    /// Members of incomplete segments, which are not requested.
     pub(super) incomplete: Vec<IncompleteSegment>,
-    /// Why there may be places where none are found: what is asked for is more than what is needed.
+    /// Why the gang may be schedulable although the engine finds no plan: the request is stricter
+    /// than required.
     pub(super) caveats: BTreeSet<String>,
-    /// Whether members share a claim that is to be allocated: where it is decides where all of them are,
-    /// and the engine does not know that.
+    /// Whether members share a claim that is not allocated yet. Its node decides the node of them
+    /// all, which the engine does not know.
     pub(super) shares_claim: bool,
 }
 
-/// Nodes that were tried for pods and did not serve, by pod.
+/// Nodes that failed for pods, by pod UID.
 pub(super) type RuledOutNodes = BTreeMap<Arc<str>, Arc<NodeSet>>;
 
-/// A member's place in the order of ranks: subgroup, rank in it, name; and its UID.
+/// Sort key of a member: subgroup, rank in it, name, UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct MemberOrder {
     sub: usize,
@@ -54,39 +55,39 @@ struct MemberOrder {
     uid: Arc<str>,
 }
 
-/// Members of a subgroup that ask for the same.
+/// Members of a subgroup with equal requests.
 struct MemberClass {
     sub: usize,
     shape: Arc<Shape>,
-    /// Whether all of them have places: the shape is what is known of who runs.
+    /// Whether all of them are placed. Then the shape is derived from what they use.
     is_placed: bool,
     constraints: NodeConstraints,
-    /// Each with its number among the members of the subgroup.
+    /// Pods, each with its number among the members of the subgroup.
     uids: Vec<(u32, Arc<str>)>,
 }
 
-/// What a member asks of nodes that its shape does not say.
+/// Node constraints of a member that its shape does not express.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct NodeConstraints {
     forbidden: Arc<NodeSet>,
     limits: Vec<NodeLimit>,
 }
 
-/// What a pod takes of a node: its footprint, extended resources, and what it wants from the allocator
-/// where that has the last word.
+/// The resources of a pod: its footprint, its extended resources, and its wish where only the
+/// allocator can decide.
 type RoomKey = (Arc<Footprint>, BTreeMap<String, u64>, Option<Wish>);
 
-/// Nodes that cannot be had, as the last member was told: members are mostly alike.
+/// Forbidden nodes of the last member. Members are mostly equal.
 #[derive(Default)]
 struct ForbiddenCache {
-    /// By what such a member takes.
+    /// By the member's resources.
     by_room: Option<(RoomKey, Arc<NodeSet>)>,
-    /// Two sets in one.
+    /// Two sets and their union.
     joined: Option<[Arc<NodeSet>; 3]>,
 }
 
 impl Scheduler {
-    /// The gang as the engine is asked for it.
+    /// Builds the request for a gang.
     pub(super) fn gang_request(
         &mut self,
         group: &GroupName,
@@ -95,7 +96,7 @@ impl Scheduler {
         self.gang_request_excluding(group, spec, &RuledOutNodes::new())
     }
 
-    /// The same, without nodes that did not serve.
+    /// Builds the request for a gang without nodes that failed.
     pub(super) fn gang_request_excluding(
         &mut self,
         group: &GroupName,
@@ -123,7 +124,8 @@ impl Scheduler {
             let number = next_number[sub];
             next_number[sub] += 1;
             let segment = wishes.subs.get(sub).and_then(|(_, segment)| *segment);
-            // Members of a segment stay one group: what one of them may not have none has.
+            // Members of a segment stay one group: a node forbidden to one of them is forbidden to
+            // all.
             let is_segmented = segment.is_some();
             let is_placed = self.pods.get(&uid).is_some_and(|record| record.place.is_some());
             let (shape, constraints) = if is_placed {
@@ -149,8 +151,8 @@ impl Scheduler {
                 let limits = self.pods.get(&uid).map(|record| ports.limits(&record.footprint));
                 (shape, NodeConstraints { forbidden, limits: limits.unwrap_or_default() })
             };
-            // Of who runs it may not be known any more what it asked of nodes: it is like those who ask
-            // for the same amounts.
+            // Node constraints of a running member may be unknown. It joins the class with equal
+            // resources.
             let is_same_class = |class: &MemberClass| {
                 let amounts = |shape: &Shape| (shape.resources, shape.gpus.clone());
                 let may_differ = class.is_placed || is_placed;
@@ -231,7 +233,7 @@ impl Scheduler {
                 count,
                 min,
                 topology,
-                // Who asks for something else must be where the others of the subgroup are.
+                // Classes of one subgroup must share the domain that the subgroup requires.
                 together: u32::try_from(sub)
                     .ok()
                     .filter(|_| parts[sub] > 1 && topology.required.is_some()),
@@ -250,7 +252,7 @@ impl Scheduler {
         request
     }
 
-    /// Members that wait or have places, in the order of their ranks.
+    /// Pending and placed members, in rank order.
     fn member_order(&self, group: &GroupName, spec: &GroupSpec) -> Vec<MemberOrder> {
         let mut members: Vec<MemberOrder> = Vec::new();
         for uid in self.present_members(group) {
@@ -260,7 +262,7 @@ impl Scheduler {
                 continue;
             };
             let is_waiting = record.is_pending_for(&self.config.scheduler_name);
-            // Of whom the picture knows nothing (his node is gone) nothing can be said.
+            // Skip members on nodes missing from the cache.
             let is_known = record.place.is_none() || self.engine.desired(&uid).is_some();
             if is_known && (is_waiting || record.occupies()) {
                 let name = Arc::clone(&record.pod.meta.name.name);
@@ -271,13 +273,13 @@ impl Scheduler {
         members
     }
 
-    /// Ports of the host that the members take.
+    /// Host ports of the members.
     fn ports_of(&self, members: &[MemberOrder]) -> Ports {
         let records = members.iter().filter_map(|member| self.pods.get(&member.uid));
         Ports::of(records.flat_map(|record| &record.footprint.ports))
     }
 
-    /// Nodes on which a member cannot be, those included that were tried for it.
+    /// Nodes that are forbidden to a member, including those that failed for it.
     fn forbidden_nodes_of_member(
         &self,
         uid: &Arc<str>,
@@ -336,7 +338,7 @@ impl Scheduler {
         profile
     }
 
-    /// Where a pod is in the picture.
+    /// Placement of a pod in the engine cache.
     pub(super) fn placement_of(&self, uid: &Arc<str>) -> Option<Placement> {
         let id = self.engine.member(uid)?;
         self.engine.world.workloads.member(id).map(|member| member.placement.clone())
@@ -356,7 +358,7 @@ impl GangRequest {
 }
 
 impl NodeConstraints {
-    /// As two members have them that must not be told apart.
+    /// Joins the constraints of two members that must stay in one group.
     fn join(&mut self, other: Self) {
         if self.forbidden != other.forbidden {
             self.forbidden = Arc::new(&*self.forbidden | &*other.forbidden);
@@ -367,7 +369,8 @@ impl NodeConstraints {
     }
 }
 
-/// Counts the members that want each claim. Whether this one wants anything that no member before it does.
+/// Counts the users of each unallocated claim. Returns whether this member requests anything that
+/// no earlier member does.
 fn count_claim_users(ask: &Ask, claims: &mut BTreeMap<Arc<str>, u32>) -> bool {
     let mut is_new = !ask.extended.is_empty();
     for claim in ask.wanted() {
@@ -378,7 +381,7 @@ fn count_claim_users(ask: &Ask, claims: &mut BTreeMap<Arc<str>, u32>) -> bool {
     is_new || ask.wanted().next().is_none()
 }
 
-/// Who shares a claim has the devices that the first of them asks for.
+/// A member that shares a claim uses the devices that the first user requests.
 fn without_gpus(shape: &Shape) -> Arc<Shape> {
     Arc::new(Shape { gpus: GpuDemand::None, models: ModelSet::ALL, ..shape.clone() })
 }
@@ -397,7 +400,7 @@ fn minimum_caveat(sub: &str) -> String {
     )
 }
 
-/// Nodes that are forbidden to all who wait.
+/// Nodes that are forbidden to all pending members.
 fn forbidden_to_all(classes: &[MemberClass]) -> NodeSet {
     let mut waiting =
         classes.iter().filter(|class| !class.is_placed).map(|class| &*class.constraints.forbidden);
@@ -405,7 +408,7 @@ fn forbidden_to_all(classes: &[MemberClass]) -> NodeSet {
     waiting.fold(first, |all, forbidden| &all & forbidden)
 }
 
-/// Names of groups are unique: the second shape of a subgroup has its number behind the name.
+/// Makes group names unique: the second shape of a subgroup gets its number as a suffix.
 fn suffix(number: usize, sub: usize) -> String {
     if number == sub { String::new() } else { format!("-{number}") }
 }

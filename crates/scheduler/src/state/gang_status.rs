@@ -1,4 +1,4 @@
-//! How gangs stand, for the statuses of their objects.
+//! Reports on gangs, for the statuses of their objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::groups::{GroupKind, GroupName, GroupSpec};
 use crate::status::{GroupPhase, GroupReport, Report, Statement};
 
 impl Scheduler {
-    /// Says how a gang stands that one of its pods has left, where its object has a status for that; an
-    /// event for each pod that ends would be noise.
+    /// Reports a gang that a pod has left, if its object has a status. An event for each pod that
+    /// ends would be noise.
     pub(super) fn report_departure(&mut self, group: &GroupName, spec: &GroupSpec) {
         if !has_status(spec) {
             return;
@@ -36,7 +36,7 @@ impl Scheduler {
         }));
     }
 
-    /// Says how a gang stands.
+    /// Reports a gang.
     pub(super) fn report_group(&mut self, group: &GroupName) {
         let Some(spec) = self.spec_of(group) else { return };
         let key = QueueKey::Group(group.clone());

@@ -1,21 +1,24 @@
-//! Orders of which nobody knows what they left: ended by asking, not by waiting.
+//! Binds with an indeterminate outcome: resolved by re-reading, never by timeout.
 //!
 //! ```text
-//!  undecided --> led without a gap: sent again, later each time --> carried out: kept until that is seen
-//!            |                                    ^       |
-//!            |                                    '-------+-- undecided again
-//!            |                                            |-- failed, nothing left: decided anew
-//!            |<-- too often, or not as it was decided -------'
-//!            '-> another may have led: waits until the cluster is read anew --> bound, or decided anew
+//!   indeterminate --> led without a gap: resubmitted with backoff --> succeeded: assumed until observed
+//!        |                                       ^       |
+//!        |                                       '-------+-- indeterminate again
+//!        |                                               |-- failed, nothing left: requeued
+//!        |<-- attempts exhausted, or plan invalid --------'
+//!        '-> another may have led: waits for a relist --> bound, or requeued
 //! ```
 //!
-//! An order that is sent again finds what it wrote before, so it ends as one. All the time its place stays its
-//! own. Once another scheduler may have led, that one may have given the devices away: then the order is over,
-//! and what is read after its end is the truth. Nothing of it is under way by then: an order that leaves something ends
-//! when its last write is settled, and no write outlives the lease at the server either (`?timeout=` on each).
+//! A resubmitted bind finds its own earlier writes, so all attempts have one outcome. Meanwhile its
+//! place stays assumed.
 //!
-//! No wait ends a doubt of whether a pod is bound. Without a new reading the watches know nothing either, and a place that is given away
-//! by the clock is given away blindly.
+//! Another leader may have allocated the devices again. So after a leadership gap the bind is over,
+//! and the first relist after its end is authoritative. No write of the bind is in flight by then.
+//! A bind that leaves something ends after its last write is settled. No write outlives the lease
+//! on the API server either (`?timeout=` on each request).
+//!
+//! No timeout decides whether a pod is bound. Without a relist the watches do not know either, so a
+//! timeout could give assigned devices to another pod.
 
 use std::sync::Arc;
 
@@ -24,63 +27,63 @@ use super::{InFlightOp, OpPurpose, Scheduler};
 use crate::bind::{Bind, Failure, FailureKind, OrderId, Task};
 use crate::groups::GroupName;
 
-/// Wait before an order is sent again the first time, in milliseconds; twice as long each time.
+/// Delay before the first resubmission, in milliseconds. Doubles each time.
 const FIRST_RETRY_DELAY_MS: u64 = 1000;
 const MAX_RETRY_DELAY_MS: u64 = 10_000;
 const MAX_BACKOFF_DOUBLINGS: u32 = 4;
-/// How often an order is sent. Where something is in its way for good it is decided anew after that, and
-/// people are told what it is.
+/// Maximum number of attempts. A permanent obstacle then leads to a new decision, and its message
+/// is reported.
 const MAX_ATTEMPTS: u32 = 8;
-/// How long after its end what an order did and undid on its way may still be told by a watch, in
-/// milliseconds: longer than a watch may be silent until it is begun anew where it was.
+/// Milliseconds after the end of a bind for which the watch may still deliver its writes and
+/// rollbacks. Longer than the time after which a silent watch is restarted.
 const STALE_EVENT_WINDOW_MS: u64 = 300_000;
 
-/// An order of which nobody knows what it left.
+/// A bind with an indeterminate outcome.
 #[derive(Clone, Debug)]
 pub(super) struct IndeterminateBind {
-    /// The order, with its claims as they stood before it: what it may undo is judged by them.
+    /// The bind, with its claims as they were before it. They decide what it may roll back.
     bind: Bind,
     failure: Failure,
-    /// Its first number: those that share a claim are sent again in the order in which they were.
+    /// Id of the first attempt. Binds that share a claim are resubmitted in this order.
     first_op: OrderId,
-    /// How often it was sent.
+    /// Number of attempts.
     attempts: u32,
     step: ResolveStep,
-    /// Where it waits for a reading: whether nobody else can have led since it was sent, so that its devices
-    /// are its own still.
+    /// Whether no other scheduler can have led since the first attempt. Then its devices stay
+    /// assumed, also while it waits for a relist.
     led_throughout: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResolveStep {
-    /// It is sent again at this time.
+    /// To be resubmitted at this time.
     RetryAt(u64),
-    /// It is on its way.
+    /// Resubmitted.
     InFlight,
-    /// It was carried out. Until this time, and until its pod is seen bound, a watch may tell what it had
-    /// undone before.
+    /// The bind succeeded. Until this time, and until its pod is observed as bound, a watch may
+    /// deliver earlier rollbacks.
     Confirmed(u64),
-    /// It ends when all is read anew, by lists that began at this time or later. `None`: the time of the
-    /// order's end, which is told with the next [`Scheduler::tick`].
+    /// Ends with a relist that started at this time or later. `None`: at the time of the bind's
+    /// end, which the next [`Scheduler::tick`] sets.
     AwaitRelist(Option<u64>),
 }
 
 impl IndeterminateBind {
-    /// Whether its devices are its own still.
+    /// Whether its devices stay assumed.
     fn keeps_devices(&self) -> bool {
         self.led_throughout || !matches!(self.step, ResolveStep::AwaitRelist(_))
     }
 }
 
 impl Failure {
-    /// Whether nobody knows what the order left.
+    /// Whether the outcome of the bind is unknown.
     pub(super) fn is_indeterminate(&self) -> bool {
         self.kind == FailureKind::Undecided || !self.left.is_empty()
     }
 }
 
 impl Scheduler {
-    /// An order ended undecided.
+    /// Records a bind that ended with an indeterminate outcome.
     pub(super) fn record_indeterminate(
         &mut self,
         uid: &Arc<str>,
@@ -112,26 +115,26 @@ impl Scheduler {
         self.keep_indeterminate(uid, indeterminate_bind);
     }
 
-    /// Keeps a doubt; if its order cannot be sent again, it waits for a reading.
+    /// Keeps an indeterminate bind. One that cannot be resubmitted waits for a relist.
     fn keep_indeterminate(&mut self, uid: &Arc<str>, mut indeterminate_bind: IndeterminateBind) {
         let is_retry = matches!(indeterminate_bind.step, ResolveStep::RetryAt(_));
         if is_retry
             && (indeterminate_bind.attempts >= MAX_ATTEMPTS
                 || !self.can_resubmit(uid, &indeterminate_bind))
         {
-            // Also where it is not bound: which of its claims are allocated nobody knows before.
+            // Also for a pod that is known to be unbound: its claims may be allocated.
             indeterminate_bind.step = ResolveStep::AwaitRelist(None);
         }
         self.indeterminate.insert(Arc::clone(uid), indeterminate_bind);
     }
 
-    /// Whether what was decided can still be carried out as it was.
+    /// Whether the decision can still be carried out unchanged.
     fn can_resubmit(&self, uid: &Arc<str>, indeterminate_bind: &IndeterminateBind) -> bool {
         let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
         let is_there = place.is_some_and(|place| place.node == indeterminate_bind.bind.node)
             && self.nodes.contains_key(&indeterminate_bind.bind.node);
-        // It joined what another order was allocating: where the binding was sent that was looked at. If not,
-        // the claim may have got devices elsewhere since.
+        // The claim was to be allocated by another bind. An attempt that sent the binding has
+        // verified that claim. Otherwise the claim may have been allocated elsewhere since.
         let joins_unverified_claim =
             indeterminate_bind.failure.kind != FailureKind::Undecided
                 && indeterminate_bind.bind.claims.iter().any(|write| {
@@ -140,14 +143,15 @@ impl Scheduler {
         is_there && !joins_unverified_claim && self.devices.are_held(&indeterminate_bind.bind)
     }
 
-    /// The order is over, and its pod is not bound: it is decided on anew, and what is left is taken back.
+    /// Ends a bind whose pod is not bound: the pod is requeued, and leftover claims are rolled
+    /// back.
     fn abandon_bind(&mut self, uid: &Arc<str>, indeterminate_bind: &IndeterminateBind) {
         self.requeue_after_failure(uid, &indeterminate_bind.failure);
         self.schedule_rollback(uid, &indeterminate_bind.failure.left);
     }
 
-    /// An order in doubt was sent again by one who no longer leads: it may be carried out all the same, by what
-    /// was sent before. Says whether there was a doubt.
+    /// Handles `NotLeader` for a resubmitted bind: an earlier attempt may have succeeded, so it
+    /// waits for a relist. Returns whether the bind was indeterminate.
     pub(super) fn defer_to_relist(&mut self, uid: &str, failure: &Failure) -> bool {
         let indeterminate_bind = self.indeterminate.get_mut(uid);
         let indeterminate_bind =
@@ -160,7 +164,7 @@ impl Scheduler {
         was_indeterminate
     }
 
-    /// An order was carried out, maybe not at once.
+    /// The bind succeeded, possibly after retries.
     pub(super) fn confirm_bind(&mut self, uid: &Arc<str>) {
         if let Some(indeterminate_bind) = self.indeterminate.get_mut(uid) {
             indeterminate_bind.step =
@@ -168,7 +172,7 @@ impl Scheduler {
         }
     }
 
-    /// Another scheduler may have led since orders were sent: none of them is sent again.
+    /// Another scheduler may have led: no bind from before is resubmitted.
     pub(super) fn note_leadership_gap(&mut self) {
         for op in self.in_flight.values_mut() {
             op.spans_leadership_gap = true;
@@ -181,7 +185,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends again what is due. Says when it wants to be asked again.
+    /// Resubmits or ends the binds that are due. Returns the next deadline.
     pub(super) fn resolve_due(&mut self) -> Option<u64> {
         self.devices.time_is(self.now);
         if self.indeterminate.is_empty() {
@@ -216,7 +220,7 @@ impl Scheduler {
                     let node = self.pods.get(&uid).and_then(|record| record.pod.node.as_ref());
                     if node == Some(&indeterminate_bind.bind.node) {
                         self.pod_bound(&uid);
-                        // What was undone before it was bound may still be told.
+                        // Rollbacks from before the bind may still be delivered.
                         let step =
                             ResolveStep::Confirmed(self.now.saturating_add(STALE_EVENT_WINDOW_MS));
                         self.indeterminate
@@ -224,7 +228,7 @@ impl Scheduler {
                     }
                 }
                 ResolveStep::RetryAt(_) => self.resubmit(&uid, indeterminate_bind),
-                // What is kept for it may never be seen again, and need not be.
+                // The rest of its writes may never be observed, and is not needed.
                 ResolveStep::Confirmed(_) if has_ended => {
                     self.devices.forget(&uid);
                     self.holders_changed(&indeterminate_bind.bind.node);
@@ -260,8 +264,8 @@ impl Scheduler {
         self.indeterminate.insert(Arc::clone(uid), indeterminate_bind);
     }
 
-    /// Claims have changed: what an order gave back that is to be carried out all the same is its own again,
-    /// before anybody looks.
+    /// Assumes again what indeterminate binds hold, after a change of claims. A watch event may
+    /// show a rollback of an earlier attempt, and no decision may use those devices.
     pub(super) fn reassume_indeterminate(&mut self) {
         for (uid, indeterminate_bind) in &self.indeterminate {
             let record = self.pods.get(uid).filter(|record| !record.pod.has_ended());
@@ -273,7 +277,7 @@ impl Scheduler {
         }
     }
 
-    /// The earliest reading that a doubt waits for.
+    /// The earliest relist that an indeterminate bind needs.
     pub(super) fn indeterminate_relist_since(&self) -> Option<u64> {
         let wanted = self.indeterminate.values().filter_map(|indeterminate_bind| {
             match indeterminate_bind.step {
@@ -284,7 +288,7 @@ impl Scheduler {
         wanted.min()
     }
 
-    /// All was read anew, by lists that began at `at`: who is not bound is not.
+    /// Applies a relist that started at `at`: pods without a node in it are not bound.
     pub(super) fn resolve_after_relist(&mut self, at: u64) {
         self.devices.read_anew(at);
         let is_read = |indeterminate_bind: &IndeterminateBind| matches!(indeterminate_bind.step, ResolveStep::AwaitRelist(Some(since)) if since <= at);
@@ -308,7 +312,7 @@ impl Scheduler {
         }
     }
 
-    /// What people are told of a pod whose order ended undecided.
+    /// Message about a pod whose bind has an indeterminate outcome.
     pub(super) fn indeterminate_message(&self, uid: &str) -> Option<String> {
         let IndeterminateBind { bind, failure, attempts, step, .. } =
             self.indeterminate.get(uid)?;
@@ -332,7 +336,7 @@ impl Scheduler {
         }
     }
 
-    /// What people are told of a gang with members whose orders ended undecided.
+    /// Message about a gang with members whose binds have an indeterminate outcome.
     pub(super) fn gang_indeterminate_message(&self, group: &GroupName) -> Option<String> {
         let members = self.members.get(group).into_iter().flatten();
         let mut messages = members.filter_map(|uid| Some((uid, self.indeterminate_message(uid)?)));

@@ -1,6 +1,6 @@
-//! Nodes on which a refused unit could not be whatever runs there: a taint, a claim that cannot be read; and
-//! those where others have what the engine does not count: a port, a volume. The engine counts room alone,
-//! so it cannot say it.
+//! Infeasible nodes of an unschedulable entry. Some are infeasible whatever runs there, for example
+//! because of a taint or an unreadable claim. Others lack resources that the engine does not count,
+//! such as a port or a volume. The engine only explains a lack of the resources it counts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use super::queue::QueueKey;
 use super::{Scheduler, pod};
 use crate::devices::{Ask, Found, GrantError};
 
-/// Members of a gang that are looked at: those that ask for the same are told apart by little.
+/// Members of a gang that are checked; members with equal requests give nearly equal reasons.
 const MAX_MEMBERS: usize = 16;
-/// Reasons that are told.
+/// Reasons in a message.
 const MAX_REASONS: usize = 4;
 
-/// Why nodes were left out. Without numbers of nodes: what is told to thousands of pods may not change with
-/// each node that comes.
+/// Why nodes are infeasible. Without node counts: a message for thousands of pods must not change
+/// with each new node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InfeasibleNodes {
     reasons: BTreeSet<String>,
     covers_all_nodes: bool,
-    /// Why there may be a place all the same.
+    /// Why the entry may be schedulable nevertheless.
     caveats: BTreeSet<String>,
 }
 
 impl InfeasibleNodes {
-    /// The same where the refusal is no proof, and why.
+    /// Adds reasons why the refusal is no proof.
     pub(super) fn with_caveats(self, caveats: BTreeSet<String>) -> Self {
         Self { caveats, ..self }
     }
 
-    /// Why something was refused, in one sentence, from what the engine says of it.
+    /// The message of an unschedulable entry, from the engine's refusal.
     pub(super) fn message(&self, refusal: String) -> String {
         let reasons: Vec<_> = self.reasons.iter().take(MAX_REASONS).map(String::as_str).collect();
         let message = match (reasons.as_slice(), self.covers_all_nodes) {
@@ -50,7 +50,7 @@ impl InfeasibleNodes {
 }
 
 impl Scheduler {
-    /// Why nodes were left out for the pods of a unit that wait.
+    /// Why nodes are infeasible for the pending pods of an entry.
     pub(super) fn infeasible_nodes(&mut self, key: &QueueKey) -> InfeasibleNodes {
         let waits = |uid: &Arc<str>| {
             let record = self.pods.get(uid);
@@ -71,7 +71,8 @@ impl Scheduler {
             }
             let (reasons, covers_all_nodes) = self.collect_infeasible(uid, &ask);
             if covers_all_nodes && !infeasible.covers_all_nodes {
-                // Why one has no node at all is why all wait; the others' reasons are beside it.
+                // A member without any feasible node explains why all wait; the reasons of others
+                // do not.
                 infeasible = InfeasibleNodes { reasons, covers_all_nodes, ..infeasible };
             } else if covers_all_nodes == infeasible.covers_all_nodes {
                 infeasible.reasons.extend(reasons);
@@ -80,7 +81,7 @@ impl Scheduler {
         infeasible
     }
 
-    /// Why nodes are left out for a pod, and whether all of them are, whoever left.
+    /// Why nodes are infeasible for a pod, and whether all nodes are, even if every pod left.
     fn collect_infeasible(&self, uid: &Arc<str>, ask: &Ask) -> (BTreeSet<String>, bool) {
         let mut reasons = BTreeSet::new();
         let Some(record) = self.pods.get(uid) else { return (reasons, false) };
@@ -91,7 +92,7 @@ impl Scheduler {
             wish.is_some_and(|wish| self.devices.found(ask, wish, node) == Found::Fault)
         };
         let mut covers_all_nodes = !self.nodes.is_empty();
-        // One claim that cannot be read is said once, and not for each device.
+        // An unreadable claim is reported once, not for each device.
         let mut fault: Option<String> = None;
         for (name, node) in &self.nodes {
             if let Some(reason) = self.unfit_reason(uid, node) {
@@ -106,7 +107,7 @@ impl Scheduler {
                 fault = fault.or_else(|| self.claim_fault_on(ask, name));
             } else if takes_more {
                 let shortages = self.uncounted_shortages(record, ask, node, &node.usage);
-                // What others have is a reason as well, but no word against the node for good.
+                // Resources that other pods hold are a reason too, but may become free.
                 covers_all_nodes &= shortages.iter().any(|unfit| !unfit.is_of_neighbours());
                 reasons.extend(shortages.iter().map(ToString::to_string));
             } else {
@@ -132,8 +133,8 @@ impl Scheduler {
         (!used.suits(gpus)).then(|| "node(s) whose GPUs are asked for in another way".to_owned())
     }
 
-    /// What is wrong with the pod's claims, found on a node: no node has devices for them before it is put
-    /// right.
+    /// A fault of the pod's claims, found on this node. No node has devices for the claims until it
+    /// is corrected.
     fn claim_fault_on(&self, ask: &Ask, node: &str) -> Option<String> {
         match self.devices.allocate(ask, node, None) {
             Err(GrantError::Refused(refusal)) if !refusal.is_of_node() => Some(refusal.to_string()),

@@ -1,4 +1,5 @@
-//! Who leads: what is given up when another does, and what is told anew when this scheduler does again.
+//! Leadership changes: what ends when another scheduler leads, and what is reported again when this
+//! one does. Also relists, which a new leader needs.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +8,7 @@ use super::pending_reason::Reason;
 use super::queue::{QueueKey, State};
 
 impl Scheduler {
-    /// Somebody else leads: what was promised is no longer this scheduler's to keep. What is on its way
-    /// ends by its outcome.
+    /// Another scheduler leads: nominations end. Operations in flight end with their results.
     pub fn on_leadership_lost(&mut self) {
         let keys: Vec<_> = self.nominations.keys().cloned().collect();
         for key in keys {
@@ -17,16 +17,16 @@ impl Scheduler {
             self.pending.remove(&key);
         }
         self.note_leadership_gap();
-        // Nobody is told of what is on its way any more: who waits for it is decided on anew.
+        // Results of these rollbacks are ignored, so their pods must not wait for them.
         for uid in self.rollbacks.pods_in_flight() {
             self.make_ready_if_gated(&uid);
         }
-        // They stay on their way: nothing new is decided before their end.
+        // The operations stay in flight: nothing new is decided before they end.
         self.rollbacks.clear();
     }
 
-    /// This scheduler leads from now on, or what it told last may be lost: all that waits is told anew.
-    /// What another has told meanwhile may not be so any more.
+    /// This scheduler leads, or its last reports may be lost: reports all pending entries again.
+    /// Reports of another leader may be outdated.
     pub fn on_leadership_acquired(&mut self) {
         self.rebuild_engine_if_stale();
         let delayed: BTreeSet<QueueKey> = self.delayed.iter().map(|(_, key)| key.clone()).collect();
@@ -34,7 +34,7 @@ impl Scheduler {
         for key in keys.difference(&delayed) {
             let Some(pending) = self.pending.get(key) else { continue };
             let statement = pending.statement.clone();
-            // Of a gang that is not all there its status says so.
+            // The gang's status reports it.
             if pending.reason == Reason::Gathering {
                 continue;
             }
@@ -54,13 +54,13 @@ impl Scheduler {
         self.reports.extend(self.policies.reports().into_values());
     }
 
-    /// All that was written of pods and claims before `at` was told, by the clock of [`Scheduler::tick`]: lists
-    /// that began then have been taken in.
+    /// Records that lists of pods and claims which started at `at` have been applied, by the clock
+    /// of [`Scheduler::tick`]. All earlier writes are known.
     pub fn on_relist(&mut self, at: u64) {
         self.resolve_after_relist(at);
     }
 
-    /// The time that lists of pods and claims must not be older than, for what cannot be known without them.
+    /// The time at which lists of pods and claims must have started to resolve indeterminate binds.
     pub fn relist_needed_since(&self) -> Option<u64> {
         self.indeterminate_relist_since()
     }

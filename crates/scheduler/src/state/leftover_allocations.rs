@@ -1,8 +1,9 @@
-//! Work that an earlier scheduler left half done: finished where it can be, undone where it cannot.
+//! Allocations that an earlier leader left without a binding: adopted where possible, rolled back
+//! otherwise.
 //!
-//! A claim that is allocated for a pod that is not bound says where the pod was to go. The pod is decided
-//! on with that in view ([`crate::devices::AskedClaim::Allocated`]), so in most cases its binding is all
-//! that is left. Where its node has no room any more the allocation is taken back.
+//! An allocated claim of an unbound pod names the node where the pod was to go. The decision takes
+//! that into account ([`crate::devices::AskedClaim::Allocated`]). So usually only the binding is
+//! left to write. If the pod no longer fits its node, the allocation is rolled back.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::queue::QueueKey;
 use crate::devices::{AskError, AskedClaim};
 
 impl Scheduler {
-    /// Takes back what was allocated for the pods of a unit that was refused, where nobody else uses it.
+    /// Rolls back allocations for the pods of an unschedulable entry, unless other pods use them.
     pub(super) fn roll_back_allocations(&mut self, key: &QueueKey) {
         for uid in self.pods_of(key) {
             let waits = self

@@ -1,4 +1,4 @@
-//! Gangs of pods, and who waits in the queue.
+//! Membership of pods in gangs, and entries of the queue.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use super::queue::{QueueKey, QueuePosition, State};
 use crate::groups::{GroupName, Membership, Standing};
 
 impl Scheduler {
-    /// Finds the gang of a pod, and puts it in.
+    /// Updates the gang of a pod.
     pub(super) fn update_membership(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get(uid) else { return };
         if record.pod.spec.scheduler != self.config.scheduler_name {
@@ -49,7 +49,7 @@ impl Scheduler {
             }
         }
         if has_changed {
-            // Who comes, goes or ends may complete the gang.
+            // A pod that comes, goes or ends may complete the gang.
             self.wake(uid);
         }
     }
@@ -74,7 +74,7 @@ impl Scheduler {
         }
     }
 
-    /// Groups whose spec is another: their pods are asked anew.
+    /// Updates pods whose gangs have a new spec.
     pub(super) fn groups_changed(&mut self, groups: &[GroupName]) {
         if groups.is_empty() {
             return;
@@ -91,7 +91,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a pod, or its gang, into the queue or out of it.
+    /// Adds a pod or its gang to the queue, or removes it.
     pub(super) fn update_queue(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get(uid) else { return };
         let is_waiting = record.is_pending_for(&self.config.scheduler_name);
@@ -107,7 +107,7 @@ impl Scheduler {
             let key = QueueKey::Group(member.group.clone());
             let group = member.group.clone();
             self.queue.remove(&alone);
-            // Members that places were promised to wait for others to leave.
+            // Nominated members wait for their victims.
             if !self.has_pending_members(&group) && !self.nominations.contains_key(&key) {
                 self.queue.remove(&key);
                 self.pending.remove(&key);
@@ -123,7 +123,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a pod by itself into the queue.
+    /// Adds a single pod to the queue.
     pub(super) fn enqueue_pod(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get(uid) else { return };
         let alone = QueueKey::Pod(Arc::clone(uid));
@@ -137,7 +137,7 @@ impl Scheduler {
         self.queue.insert(position);
     }
 
-    /// Puts a gang with waiting members into the queue.
+    /// Adds a gang with pending members to the queue.
     pub(super) fn enqueue_group(&mut self, group: &GroupName) {
         let members = self.members.get(group).into_iter().flatten();
         let waiting = members
@@ -169,7 +169,7 @@ impl Scheduler {
         records.any(|record| record.is_pending_for(&self.config.scheduler_name))
     }
 
-    /// Makes a unit ready that waited for a pod or a claim to be there.
+    /// Makes a gang ready that was gated or unschedulable.
     pub(super) fn wake_group(&mut self, group: &GroupName) {
         let key = QueueKey::Group(group.clone());
         let state = self.queue.state(&key);
@@ -178,7 +178,7 @@ impl Scheduler {
         }
     }
 
-    /// Makes the unit of a pod ready.
+    /// Makes the entry of a pod ready if it was gated or unschedulable.
     pub(super) fn wake(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get(uid) else { return };
         if let Some(member) = &record.member {
@@ -192,7 +192,7 @@ impl Scheduler {
         }
     }
 
-    /// Pods of a unit.
+    /// The pods of an entry.
     pub(super) fn pods_of(&self, key: &QueueKey) -> Vec<Arc<str>> {
         match key {
             QueueKey::Pod(uid) => vec![Arc::clone(uid)],
@@ -202,7 +202,7 @@ impl Scheduler {
         }
     }
 
-    /// Members of a gang that count for it.
+    /// Members that count toward the gang.
     pub(super) fn present_members(&self, group: &GroupName) -> Vec<Arc<str>> {
         let members = self.members.get(group).into_iter().flatten();
         let counts = |uid: &&Arc<str>| {

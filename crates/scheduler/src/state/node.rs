@@ -1,5 +1,4 @@
-//! A node as decisions see it: what the API says of it, what is used of it, and the form of it that the
-//! engine knows.
+//! A node in the cache: the API object, its usage, and its form for the engine.
 
 use std::sync::Arc;
 
@@ -12,31 +11,31 @@ use super::engine_cache::DesiredNode;
 use crate::devices::{GpuSource, NodeGpus};
 use crate::predicates::{Capacity, Usage};
 
-/// A node, and what placed pods take of it.
+/// A node and its usage by placed pods.
 #[derive(Clone, Debug)]
 pub(super) struct NodeRecord {
     pub(super) node: Arc<Node>,
     pub(super) capacity: Capacity,
     pub(super) usage: Usage,
-    /// FeatureMask of the wishes to which this node says yes.
+    /// Bits of the node requirements that this node satisfies.
     pub(super) features: FeatureMask,
 }
 
-/// How a pod asks for GPUs, as far as it tells kinds of nodes apart.
+/// How a pod requests GPUs, as far as it makes nodes differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum GpuUse {
-    /// Not at all.
+    /// No GPUs.
     #[default]
     None,
-    /// By claims: devices of slices.
+    /// Through claims, from devices of ResourceSlices.
     Claims,
-    /// By the extended resource, that a device plugin serves or, if this is true, a class.
+    /// Through the extended resource, from a device plugin. `true`: a DeviceClass serves it, too.
     Resource(bool),
 }
 
 impl GpuUse {
-    /// Whether a node's GPUs are of the kind that is asked for. A node whose GPUs are not in the engine's
-    /// picture may have them all the same.
+    /// Whether a node's GPUs can serve the request. A node whose GPUs are not modeled may serve it,
+    /// too.
     pub(super) fn suits(self, gpus: Option<&NodeGpus>) -> bool {
         let Some(gpus) = gpus else { return true };
         match (self, &gpus.source) {
@@ -47,12 +46,12 @@ impl GpuUse {
     }
 }
 
-/// Whether the node's devices are this scheduler's to give.
+/// Whether this scheduler allocates the devices of the node.
 pub(super) fn is_owned(node: &Node, owner: &str) -> bool {
     node.meta.labels.get(LABEL_OWNER).is_some_and(|name| name == owner)
 }
 
-/// The form of a node that the engine knows. `labels` are the keys that levels of the topology go by.
+/// The node as the engine should know it. `labels` are the keys of the topology levels.
 pub(super) fn desired_node(
     record: &NodeRecord,
     gpus: Option<&NodeGpus>,
@@ -63,7 +62,7 @@ pub(super) fn desired_node(
     let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
     let capacity = Resources {
         cpu_milli: whole(record.capacity.amounts.cpu),
-        // Down: what the engine gives away is always there.
+        // Rounded down: what the engine assigns must exist.
         memory_mib: whole(record.capacity.amounts.memory >> 20),
         pods: whole(record.capacity.pods),
     };

@@ -1,9 +1,9 @@
-//! FeatureMask for what pods ask of nodes beside amounts.
+//! Feature bits for node requirements other than amounts.
 //!
-//! The engine knows nothing of labels, taints and volumes: each distinct wish that they make gets one
-//! of the engine's 64 marks, and a node has the mark if its answer to that wish is yes. Wishes beyond
-//! 64 that are in use at once, and wishes for nodes by name (a pod of a daemon set has one each), get
-//! none: for them the nodes are looked through at each decision.
+//! The engine has no labels, taints and volumes. Each distinct requirement gets one of the engine's
+//! 64 feature bits, and a node has the bit if it satisfies the requirement. Requirements beyond 64
+//! in use at once get no bit. Neither do requirements for nodes by name, since each pod of a
+//! DaemonSet has its own. For these all nodes are checked at each decision.
 
 use octavo_engine::node::Marks as FeatureMask;
 use octavo_kube_io::objects::Pod;
@@ -12,31 +12,31 @@ use rustc_hash::FxHashMap;
 use super::node::GpuUse;
 use crate::predicates::StaticKey;
 
-/// Marks that a cluster can have.
+/// Bits of the engine's feature mask.
 const MAX_MASKS: usize = 64;
 
-/// A wish as far as it makes nodes differ.
+/// A distinct node requirement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MaskKey {
     pub(super) rules: StaticKey,
     pub(super) gpus: GpuUse,
 }
 
-/// How a wish is looked up.
+/// How a requirement is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeMask {
-    /// By this bit.
+    /// By this feature bit.
     Bit(u8),
-    /// By looking through the nodes.
+    /// By checking all nodes.
     Scan,
 }
 
-/// The wishes that have a bit.
+/// The requirements that have a bit.
 #[derive(Debug, Default)]
 pub(super) struct MaskAllocator {
     slots: Vec<Slot>,
     by_key: FxHashMap<MaskKey, u8>,
-    /// Counts uses, so that the wish that was used longest ago yields its bit.
+    /// Use counter: the requirement that was used longest ago loses its bit.
     clock: u64,
 }
 
@@ -48,7 +48,7 @@ struct Slot {
 }
 
 impl NodeMask {
-    /// What a shape needs of nodes.
+    /// The features that a shape requires of nodes.
     pub(super) fn required_features(self) -> FeatureMask {
         match self {
             Self::Bit(bit) => FeatureMask(1 << bit),
@@ -58,7 +58,8 @@ impl NodeMask {
 }
 
 impl MaskAllocator {
-    /// The mark of a wish, used once more. `true`: the bit is new, and all nodes must be asked.
+    /// Returns the mask of a requirement and counts one more user. `true`: the bit is new, and all
+    /// nodes must be checked.
     pub(super) fn acquire(&mut self, key: &MaskKey, pod: &Pod) -> (NodeMask, bool) {
         self.clock += 1;
         if let Some(bit) = self.by_key.get(key).copied() {
@@ -87,7 +88,7 @@ impl MaskAllocator {
         (NodeMask::Bit(bit), true)
     }
 
-    /// A pod with this mark is gone.
+    /// Counts one user less.
     pub(super) fn release(&mut self, mask: NodeMask) {
         if let NodeMask::Bit(bit) = mask
             && let Some(slot) = self.slots.get_mut(usize::from(bit))
@@ -96,18 +97,18 @@ impl MaskAllocator {
         }
     }
 
-    /// All marks: bit and wish.
+    /// All bits with their requirements.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u8, &MaskKey)> {
         (0..).zip(&self.slots).map(|(bit, slot)| (bit, &slot.key))
     }
 
-    /// The wish of a bit.
+    /// The requirement of a bit.
     pub(super) fn key_of(&self, bit: u8) -> Option<&MaskKey> {
         self.slots.get(usize::from(bit)).map(|slot| &slot.key)
     }
 }
 
-/// Whether a pod asks for nodes by name.
+/// Whether a pod selects nodes by name.
 fn selects_nodes_by_name(pod: &Pod) -> bool {
     let affinity = pod.spec.node_affinity.iter();
     affinity.flat_map(|selector| &selector.terms).any(|term| !term.fields.is_empty())

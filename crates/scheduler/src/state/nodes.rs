@@ -1,4 +1,4 @@
-//! Nodes: records of them, and the engine's picture of them.
+//! Nodes in the cache and in the engine cache.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Scheduler {
             };
             self.nodes.insert(Arc::clone(&name), record);
             self.is_engine_stale = true;
-            // Pods may have been seen before their node.
+            // Pods may be observed before their node.
             self.recount_node(&name);
         }
         let touched = self.devices.apply_nodes(&Delta::Set(Arc::clone(node)));
@@ -54,7 +54,7 @@ impl Scheduler {
         self.cluster_changed();
     }
 
-    /// Looks at what a node is like, and brings the picture up to date.
+    /// Updates a node's features and its form in the engine cache.
     pub(super) fn sync_node(&mut self, name: &Arc<str>) {
         let Some(record) = self.nodes.get(name) else { return };
         let features = self.features_of(record);
@@ -74,7 +74,7 @@ impl Scheduler {
         engine.set_closed(name, desired.closed);
     }
 
-    /// FeatureMask of the wishes to which a node says yes.
+    /// Bits of the requirements that a node satisfies.
     fn features_of(&self, record: &NodeRecord) -> FeatureMask {
         let gpus = self.devices.gpus(&record.node.meta.name.name);
         let is_satisfied =
@@ -85,7 +85,7 @@ impl Scheduler {
             .fold(FeatureMask::NONE, |bits, (bit, _)| FeatureMask(bits.0 | 1 << bit))
     }
 
-    /// Asks all nodes about one wish.
+    /// Checks one requirement on all nodes.
     pub(super) fn recompute_mask_bit(&mut self, bit: u8) {
         let Some(key) = self.masks.key_of(bit).cloned() else { return };
         let names: Vec<_> = self.nodes.keys().cloned().collect();
@@ -110,12 +110,12 @@ impl Scheduler {
         Some(node::desired_node(record, gpus, &self.config.scheduler_name, &self.level_labels()))
     }
 
-    /// Keys of the labels that levels go by.
+    /// Label keys of the topology levels.
     fn level_labels(&self) -> Vec<String> {
         self.config.levels.iter().map(|level| level.label.clone()).collect()
     }
 
-    /// Makes the picture anew, where nodes came or went or have other GPUs.
+    /// Rebuilds the engine cache if nodes came, went, or have other GPUs.
     pub(super) fn rebuild_engine_if_stale(&mut self) {
         if !self.is_engine_stale {
             return;
@@ -133,8 +133,8 @@ impl Scheduler {
         match EngineCache::new(self.devices.models(), &levels, &desired_nodes, learned.as_ref()) {
             Ok(engine) => self.engine = engine,
             Err(misfit) => {
-                // Names of nodes are unique and models come from the table, so this is a defect; the
-                // cluster is better served without GPUs than not at all.
+                // A defect: node names are unique and models come from the table. Scheduling
+                // without GPUs is better than none.
                 tracing::error!(%misfit, "the engine does not take the cluster as it is");
                 let bare: Vec<_> = desired_nodes.iter().map(DesiredNode::without_gpus).collect();
                 if let Ok(engine) = EngineCache::new(&[], &levels, &bare, None) {
@@ -160,14 +160,14 @@ impl Scheduler {
         }
     }
 
-    /// Pods in the order in which they came.
+    /// Pods by creation time.
     fn pods_by_age(&self) -> Vec<Arc<str>> {
         let mut pods: Vec<_> = self.pods.values().map(|record| &record.pod.meta).collect();
         pods.sort_by_key(|meta| (meta.created, &meta.name));
         pods.into_iter().map(|meta| Arc::clone(&meta.uid)).collect()
     }
 
-    /// Counts anew what the pods of a node take.
+    /// Recounts the usage of a node.
     fn recount_node(&mut self, name: &Arc<str>) {
         let uids: Vec<_> = self.on_node.get(name).into_iter().flatten().cloned().collect();
         for uid in uids {
@@ -179,7 +179,8 @@ impl Scheduler {
     }
 }
 
-/// Whether a node is for decisions as it was: heartbeats and images do not matter.
+/// Whether decisions see no difference between two versions of a node: heartbeats and images do not
+/// matter.
 fn is_same_for_decisions(old: &Node, new: &Node) -> bool {
     (&old.meta.labels, &old.taints, &old.allocatable, &old.capacity)
         == (&new.meta.labels, &new.taints, &new.allocatable, &new.capacity)

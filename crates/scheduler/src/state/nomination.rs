@@ -1,9 +1,9 @@
-//! Places that others must leave first: who leaves is asked to, the place is kept, and the order is given
-//! when it is free.
+//! Nominations: places that victims must leave first. Victims are evicted, the place is kept, and
+//! the pods are bound once it is free.
 //!
-//! From the moment of the decision the picture shows the newcomers in their places and the victims gone,
-//! so nobody else is put there. A promise that cannot be kept (a victim that may not be evicted, a node
-//! that is lost) is taken back, and the newcomers wait again.
+//! From the decision on, the engine cache has the nominated pods in their places and the victims
+//! gone. So no other pod is placed there. A nomination is dropped if a victim cannot be evicted or
+//! a node is lost; then its pods are pending again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use super::{OpPurpose, Scheduler};
 use crate::bind::{Evict, Failure, FailureKind, Task};
 use crate::status::{Report, Statement};
 
-/// How long the devices of victims that have left may take to become free, in milliseconds: their claims
-/// are deallocated by a controller.
+/// Milliseconds in which the devices of departed victims must become free. A controller deallocates
+/// their claims.
 const DEALLOCATION_TIMEOUT_MS: u64 = 60_000;
-/// How long somebody who could not be evicted is left alone, in milliseconds.
+/// Milliseconds after a failed eviction before the pod can be a victim again.
 const EVICTION_RETRY_DELAY_MS: u64 = 30_000;
 
-/// Places that are promised to a unit.
+/// Nominated places of an entry.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nomination {
-    /// Who must leave.
+    /// Pods that must leave.
     victims: BTreeSet<Arc<str>>,
-    /// Who has left, and whose devices may not be free yet.
+    /// Pods that have left. Their devices may not be free yet.
     departed: BTreeSet<Arc<str>>,
-    /// Who gets places.
+    /// Pods that get places.
     members: Vec<Arc<str>>,
-    /// When it is taken back although all have left.
+    /// When the nomination is dropped although all victims have left, in milliseconds.
     deadline: Option<u64>,
 }
 
@@ -44,14 +44,14 @@ impl Nomination {
         self.members.contains(uid)
     }
 
-    /// Who must leave and is there yet.
+    /// Victims that have not left yet.
     pub(super) fn victims(&self) -> impl Iterator<Item = &Arc<str>> {
         self.victims.iter()
     }
 }
 
 impl Scheduler {
-    /// Promises places to members of a unit, and asks those who have them to leave.
+    /// Nominates places for members of an entry, and evicts the victims.
     pub(super) fn nominate(
         &mut self,
         key: &QueueKey,
@@ -63,7 +63,8 @@ impl Scheduler {
         let mut victims: Vec<(Arc<str>, bool)> = Vec::new();
         for (id, is_moved) in evicted.map(|id| (id, false)).chain(moved.map(|id| (id, true))) {
             let Some(uid) = self.victim(id) else {
-                // The picture has somebody whom the API does not: it is put right by the next change.
+                // The engine cache has a pod that the API has not; the next watch event corrects
+                // it.
                 return Err(PendingReason::Failed(
                     "who was to leave is not known any more".to_owned(),
                 ));
@@ -79,7 +80,7 @@ impl Scheduler {
         for (uid, is_moved) in &victims {
             self.evict(uid, &beneficiary, *is_moved);
         }
-        // Those who were moved have their new places from now on, in the picture.
+        // From now on moved pods have their new places in the engine cache.
         self.show_new_successor_places();
         let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
         for (uid, placed) in members {
@@ -89,7 +90,7 @@ impl Scheduler {
             self.set_place(uid, Some(Place { node, gpus, state: PlaceState::Nominated }));
         }
         if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
-            // Autoscalers and people see where it will be. A gang says so in its status.
+            // Cluster autoscalers read it. A gang reports the node in its status.
             self.set_nominated_node(uid, Some(node));
         }
         let nomination = Nomination {
@@ -105,7 +106,7 @@ impl Scheduler {
                 count => format!("{count} nodes"),
             },
         };
-        // An older promise, if members' orders have failed since.
+        // An older nomination exists if binds of members have failed since.
         self.replace_nomination(key, &nomination);
         self.nominations.insert(key.clone(), nomination);
         self.enqueue_nominated(key);
@@ -163,7 +164,7 @@ impl Scheduler {
         self.submit(uid, OpPurpose::Other, task);
     }
 
-    /// Somebody has left: promises that waited for it go on.
+    /// Records that a victim has left, and completes nominations without further victims.
     pub(super) fn victim_left(&mut self, uid: &Arc<str>) {
         let mut free: Vec<QueueKey> = Vec::new();
         for (key, nomination) in &mut self.nominations {
@@ -180,7 +181,7 @@ impl Scheduler {
         }
     }
 
-    /// Tries promises of which all victims have left and whose devices were not free yet.
+    /// Retries nominations whose victims have left and whose devices were not free yet.
     pub(super) fn retry_nominations(&mut self) {
         let due = self.nominations.iter().filter(|(_, nomination)| nomination.victims.is_empty());
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
@@ -188,25 +189,25 @@ impl Scheduler {
         }
     }
 
-    /// Whether a pod has left for others, and its claims hold devices that are promised.
+    /// Whether a nomination has this pod as a victim: its claims hold nominated devices.
     pub(super) fn is_nomination_victim(&self, uid: &str) -> bool {
         self.nominations
             .values()
             .any(|nomination| nomination.departed.contains(uid) || nomination.victims.contains(uid))
     }
 
-    /// Gives those to whom places were promised their places.
+    /// Binds the nominated pods.
     fn complete_nomination(&mut self, key: &QueueKey) {
         let Some(nomination) = self.nominations.get(key).cloned() else { return };
         let mut places = Vec::new();
         for uid in &nomination.members {
             let Some(record) = self.pods.get(uid) else { continue };
-            // Who is gone needs nothing, and who was bound by somebody else has it.
+            // A deleted pod needs no place, and a pod bound by another has one.
             let is_there = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
             let Some(place) = record.place.clone().filter(|_| is_there) else { continue };
             places.push((Arc::clone(uid), place));
         }
-        // The places are taken as anybody's would be; what was promised is free for it.
+        // The places are reserved like any other, so they must not count as occupied.
         for (uid, _) in &places {
             self.set_place(uid, None);
         }
@@ -243,7 +244,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a promise back: who has not left yet stays.
+    /// Drops a nomination: victims that have not left yet stay.
     pub(super) fn drop_nomination(&mut self, key: &QueueKey) {
         let Some(nomination) = self.nominations.remove(key) else { return };
         for uid in &nomination.members {
@@ -273,7 +274,7 @@ impl Scheduler {
         self.cluster_changed();
     }
 
-    /// Takes an older promise to a unit back as far as a newer one does not repeat it.
+    /// Drops an older nomination, except for members and victims of the newer one.
     fn replace_nomination(&mut self, key: &QueueKey, newer: &Nomination) {
         let Some(older) = self.nominations.remove(key) else { return };
         for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
@@ -290,7 +291,7 @@ impl Scheduler {
         }
     }
 
-    /// A node is gone: what was promised there cannot be kept.
+    /// Drops the nominations on a deleted node.
     pub(super) fn drop_nominations_on(&mut self, node: &str) {
         let is_there = |uid: &Arc<str>| {
             let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
@@ -304,10 +305,10 @@ impl Scheduler {
         }
     }
 
-    /// Somebody could not be evicted.
+    /// Handles a failed eviction: the nominations of this victim are dropped.
     pub(super) fn eviction_failed(&mut self, uid: &Arc<str>, failure: &Failure) {
         if failure.kind == FailureKind::PodGone {
-            // The watch says so, too.
+            // The watch delivers the deletion.
             return;
         }
         if let Some(record) = self.pods.get_mut(uid) {
@@ -325,7 +326,7 @@ impl Scheduler {
         }
     }
 
-    /// Those who could not be evicted may be asked again after a while. Says when the next may.
+    /// Allows pods to be victims again after their delay. Returns the next deadline.
     pub(super) fn retry_evictions(&mut self) -> Option<u64> {
         loop {
             let (at, uid) = self.eviction_retries.first()?.clone();
@@ -339,7 +340,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a unit to the front of the queue: others have left for it.
+    /// Moves an entry to the front of the queue: victims leave for it.
     fn enqueue_nominated(&mut self, key: &QueueKey) {
         match key {
             QueueKey::Pod(uid) => self.enqueue_pod(uid),

@@ -1,4 +1,4 @@
-//! What became of orders.
+//! Results of write operations.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::{DecisionMetric, InFlightOp, OpPurpose, Scheduler};
 use crate::bind::{Failure, FailureKind, OrderId, Outcome};
 use crate::status::Report;
 
-/// Most doublings of the wait between tries.
+/// Maximum number of doublings of the retry delay.
 const MAX_BACKOFF_DOUBLINGS: u32 = 4;
 
 impl Scheduler {
-    /// A unit has its places: the orders are given. Who of a gang has none is decided on anew.
+    /// Submits the binds of an entry. A gang with pending members stays ready.
     pub(super) fn finish_placement(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) {
         self.submit_binds(key, assumed);
         match key {
@@ -27,8 +27,7 @@ impl Scheduler {
         }
     }
 
-    /// A gang has as many places as there are for it: the orders are given, and who waits still is told
-    /// why.
+    /// Submits the binds of a gang's members. The remaining members are pending with this reason.
     pub(super) fn finish_gang_placement(
         &mut self,
         key: &QueueKey,
@@ -38,7 +37,7 @@ impl Scheduler {
         self.submit_binds(key, assumed);
         let QueueKey::Group(group) = key else { return };
         if self.requeue_pending_members(group) {
-            // The gang's status says it, too.
+            // This also reports the gang's status.
             self.set_pending(key, why);
         } else {
             self.report_group(group);
@@ -54,7 +53,7 @@ impl Scheduler {
         self.pending.remove(key);
     }
 
-    /// Takes a gang out of the queue when nobody of it waits. Says whether somebody does.
+    /// Removes a gang from the queue if no member is pending. Returns whether any is.
     fn requeue_pending_members(&mut self, group: &crate::groups::GroupName) -> bool {
         let waits = self.has_pending_members(group);
         if waits {
@@ -65,11 +64,11 @@ impl Scheduler {
         waits
     }
 
-    /// Takes in what became of an order.
+    /// Applies the result of a write operation.
     pub fn complete_op(&mut self, op_result: &Outcome) {
         let Some(op) = self.in_flight.remove(&op_result.id) else { return };
         if matches!(&op_result.result, Err(failure) if failure.kind == FailureKind::NotLeader) {
-            // Also where it was for so short that nobody else has noticed.
+            // The lease may have been lost so briefly that nothing else noticed.
             self.note_leadership_gap();
         }
         let uid = Arc::clone(&op.pod);
@@ -109,7 +108,7 @@ impl Scheduler {
             return;
         };
         if record.pod.node.is_some() {
-            // The API said meanwhile that it is bound, so it is; by this order, if nobody else has led.
+            // The watch has delivered the binding. It is ours if no other scheduler has led.
             self.confirm_bind(uid);
             if op.spans_leadership_gap || failure.kind == FailureKind::NotLeader {
                 self.accept_observed(uid);
@@ -117,13 +116,14 @@ impl Scheduler {
             return;
         }
         if failure.kind == FailureKind::BoundAlready {
-            // The watch will say where; until then its place stays counted.
+            // The watch will deliver the node; until then the place stays counted.
             self.confirm_bind(uid);
             self.accept_observed(uid);
             return;
         }
         if failure.is_indeterminate() {
-            // It may be bound, or its claims allocated. Its place stays its own until that is known.
+            // The pod may be bound, or its claims allocated. Its place stays assumed until that is
+            // known.
             self.record_indeterminate(uid, id, op, failure);
             return;
         }
@@ -134,8 +134,8 @@ impl Scheduler {
         self.requeue_after_failure(uid, failure);
     }
 
-    /// What was decided for a pod is forgotten. A claim that it was to allocate may be allocated all the same:
-    /// who is on the way to use it has it then.
+    /// Releases the assumed devices of a pod. A claim that it was to allocate may be allocated
+    /// nevertheless. Then other binds in flight that use the claim take it over.
     pub(super) fn release_assumed(&mut self, uid: &Arc<str>) {
         let other_users = self.in_flight.values().filter(|op| op.bind.is_some());
         let other_users = other_users.map(|op| &op.pod).chain(self.indeterminate.keys());
@@ -144,7 +144,8 @@ impl Scheduler {
         self.devices.forget(uid);
     }
 
-    /// A pod is bound, and maybe by another with other devices of the same node.
+    /// Accepts the observed claims of a bound pod. Another scheduler may have bound it with other
+    /// devices of the same node.
     pub(super) fn accept_observed(&mut self, uid: &Arc<str>) {
         if self.devices.trust_seen(uid).is_empty() {
             return;
@@ -155,7 +156,7 @@ impl Scheduler {
         }
     }
 
-    /// An order was not carried out: what was decided is forgotten, and decided anew after a while.
+    /// Handles a failed bind: the pod is unreserved and retried after a delay.
     pub(super) fn requeue_after_failure(&mut self, uid: &Arc<str>, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = record.failures.saturating_add(1);
@@ -171,7 +172,7 @@ impl Scheduler {
         if failure.kind != FailureKind::PodGone {
             let doubled = 1_u64 << failures.saturating_sub(1).min(MAX_BACKOFF_DOUBLINGS);
             let wait = match failure.kind {
-                // The object is looked at anew as soon as the watch has it.
+                // The watch delivers the changed object soon.
                 FailureKind::Conflict if failures == 1 => 100,
                 _ => self.config.retry_seconds.saturating_mul(1000).saturating_mul(doubled),
             };
@@ -183,7 +184,7 @@ impl Scheduler {
         self.cluster_changed();
     }
 
-    /// The unit that a pod is decided on in.
+    /// The queue entry of a pod.
     pub(super) fn queue_key_of(&self, uid: &Arc<str>) -> QueueKey {
         let member = self.pods.get(uid).and_then(|record| record.member.as_ref());
         member.map_or_else(

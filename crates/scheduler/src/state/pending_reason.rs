@@ -1,4 +1,4 @@
-//! Why something waits: one value, of which conditions, events, metrics and pages are views.
+//! Pending reasons: one value for conditions, events, metrics and explanations.
 
 use std::iter;
 use std::sync::Arc;
@@ -16,41 +16,41 @@ use crate::policies::Unusable;
 use crate::predicates::{Unfit, Unsupported};
 use crate::status::{Report, Statement};
 
-/// How long what should pass by itself may take before it is told, in milliseconds.
+/// Milliseconds before a transient reason is reported.
 const REPORT_DELAY_MS: u64 = 5000;
 
-/// Why a pod or gang cannot be decided on, or was refused.
+/// Why a pod or gang is pending.
 #[derive(Clone, Debug)]
 pub(super) enum PendingReason {
-    /// It is not there any more.
+    /// It does not exist any more.
     Gone,
-    /// It requires what is not decided here.
+    /// It requires something that this scheduler does not support.
     Unsupported(Unsupported),
-    /// Its group makes no sense, or is not known.
+    /// Its group is invalid or unknown.
     Group(GroupError),
-    /// Fewer pods are there than the gang needs.
+    /// Fewer pods exist than the gang needs.
     Gathering(Vec<Missing>),
-    /// Its claims.
+    /// Its claims cannot be used yet.
     Claims(AskError),
-    /// Its volumes.
+    /// Its volumes cannot be used.
     Volumes(Unfit),
-    /// Its policy is not there or not understood.
+    /// Its policy does not exist or is invalid.
     NoPolicy(Unusable),
-    /// Its policy makes no sense in this cluster.
+    /// Its policy does not fit this cluster.
     Policy(PolicyError),
-    /// The engine's refusal, in words, and why nodes were left out.
+    /// The engine's refusal, and why nodes are infeasible.
     Unschedulable(Box<Explanation>, InfeasibleNodes),
-    /// The gang has what it needs, and there is no room for more of its members.
+    /// The gang has its minimum, and no further member fits.
     Surplus,
-    /// Members of segments that are not complete.
+    /// Members of incomplete segments.
     Incomplete(Vec<IncompleteSegment>),
-    /// Members of one segment ask for different things.
+    /// Members of one segment have different requests.
     UnevenSegment { sub: String, size: u32 },
-    /// The engine had places, but no devices or room were found there.
+    /// The engine found places, but devices or other resources were missing there.
     NoDevices { nodes: usize, last: String },
-    /// Others were asked to leave.
+    /// Its place is nominated, and victims must leave first.
     Nominated { pods: usize, nodes: String },
-    /// Its order failed.
+    /// A write operation failed.
     Failed(String),
 }
 
@@ -67,13 +67,13 @@ pub(super) enum Reason {
     WaitingForVolumes,
     /// The placement policy does not fit this cluster.
     PlacementPolicyUnusable,
-    /// No node has what is asked for. Cluster autoscalers add nodes for this reason alone.
+    /// No node satisfies the request. Cluster autoscalers add nodes for this reason alone.
     Unschedulable,
     /// The last segment lacks members.
     IncompleteSegment,
-    /// Members of one segment ask for different things.
+    /// Members of one segment have different requests.
     UnevenSegment,
-    /// A write failed.
+    /// A write operation failed.
     SchedulerError,
     /// All members that fit have places.
     Scheduled,
@@ -88,7 +88,7 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    /// The word.
+    /// The word on the wire.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
             Self::Gone => "Gone",
@@ -109,21 +109,21 @@ impl Reason {
     }
 }
 
-/// What a unit waits for, as it was told last.
+/// The pending reason of an entry, as last recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PendingStatus {
     pub(super) reason: Reason,
     pub(super) statement: Statement,
-    /// Whether it is the engine that had no place.
+    /// Whether the engine found no plan.
     pub(super) is_unschedulable: bool,
-    /// Of a gang: who would have to go, in words, as it was told last.
+    /// The preemption hint of a gang, as last reported.
     pub(super) hint: Option<String>,
-    /// When that was looked for last.
+    /// When the last hint search ran, in milliseconds.
     pub(super) hint_searched_at: Option<u64>,
 }
 
 impl PendingStatus {
-    /// What the status of a gang says.
+    /// The statement in a gang's status, with the hint.
     pub(super) fn gang_statement(&self) -> Statement {
         let Statement { reason, message } = self.statement.clone();
         let message = match &self.hint {
@@ -194,7 +194,8 @@ impl PendingReason {
         Statement { reason: self.reason().as_str(), message: self.message() }
     }
 
-    /// How the unit waits then: until something changes, or until what is missing is there.
+    /// The queue state for this reason: gated until the missing object comes, or unschedulable
+    /// until the cluster changes.
     pub(super) fn queue_state(&self, cluster_revision: u64) -> State {
         match self {
             Self::Gathering(_) | Self::Gone => State::Gated,
@@ -221,11 +222,11 @@ fn incomplete_text(segments: &[IncompleteSegment]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// A refusal in one sentence, with what would help.
+/// A refusal in one sentence, with advice.
 fn refusal_text(explanation: &Explanation) -> String {
     let mut lines = explanation.lines().into_iter().map(|line| line.trim().to_owned());
     let first = lines.next().unwrap_or_default();
-    // Equal pods are told the same: whose name it is says the object that it is told of.
+    // Equal pods get equal messages: the object already has the name.
     let first =
         first.split_once(" is not placed: ").map_or(first.clone(), |(_, why)| why.to_owned());
     let details: Vec<_> = lines.collect();
@@ -233,7 +234,7 @@ fn refusal_text(explanation: &Explanation) -> String {
 }
 
 impl Scheduler {
-    /// A unit waits, and why. Told only where that is new.
+    /// Records why an entry is pending. Reports it if the reason or message is new.
     pub(super) fn set_pending(&mut self, key: &QueueKey, reason: &PendingReason) {
         let state = reason.queue_state(self.cluster_revision);
         self.queue.set_state(key, state);
@@ -242,7 +243,7 @@ impl Scheduler {
             self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1000)));
         }
         if matches!(reason, PendingReason::Claims(AskError::Unread { .. })) {
-            // In the next round, and not in this one.
+            // In the next cycle, not in this one.
             self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1)));
         }
         let mut statement = reason.statement();
@@ -277,14 +278,14 @@ impl Scheduler {
             return;
         }
         if matches!(reason, PendingReason::Claims(error) if error.is_passing()) {
-            // Mostly it is over before anybody could read of it.
+            // Transient: usually over before anyone could read it.
             self.delayed.insert((self.now.saturating_add(REPORT_DELAY_MS), key.clone()));
             return;
         }
         self.report_pending(key, reason, &statement);
     }
 
-    /// Tells what still waits for what should have passed. Says when the next is told.
+    /// Reports transient reasons that have not passed. Returns the next deadline.
     pub(super) fn flush_delayed(&mut self) -> Option<u64> {
         loop {
             let (at, key) = self.delayed.first()?.clone();
@@ -307,10 +308,10 @@ impl Scheduler {
             QueueKey::Group(group) => {
                 self.report_group(group);
                 if matches!(reason, PendingReason::Gathering(_)) {
-                    // The gang's status says so: a write for each pod would tell nobody more.
+                    // The gang's status reports it; a write for each pod would add nothing.
                     return;
                 }
-                // Autoscalers and people look at pods.
+                // Cluster autoscalers and users look at pods.
                 for uid in self.pods_of(&QueueKey::Group(group.clone())) {
                     let waits = self
                         .pods

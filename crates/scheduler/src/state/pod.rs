@@ -1,4 +1,4 @@
-//! A pod as decisions see it.
+//! A pod in the cache.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::bind::{OrderId, PodRef};
 use crate::groups::{GroupError, GroupName, Member, Standing};
 use crate::predicates::{Footprint, StaticKey};
 
-/// A pod, and what is decided about it.
+/// A pod and the decisions about it.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself, and all meet")]
 #[derive(Clone, Debug)]
 pub(super) struct PodRecord {
@@ -21,57 +21,57 @@ pub(super) struct PodRecord {
     pub(super) footprint: Arc<Footprint>,
     /// The gang that it belongs to.
     pub(super) member: Option<Member>,
-    /// Why it is no member of the gang that it names.
+    /// Why it is not a member of the gang that it names.
     pub(super) group_fault: Option<GroupError>,
-    /// The gang that it names, whether it is known or not.
+    /// The gang that it names, known or not.
     pub(super) named_group: Option<GroupName>,
-    /// How it counted for its gang when that was last asked, and whether it had no gates.
+    /// Its last member state, and whether it had no scheduling gates.
     pub(super) member_state: Option<(Standing, bool)>,
-    /// Whether it is kept among the users of its claims.
+    /// Whether it is in the index of claim users.
     pub(super) has_indexed_claims: bool,
-    /// Its wish's mark, entered for as long as the pod waits or is ours and placed.
+    /// Its node requirement, held while it is pending, or placed by this scheduler.
     pub(super) node_mask: Option<(NodeMask, StaticKey, GpuUse)>,
-    /// What the engine knows as its request.
+    /// Its request for the engine.
     pub(super) shape: Option<Arc<Shape>>,
     pub(super) profile: Option<Arc<Profile>>,
-    /// Where it is, or is to be.
+    /// Its place, if bound, assumed or nominated.
     pub(super) place: Option<Place>,
-    /// The node where its amounts are counted.
+    /// The node whose usage includes it.
     pub(super) counted: Option<Arc<str>>,
-    /// Whether it was asked to leave and its place is promised to others.
+    /// Whether it is a victim of a nomination.
     pub(super) is_leaving: bool,
-    /// Whether the packing policy was told of it.
+    /// Whether the packing policy has learned of its arrival.
     pub(super) has_arrived: bool,
-    /// Failed orders in a row.
+    /// Failed binds in a row.
     pub(super) failures: u32,
     /// Whether it was deleted because its node is lost.
     pub(super) is_repaired: bool,
-    /// It could not be evicted: nobody tries before this time.
+    /// It is no victim before this time in milliseconds, because an eviction failed.
     pub(super) eviction_retry_at: u64,
 }
 
-/// Where a pod is, or is to be.
+/// The place of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     pub(super) node: Arc<str>,
-    /// Parts of GPUs that were decided on. Of a bound pod its claims say what it has.
+    /// Parts of GPUs of the decision. For a bound pod its claims are authoritative.
     pub(super) gpus: GpuParts,
     pub(super) state: PlaceState,
 }
 
-/// How sure a place is.
+/// State of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlaceState {
-    /// The API says so.
+    /// Observed in the API.
     Bound,
-    /// It was decided; the order is on its way, or carried out and not yet seen.
+    /// Decided; the bind is in flight, or succeeded and not observed yet.
     Assumed(OrderId),
-    /// It was decided; others must leave first.
+    /// Decided; victims must leave first.
     Nominated,
 }
 
 impl PodRecord {
-    /// A pod of which nothing is decided.
+    /// A pod without decisions.
     pub(super) fn new(pod: Arc<Pod>, footprint: Arc<Footprint>) -> Self {
         Self {
             pod,
@@ -94,17 +94,17 @@ impl PodRecord {
         }
     }
 
-    /// Its name and UID.
+    /// Name and UID.
     pub(super) fn reference(&self) -> PodRef {
         PodRef { name: self.pod.meta.name.clone(), uid: Arc::clone(&self.pod.meta.uid) }
     }
 
-    /// Whether it is on its node or on its way there, and its place is not promised to others.
+    /// Whether it uses its place: it is bound or assumed, has not ended, and is no victim.
     pub(super) fn occupies(&self) -> bool {
         self.place.is_some() && !self.pod.has_ended() && !self.is_leaving
     }
 
-    /// Whether it wants a place of the scheduler of this name.
+    /// Whether it is pending and belongs to the scheduler of this name.
     pub(super) fn is_pending_for(&self, scheduler: &str) -> bool {
         self.pod.spec.scheduler == scheduler
             && self.pod.node.is_none()
@@ -115,7 +115,7 @@ impl PodRecord {
     }
 }
 
-/// A pod's amounts as the engine counts them: whole MiB, up.
+/// The resources that the engine counts. Memory is rounded up to whole MiB.
 pub(super) fn resources(footprint: &Footprint) -> Resources {
     let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
     let memory = footprint.amounts.memory;
@@ -123,7 +123,7 @@ pub(super) fn resources(footprint: &Footprint) -> Resources {
     Resources { cpu_milli: whole(footprint.amounts.cpu), memory_mib: whole(mib), pods: 1 }
 }
 
-/// Whether a pod takes more of a node than the engine knows.
+/// Whether a pod takes resources that the engine does not count.
 pub(super) fn takes_uncounted(footprint: &Footprint, is_gpu: impl Fn(&str) -> bool) -> bool {
     footprint.amounts.storage > 0
         || footprint.amounts.others.iter().any(|(name, _)| !is_gpu(name))

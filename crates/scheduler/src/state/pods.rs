@@ -1,4 +1,4 @@
-//! Records of pods: who comes, changes and goes, and which claims they use.
+//! Pods in the cache, and the index of claim users.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Scheduler {
         let Some(record) = self.pods.get_mut(&uid) else { return };
         let did_occupy = record.occupies();
         let old = std::mem::replace(&mut record.pod, Arc::clone(pod));
-        // Claims that were made from templates since, for one.
+        // For example claims that were generated from templates since.
         let has_other_metadata =
             old.meta.labels != pod.meta.labels || old.meta.annotations != pod.meta.annotations;
         let may_unblock = old.claims != pod.claims || has_other_metadata;
@@ -33,8 +33,8 @@ impl Scheduler {
         let is_other_spec = old.spec != pod.spec;
         let mut is_resized = false;
         if is_other_spec || old.held != pod.held {
-            // Gates that were lifted, node selectors that a quota manager set, a resize in place. What
-            // was counted is taken back as it was counted.
+            // Lifted gates, node selectors set by a quota manager, or an in-place resize. Usage is
+            // subtracted with the footprint that was added.
             let footprint = std::mem::replace(&mut record.footprint, Arc::new(Footprint::of(pod)));
             is_resized = did_occupy && footprint != record.footprint;
             if let Some(counted) = record.counted.take() {
@@ -59,7 +59,7 @@ impl Scheduler {
                     residents.remove(&uid);
                 }
                 if elsewhere.is_some() {
-                    // Somebody else has bound it: what was decided for it is nobody's.
+                    // Another scheduler has bound it: our assumed devices are free.
                     self.devices.forget(&uid);
                 }
                 let of_plan = before.filter(|place| place.node == *node);
@@ -81,7 +81,7 @@ impl Scheduler {
         self.refresh_pod(&uid);
         let occupies = self.pods.get(&uid).is_some_and(PodRecord::occupies);
         if is_resized && occupies {
-            // It may have given something back.
+            // The resize may have freed resources.
             self.cluster_changed();
         }
         if pod.meta.deleted.is_some() && pod.node.is_none() {
@@ -114,7 +114,7 @@ impl Scheduler {
         self.indeterminate.remove(uid);
         self.rollbacks.forget(uid);
         self.pods.remove(uid);
-        // Also where it was only to be bound.
+        // Also for a pod that was assumed or nominated there.
         if let Some(residents) = old_node.as_ref().and_then(|node| self.on_node.get_mut(node)) {
             residents.remove(uid);
         }
@@ -129,8 +129,7 @@ impl Scheduler {
         }
     }
 
-    /// A pod goes to which a place is promised: nobody has to leave for it, and its gang is decided on
-    /// anew.
+    /// Handles the end of a nominated pod: its victims stay, and its gang is decided again.
     fn nominated_pod_gone(&mut self, uid: &Arc<str>) {
         let key = self.queue_key_of(uid);
         if !self.nominations.get(&key).is_some_and(|nomination| nomination.includes(uid)) {
@@ -143,7 +142,7 @@ impl Scheduler {
         }
     }
 
-    /// A pod has left its place: others may have it.
+    /// Handles a pod that has left its place, which is free for others.
     fn pod_left(&mut self, uid: &Arc<str>, node: Option<Arc<str>>) {
         if let Some(node) = node {
             self.holders_changed(&node);
@@ -152,27 +151,27 @@ impl Scheduler {
         self.cluster_changed();
     }
 
-    /// The footprint of a pod; equal ones are one.
+    /// The footprint of a pod. Equal footprints are shared.
     fn intern_footprint(&mut self, pod: &Pod) -> Arc<Footprint> {
         let footprint = Footprint::of(pod);
         if let Some(known) = self.footprints.get(&footprint) {
             return Arc::clone(known);
         }
         let footprint = Arc::new(footprint);
-        // Pods with volumes have one each: those would only fill the table.
+        // Footprints with volumes are unique and would only fill the table.
         if footprint.claims.is_empty() {
             self.footprints.insert(Arc::clone(&footprint));
         }
         footprint
     }
 
-    /// Pods that wait and name one of these claims.
+    /// Pods that use one of these claims.
     pub(super) fn pods_using(&self, claims: &BTreeSet<ObjectName>) -> Vec<Arc<str>> {
         let uids = claims.iter().filter_map(|name| self.by_claim.get(name)).flatten();
         uids.cloned().collect()
     }
 
-    /// Keeps by which pods a claim is used.
+    /// Adds a pod to the index of claim users.
     fn index_claims(&mut self, uid: &Arc<str>, old: &Pod) {
         let Some(record) = self.pods.get(uid) else { return };
         let is_first = !record.has_indexed_claims;
@@ -191,7 +190,7 @@ impl Scheduler {
         }
     }
 
-    /// A pod is gone: it uses no claim any more.
+    /// Removes a deleted pod from the index of claim users.
     fn unindex_claims(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get(uid) else { return };
         let namespace = &record.pod.meta.name.namespace;

@@ -1,12 +1,12 @@
-//! Who would have to go so that something that was refused would have its place, and why nobody is asked to.
-//! It is looked for when somebody asks, and now and then for the status of a gang that waits; nothing is
-//! decided by it.
+//! Preemption hints: which victims would make an unschedulable entry schedulable, and why they are
+//! not evicted. Hints are searched for `explain` requests and at intervals for gang statuses. No
+//! decision depends on them.
 //!
-//! First among those whom settings alone protect: pods that may be moved, and pods of lower priority. Where
-//! that is not enough, as if everybody might be disturbed.
+//! The first search considers workloads that only settings protect: movable pods and pods of lower
+//! priority. If that fails, a second search considers all workloads.
 //!
-//! For somebody who asks it is a [`Search`] that is run elsewhere, one at a time; what it has found is kept
-//! until something changes.
+//! For `explain` a [`HintSearch`] runs on another thread, one at a time. Its result is cached until
+//! the cluster changes.
 
 mod describe;
 mod search;
@@ -28,57 +28,58 @@ use crate::groups::{GroupName, Marks as PlacementHints};
 use search::{CandidateScope, HintRequest, SearchSnapshot};
 pub use search::{HintResult, HintSearch};
 
-/// Steps of a search for somebody who asks.
+/// Steps of a search for an `explain` request.
 const MAX_SEARCH_STEPS: u64 = 1_000_000;
-/// Steps of a search for the status of a gang.
+/// Steps of a search for a gang's status.
 const MAX_STATUS_SEARCH_STEPS: u64 = 200_000;
-/// Milliseconds between two searches for statuses, whoever waits.
+/// Milliseconds between two searches for gang statuses.
 const SEARCH_INTERVAL_MS: u64 = 1000;
-/// Milliseconds before a gang that waits for the same reason is looked at again, and for which an answer is
-/// kept at most: some of what stands against it passes by itself.
+/// Milliseconds before a gang with the same reason is searched again, and before a cached hint
+/// expires. Some obstacles pass by themselves.
 const HINT_TTL_MS: u64 = 10_000;
-/// Answers that are kept; of a large gang one may name thousands of pods.
+/// Cached hints. The hint of a large gang may name thousands of pods.
 const MAX_CACHED_HINTS: usize = 32;
 
-/// Gangs of which it is to be looked for, by when; and what was found for those who asked.
+/// Gangs that are due for a search, and cached hints of `explain` requests.
 #[derive(Debug, Default)]
 pub(super) struct HintSchedule {
     due: BTreeSet<(u64, GroupName)>,
     scheduled: BTreeSet<GroupName>,
-    /// Not before.
+    /// No search before this time in milliseconds.
     not_before: u64,
     cached: BTreeMap<QueueKey, CachedHint>,
 }
 
-/// The state of everything that an answer depends on.
+/// Revision of everything that a hint depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HintRevision {
     cluster: u64,
     next_op: u64,
     engine: u64,
-    /// The last decision on who asks.
+    /// The last decision on the entry.
     decision: u64,
 }
 
-/// An answer to somebody who asked.
+/// A hint for an `explain` request.
 #[derive(Debug)]
 struct CachedHint {
     revision: HintRevision,
-    /// It holds until then, if the epoch does.
+    /// Valid until this time in milliseconds, if the revision is the same.
     expires: u64,
-    /// It is given until then, whatever has changed: where changes never end somebody would ask for ever.
+    /// Valid until this time in milliseconds, whatever has changed. Otherwise constant changes
+    /// would leave no hint valid.
     fresh_until: u64,
     hint: PreemptionHint,
 }
 
-/// What is known of who would have to go.
+/// A preemption hint.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PreemptionHint {
-    /// Who would have to.
+    /// The victims, if any were found.
     pub(super) disturbance: Option<DisturbanceSaid>,
-    /// What is to be said of the search.
+    /// A note on the search.
     pub(super) note: Option<String>,
-    /// Whether it was not looked for.
+    /// Whether no search has run yet.
     pub(super) needs_search: bool,
 }
 
@@ -94,21 +95,21 @@ enum FixedRefusal {
 }
 
 impl HintSchedule {
-    /// Forgets what was found: something that is counted nowhere has changed.
+    /// Drops all cached hints, after a change that no revision counts.
     pub(super) fn invalidate(&mut self) {
         self.cached.clear();
     }
 }
 
 impl Scheduler {
-    /// Of a pod: the search for who would have to go, if it was refused and that is not known. `None` as
-    /// well where there is no such pod.
+    /// The search for a pod's victims. `None` if the pod does not exist, is not unschedulable, or
+    /// has a hint.
     pub fn hint_search_for_pod(&mut self, name: &ObjectName) -> Option<HintSearch> {
         let key = self.queue_key_of(self.by_name.get(name)?);
         self.hint_search_for(&key)
     }
 
-    /// The same of a gang, by its own name or that of the object that announced it.
+    /// The search for a gang's victims, by the name of the gang or of the object that announced it.
     pub fn hint_search_for_group(&mut self, name: &ObjectName) -> Option<HintSearch> {
         let key = QueueKey::Group(self.group_named(name)?.clone());
         self.hint_search_for(&key)
@@ -121,7 +122,7 @@ impl Scheduler {
         self.new_hint_search(key, MAX_SEARCH_STEPS)
     }
 
-    /// Takes in what was found; the next search, if it takes another one.
+    /// Stores the result of a search. Returns the next search, if one is needed.
     pub fn store_hint_result(&mut self, found: HintResult) -> Option<HintSearch> {
         if found.leaving.is_none()
             && found.scope == CandidateScope::Allowed
@@ -161,7 +162,7 @@ impl Scheduler {
         None
     }
 
-    /// What is known of who would have to go for a unit.
+    /// The known hint of an entry.
     pub(super) fn preemption_hint(&self, key: &QueueKey) -> PreemptionHint {
         if !self.may_be_helped_by_preemption(key) {
             return PreemptionHint::default();
@@ -185,7 +186,7 @@ impl Scheduler {
         }
     }
 
-    /// A gang was refused, or is still: its status will say who would have to go.
+    /// Schedules a search for an unschedulable gang with a status.
     pub(super) fn schedule_hint(&mut self, key: &QueueKey) {
         let QueueKey::Group(group) = key else { return };
         let has_status = self.spec_of(group).is_some_and(|spec| gang_status::has_status(&spec));
@@ -198,7 +199,7 @@ impl Scheduler {
         }
     }
 
-    /// Looks for one gang, if it is time. Says when the next is looked for.
+    /// Searches for one gang if its time has come. Returns the next deadline.
     pub(super) fn report_due_hints(&mut self) -> Option<u64> {
         loop {
             let (at, group) = self.hints.due.first()?.clone();
@@ -224,7 +225,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a unit waits that the engine refused, and somebody's going might help.
+    /// Whether an entry is unschedulable and evictions might help.
     fn may_be_helped_by_preemption(&self, key: &QueueKey) -> bool {
         let is_unschedulable =
             self.pending.get(key).is_some_and(|waiting| waiting.is_unschedulable);
@@ -234,7 +235,7 @@ impl Scheduler {
             )
     }
 
-    /// For the status of a gang: looked for at once.
+    /// Searches at once, for a gang's status.
     fn search_hint_now(&mut self, key: &QueueKey) -> Option<DisturbanceSaid> {
         let mut found = self.new_hint_search(key, MAX_STATUS_SEARCH_STEPS)?.run();
         if found.leaving.is_none() {
@@ -243,7 +244,7 @@ impl Scheduler {
         found.leaving.as_ref().map(|leaving| self.describe_disturbance(&found.request, leaving))
     }
 
-    /// A search among those whom settings alone protect.
+    /// A search among workloads that only settings protect.
     fn new_hint_search(&mut self, key: &QueueKey, steps: u64) -> Option<HintSearch> {
         self.rebuild_engine_if_stale();
         let request = self.hint_request_of(key).ok()?;
@@ -265,7 +266,7 @@ impl Scheduler {
         })
     }
 
-    /// The same among all, in the same copy if it is still what it was.
+    /// A search among all workloads. It reuses the snapshot if the cluster has not changed.
     fn widen_hint_search(&mut self, found: HintResult, steps: u64) -> Option<HintSearch> {
         let is_as_it_was =
             found.revision == self.hint_revision(&found.key) && !self.is_engine_stale;
@@ -295,7 +296,7 @@ impl Scheduler {
         Some(HintSearch { scope, was_truncated, candidates: self.all_candidates(), ..search })
     }
 
-    /// What a unit would ask for if it were decided on now.
+    /// The request that a decision on the entry would make now.
     fn hint_request_of(&mut self, key: &QueueKey) -> Result<HintRequest, PendingReason> {
         let (gang, pinned, forbidden, policy) = match key {
             QueueKey::Group(group) => {
@@ -321,8 +322,8 @@ impl Scheduler {
         Ok(HintRequest { gang, pinned, forbidden, policy, may_preempt })
     }
 
-    /// All who are bound: every pod could be evicted, and moved where somebody makes it again, which is the
-    /// second that is said of each.
+    /// All workloads whose members are bound. Each of them could be evicted. The flag tells whether
+    /// owners recreate all its pods, so that it could be moved.
     fn all_candidates(&self) -> Vec<(WorkloadId, bool)> {
         let mut all = Vec::new();
         for (id, workload) in self.engine.world.workloads.iter() {

@@ -1,4 +1,4 @@
-//! What waits for a place: single pods and gangs, by priority and then by age.
+//! The queue of pending pods and gangs, by priority and then by age.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::groups::GroupName;
 
-/// What is decided on as one: a pod by itself, or a gang.
+/// An entry that is decided on as one: a single pod or a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum QueueKey {
     /// A pod, by UID.
@@ -17,10 +17,10 @@ pub(super) enum QueueKey {
     Group(GroupName),
 }
 
-/// Place in the queue: greater priority first, then who came first, then by name.
+/// Position in the queue: nominated entries first, then by priority, age and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct QueuePosition {
-    /// Whether places were promised to it: others have left for it.
+    /// Whether it has a nomination: victims leave for it.
     pub(super) is_nominated: Reverse<bool>,
     pub(super) priority: Reverse<i32>,
     /// Seconds since 1970.
@@ -29,71 +29,70 @@ pub(super) struct QueuePosition {
     pub(super) key: QueueKey,
 }
 
-/// How a unit waits.
+/// State of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It can be decided on.
+    /// Ready for a decision.
     Ready,
-    /// It was refused, and nothing has changed since that could help: the number of the change up to
-    /// which that is known.
+    /// Unschedulable, and nothing relevant has changed up to this cluster revision.
     Unschedulable(u64),
-    /// Something must be there first (pods of the gang, claims): its coming makes it ready.
+    /// Waits for an object, such as pods of the gang or claims. The object makes it ready.
     Gated,
-    /// Not before this time, in milliseconds.
+    /// Not ready before this time in milliseconds.
     BackoffUntil(u64),
-    /// Others must leave first.
+    /// Has a nomination; victims must leave first.
     Nominated,
 }
 
-/// How long the end of the queue may be out of reach before those further back get turns of their own, in
-/// milliseconds.
+/// Milliseconds without reaching the tail after which entries at the tail get cycles of their own.
 const STARVATION_TIMEOUT_MS: u64 = 1000;
 
-/// A unit that waits.
+/// A pending entry.
 #[derive(Debug)]
 struct Entry {
     position: QueuePosition,
     state: State,
-    /// Number of the decision that was the last on it; 0: there was none yet.
+    /// Number of the last decision on it; 0: none.
     last_attempt: u64,
 }
 
-/// The queue. Rounds of decisions begin at its head, so that what is free goes to those before others. But a
-/// round is cut, and a change makes all who were refused ready again: where changes come faster than rounds
-/// reach the end, the head would be refused again and again and those further back never be asked about.
-/// Once the end was out of reach for [`PATIENCE`], every second round goes on where the last such round, or one
-/// that began at the head, was cut: so all are asked about again and again, and always in their order.
+/// The queue. Each cycle starts at the head, so that free capacity goes to the first entries.
+///
+/// But cycles end early, and a change of the cluster makes all unschedulable entries ready again.
+/// If changes come faster than cycles reach the tail, the head would be tried again and again, and
+/// the tail never. So once the tail was missed for [`STARVATION_TIMEOUT_MS`], every other cycle
+/// resumes where the previous one stopped. All entries are tried that way, always in queue order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     entries: FxHashMap<QueueKey, Entry>,
     ready: BTreeSet<QueuePosition>,
-    /// All, in their order.
+    /// All entries in order.
     sorted: BTreeSet<QueuePosition>,
-    /// Those that were refused.
+    /// Unschedulable entries.
     unschedulable: FxHashSet<QueueKey>,
-    /// Those that wait for a time, by it.
+    /// Entries that wait for a time, by that time.
     timed: BTreeSet<(u64, QueueKey)>,
-    /// DecisionLog so far.
+    /// Decisions so far.
     attempts: u64,
-    /// Since when rounds that began at the head have not reached the end.
+    /// Since when cycles from the head have not reached the tail.
     tail_missed_since: Option<u64>,
-    /// Whether the last round was a sweep.
+    /// Whether the last cycle was a resumed one.
     was_resumed: bool,
-    /// Up to whom the sweep through the queue has come; `None`: it begins at the head.
+    /// Where the next resumed cycle continues; `None`: at the head.
     resume_after: Option<QueuePosition>,
 }
 
-/// A round of decisions.
+/// A scheduling cycle.
 #[derive(Debug)]
 pub(super) struct Cycle {
-    /// Whether it goes on where another was cut, and does not begin at the head.
+    /// Whether it resumes an earlier cycle instead of starting at the head.
     is_resumed: bool,
-    /// Who was decided on last: the next is behind it.
+    /// The last entry that was tried; the next is behind it.
     pub(super) after: Option<QueuePosition>,
 }
 
 impl Queue {
-    /// Adds a unit, or changes its rank; what is new is ready.
+    /// Adds an entry as ready, or changes the position of an existing one.
     pub(super) fn insert(&mut self, position: QueuePosition) {
         let key = position.key.clone();
         let Some(entry) = self.entries.get_mut(&key) else {
@@ -113,7 +112,7 @@ impl Queue {
         }
     }
 
-    /// Takes a unit out.
+    /// Removes an entry.
     pub(super) fn remove(&mut self, key: &QueueKey) {
         if self.entries.contains_key(key) {
             self.set_state(key, State::Gated);
@@ -123,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Changes how a unit waits. Nothing happens if it is not there.
+    /// Sets the state of an entry, if it exists.
     pub(super) fn set_state(&mut self, key: &QueueKey, state: State) {
         let Some(Entry { position, state: known, .. }) = self.entries.get_mut(key) else { return };
         match std::mem::replace(known, state) {
@@ -152,17 +151,17 @@ impl Queue {
         }
     }
 
-    /// How a unit waits.
+    /// The state of an entry.
     pub(super) fn state(&self, key: &QueueKey) -> Option<State> {
         self.entries.get(key).map(|entry| entry.state)
     }
 
-    /// Number of the last decision on a unit; 0: there was none.
+    /// Number of the last decision on an entry; 0: none.
     pub(super) fn last_attempt(&self, key: &QueueKey) -> u64 {
         self.entries.get(key).map_or(0, |entry| entry.last_attempt)
     }
 
-    /// A unit is decided on now.
+    /// Records that an entry is decided on now.
     pub(super) fn record_attempt(&mut self, key: &QueueKey) {
         self.attempts += 1;
         if let Some(entry) = self.entries.get_mut(key) {
@@ -170,7 +169,7 @@ impl Queue {
         }
     }
 
-    /// Begins a round.
+    /// Begins a cycle.
     pub(super) fn begin_cycle(&mut self, now: u64) -> Cycle {
         let is_starving = self
             .tail_missed_since
@@ -180,19 +179,19 @@ impl Queue {
         Cycle { is_resumed: self.was_resumed, after }
     }
 
-    /// A round ends before the queue does.
+    /// Ends a cycle before it has reached the tail.
     pub(super) fn end_cycle_early(&mut self, cycle: Cycle, now: u64) {
         if !cycle.is_resumed {
             self.tail_missed_since.get_or_insert(now);
         }
-        // Those before were asked about in this sweep, or just now.
+        // The entries before were tried in this resumed cycle, or just now.
         if cycle.is_resumed || self.resume_after < cycle.after {
             self.resume_after = cycle.after;
         }
     }
 
-    /// A round has reached the end. Says whether there may be more at once: after a sweep it is the turn of
-    /// the head.
+    /// Ends a cycle that has reached the tail. Returns whether more may be ready at once: after a
+    /// resumed cycle the head is next.
     pub(super) fn end_cycle(&mut self, cycle: &Cycle) -> bool {
         self.resume_after = None;
         if !cycle.is_resumed {
@@ -201,7 +200,7 @@ impl Queue {
         cycle.is_resumed
     }
 
-    /// Makes ready those that were refused before the change of this number.
+    /// Makes entries ready that were unschedulable before this cluster revision.
     pub(super) fn requeue_unschedulable(&mut self, revision: u64) {
         if self.unschedulable.is_empty() {
             return;
@@ -217,7 +216,7 @@ impl Queue {
         }
     }
 
-    /// Makes ready those whose time has come; says when the next one's will.
+    /// Makes entries ready whose time has come. Returns the next deadline.
     pub(super) fn tick(&mut self, now: u64) -> Option<u64> {
         loop {
             let (at, key) = self.timed.first()?.clone();
@@ -228,23 +227,23 @@ impl Queue {
         }
     }
 
-    /// The first that is ready, after a rank.
+    /// The first ready entry behind a position.
     pub(super) fn next(&self, after: Option<&QueuePosition>) -> Option<QueuePosition> {
         let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
         self.ready.range((from, std::ops::Bound::Unbounded)).next().cloned()
     }
 
-    /// All units, in their order.
+    /// All entries in order.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &QueuePosition> {
         self.sorted.iter()
     }
 
-    /// All units, in no order.
+    /// All entries in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&QueueKey, &QueuePosition, State)> {
         self.entries.iter().map(|(key, entry)| (key, &entry.position, entry.state))
     }
 
-    /// How many wait, and how many of them are ready.
+    /// The number of entries, and how many of them are ready.
     pub(super) fn len(&self) -> (usize, usize) {
         (self.entries.len(), self.ready.len())
     }

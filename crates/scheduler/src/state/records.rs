@@ -1,4 +1,4 @@
-//! DecisionLog that are kept with the whole cluster as it was, so that anybody can make them again.
+//! Recorded decisions, each with the whole cluster, so that they can be replayed.
 
 use std::collections::VecDeque;
 
@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::queue::QueueKey;
 use super::{Scheduler, SchedulerConfig};
 
-/// The newest decisions, the oldest forgotten first. Pods by themselves are many: they do not drive out
-/// gangs.
+/// The newest decisions; the oldest is dropped first. Single pods have a limit of their own,
+/// because they would displace gangs.
 #[derive(Debug)]
 pub(super) struct Records {
     of_gangs: RecordRing,
@@ -27,27 +27,27 @@ struct RecordRing {
     records: VecDeque<(QueueKey, RecordedDecision)>,
 }
 
-/// A decision, with the whole cluster as it was: what `octavo sim verify` asks again.
+/// A decision with the whole cluster, for replay by `octavo sim verify`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedDecision {
     /// The cluster before the decision.
     pub cluster: Snapshot,
-    /// Who asked.
+    /// The gang that was decided on.
     pub gang: GangForm,
-    /// Members of it that had their places already.
+    /// Members that had places already.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pinned: Vec<PinnedForm>,
-    /// Names of nodes on which nobody was to be placed.
+    /// Names of forbidden nodes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub forbidden: Vec<String>,
-    /// By which policy.
+    /// The placement policy.
     pub policy: PlacementPolicy,
-    /// How many running pods might be moved.
+    /// Maximum number of running pods to move.
     pub moves: u32,
-    /// Whether workloads of lower priority might be evicted.
+    /// Whether workloads of lower priority could be evicted.
     pub evictions: bool,
-    /// What was decided.
+    /// The decision.
     pub answer: Explanation,
 }
 
@@ -64,12 +64,12 @@ impl Records {
         }
     }
 
-    /// Whether decisions on units of this kind are kept.
+    /// Whether decisions on entries of this kind are recorded.
     pub(super) fn should_record(&mut self, key: &QueueKey) -> bool {
         self.ring_of(key).capacity > 0
     }
 
-    /// Keeps a decision, and no older one on the same unit.
+    /// Records a decision, and drops an older one on the same entry.
     pub(super) fn keep(&mut self, key: &QueueKey, recorded: RecordedDecision) {
         let RecordRing { capacity, records } = self.ring_of(key);
         records.retain(|(recorded_key, _)| recorded_key != key);
@@ -87,7 +87,7 @@ impl RecordRing {
 }
 
 impl RecordedDecision {
-    /// A decision in the cluster as it was, in which the gang that was asked for is the last that waits.
+    /// A recorded decision. The last pending gang of `cluster` is the one that was decided on.
     pub(super) fn of(
         mut cluster: Snapshot,
         case: &Case<'_>,
@@ -110,16 +110,16 @@ impl RecordedDecision {
 }
 
 impl Scheduler {
-    /// The last recorded decision on a gang. `None`: there is none; `records` in the config says how many
-    /// are kept.
+    /// The last recorded decision on a gang; `None` if there is none. The setting `records` bounds
+    /// their number.
     pub fn recorded_group_decision(&self, name: &ObjectName) -> Option<&RecordedDecision> {
         let matches_key =
             |key: &QueueKey| matches!(key, QueueKey::Group(group) if group.object == *name);
         self.records.of_gangs.newest(matches_key)
     }
 
-    /// The last recorded decision on a pod by itself. `None`: there is none; `podRecords` in the config
-    /// says how many are kept.
+    /// The last recorded decision on a single pod; `None` if there is none. The setting
+    /// `podRecords` bounds their number.
     pub fn recorded_pod_decision(&self, name: &ObjectName) -> Option<&RecordedDecision> {
         let uid = self.by_name.get(name)?;
         self.records.of_pods.newest(|key| matches!(key, QueueKey::Pod(pod) if pod == uid))

@@ -1,4 +1,4 @@
-//! Nodes that are lost, and places that are kept for the successors of pods that were moved.
+//! Repair of gangs on lost nodes, and places kept for the successors of moved pods.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use super::{OpPurpose, Scheduler};
 use crate::bind::{Evict, Task};
 use crate::status::{Report, Statement};
 
-/// A place that is kept for the pod that somebody's owner makes in its stead.
+/// A place that is kept for the successor of a moved pod.
 #[derive(Clone, Debug)]
 pub(super) struct SuccessorPlace {
-    /// UID of the owner that makes pods; of pods without an owner nobody makes others.
+    /// UID of the owner that creates the successor. Pods without an owner have none.
     owner: Arc<str>,
     shape: Arc<Shape>,
     place: Place,
     desired: DesiredMember,
     is_in_engine: bool,
-    /// For whom the pod was moved.
+    /// The entry for which the pod was moved.
     key: QueueKey,
     holder: Arc<str>,
     until: u64,
@@ -62,7 +62,7 @@ impl Scheduler {
         });
     }
 
-    /// Puts kept places into the picture, once those who had to leave have left it.
+    /// Adds new successor places to the engine cache, after the victims were removed from it.
     pub(super) fn show_new_successor_places(&mut self) {
         let mut successor_places = std::mem::take(&mut self.successor_places);
         for kept in &mut successor_places {
@@ -73,7 +73,7 @@ impl Scheduler {
         self.successor_places = successor_places;
     }
 
-    /// The place that is kept for a pod, if any. It is kept no longer.
+    /// Takes the place that is kept for a pod, if there is one.
     pub(super) fn take_successor_place(
         &mut self,
         uid: &Arc<str>,
@@ -90,14 +90,14 @@ impl Scheduler {
         Some(kept.place)
     }
 
-    /// Puts kept places into a picture that was made anew.
+    /// Adds successor places to a rebuilt engine cache.
     pub(super) fn show_successor_places(&mut self) {
         for kept in self.successor_places.iter().filter(|kept| kept.is_in_engine) {
             self.engine.set_desired(&kept.holder, Some(kept.desired.clone()));
         }
     }
 
-    /// Gives up places of those who need not move for a unit any more.
+    /// Drops the successor places of pods that need not move for this entry any more.
     pub(super) fn drop_successor_places_of(&mut self, key: &QueueKey) {
         let (dropped, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.successor_places)
             .into_iter()
@@ -108,7 +108,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives up places that nobody came for. Says when the next is given up.
+    /// Drops expired successor places. Returns the next deadline.
     pub(super) fn drop_expired_successor_places(&mut self) -> Option<u64> {
         let now = self.now;
         let (old, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.successor_places)
@@ -124,7 +124,7 @@ impl Scheduler {
         self.successor_places.iter().map(|kept| kept.until).min()
     }
 
-    /// Notes since when a node is lost.
+    /// Records since when a node is lost.
     pub(super) fn track_lost_node(&mut self, node: &Node) {
         let name = &node.meta.name.name;
         let is_evicting = node.taints.iter().any(|taint| {
@@ -143,8 +143,8 @@ impl Scheduler {
         }
     }
 
-    /// Deletes members of gangs on nodes that are lost for long enough, so that they are made again
-    /// elsewhere. Only who leads does so.
+    /// Deletes members of gangs on nodes that are lost for long enough, so that their owners
+    /// recreate them elsewhere. Only called while leading.
     pub(super) fn repair_lost_nodes(&mut self) {
         let after = self.config.repair_after_seconds.saturating_mul(1000);
         if after == 0 {
@@ -160,7 +160,7 @@ impl Scheduler {
         }
     }
 
-    /// A member on a lost node could not be deleted: it is tried again.
+    /// Handles a failed deletion of a member on a lost node: it is tried again.
     pub(super) fn repair_failed(&mut self, uid: &Arc<str>) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_repaired = false;

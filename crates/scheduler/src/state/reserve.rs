@@ -1,4 +1,4 @@
-//! From a place that was decided to devices, an order, and what is assumed of it.
+//! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::bind::{Bind, Task};
 use crate::devices::{Ask, Grant};
 use crate::predicates::check_room;
 
-/// Why a pod cannot have a place that the engine chose.
+/// Why a pod cannot have the place that the engine chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReserveError {
-    /// Something that the engine does not know is taken there.
+    /// Resources that the engine does not count are missing there.
     Fit(String),
     /// The allocator has no devices for it there.
     Devices(String),
@@ -27,7 +27,7 @@ pub(super) enum ReserveError {
 }
 
 impl ReserveError {
-    /// In words.
+    /// The reason in words.
     pub(super) fn message(&self) -> &str {
         match self {
             Self::Fit(reasons) | Self::Devices(reasons) => reasons,
@@ -37,7 +37,7 @@ impl ReserveError {
 }
 
 impl Scheduler {
-    /// Whether a pod fits a node exactly, by everything but devices.
+    /// Checks all resources of a pod on a node exactly, except for devices.
     pub(super) fn check_node_fit(&self, uid: &Arc<str>, node: &str) -> Result<(), ReserveError> {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return Err(ReserveError::NoNode);
@@ -51,8 +51,8 @@ impl Scheduler {
         })
     }
 
-    /// Gives a pod its place: room is checked exactly, devices are allocated, and all of it is assumed.
-    /// No order is given yet.
+    /// Reserves a place for a pod: checks resources exactly, allocates devices, and assumes both.
+    /// Writes nothing yet.
     pub(super) fn reserve(
         &mut self,
         uid: &Arc<str>,
@@ -81,7 +81,7 @@ impl Scheduler {
         Ok(AssumedPlacement { uid: Arc::clone(uid), node: Arc::clone(node), devices: grant })
     }
 
-    /// Orders that a grant be carried out.
+    /// Submits the bind of an assumed placement.
     pub(super) fn submit_bind(&mut self, assumed: AssumedPlacement) {
         let AssumedPlacement { uid, node, devices: grant } = assumed;
         let Some(record) = self.pods.get(&uid) else { return };
@@ -92,7 +92,8 @@ impl Scheduler {
         let (claims, extended) =
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
-        // What is seen of its claims may have been taken back since: that is looked at first.
+        // Its claims may have been rolled back since they were observed; then the binder re-reads
+        // them first.
         let is_again = claims.iter().any(|write| {
             write.allocation.is_none()
                 && write.claim.reserved_for.iter().any(|user| user.uid == uid)
@@ -105,24 +106,24 @@ impl Scheduler {
         {
             place.state = PlaceState::Assumed(op);
         }
-        // Now its claims say what it has.
+        // From now on its claims decide what it holds.
         self.refresh_pod(&uid);
         if joins_claim {
-            // What one pod had is of two.
+            // A claim of one pod is shared by two now.
             self.refresh_node(&node);
         } else if has_devices {
             self.refresh_claim_holders(&node);
         }
     }
 
-    /// Takes back a grant of which no order was given.
+    /// Undoes an assumed placement that was not submitted.
     pub(super) fn unreserve(&mut self, assumed: &AssumedPlacement) {
         self.devices.forget(&assumed.uid);
         self.set_place(&assumed.uid, None);
         self.holders_changed(&assumed.node);
     }
 
-    /// Puts a pod into its place, or out of it.
+    /// Sets or removes the place of a pod.
     pub(super) fn set_place(&mut self, uid: &Arc<str>, place: Option<Place>) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let old = std::mem::replace(&mut record.place, place.clone());
@@ -138,7 +139,8 @@ impl Scheduler {
         self.refresh_pod(uid);
     }
 
-    /// Claims of a node that no single placed pod has: they hold their devices by themselves.
+    /// Refreshes the claims of a node that have no single placed pod as owner. They hold their
+    /// devices by themselves.
     pub(super) fn refresh_claim_holders(&mut self, node: &Arc<str>) {
         if self.is_engine_stale {
             return;
@@ -149,7 +151,7 @@ impl Scheduler {
             let is_owned = owner.and_then(|uid| self.pods.get(uid)).is_some_and(|record| {
                 record.occupies() && record.place.as_ref().is_some_and(|place| place.node == *node)
             });
-            // Of those who leave for others the devices are promised.
+            // Devices of a nomination's victims are reserved for its pods.
             let is_nominated =
                 !held.pods.is_empty() && held.pods.iter().all(|uid| self.is_nomination_victim(uid));
             if is_owned || is_nominated || held.parts.is_empty() {
@@ -185,7 +187,7 @@ impl Scheduler {
     }
 }
 
-/// A place that a pod was given, before its order.
+/// A place that is assumed for a pod and not submitted yet.
 #[derive(Clone, Debug)]
 pub(super) struct AssumedPlacement {
     pub(super) uid: Arc<str>,

@@ -1,8 +1,9 @@
-//! Claims that are taken back from pods that are not bound: tried again while the API server refuses it,
-//! later each time, and given up in the end.
+//! Rollbacks of claims of unbound pods: retried with backoff while the API server rejects them, and
+//! abandoned in the end.
 //!
-//! While one is on its way its pod is not decided on: the pod could be bound with a claim that is just
-//! taken from it. Between two tries it is, and where it gets its place there is nothing to take back.
+//! While a rollback is in flight its pod is not decided on, because it could be bound with a claim
+//! that is being deallocated. Between attempts it is decided on, and if it gets a place no rollback
+//! is needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,42 +14,42 @@ use super::queue::State;
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Failure, FailureKind, OrderId, PodRef, Task};
 
-/// Tries until a claim is given up: with the waits between them some six minutes.
+/// Attempts before a rollback is abandoned, about six minutes with the delays.
 const MAX_ATTEMPTS: u32 = 10;
-/// Most doublings of the wait between tries. The first is twice the wait of the pod's own next try, so that
-/// this comes first.
+/// Maximum number of doublings of the delay. The first delay is twice the pod's own retry delay, so
+/// that the pod is retried first.
 const MAX_BACKOFF_DOUBLINGS: u32 = 6;
 
-/// Claims that are taken back.
+/// Rollbacks of claims.
 #[derive(Debug, Default)]
 pub(super) struct ClaimRollbacks {
-    /// By UID of the pod and name of the claim.
+    /// By pod UID and claim name.
     all: BTreeMap<(Arc<str>, ObjectName), Rollback>,
     abandoned: u64,
 }
 
-/// How it stands with a claim.
+/// State of one rollback.
 #[derive(Clone, Debug)]
 struct Rollback {
-    /// The claim's version that was to be taken back last.
+    /// `resourceVersion` of the claim at the last attempt.
     version: Arc<str>,
-    /// Tries that failed.
+    /// Failed attempts.
     failures: u32,
     step: RollbackStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RollbackStep {
-    /// The order is on its way.
+    /// An attempt is in flight.
     InFlight(OrderId),
-    /// Not before this time.
+    /// The next attempt, in milliseconds.
     RetryAt(u64),
-    /// Not before the claim is another.
+    /// No attempt until the claim changes.
     Abandoned,
 }
 
 impl ClaimRollbacks {
-    /// The claim that is being taken back from a pod, if one is.
+    /// The claim of a pod whose rollback is in flight, if any.
     pub(super) fn in_flight_for(&self, pod: &str) -> Option<&ObjectName> {
         let of_pod = self.all.range((Arc::from(pod), ObjectName::default())..);
         of_pod
@@ -57,7 +58,7 @@ impl ClaimRollbacks {
             .map(|((_, claim), _)| claim)
     }
 
-    /// Pods from which claims are being taken back.
+    /// Pods with a rollback in flight.
     pub(super) fn pods_in_flight(&self) -> Vec<Arc<str>> {
         let in_flight = self
             .all
@@ -66,29 +67,29 @@ impl ClaimRollbacks {
         in_flight.map(|((uid, _), _)| Arc::clone(uid)).collect()
     }
 
-    /// A pod is gone: what became of its claims is nobody's to know any more.
+    /// Forgets the rollbacks of a deleted pod.
     pub(super) fn forget(&mut self, pod: &str) {
         self.all.retain(|(uid, _), _| **uid != *pod);
     }
 
-    /// Whether none is on its way, waits or was given up.
+    /// Whether there are no rollbacks in any state.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Forgets all: somebody else leads, and sees what is left.
+    /// Forgets all rollbacks: another leader sees the leftover claims itself.
     pub(super) fn clear(&mut self) {
         self.all.clear();
     }
 }
 
 impl Scheduler {
-    /// Claims that could not be taken back since the last call, after all tries.
+    /// Number of rollbacks abandoned since the last call.
     pub fn take_abandoned_rollbacks(&mut self) -> u64 {
         std::mem::take(&mut self.rollbacks.abandoned)
     }
 
-    /// Takes a claim back from a pod, unless that is on its way, waits to be tried again, or was given up.
+    /// Rolls back a claim of a pod, unless a rollback is in flight, scheduled or abandoned.
     pub(super) fn roll_back_claim(&mut self, pod: &PodRef, claim: &Arc<Claim>) {
         let key = (Arc::clone(&pod.uid), claim.meta.name.clone());
         let known = self.rollbacks.all.get(&key);
@@ -100,8 +101,8 @@ impl Scheduler {
         }
     }
 
-    /// An order has failed, and these claims could not be taken back: that is tried again if the pod does
-    /// not get its place by its own next try.
+    /// Schedules rollbacks of claims that a failed bind could not roll back itself. They run if the
+    /// pod's own retry does not place it first.
     pub(super) fn schedule_rollback(&mut self, uid: &Arc<str>, claims: &[ObjectName]) {
         let at = self.now.saturating_add(self.rollback_delay_ms(0));
         for claim in claims {
@@ -111,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// What became of an order to take a claim back.
+    /// Applies the result of a rollback.
     pub(super) fn rollback_finished(
         &mut self,
         uid: &Arc<str>,
@@ -157,7 +158,7 @@ impl Scheduler {
         self.make_ready_if_gated(uid);
     }
 
-    /// Takes back again what could not be. Says when the next is tried.
+    /// Runs the rollbacks that are due. Returns the next deadline.
     pub(super) fn retry_rollbacks(&mut self) -> Option<u64> {
         let due = |rollback: &Rollback| matches!(rollback.step, RollbackStep::RetryAt(at) if at <= self.now);
         let due = self.rollbacks.all.iter().filter(|(_, rollback)| due(rollback));
@@ -169,7 +170,7 @@ impl Scheduler {
                 claim.is_extended || claim.reserved_for.iter().any(|user| user.uid == key.0)
             });
             let (Some(record), Some(claim)) = (record, claim) else {
-                // The pod has its place or is gone, or the claim is no longer its own.
+                // The pod has a place or is gone, or the claim no longer belongs to it.
                 self.rollbacks.all.remove(&key);
                 continue;
             };
@@ -178,7 +179,7 @@ impl Scheduler {
             if is_waiting && self.in_flight.values().all(|op| op.pod != key.0) {
                 self.submit_rollback(key, &pod, &claim, rollback.failures);
             } else if let Some(known) = self.rollbacks.all.get_mut(&key) {
-                // Its own try comes first.
+                // The pod's own retry goes first.
                 known.step = RollbackStep::RetryAt(self.now.saturating_add(1000));
             }
         }
@@ -210,7 +211,7 @@ impl Scheduler {
         self.config.retry_seconds.saturating_mul(1000).saturating_mul(doubled)
     }
 
-    /// The pod was not decided on meanwhile.
+    /// Makes the entry of a pod ready that was gated meanwhile.
     pub(super) fn make_ready_if_gated(&mut self, uid: &Arc<str>) {
         let key = self.queue_key_of(uid);
         if self.queue.state(&key) == Some(State::Gated) {
@@ -219,10 +220,10 @@ impl Scheduler {
     }
 }
 
-/// Whether taking a claim back may succeed another time.
+/// Whether another attempt may succeed.
 fn is_retryable(kind: FailureKind) -> bool {
     match kind {
-        // Nobody is there to take it from, it is rightly had, or it is another's to do.
+        // The pod is gone, it uses the claim rightly, or the new leader handles it.
         FailureKind::PodGone | FailureKind::BoundAlready | FailureKind::NotLeader => false,
         FailureKind::Conflict
         | FailureKind::Refused

@@ -1,5 +1,5 @@
-//! What pods ask for, in the engine's terms: shapes and marks of those that wait, workloads of those that
-//! run.
+//! Requests in the engine's terms: shapes and node requirements of pending pods, workloads of
+//! running ones.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::groups::{GroupSpec, Marks as PlacementHints};
 use crate::predicates::StaticKey;
 
 impl PodRecord {
-    /// Names of the claims that the pod uses, as far as they are made.
+    /// Names of the pod's claims that exist.
     pub(super) fn claim_names(&self) -> impl Iterator<Item = &str> {
         self.pod.spec.claims.iter().filter_map(|claim| {
             let generated = || self.pod.claims.get(&claim.name)?.as_deref();
@@ -29,7 +29,7 @@ impl PodRecord {
         })
     }
 
-    /// How it asks for GPUs.
+    /// How the pod requests GPUs.
     fn gpu_use(&self, ask: &Ask) -> GpuUse {
         let is_asked = |(name, _): (&str, i128)| name == EXTENDED_RESOURCE_GPU;
         if self.footprint.extended().any(is_asked) {
@@ -43,7 +43,7 @@ impl PodRecord {
 }
 
 impl Scheduler {
-    /// What a waiting pod asks for, as the engine knows it, and how its wish is looked up.
+    /// The shape of a pending pod, and how its node requirement is checked.
     pub(super) fn shape_of_waiting(
         &mut self,
         uid: &Arc<str>,
@@ -84,14 +84,14 @@ impl Scheduler {
         let (mask, is_new) = self.masks.acquire(&key, &record.pod);
         record.node_mask = Some((mask, rules, uses));
         if let (NodeMask::Bit(bit), true) = (mask, is_new) {
-            // What was refused was refused for another wish of this bit.
+            // Cached refusals used the former requirement of this bit.
             self.refusals.clear();
             self.recompute_mask_bit(bit);
         }
         Some(mask)
     }
 
-    /// Forgets what a pod asks of nodes, to be found anew.
+    /// Forgets the request of a pod, which is then computed again.
     pub(super) fn forget_wish(&mut self, uid: &Arc<str>) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.shape = None;
@@ -102,7 +102,7 @@ impl Scheduler {
         self.wake(uid);
     }
 
-    /// Forgets what all waiting pods ask for: classes mean something else.
+    /// Forgets the requests of all pending pods, after a change of DeviceClasses.
     pub(super) fn forget_all_wishes(&mut self) {
         let waiting: Vec<_> =
             self.queue.entries().flat_map(|(key, ..)| self.pods_of(key)).collect();
@@ -112,15 +112,15 @@ impl Scheduler {
         self.refusals.clear();
     }
 
-    /// Forgets what a pod's workload says of itself, to be found anew.
+    /// Forgets the profile of a pod's workload, which is then computed again.
     pub(super) fn forget_profile(&mut self, uid: &Arc<str>) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.profile = None;
         }
     }
 
-    /// Parts of GPUs that a placed pod has: by its claims, by its node's device plugin, or as was
-    /// decided while that is not seen yet.
+    /// Parts of GPUs of a placed pod: from its claims, from its node's device plugin, or from the
+    /// decision until these are observed.
     pub(super) fn gpus_of(&self, uid: &Arc<str>, place: &Place) -> GpuParts {
         if place.state == PlaceState::Nominated {
             return place.gpus.clone();
@@ -137,7 +137,7 @@ impl Scheduler {
             return self.plugin_parts(&place.node, known, count);
         }
         let mut parts = GpuParts::new();
-        // A claim of several pods is nobody's own: its devices stay when one of them leaves.
+        // A claim of several pods belongs to none: its devices stay in use when one of them leaves.
         for held in self.devices.held_alone_by(&place.node, uid) {
             parts.extend(held.parts);
         }
@@ -145,8 +145,8 @@ impl Scheduler {
         parts
     }
 
-    /// So many whole GPUs of a device plugin's node: those known before, then the first that are free.
-    /// Which ones the plugin gave is not told.
+    /// Whole GPUs on a node with a device plugin: those assigned before, then the first free ones.
+    /// The API does not tell which GPUs the plugin allocated.
     fn plugin_parts(&self, node: &str, known: &GpuParts, count: usize) -> GpuParts {
         let Some(id) = self.engine.node(node) else { return GpuParts::new() };
         let memory_mib = self.engine.memory_mib(id);
@@ -170,7 +170,7 @@ impl Scheduler {
         parts
     }
 
-    /// What a placed pod asked for, as far as it can be told from what it has.
+    /// The shape of a placed pod, derived from what it uses if its request is unknown.
     pub(super) fn shape_of_placed(
         &mut self,
         uid: &Arc<str>,
@@ -186,7 +186,7 @@ impl Scheduler {
         Some(Arc::clone(record.shape.insert(Arc::new(shape))))
     }
 
-    /// The workload that a placed pod is a member of.
+    /// The workload of a placed pod.
     pub(super) fn workload_of(&mut self, uid: &Arc<str>) -> Option<DesiredWorkload> {
         let record = self.pods.get(uid)?;
         let member = record.member.clone();
@@ -213,7 +213,7 @@ impl Scheduler {
         Some(DesiredWorkload { profile, min_members, bonds })
     }
 
-    /// What a pod's workload says of itself.
+    /// The profile of a pod's workload.
     pub(super) fn profile_of(&self, record: &PodRecord) -> Profile {
         let pod = &record.pod;
         let is_ours = pod.spec.scheduler == self.config.scheduler_name;
@@ -240,7 +240,7 @@ impl Scheduler {
             tenant,
             priority: pod.spec.priority,
             is_preemptible: !is_protected,
-            // Who is not told otherwise may be running something that cannot be restarted.
+            // False by default: the pod may run something that cannot be restarted.
             is_movable: is_ours && !is_protected && hints.is_movable.unwrap_or(false),
             seconds_at_risk: hints.seconds_at_risk.unwrap_or(0),
             topology: TopologyWish {
@@ -250,14 +250,14 @@ impl Scheduler {
         }
     }
 
-    /// The engine's level of a name or label key.
+    /// The engine's level of a level name or label key.
     pub(super) fn level(&self, name: &str) -> Option<LevelId> {
         let by_label = self.config.levels.iter().find(|level| level.label == name);
         let name = by_label.map_or(name, |level| level.name.as_str());
         self.engine.world.topology.level_named(name)
     }
 
-    /// Topology wishes of a gang, where their levels are known.
+    /// Topology wishes of a gang, with its levels resolved.
     pub(super) fn wishes_of(
         &self,
         spec: &GroupSpec,
@@ -278,7 +278,7 @@ pub(super) fn demand_of(gpus: &GpuParts) -> GpuDemand {
             let (milli, memory_mib) = (part.milli, part.memory_mib);
             GpuDemand::Share { count, milli, memory_mib }
         }
-        // Which profile it was does not matter: it is not moved.
+        // The MIG profile does not matter, because the pod is not moved.
         Some(_) => GpuDemand::Mig { count, profile: "".into() },
     }
 }

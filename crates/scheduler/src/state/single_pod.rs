@@ -1,4 +1,4 @@
-//! DecisionLog on pods by themselves.
+//! Decisions on single pods.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::devices::Ask;
 use crate::groups::Marks as PlacementHints;
 use crate::predicates::Footprint;
 
-/// What tells refusals apart: what is asked for, by whom, whether others may be evicted for it, the policy,
-/// and what is taken of a node beside what the engine counts, which has reasons of its own.
+/// Key of a cached refusal: request, priority, policy, and whether pods may be evicted. Resources
+/// that the engine does not count have refusals of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RefusalKey {
     shape: Arc<Shape>,
@@ -27,11 +27,11 @@ struct RefusalKey {
     may_evict: bool,
     topology: TopologyWish,
     policy: String,
-    /// The footprint of a pod that takes what the engine does not count.
+    /// The footprint of a pod that takes resources that the engine does not count.
     uncounted: Option<Arc<Footprint>>,
 }
 
-/// What was refused since the last change, so that equal pods are not searched for again.
+/// Refusals since the last change of the cluster, so that equal pods are not searched again.
 #[derive(Debug, Default)]
 pub(super) struct RefusalCache {
     cluster_revision: u64,
@@ -45,7 +45,7 @@ impl RefusalCache {
 }
 
 impl Scheduler {
-    /// Decides on a pod by itself.
+    /// Decides on a single pod.
     pub(super) fn decide_pod(&mut self, uid: &Arc<str>) {
         let key = QueueKey::Pod(Arc::clone(uid));
         if let Err(reason) = self.schedule_pod(uid, &key) {
@@ -95,7 +95,7 @@ impl Scheduler {
         let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
         let allowance = self.allowance(profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
-        // Room is looked at in each node only once the first choice has none.
+        // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
         let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
         let is_plain = forbidden.is_empty() && mask != NodeMask::Scan;
         let uncounted = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
@@ -139,7 +139,7 @@ impl Scheduler {
                     ),
                 };
                 self.decision_log.record(key, explanation);
-                // What was found out on a node may be of this pod's claims alone.
+                // A failure on one node may be due to this pod's claims alone.
                 if is_plain
                     && (is_fully_described || matches!(reason, PendingReason::Unschedulable(..)))
                 {
@@ -152,7 +152,7 @@ impl Scheduler {
             let Some(placed) = plan.placements.first() else { return Err(PendingReason::Gone) };
             let node: Arc<str> = self.engine.world.cluster.name(placed.placement.node).into();
             let found = if is_disturbing {
-                // Nobody leaves for a place that would not do without him.
+                // Evict no victim unless the preemptor fits once it is gone.
                 self.check_fit_after_plan(uid, ask, &node, &plan).map(|()| None)
             } else {
                 self.reserve(uid, ask, &node, Some(&placed.placement.gpus)).map(Some)
@@ -176,7 +176,7 @@ impl Scheduler {
                 }
             }
         }
-        // Where the engine's picture is so far off, each node is asked.
+        // The engine cache is too inaccurate for this pod, so each node is tried.
         let names: Vec<_> = self.nodes.keys().cloned().collect();
         for node in names {
             let is_forbidden = self.engine.node(&node).is_none_or(|id| forbidden.contains(&id));
@@ -195,8 +195,7 @@ impl Scheduler {
         })
     }
 
-    /// Whether a node will have what a pod takes beside what the engine counts, when those have left whom
-    /// a plan asks to.
+    /// Whether a node has the uncounted resources of a pod once the plan's victims have left.
     fn check_fit_after_plan(
         &self,
         uid: &Arc<str>,
@@ -224,7 +223,7 @@ impl Scheduler {
         Err(ReserveError::Fit(reasons.join(", ")))
     }
 
-    /// Whether a node's labels and taints suit a waiting pod.
+    /// Whether a node's labels and taints suit a pending pod.
     fn may_be_on(&self, uid: &Arc<str>, node: &str) -> bool {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return false;
@@ -237,7 +236,7 @@ impl Scheduler {
     }
 }
 
-/// A pod as a gang of one.
+/// A single pod as a gang of one member.
 pub(super) fn gang_of_one(profile: &Profile, shape: &Arc<Shape>) -> Gang {
     Gang { profile: profile.clone(), groups: vec![Group::new("pod", Arc::clone(shape), 1)] }
 }

@@ -1,4 +1,4 @@
-//! Nodes whose GPUs are not in the engine's picture, for those who wait for GPUs.
+//! Nodes whose GPUs are not modeled in the engine cache, for entries that request GPUs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use super::node::is_owned;
 use super::queue::QueueKey;
 use crate::devices::Outside;
 
-/// Most nodes that are named one by one.
+/// Nodes that are named individually.
 const MAX_NAMED_NODES: usize = 3;
 
-/// Nodes that have GPUs and are left out, for one reason.
+/// Nodes with GPUs that are not modeled, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UnmodeledNodes {
-    /// The reason in one word, as metrics have it.
+    /// The reason in one word, as in metrics.
     pub reason: String,
-    /// How many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// Which ones and why, in a sentence.
+    /// The nodes and the reason, in a sentence.
     pub message: String,
 }
 
 impl Scheduler {
-    /// All nodes whose GPUs are not in the engine's picture, and why.
+    /// All nodes whose GPUs are not modeled, with the reasons.
     pub(crate) fn unmodeled(&self) -> &BTreeMap<Arc<str>, Outside> {
         self.devices.all_outside()
     }
 
-    /// Nodes that would be asked for a unit's GPUs if the engine had them in its picture.
+    /// Unmodeled nodes whose GPUs this entry could otherwise use.
     pub(super) fn unmodeled_for(&self, key: &QueueKey) -> Vec<UnmodeledNodes> {
         let unmodeled = self.unmodeled();
         if unmodeled.is_empty() || !self.wants_gpus(key) {
@@ -68,7 +68,7 @@ impl Scheduler {
     }
 }
 
-/// Nodes as the beginning of a sentence, such as `3 nodes (a, b, c) are`.
+/// Nodes as the subject of a sentence with its verb, such as `3 nodes (a, b, c) are`.
 pub(crate) fn nodes_phrase(names: &[&str]) -> String {
     let more = if names.len() > MAX_NAMED_NODES { ", ..." } else { "" };
     let named = &names[..names.len().min(MAX_NAMED_NODES)];

@@ -1,4 +1,4 @@
-//! Ports of the host: two members that take the same port cannot be on one node.
+//! Host ports: two members with the same port cannot share a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use octavo_kube_io::objects::HostPort;
 
 use crate::predicates::Footprint;
 
-/// The address that stands for all of a host.
+/// The address that stands for all addresses of a host.
 const EVERY_ADDRESS: &str = "0.0.0.0";
 
-/// Limits for the ports that the members of a gang take, one for each port and address.
+/// Limits for the host ports of a gang's members, one for each port and address.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    /// By protocol and port: addresses, each with its limit.
+    /// Limits of addresses, by protocol and port.
     limits: BTreeMap<(String, u16), BTreeMap<String, u32>>,
 }
 
@@ -26,7 +26,7 @@ impl Ports {
         let mut next = 0..;
         let mut limits = BTreeMap::new();
         for (key, mut own_addresses) in addresses {
-            // Who takes a port on every address takes it on each of those that others name.
+            // A port on every address is a port on each named address.
             if own_addresses.len() > 1 {
                 own_addresses.remove(EVERY_ADDRESS);
             }

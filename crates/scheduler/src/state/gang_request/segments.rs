@@ -1,5 +1,5 @@
-//! Segments: runs of so many ranks that lie together. Only whole segments are asked for: members of one that
-//! is not complete wait, and are told.
+//! Segments: runs of consecutive ranks that are placed together. Only complete segments are
+//! requested. Members of an incomplete segment wait with a reason.
 
 use crate::groups::GroupSpec;
 use crate::state::pending_reason::PendingReason;
@@ -7,9 +7,9 @@ use crate::state::pending_reason::PendingReason;
 /// Members of a subgroup whose segment is not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) struct IncompleteSegment {
-    /// The subgroup.
+    /// Name of the subgroup.
     pub(in crate::state) sub: String,
-    /// How many they are.
+    /// Number of these members.
     pub(in crate::state) count: u32,
     /// Members of a segment.
     pub(in crate::state) size: u32,
@@ -17,8 +17,9 @@ pub(in crate::state) struct IncompleteSegment {
     pub(in crate::state) of: u32,
 }
 
-/// Who is left, in words and by member. `sizes` of segments are by subgroup; `members` says the subgroup of
-/// each member in the order of ranks.
+/// Finds members of incomplete segments. `sizes` has the segment size of each subgroup; `members`
+/// has the subgroup of each member in rank order. Returns the incomplete segments, and a flag for
+/// each member.
 pub(super) fn incomplete(
     spec: &GroupSpec,
     sizes: &[Option<u32>],
@@ -44,8 +45,8 @@ pub(super) fn incomplete(
     (of_sub.collect(), is_incomplete)
 }
 
-/// Whether those who ask for the same are whole segments: ranks of a segment are in one group of the
-/// engine's, or in none.
+/// Checks that members with equal requests are complete segments. The ranks of a segment must be in
+/// one group of the engine.
 pub(super) fn check(
     spec: &GroupSpec,
     sub: usize,

@@ -1,4 +1,4 @@
-//! Who would have to go, by the names that people know, and why nobody is asked to.
+//! Describes the victims of a hint by the names of pods and gangs, and why they are not evicted.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Scheduler {
         }
     }
 
-    /// The pod that a victim is; `None`: it is something else, or gone.
+    /// The pod of a victim; `None` if it is a claim or gone.
     fn record_of(&self, victim: &Victim) -> Option<&PodRecord> {
         victim.holder.as_ref().and_then(|holder| self.pods.get(holder))
     }
@@ -46,7 +46,7 @@ impl Scheduler {
         }
     }
 
-    /// Why what would help is not done.
+    /// Why the victims are not evicted or moved.
     fn obstacles(&self, request: &HintRequest, leaving: &VictimSet) -> Vec<String> {
         let VictimSet { evictions, moves } = leaving;
         let mut obstacles = Vec::new();
@@ -62,7 +62,7 @@ impl Scheduler {
         for budget in &budgets {
             obstacles.push(format!("PodDisruptionBudget {budget} allows no disruption now"));
         }
-        // Pods of several budgets were named above: none of these may go.
+        // Pods of several budgets were named above, because they cannot be evicted at all.
         let asked = victims.iter().filter(|record| record.pod.meta.deleted.is_none()).copied();
         for (budget, count) in self.exceeded_budgets_for(asked) {
             let allowed = self.allows(&budget);

@@ -1,5 +1,4 @@
-//! The search itself, on a picture of its own: it needs nothing of those who decide, so that it can be run
-//! beside them.
+//! The search for victims, on a snapshot: it can run on another thread.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use super::HintRevision;
 use crate::state::engine_cache::Holder;
 use crate::state::queue::QueueKey;
 
-/// Priorities from here on are of what the cluster itself needs.
+/// Priorities from here on belong to pods that the cluster itself needs.
 const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
-/// What a unit asks the engine for.
+/// The engine's request for an entry.
 #[derive(Clone, Debug)]
 pub(super) struct HintRequest {
     pub(super) gang: Gang,
@@ -30,16 +29,16 @@ pub(super) struct HintRequest {
     pub(super) may_preempt: bool,
 }
 
-/// Among whom is looked.
+/// The workloads that a search considers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CandidateScope {
-    /// Those whom settings alone protect: pods that may be moved, and pods of lower priority.
+    /// Workloads that only settings protect: movable pods, and pods of lower priority.
     Allowed,
-    /// All.
+    /// All workloads.
     All,
 }
 
-/// A search for who would have to go so that something that was refused would have its place.
+/// A search for victims that would make an unschedulable entry schedulable.
 #[derive(Debug)]
 pub struct HintSearch {
     pub(super) key: QueueKey,
@@ -48,44 +47,44 @@ pub struct HintSearch {
     pub(super) revision: HintRevision,
     pub(in crate::state) steps: u64,
     pub(super) snapshot: SearchSnapshot,
-    /// Whether a search among fewer, which found nobody, was ended before.
+    /// Whether the first search found no victims and ran out of steps.
     pub(super) was_truncated: bool,
-    /// Those who are in reach beside what the world says, and whether they may be moved.
+    /// Candidates in addition to the profiles in the snapshot, and whether each can be moved.
     pub(super) candidates: Vec<(WorkloadId, bool)>,
 }
 
-/// What was seen when it was looked for: a copy.
+/// A copy of the engine's world.
 #[derive(Debug)]
 pub(super) struct SearchSnapshot {
     pub(super) world: World,
     pub(super) holders: BTreeMap<MemberId, Holder>,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug)]
 pub struct HintResult {
     pub(super) key: QueueKey,
     pub(super) request: HintRequest,
     pub(super) scope: CandidateScope,
     pub(super) revision: HintRevision,
-    /// Who would have to go; `None`: nobody's going was found to help.
+    /// The victims; `None` if none were found.
     pub(super) leaving: Option<VictimSet>,
-    /// Whether there may be others, because the search was ended.
+    /// Whether this search ran out of steps, so that other victims may exist.
     pub(super) is_truncated: bool,
-    /// Whether there may be some among fewer, because the search for those was ended.
+    /// Whether the first search ran out of steps, so that its scope may have victims.
     pub(super) was_truncated: bool,
-    /// Where the next search looks, if it takes one.
+    /// The snapshot for the next search, if one is needed.
     pub(super) snapshot: Option<SearchSnapshot>,
 }
 
-/// Who would have to go.
+/// Victims by kind.
 #[derive(Debug)]
 pub(super) struct VictimSet {
     pub(super) evictions: Vec<Victim>,
     pub(super) moves: Vec<Victim>,
 }
 
-/// One who would have to go, as he was when it was looked for.
+/// A victim, as it was in the snapshot.
 #[derive(Debug)]
 pub(super) struct Victim {
     pub(super) holder: Option<Holder>,
@@ -96,7 +95,7 @@ pub(super) struct Victim {
 }
 
 impl HintSearch {
-    /// Looks. It may take a second, and those who decide are not asked meanwhile.
+    /// Runs the search. It may take a second, and must not run on the decision thread.
     #[must_use]
     pub fn run(mut self) -> HintResult {
         for (id, is_movable) in std::mem::take(&mut self.candidates) {
@@ -116,23 +115,24 @@ impl HintSearch {
                 .collect(),
         });
         let Self { key, request, scope, revision, snapshot, was_truncated, .. } = self;
-        // What nobody needs any more is not dropped by those who decide: that takes as long as the copy.
+        // A snapshot that is not needed again is dropped here, because dropping it takes as long as
+        // the copy.
         let snapshot = (leaving.is_none() && scope == CandidateScope::Allowed).then_some(snapshot);
         HintResult { key, request, scope, revision, leaving, is_truncated, was_truncated, snapshot }
     }
 
-    /// The plan that disturbs fewer pods: moves, or evictions below a priority; of equals the moves. And
-    /// whether a search was ended.
+    /// The plan that disturbs fewer pods: moves, or evictions below a priority. Moves win ties.
+    /// Also returns whether a search ran out of steps.
     fn cheapest(&mut self) -> (Option<Plan>, bool) {
         let Self { request, snapshot: SearchSnapshot { world, .. }, scope, steps, .. } = self;
         let below = match scope {
             CandidateScope::Allowed => request.gang.profile.priority,
             CandidateScope::All => SYSTEM_CRITICAL_PRIORITY,
         };
-        // A policy that takes nothing from others has an opinion on that alone.
+        // A policy without preemption has no other opinion on victims.
         let default = PlacementPolicy::default();
         let policy = if request.policy.is_preempting() { &*request.policy } else { &default };
-        // Prices of single pods have no say in it.
+        // Prices of the packing policy do not matter for a hint.
         let mut decider = Decider::searching();
         let mut is_truncated = false;
         let mut ask = |allowance: Allowance| {
