@@ -119,7 +119,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             scheduler.on_leadership_lost();
         }
         if let Some(since) = transition.relist_since {
-            tracing::info!("leading: pods and claims are read anew before anything is decided");
+            tracing::info!("leading: pods and claims are listed again before the first decision");
             relists.not_older_than(since);
         }
         let has_forgotten = is_deciding && reports.take_forgotten();
@@ -187,7 +187,7 @@ fn not_sent(id: OrderId) -> Outcome {
     let failure = Failure {
         stage: "waiting",
         message:
-            "this scheduler does not lead, or has not yet read what others wrote before it did: \
+            "this scheduler does not lead, or has not yet listed what the previous leader wrote: \
                   nothing was written"
                 .to_owned(),
         kind: FailureKind::NotLeader,
@@ -244,8 +244,8 @@ pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {
             answer.give(match found {
                 Some(recorded) => json(serde_json::to_value(recorded)),
                 None => Err(Unknown(format!(
-                    "no decision on the {kind} {name} is recorded; the config's `{key}` says how many \
-                     are kept"
+                    "no decision on the {kind} {name} is recorded; set `{key}` in the scheduler's \
+                     config to record decisions"
                 ))),
             });
         }

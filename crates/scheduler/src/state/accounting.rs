@@ -13,24 +13,24 @@ impl Scheduler {
         let Some(record) = self.pods.get(uid) else { return };
         let desired = record.occupies().then(|| record.place.clone()).flatten();
         let node = desired.as_ref().map(|place| Arc::clone(&place.node));
-        if record.counted != node {
+        if record.counted_on != node {
             let (footprint, pod) = (Arc::clone(&record.footprint), Arc::clone(&record.pod));
-            if let Some(old) = &record.counted.clone() {
+            if let Some(old) = &record.counted_on.clone() {
                 if let Some(old) = self.nodes.get_mut(old) {
                     old.usage.remove(&footprint);
                 }
                 self.neighbours.remove(uid);
             }
-            let mut counted = None;
+            let mut counted_on = None;
             if let Some(node) = &node
                 && let Some(new) = self.nodes.get_mut(node)
             {
                 new.usage.add(&footprint);
                 self.neighbours.add(&pod, node);
-                counted = Some(Arc::clone(node));
+                counted_on = Some(Arc::clone(node));
             }
             if let Some(record) = self.pods.get_mut(uid) {
-                record.counted = counted;
+                record.counted_on = counted_on;
             }
         }
         if self.is_engine_stale {

@@ -134,7 +134,7 @@ impl Scheduler {
             if over.is_empty() {
                 break;
             }
-            tracing::debug!(?over, "a plan asks more of budgets than they allow");
+            tracing::debug!(?over, "the plan exceeds disruption budgets");
             let is_selected = |budget_name: &ObjectName| {
                 attempt == MAX_BUDGET_RETRIES || over.contains_key(budget_name)
             };

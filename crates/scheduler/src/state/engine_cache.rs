@@ -279,7 +279,7 @@ impl EngineCache {
         self.holders.remove(&cached.id);
         let Some(member) = self.world.workloads.set_member(cached.id, None) else { return };
         let released = self.world.cluster.release(&member.shape.resources, &member.placement);
-        debug_assert!(released.is_ok(), "who has something was given it: {released:?}");
+        debug_assert!(released.is_ok(), "a cached placement must be releasable: {released:?}");
         self.decider.released(&member.shape, &member.placement);
         let workload = cached.id.workload;
         if self

@@ -388,15 +388,15 @@ fn without_gpus(shape: &Shape) -> Arc<Shape> {
 
 fn segment_caveat(sub: &str) -> String {
     format!(
-        "members of {sub} may be on different nodes or take different ports, and were only looked for on nodes \
-         where each of them may be: give those that differ a subgroup of their own"
+        "members of {sub} have different feasible nodes or host ports, and only nodes that suit all of \
+         them were searched: give members that differ a subgroup of their own"
     )
 }
 
 fn minimum_caveat(sub: &str) -> String {
     format!(
-        "members of {sub} ask for different things, fewer than all are needed, and it was only looked for those \
-         who come first: give those that differ a subgroup and a minimum of their own"
+        "members of {sub} have different requests, not all of them are required, and only the first \
+         ones were searched for: give members that differ a subgroup and a minimum of their own"
     )
 }
 

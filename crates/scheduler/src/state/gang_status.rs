@@ -28,7 +28,7 @@ impl Scheduler {
             phase: GroupPhase::Gathering,
             statement: Statement {
                 reason: Reason::Gathering.as_str(),
-                message: "no pod of the gang is there".to_owned(),
+                message: "the gang has no pods".to_owned(),
             },
             present: BTreeMap::new(),
             bound: BTreeMap::new(),
@@ -85,7 +85,7 @@ impl Scheduler {
         };
         let statement = statement.unwrap_or_else(|| Statement {
             reason: Reason::Scheduled.as_str(),
-            message: format!("{all_bound} pods have places"),
+            message: format!("{all_bound} pods are placed"),
         });
         self.reports.push(Report::Group(GroupReport {
             kind: spec.announcer.kind.clone(),

@@ -93,7 +93,7 @@ impl Scheduler {
     ) {
         let Some(bind) = op.bind else { return };
         let name = &bind.pod.name;
-        tracing::warn!(pod = %name, %failure, left = ?failure.left, "an order ended undecided");
+        tracing::warn!(pod = %name, %failure, left = ?failure.left, "a bind ended with an indeterminate outcome");
         let older = self.indeterminate.remove(uid);
         let (first_op, attempts) =
             older.map_or((id, 1), |older| (older.first_op, older.attempts + 1));
@@ -303,7 +303,9 @@ impl Scheduler {
             if indeterminate_bind.failure.kind == FailureKind::Undecided {
                 indeterminate_bind.failure = Failure {
                     stage: "binding the pod",
-                    message: "its answer was lost, and read anew the pod is not bound".to_owned(),
+                    message:
+                        "the response was lost, and a new list shows that the pod is not bound"
+                            .to_owned(),
                     kind: FailureKind::Unreachable,
                     left: indeterminate_bind.failure.left,
                 };
@@ -314,24 +316,32 @@ impl Scheduler {
 
     /// Message about a pod whose bind has an indeterminate outcome.
     pub(super) fn indeterminate_message(&self, uid: &str) -> Option<String> {
-        let IndeterminateBind { bind, failure, attempts, step, .. } =
+        let IndeterminateBind { bind, failure, attempts, step, led_throughout, .. } =
             self.indeterminate.get(uid)?;
         let summary =
-            format!("whether it could be bound to {} is not known yet ({failure})", bind.node);
+            format!("it is not known yet whether the pod was bound to {} ({failure})", bind.node);
         match step {
             ResolveStep::RetryAt(at) => {
                 let wait = at.saturating_sub(self.now).div_ceil(1000);
                 Some(format!(
-                    "{summary}: sent {attempts} times, asked again in {wait} s; its place is kept"
+                    "{summary}: attempt {attempts} of {MAX_ATTEMPTS} has ended, the next one is in \
+                     {wait} s; its place is kept"
                 ))
             }
             ResolveStep::InFlight => {
-                Some(format!("{summary}: it is being asked again; its place is kept"))
+                Some(format!("{summary}: another attempt is in flight; its place is kept"))
             }
-            ResolveStep::AwaitRelist(_) => Some(format!(
-                "{summary}: another scheduler may have led meanwhile, so it ends when pods and claims are \
-                 read anew; its place is kept until then"
-            )),
+            ResolveStep::AwaitRelist(_) => {
+                let cause = if *led_throughout {
+                    "no further attempt is possible"
+                } else {
+                    "another scheduler may have led meanwhile"
+                };
+                Some(format!(
+                    "{summary}: {cause}, so pods and claims are listed again to find out; its \
+                     place is kept until then"
+                ))
+            }
             ResolveStep::Confirmed(_) => None,
         }
     }
@@ -345,7 +355,7 @@ impl Scheduler {
         let first = format!("pod {}: {first}", name.unwrap_or_default());
         match messages.count() {
             0 => Some(first),
-            others => Some(format!("{first}; {others} more are in doubt")),
+            others => Some(format!("{first}; the same holds for {others} more pods")),
         }
     }
 }

@@ -38,14 +38,14 @@ impl InfeasibleNodes {
         let reasons: Vec<_> = self.reasons.iter().take(MAX_REASONS).map(String::as_str).collect();
         let message = match (reasons.as_slice(), self.covers_all_nodes) {
             ([], _) => refusal,
-            (reasons, true) => format!("no node will do: {}", reasons.join("; ")),
-            (reasons, false) => format!("{refusal}; nodes are left out: {}", reasons.join("; ")),
+            (reasons, true) => format!("no node is feasible: {}", reasons.join("; ")),
+            (reasons, false) => format!("{refusal}; infeasible nodes: {}", reasons.join("; ")),
         };
         if self.caveats.is_empty() {
             return message;
         }
         let caveats_text: Vec<_> = self.caveats.iter().map(String::as_str).collect();
-        format!("{message}; this is no proof: {}", caveats_text.join("; "))
+        format!("{message}; this is not certain: {}", caveats_text.join("; "))
     }
 }
 
@@ -100,7 +100,7 @@ impl Scheduler {
             } else if let Err(unfit) = away.check(&node.node) {
                 reasons.insert(unfit.to_string());
             } else if !self.may_allocate_devices(ask, name) {
-                reasons.insert("node(s) whose devices this scheduler does not give".to_owned());
+                reasons.insert("node(s) whose devices this scheduler does not allocate".to_owned());
             } else if !self.devices.is_allowed(ask, name) {
                 reasons.insert(GrantError::Elsewhere.to_string());
             } else if has_fault(name) {
@@ -130,7 +130,7 @@ impl Scheduler {
             return Some(unfit.to_string());
         }
         let gpus = self.devices.gpus(&node.node.meta.name.name);
-        (!used.suits(gpus)).then(|| "node(s) whose GPUs are asked for in another way".to_owned())
+        (!used.suits(gpus)).then(|| "node(s) whose GPUs are requested in another way".to_owned())
     }
 
     /// A fault of the pod's claims, found on this node. No node has devices for the claims until it

@@ -135,7 +135,7 @@ impl Scheduler {
             Err(misfit) => {
                 // A defect: node names are unique and models come from the table. Scheduling
                 // without GPUs is better than none.
-                tracing::error!(%misfit, "the engine does not take the cluster as it is");
+                tracing::error!(%misfit, "the engine rejects the cluster, which is a defect; scheduling goes on without GPUs");
                 let bare: Vec<_> = desired_nodes.iter().map(DesiredNode::without_gpus).collect();
                 if let Ok(engine) = EngineCache::new(&[], &levels, &bare, None) {
                     self.engine = engine;
@@ -145,7 +145,7 @@ impl Scheduler {
         if let Some(fault) = &self.engine.topology_fault
             && old_fault.as_ref() != Some(fault)
         {
-            tracing::warn!(%fault, "labels of the topology contradict one another; domains are told apart by their path");
+            tracing::warn!(%fault, "topology labels contradict one another; their domains are distinguished by path");
         }
         self.refusals.clear();
         let uids: Vec<_> = self.pods_by_age();
@@ -172,7 +172,7 @@ impl Scheduler {
         let uids: Vec<_> = self.on_node.get(name).into_iter().flatten().cloned().collect();
         for uid in uids {
             if let Some(record) = self.pods.get_mut(&uid) {
-                record.counted = None;
+                record.counted_on = None;
             }
             self.refresh_pod(&uid);
         }

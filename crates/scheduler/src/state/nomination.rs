@@ -66,7 +66,7 @@ impl Scheduler {
                 // The engine cache has a pod that the API has not; the next watch event corrects
                 // it.
                 return Err(PendingReason::Failed(
-                    "who was to leave is not known any more".to_owned(),
+                    "a victim of the plan no longer exists".to_owned(),
                 ));
             };
             victims.push((uid, is_moved));
@@ -228,13 +228,13 @@ impl Scheduler {
                 self.finish_placement(key, assumed);
             }
             Err((_, words)) if nomination.deadline.is_some_and(|deadline| deadline > self.now) => {
-                tracing::debug!(?key, %words, "what was promised is not free yet");
+                tracing::debug!(unit = ?key, %words, "nominated devices are not free yet");
                 for (uid, place) in places {
                     self.set_place(&uid, Some(place));
                 }
             }
             Err((_, words)) => {
-                tracing::info!(?key, %words, "what was promised did not become free");
+                tracing::info!(unit = ?key, %words, "nominated devices did not become free in time");
                 for (uid, place) in places {
                     self.set_place(&uid, Some(place));
                 }

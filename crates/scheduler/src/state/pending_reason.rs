@@ -171,19 +171,19 @@ impl PendingReason {
                 infeasible.message(refusal_text(explanation))
             }
             Self::Surplus => {
-                "the gang has the members that it needs, and there is no room for more".to_owned()
+                "the gang has its minimum of members, and no node has room for more".to_owned()
             }
             Self::Incomplete(segments) => incomplete_text(segments),
             Self::UnevenSegment { sub, size } => format!(
-                "subgroup {sub:?} has segments of {size} members, but members of one segment ask \
-                 for different things: give those that differ a subgroup of their own"
+                "subgroup {sub:?} has segments of {size} members, but members of one segment have \
+                 different requests: give members that differ a subgroup of their own"
             ),
             Self::NoDevices { nodes, last } => format!(
-                "{nodes} nodes have room, but none has the devices or what else is asked for; \
+                "{nodes} nodes have room, but none has the devices or the other requested resources; \
                  the last one: {last}"
             ),
             Self::Nominated { pods, nodes } => {
-                format!("a place on {nodes} is promised; waiting for {pods} pods to leave")
+                format!("a place on {nodes} is nominated; waiting for {pods} pods to leave")
             }
             Self::Failed(message) => message.clone(),
         }
@@ -209,14 +209,14 @@ fn gathering_text(missing: &[Missing]) -> String {
     let each = missing
         .iter()
         .map(|missing| format!("{} of {} {}", missing.have, missing.min, missing.sub));
-    format!("fewer pods are there than the gang needs: {}", each.collect::<Vec<_>>().join(", "))
+    format!("the gang has fewer pods than it needs: {}", each.collect::<Vec<_>>().join(", "))
 }
 
 fn incomplete_text(segments: &[IncompleteSegment]) -> String {
     let each = segments.iter().map(|IncompleteSegment { sub, count, size, of }| {
         format!(
-            "{count} pods of {sub} wait until their segment is complete: a segment has {size} members, \
-             and there are {of}"
+            "{count} pods of {sub} wait for the rest of their segment: a segment has {size} members, \
+             and the subgroup has {of}"
         )
     });
     each.collect::<Vec<_>>().join("; ")

@@ -14,7 +14,7 @@ use crate::groups::{GroupError, GroupName, Member, Standing};
 use crate::predicates::{Footprint, StaticKey};
 
 /// A pod and the decisions about it.
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact by itself, and all meet")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Clone, Debug)]
 pub(super) struct PodRecord {
     pub(super) pod: Arc<Pod>,
@@ -37,7 +37,7 @@ pub(super) struct PodRecord {
     /// Its place, if bound, assumed or nominated.
     pub(super) place: Option<Place>,
     /// The node whose usage includes it.
-    pub(super) counted: Option<Arc<str>>,
+    pub(super) counted_on: Option<Arc<str>>,
     /// Whether it is a victim of a nomination.
     pub(super) is_leaving: bool,
     /// Whether the packing policy has learned of its arrival.
@@ -85,7 +85,7 @@ impl PodRecord {
             shape: None,
             profile: None,
             place: None,
-            counted: None,
+            counted_on: None,
             is_leaving: false,
             has_arrived: false,
             failures: 0,

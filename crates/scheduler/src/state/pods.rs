@@ -37,8 +37,8 @@ impl Scheduler {
             // subtracted with the footprint that was added.
             let footprint = std::mem::replace(&mut record.footprint, Arc::new(Footprint::of(pod)));
             is_resized = did_occupy && footprint != record.footprint;
-            if let Some(counted) = record.counted.take() {
-                if let Some(node) = self.nodes.get_mut(&counted) {
+            if let Some(counted_on) = record.counted_on.take() {
+                if let Some(node) = self.nodes.get_mut(&counted_on) {
                     node.usage.remove(&footprint);
                 }
                 self.neighbours.remove(&uid);

@@ -132,17 +132,17 @@ impl Scheduler {
         }
         let leaving = found.leaving.as_ref();
         let disturbance = leaving.map(|leaving| self.describe_disturbance(&found.request, leaving));
-        let ended = format!("searched to the end, which takes more than {MAX_SEARCH_STEPS} steps");
+        let ended = format!("ended after {MAX_SEARCH_STEPS} steps");
         let note = match (&disturbance, found.is_truncated) {
             (Some(_), false) if found.was_truncated => Some(format!(
-                "those who may be disturbed were not {ended}: the going of some of them may do"
+                "the search among pods that may be disturbed {ended}: evicting some of them may suffice"
             )),
             (_, false) => None,
             (Some(_), true) => {
-                Some(format!("who would have to go was not {ended}: fewer pods may do"))
+                Some(format!("the search for victims {ended}: fewer victims may suffice"))
             }
             (None, true) => Some(format!(
-                "who would have to go was not {ended}: it is not known whether anybody's going would help"
+                "the search for victims {ended}: it is not known whether evictions would help"
             )),
         };
         let cached = &mut self.hints.cached;

@@ -180,7 +180,7 @@ impl Scheduler {
         record.is_repaired = true;
         let pod = record.reference();
         let group = record.member.as_ref().map(|member| member.group.clone());
-        let message = format!("node {node} is lost; its gang gets another member elsewhere");
+        let message = format!("node {node} is lost; the gang gets a new member on another node");
         let statement = Statement { reason: Reason::NodeLost.as_str(), message: message.clone() };
         self.reports.push(Report::PodEvicted { pod: pod.clone(), statement });
         let task = Task::Evict(Evict {

@@ -146,8 +146,8 @@ impl Scheduler {
         } else {
             tracing::warn!(
                 claim = %key.1, pod = %uid, %failure,
-                "a claim could not be taken back from a pod that is not bound, after all tries: its \
-                 devices are in use until somebody deallocates it or the pod goes"
+                "the rollback of a claim is abandoned after too many failures: its devices stay \
+                 allocated until the claim is deallocated or its pod is deleted"
             );
             self.rollbacks.abandoned += 1;
             RollbackStep::Abandoned

@@ -81,7 +81,7 @@ impl Scheduler {
         self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what was found out about one pod, used once")]
+    #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
     fn search_pod(
         &mut self,
         uid: &Arc<str>,
@@ -212,7 +212,7 @@ impl Scheduler {
         let mut usage = target.usage.clone();
         let leave = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
         let leave = leave.filter_map(|id| self.pods.get(self.engine.holder(*id)?));
-        for gone in leave.filter(|one| one.counted.as_ref() == Some(node)) {
+        for gone in leave.filter(|one| one.counted_on.as_ref() == Some(node)) {
             usage.remove(&gone.footprint);
         }
         let shortages = self.uncounted_shortages(record, ask, target, &usage);

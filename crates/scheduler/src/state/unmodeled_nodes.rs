@@ -54,7 +54,7 @@ impl Scheduler {
             Some(UnmodeledNodes {
                 reason: reason.to_owned(),
                 nodes: nodes.len(),
-                message: format!("{} left out: {why}", nodes_phrase(&names)),
+                message: format!("{} not used for GPUs: {why}", nodes_phrase(&names)),
             })
         });
         groups.collect()

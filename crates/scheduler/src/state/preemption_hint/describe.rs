@@ -68,13 +68,13 @@ impl Scheduler {
             let allowed = self.allows(&budget);
             if !budgets.contains(&budget) && !budget.name.is_empty() {
                 obstacles.push(format!(
-                    "PodDisruptionBudget {budget} lets {allowed} go now, and {count} would"
+                    "PodDisruptionBudget {budget} allows {allowed} disruptions now, and {count} are needed"
                 ));
             }
         }
         if let Some(record) = victims.iter().find(|record| record.eviction_retry_at > self.now) {
             let name = &record.pod.meta.name;
-            obstacles.push(format!("pod {name} could not be evicted a moment ago"));
+            obstacles.push(format!("an eviction of pod {name} failed a moment ago"));
         }
         obstacles
     }
@@ -89,7 +89,7 @@ impl Scheduler {
             obstacles.push("`preemption` is off in the scheduler's config".to_owned());
         }
         if !request.may_preempt {
-            obstacles.push("the `preemptionPolicy` of who waits is `Never`".to_owned());
+            obstacles.push("the `preemptionPolicy` of the pending pods is `Never`".to_owned());
         }
         if !request.policy.is_preempting() {
             obstacles
@@ -99,7 +99,7 @@ impl Scheduler {
         let highest = victims.iter().map(|victim| victim.priority).max().unwrap_or(i32::MIN);
         if highest >= preemptor_priority {
             obstacles.push(format!(
-                "the priority {highest} is not below that of who waits, {preemptor_priority}"
+                "the priority {highest} is not below {preemptor_priority}, that of the pending pods"
             ));
         }
         let kept = self.records_of(victims).filter_map(|record| {
@@ -107,7 +107,7 @@ impl Scheduler {
             (!member.spec.is_preemptible).then(|| member.group.to_string())
         });
         for gang in kept.collect::<BTreeSet<_>>() {
-            obstacles.push(format!("{gang} says `preemptible: false`"));
+            obstacles.push(format!("{gang} has `preemptible: false`"));
         }
     }
 
@@ -118,7 +118,7 @@ impl Scheduler {
             obstacles.push("`defragmentation` is off in the scheduler's config".to_owned());
         } else if u32::try_from(moves).is_ok_and(|moves| moves > max_moves) {
             obstacles.push(format!(
-                "{moves} moves are more than the {max_moves} that `defragmentation.moves` allows"
+                "`defragmentation.moves` allows {max_moves} moves, and {moves} are needed"
             ));
         }
         let is_annotated_movable =
@@ -135,10 +135,10 @@ impl Scheduler {
         let movable = octavo_api::names::MOVABLE;
         match (count, name) {
             (1, Some(name)) => {
-                obstacles.push(format!("pod {name} does not say `{movable}: \"true\"`"))
+                obstacles.push(format!("pod {name} does not have `{movable}: \"true\"`"))
             }
             (2.., Some(name)) => obstacles.push(format!(
-                "{count} of the pods, pod {name} the first, do not say `{movable}: \"true\"`"
+                "{count} of the pods, the first is pod {name}, do not have `{movable}: \"true\"`"
             )),
             _ => {}
         }

@@ -336,11 +336,11 @@ fn a_gang_with_an_indeterminate_member_keeps_its_places() {
     assert_eq!(testbed.ops(), [], "its place is kept");
     let group = testbed.scheduler.explain_group(&ObjectName::new("team", "g")).expect("the gang");
     let message = group.waiting.expect("a member is in doubt").message;
-    assert!(message.contains("team/m1") && message.contains("sent 1 times"), "{message}");
+    assert!(message.contains("team/m1") && message.contains("attempt 1 of 8"), "{message}");
     let again = one(&testbed.after(1000));
     let message = explained(&mut testbed, "m1").expect("it is in doubt");
     assert!(
-        message.contains("OrderUndecided") && message.contains("being asked again"),
+        message.contains("OrderUndecided") && message.contains("another attempt is in flight"),
         "{message}"
     );
     testbed.complete(&again);

@@ -18,7 +18,10 @@ fn a_failing_selector_is_reported_and_blocks_no_other_pod() {
     assert_eq!(testbed.settle(), [("q".to_owned(), "a".to_owned())]);
     let (reason, message) = testbed.reason("p").expect("a reason");
     assert_eq!(reason, "Unschedulable");
-    assert!(message.starts_with("no node will do: claim team/p-gpu, request gpu: "), "{message}");
+    assert!(
+        message.starts_with("no node is feasible: claim team/p-gpu, request gpu: "),
+        "{message}"
+    );
     assert!(message.ends_with("no such key: nobody"), "{message}");
 }
 
@@ -32,13 +35,13 @@ fn taints_that_keep_a_pod_from_every_node_are_named() {
     assert_eq!(testbed.settle(), []);
     let words = "node(s) had untolerated taint {node.kubernetes.io/unreachable: }";
     let (_, message) = testbed.reason("p").expect("a reason");
-    assert_eq!(message, format!("no node will do: {words}"));
+    assert_eq!(message, format!("no node is feasible: {words}"));
     // With a node that is only too small, room is the reason and the taint is told beside it.
     testbed.node(&node("c", 0));
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("p").expect("a reason");
     assert!(message.contains("at most 0 are possible"), "{message}");
-    assert!(message.ends_with(&format!("; nodes are left out: {words}")), "{message}");
+    assert!(message.ends_with(&format!("; infeasible nodes: {words}")), "{message}");
 }
 
 #[test]
@@ -52,7 +55,7 @@ fn an_unschedulable_gang_names_cordoned_nodes() {
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("g-0").expect("a reason");
     assert!(message.contains("2 wanted at least, at most 1 are possible"), "{message}");
-    assert!(message.ends_with("; nodes are left out: node(s) were unschedulable"), "{message}");
+    assert!(message.ends_with("; infeasible nodes: node(s) were unschedulable"), "{message}");
     testbed.node(&node("a", 4));
     assert_eq!(testbed.settle().len(), 2);
 }
@@ -64,8 +67,8 @@ fn a_lack_of_capacity_names_no_infeasible_nodes() {
     testbed.pod(&pod("p", "8"));
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("p").expect("a reason");
-    assert!(!message.contains("left out"), "{message}");
-    assert!(!message.contains("no node will do"), "{message}");
+    assert!(!message.contains("infeasible"), "{message}");
+    assert!(!message.contains("no node is feasible"), "{message}");
 }
 
 #[test]
@@ -79,7 +82,10 @@ fn nodes_without_the_owner_label_are_reported() {
     testbed.pod(&claiming("p"));
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("p").expect("a reason");
-    assert_eq!(message, "no node will do: node(s) whose devices this scheduler does not give");
+    assert_eq!(
+        message,
+        "no node is feasible: node(s) whose devices this scheduler does not allocate"
+    );
 }
 
 #[test]
@@ -123,5 +129,5 @@ fn a_member_that_fits_no_node_determines_the_reason() {
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("g-0").expect("a reason");
     let words = "node(s) didn't match Pod's node affinity/selector";
-    assert_eq!(message, format!("no node will do: {words}"));
+    assert_eq!(message, format!("no node is feasible: {words}"));
 }

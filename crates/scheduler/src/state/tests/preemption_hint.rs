@@ -69,7 +69,10 @@ fn a_hint_names_the_victim_and_the_obstacles() {
     );
     let never = with(high, "/spec/preemptionPolicy", json!("Never"));
     let mut testbed = full(SchedulerConfig::default(), &low, &never);
-    assert!(line(&mut testbed, "high").ends_with("the `preemptionPolicy` of who waits is `Never`"));
+    assert!(
+        line(&mut testbed, "high")
+            .ends_with("the `preemptionPolicy` of the pending pods is `Never`")
+    );
     // Settings come together.
     let mut testbed = full(off(), &low, &never);
     assert_eq!(disturbance(&mut testbed, "high").expect("the pod").hindrances.len(), 2);
@@ -102,7 +105,7 @@ fn a_hint_names_an_equal_priority() {
     assert_eq!(
         line(&mut testbed, "two"),
         "it would help to evict pod team/one (priority 7) from node a; that is not done: the \
-         priority 7 is not below that of who waits, 7"
+         priority 7 is not below 7, that of the pending pods"
     );
     assert_eq!(testbed.ops(), [], "asking does nothing");
     assert_eq!(disturbance(&mut testbed, "one"), None, "who has its place needs nothing");
@@ -159,7 +162,7 @@ fn a_hint_names_a_gang_as_one_victim() {
     assert_eq!(
         explained.disturbance.expect("the other gang").line(),
         "it would help to evict 2 pods of PodGroup team/old (priority 0) from 2 nodes; that is not \
-         done: PodGroup team/old says `preemptible: false`"
+         done: PodGroup team/old has `preemptible: false`"
     );
 }
 
@@ -195,7 +198,7 @@ fn a_hint_names_a_movable_pod_and_its_target() {
         found.line(),
         format!(
             "it would help to move {name} (priority 0) from node {} to node {to}; that is not done: \
-             `defragmentation` is off in the scheduler's config; {name} does not say \
+             `defragmentation` is off in the scheduler's config; {name} does not have \
              `octavo.dev/movable: \"true\"`",
             victim.node
         )
@@ -251,7 +254,8 @@ fn a_budget_that_allows_too_few_disruptions_is_named() {
     testbed.pod(&priority(pod("high", "4"), 100));
     assert_eq!(testbed.ops(), []);
     let line = line(&mut testbed, "high");
-    let hindrance = "that is not done: PodDisruptionBudget team/web lets 1 go now, and 2 would";
+    let hindrance =
+        "that is not done: PodDisruptionBudget team/web allows 1 disruptions now, and 2 are needed";
     assert!(line.ends_with(hindrance), "{line}");
 }
 
@@ -330,7 +334,7 @@ fn a_hint_notes_that_the_first_search_was_truncated() {
     let explained = testbed.scheduler.explain_pod(&high).expect("the pod");
     assert!(explained.disturbance.is_some());
     let note = explained.disturbance_note.expect("a note");
-    assert!(note.starts_with("those who may be disturbed were not searched to the end"), "{note}");
+    assert!(note.starts_with("the search among pods that may be disturbed ended after"), "{note}");
     // A search to the end needs no note.
     testbed.after(20_000);
     let search = testbed.scheduler.hint_search_for_pod(&high);

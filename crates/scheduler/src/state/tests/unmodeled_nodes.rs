@@ -26,7 +26,10 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
     testbed.pod(&pod("large", "100"));
     assert_eq!(testbed.settle().len(), 1, "one GPU is counted");
     let (_, message) = testbed.reason("q").expect("a reason");
-    assert!(message.contains("; 2 nodes (b, c) are left out: both the device plugin"), "{message}");
+    assert!(
+        message.contains("; 2 nodes (b, c) are not used for GPUs: both the device plugin"),
+        "{message}"
+    );
     let explained = testbed.scheduler.explain_pod(&ObjectName::new("team", "q")).expect("the pod");
     let unmodeled = &explained.unmodeled_nodes[0];
     assert_eq!((&*unmodeled.reason, unmodeled.nodes), ("ServedTwice", 2));
@@ -38,7 +41,7 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
         assert_eq!(explained.unmodeled_nodes, [], "{name}");
     }
     let (_, message) = testbed.reason("large").expect("a reason");
-    assert!(!message.contains("left out"), "{message}");
+    assert!(!message.contains("not used for GPUs"), "{message}");
     // One is put right: the other is still there to be told of.
     testbed.node(&node("b", 64));
     assert_eq!(testbed.settle().len(), 1);
