@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use octavo_kube_io::objects::{Change, Delta, Node, ObjectName, Pod, WatchedObject};
-use octavo_scheduler::core::{Core, CoreConfig};
+use octavo_scheduler::state::{Scheduler, SchedulerConfig};
 use serde_json::{Value, json};
 
 const NODES: usize = 1000;
@@ -48,17 +48,18 @@ fn pod(name: &str, gpus: u32, priority: i32) -> Value {
     })
 }
 
-fn tell(core: &mut Core, value: Value) {
+fn tell(scheduler: &mut Scheduler, value: Value) {
     let pod = Arc::new(Pod::from_value(value).expect("a pod"));
-    core.apply(&Change::Pod(Delta::Set(pod)));
+    scheduler.apply(&Change::Pod(Delta::Set(pod)));
 }
 
 /// A cluster whose GPUs all are taken, by pods of one GPU each and this priority.
-fn full(priority: i32) -> Core {
-    let mut core = Core::new(CoreConfig { preemption: false, ..CoreConfig::default() });
+fn full(priority: i32) -> Scheduler {
+    let mut scheduler =
+        Scheduler::new(SchedulerConfig { preemption: false, ..SchedulerConfig::default() });
     for number in 0..NODES {
         let node = Arc::new(Node::from_value(node(number)).expect("a node"));
-        core.apply(&Change::Node(Delta::Set(node)));
+        scheduler.apply(&Change::Node(Delta::Set(node)));
     }
     for number in 0..8 * NODES {
         let mut running = pod(&format!("p{number}"), 1, priority);
@@ -69,31 +70,35 @@ fn full(priority: i32) -> Core {
             "controller": true,
         }]);
         running["metadata"]["ownerReferences"] = owner;
-        tell(&mut core, running);
+        tell(&mut scheduler, running);
     }
-    core
+    scheduler
 }
 
-fn gang(core: &mut Core, name: &str, members: usize, gpus: u32) {
+fn gang(scheduler: &mut Scheduler, name: &str, members: usize, gpus: u32) {
     let object = json!({
         "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
         "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}"), "generation": 1},
         "spec": {"minMember": members},
     });
     let object = Arc::new(WatchedObject::from_value(object).expect("a group"));
-    core.apply(&Change::Object(Delta::Set(object)));
+    scheduler.apply(&Change::Object(Delta::Set(object)));
     for number in 0..members {
         let mut member = pod(&format!("{name}-{number}"), gpus, 10);
         member["metadata"]["labels"] = json!({"octavo.dev/pod-group": name});
-        tell(core, member);
+        tell(scheduler, member);
     }
 }
 
 /// Asks once: how long those who decide are held up, and how long the searches take beside them.
-fn ask(core: &mut Core, name: &str, is_gang: bool) {
+fn ask(scheduler: &mut Scheduler, name: &str, is_gang: bool) {
     let name = ObjectName::new("team", name);
     let begin = Instant::now();
-    let mut next = if is_gang { core.search_for_group(&name) } else { core.search_for_pod(&name) };
+    let mut next = if is_gang {
+        scheduler.hint_search_for_group(&name)
+    } else {
+        scheduler.hint_search_for_pod(&name)
+    };
     let mut held = vec![begin.elapsed()];
     let mut searched = Vec::new();
     while let Some(search) = next {
@@ -101,11 +106,11 @@ fn ask(core: &mut Core, name: &str, is_gang: bool) {
         let found = search.run();
         searched.push(begin.elapsed());
         let begin = Instant::now();
-        next = core.take_found(found);
+        next = scheduler.store_hint_result(found);
         held.push(begin.elapsed());
     }
     let begin = Instant::now();
-    let found = if is_gang { core.explain_group(&name) } else { core.explain_pod(&name) };
+    let found = if is_gang { scheduler.explain_group(&name) } else { scheduler.explain_pod(&name) };
     held.push(begin.elapsed());
     let found = found.expect("who waits");
     let (is_found, note) = (found.disturbance.is_some(), found.disturbance_note);
@@ -114,19 +119,19 @@ fn ask(core: &mut Core, name: &str, is_gang: bool) {
 
 fn main() {
     for (whose, priority) in [("of lower priority", 0), ("of the same priority", 10)] {
-        let mut core = full(priority);
-        tell(&mut core, pod("one", 1, 10));
-        gang(&mut core, "ten", 10, 8);
-        gang(&mut core, "many", 512, 8);
-        core.tick(1);
+        let mut scheduler = full(priority);
+        tell(&mut scheduler, pod("one", 1, 10));
+        gang(&mut scheduler, "ten", 10, 8);
+        gang(&mut scheduler, "many", 512, 8);
+        scheduler.tick(1);
         let begin = Instant::now();
-        while core.decide() {}
+        while scheduler.decide() {}
         println!("{NODES} nodes full of pods {whose}: refused in {:.1?}", begin.elapsed());
         for round in ["first", "again"] {
             println!(" asked {round}");
-            ask(&mut core, "one", false);
-            ask(&mut core, "ten", true);
-            ask(&mut core, "many", true);
+            ask(&mut scheduler, "one", false);
+            ask(&mut scheduler, "ten", true);
+            ask(&mut scheduler, "many", true);
         }
     }
 }

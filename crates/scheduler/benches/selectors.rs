@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use octavo_kube_io::objects::{Change, Claim, Delta, DeviceClass, Node, Pod, ResourceSlice};
-use octavo_scheduler::core::{Core, CoreConfig};
+use octavo_scheduler::state::{Scheduler, SchedulerConfig};
 use serde_json::{Value, json};
 
 const NODES: usize = 1000;
@@ -23,12 +23,12 @@ fn dear(number: usize) -> String {
     format!("{number} == {number} && {loops}")
 }
 
-fn cluster() -> Core {
-    let mut core = Core::new(CoreConfig::default());
+fn cluster() -> Scheduler {
+    let mut scheduler = Scheduler::new(SchedulerConfig::default());
     let class = json!({"metadata": {"name": "gpu", "uid": "gpu"}, "spec": {"selectors": [
         {"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]}});
     let class = DeviceClass::from_value(class).expect("a class");
-    core.apply(&Change::Class(Delta::Set(Arc::new(class))));
+    scheduler.apply(&Change::Class(Delta::Set(Arc::new(class))));
     for number in 0..NODES {
         let name = format!("n{number:04}");
         let amounts = json!({"cpu": "64", "memory": "512Gi", "pods": "110"});
@@ -38,7 +38,8 @@ fn cluster() -> Core {
             "status": {"allocatable": amounts, "capacity": amounts,
                 "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        core.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).expect("a node")))));
+        scheduler
+            .apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).expect("a node")))));
         let device = |gpu| {
             json!({"name": format!("gpu-{gpu}"), "attributes": {
             "model": {"string": "H100"}, "uuid": {"string": format!("{name}-{gpu}")}}})
@@ -52,12 +53,12 @@ fn cluster() -> Core {
             },
         });
         let slice = ResourceSlice::from_value(slice).expect("a slice");
-        core.apply(&Change::Slice(Delta::Set(Arc::new(slice))));
+        scheduler.apply(&Change::Slice(Delta::Set(Arc::new(slice))));
     }
-    core
+    scheduler
 }
 
-fn tell(core: &mut Core, name: &str, selector: &str) {
+fn tell(scheduler: &mut Scheduler, name: &str, selector: &str) {
     let claim = json!({
         "metadata": {"name": name, "namespace": "team", "uid": format!("claim-{name}")},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {
@@ -65,7 +66,7 @@ fn tell(core: &mut Core, name: &str, selector: &str) {
             "selectors": [{"cel": {"expression": selector}}]}}]}},
     });
     let claim = Claim::from_value(claim).expect("a claim");
-    core.apply(&Change::Claim(Delta::Set(Arc::new(claim))));
+    scheduler.apply(&Change::Claim(Delta::Set(Arc::new(claim))));
     let pod: Value = json!({
         "metadata": {"name": name, "namespace": "team", "uid": name,
             "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -76,29 +77,29 @@ fn tell(core: &mut Core, name: &str, selector: &str) {
         },
         "status": {"phase": "Pending"},
     });
-    core.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).expect("a pod")))));
+    scheduler.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).expect("a pod")))));
 }
 
 fn main() {
-    let mut core = cluster();
+    let mut scheduler = cluster();
     let mut now = 1;
-    core.tick(now);
-    while core.decide() {}
+    scheduler.tick(now);
+    while scheduler.decide() {}
     for number in 0..2 {
-        tell(&mut core, &format!("dear-{number}"), &dear(number));
+        tell(&mut scheduler, &format!("dear-{number}"), &dear(number));
         let (mut all, mut longest, mut rounds) = (Duration::ZERO, Duration::ZERO, 0);
         // A unit that is not decided on to the end is looked at again a moment later.
         for _ in 0..40 {
             let begin = Instant::now();
-            core.decide();
+            scheduler.decide();
             let took = begin.elapsed();
             all += took;
             longest = longest.max(took);
             rounds += u32::from(took > Duration::from_millis(1));
             now += 1;
-            core.tick(now);
+            scheduler.tick(now);
         }
-        let told = core.take_decided().last().map(|one| (one.result, one.reason));
+        let told = scheduler.take_decision_metrics().last().map(|one| (one.result, one.reason));
         println!("claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {told:?}");
     }
 }

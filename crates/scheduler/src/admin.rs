@@ -26,7 +26,7 @@ use octavo_kube_io::objects::ObjectName;
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use crate::core::{Found, Search};
+use crate::state::{HintResult, HintSearch};
 
 /// How long the deciding thread may take for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -56,14 +56,14 @@ pub enum AdminQuestion {
         /// Its name.
         name: ObjectName,
         /// Takes the search.
-        answer: Reply<Option<Search>>,
+        answer: Reply<Option<HintSearch>>,
     },
     /// This was found.
     Found {
         /// What.
-        found: Box<Found>,
+        found: Box<HintResult>,
         /// Takes the next search, if it takes another one.
-        answer: Reply<Option<Search>>,
+        answer: Reply<Option<HintSearch>>,
     },
     /// What are decisions made of?
     Snapshot {

@@ -12,7 +12,7 @@ use octavo_kube_io::lease::LeaseOptions;
 use serde::{Deserialize, Serialize};
 
 use crate::bind::BinderOptions;
-use crate::core::{CoreConfig, LevelConfig};
+use crate::state::{LevelConfig, SchedulerConfig};
 
 /// Options of `octavo scheduler`.
 #[derive(Args, Clone, Debug)]
@@ -114,7 +114,7 @@ pub enum ConfigError {
 
 impl Default for Config {
     fn default() -> Self {
-        let core = CoreConfig::default();
+        let core = SchedulerConfig::default();
         Self {
             scheduler_name: core.scheduler_name,
             leader_election: LeaderElection::default(),
@@ -145,7 +145,7 @@ impl Default for LeaderElection {
 
 impl Default for Defragmentation {
     fn default() -> Self {
-        Self { enabled: false, moves: 16, hold_seconds: CoreConfig::default().hold_seconds }
+        Self { enabled: false, moves: 16, hold_seconds: SchedulerConfig::default().hold_seconds }
     }
 }
 
@@ -185,9 +185,9 @@ impl Config {
     }
 
     /// What the core takes of it.
-    pub(crate) fn core(&self) -> CoreConfig {
+    pub(crate) fn core(&self) -> SchedulerConfig {
         let moves = if self.defragmentation.enabled { self.defragmentation.moves } else { 0 };
-        CoreConfig {
+        SchedulerConfig {
             scheduler_name: self.scheduler_name.clone(),
             levels: self.levels.clone(),
             preemption: self.preemption,
@@ -197,7 +197,7 @@ impl Config {
             explanations: self.explanations,
             records: self.records,
             pod_records: self.pod_records,
-            ..CoreConfig::default()
+            ..SchedulerConfig::default()
         }
     }
 

@@ -19,14 +19,14 @@
 pub mod admin;
 pub mod bind;
 pub mod config;
-pub mod core;
 pub mod devices;
+mod event_loop;
 pub mod groups;
 pub mod metrics;
-mod mind;
 pub mod policies;
 pub mod predicates;
 mod run;
+pub mod state;
 pub mod status;
 mod unmodeled_nodes;
 

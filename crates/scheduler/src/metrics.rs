@@ -89,12 +89,12 @@ pub struct Metrics {
     binding_time: Histogram,
     gangs: Family<PhaseLabels, Gauge>,
     preemptions: Family<SubjectLabels, Counter>,
-    nodes_outside: Family<ReasonLabels, Gauge>,
+    nodes_unmodeled: Family<ReasonLabels, Gauge>,
     watch_age: Family<WatchLabels, Gauge>,
     leader: Gauge,
     reports: Family<KindLabels, Gauge>,
     dropped: Family<KindLabels, Counter>,
-    undos_given_up: Counter,
+    claim_rollbacks_abandoned: Counter,
 }
 
 impl Metrics {
@@ -114,12 +114,12 @@ impl Metrics {
             binding_time: Histogram::new(exponential_buckets(0.001, 2.0, 20)),
             gangs: Family::default(),
             preemptions: Family::default(),
-            nodes_outside: Family::default(),
+            nodes_unmodeled: Family::default(),
             watch_age: Family::default(),
             leader: Gauge::default(),
             reports: Family::default(),
             dropped: Family::default(),
-            undos_given_up: Counter::default(),
+            claim_rollbacks_abandoned: Counter::default(),
         };
         metrics.register(registry);
         metrics
@@ -172,9 +172,9 @@ impl Metrics {
             self.preemptions.clone(),
         );
         registry.register(
-            "nodes_outside",
+            "nodes_unmodeled",
             "Nodes that are left out though they have GPUs, by reason: the log says which and why",
-            self.nodes_outside.clone(),
+            self.nodes_unmodeled.clone(),
         );
         registry.register_with_unit(
             "watch_age",
@@ -198,9 +198,9 @@ impl Metrics {
             self.dropped.clone(),
         );
         registry.register(
-            "undos_given_up",
+            "claim_rollbacks_abandoned",
             "Claims that could not be taken back from pods that were not bound, after all tries",
-            self.undos_given_up.clone(),
+            self.claim_rollbacks_abandoned.clone(),
         );
     }
 
@@ -269,10 +269,10 @@ impl Metrics {
     }
 
     /// Nodes that are left out, by reason; a reason that is not named is over.
-    pub fn nodes_outside(&self, by_reason: &BTreeMap<&'static str, usize>) {
-        self.nodes_outside.clear();
+    pub fn nodes_unmodeled(&self, by_reason: &BTreeMap<&'static str, usize>) {
+        self.nodes_unmodeled.clear();
         for (reason, count) in by_reason {
-            self.nodes_outside.get_or_create(&ReasonLabels { reason }).set(whole(*count));
+            self.nodes_unmodeled.get_or_create(&ReasonLabels { reason }).set(whole(*count));
         }
     }
 
@@ -295,8 +295,8 @@ impl Metrics {
     }
 
     /// So many claims more could not be taken back from pods that were not bound.
-    pub(crate) fn undos_given_up(&self, count: u64) {
-        self.undos_given_up.inc_by(count);
+    pub(crate) fn claim_rollbacks_abandoned(&self, count: u64) {
+        self.claim_rollbacks_abandoned.inc_by(count);
     }
 
     /// A report was dropped.

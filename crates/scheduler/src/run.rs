@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 use crate::admin;
 use crate::bind::{Binder, BinderOptions, Leadership, TermRemaining};
 use crate::config::{Config, SchedulerArgs};
-use crate::core::Core;
+use crate::event_loop;
 use crate::groups::Groups;
 use crate::metrics::Metrics;
-use crate::mind;
 use crate::policies::Policies;
+use crate::state::Scheduler;
 use crate::status::{StatusOptions, StatusWriter};
 
 /// How often the age of watches is told to the metrics.
@@ -91,12 +91,12 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         metrics.clone(),
         stop.clone(),
     );
-    let core = Core::new(config.core());
-    let ends = mind::Ends {
-        news,
-        anew,
-        outcomes: binder.results,
-        orders: binder.ops,
+    let scheduler = Scheduler::new(config.core());
+    let channels = event_loop::Channels {
+        watch_events: news,
+        relists: anew,
+        op_results: binder.results,
+        write_ops: binder.ops,
         reports: status.sender.clone(),
         questions: asked,
         leadership,
@@ -108,7 +108,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }),
         stop: stop.clone(),
     };
-    let decides = spawn_decision_thread(core, ends)?;
+    let decides = spawn_decision_thread(scheduler, channels)?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: finishing what is being written"),
         _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
@@ -137,16 +137,16 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
 
 /// Decisions have a thread of their own: they may take milliseconds, in which writes go on.
 fn spawn_decision_thread(
-    core: Core,
-    ends: mind::Ends,
+    scheduler: Scheduler,
+    channels: event_loop::Channels,
 ) -> anyhow::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    let stop = ends.stop.clone();
+    let stop = channels.stop.clone();
     let thread = std::thread::Builder::new().name("decide".to_owned());
     let thread = thread.spawn(move || {
         // Whatever ends the thread ends the program: without it nothing is decided.
         let _ends = stop.drop_guard();
-        runtime.block_on(mind::run(core, ends));
+        runtime.block_on(event_loop::run(scheduler, channels));
     });
     thread.context("cannot start the thread that decides")
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::core::nodes_are;
 use crate::devices::UnmodeledReason;
 use crate::metrics::Metrics;
+use crate::state::nodes_phrase;
 
 /// What was said of nodes whose GPUs are not counted.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl UnmodeledNodesReporter {
         let UnmodeledChange { added, recovered } = self.update(now);
         let names = |nodes: &[Arc<str>]| {
             let names: Vec<_> = nodes.iter().map(|name| &**name).collect();
-            nodes_are(&names)
+            nodes_phrase(&names)
         };
         for (why, nodes) in &added {
             tracing::warn!("{} left out for GPUs: {why}", names(nodes));
@@ -43,7 +43,7 @@ impl UnmodeledNodesReporter {
         for why in now.values() {
             *counts.entry(why.reason()).or_default() += 1;
         }
-        metrics.nodes_outside(&counts);
+        metrics.nodes_unmodeled(&counts);
     }
 
     fn update(&mut self, now: &BTreeMap<Arc<str>, UnmodeledReason>) -> UnmodeledChange {

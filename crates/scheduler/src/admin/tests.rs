@@ -127,7 +127,7 @@ fn asker(questions: &Questions) -> tokio::task::JoinHandle<(u16, String)> {
 }
 
 /// The wish for a search that comes next.
-async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Reply<Option<Search>> {
+async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Reply<Option<HintSearch>> {
     match receiver.recv().await.unwrap() {
         AdminQuestion::Search { answer, .. } => answer,
         other => panic!("{other:?}"),
@@ -194,28 +194,28 @@ async fn search_interval_holds_after_disconnects_and_errors() {
 
 #[tokio::test]
 async fn search_result_is_in_the_answer() {
-    use crate::core::{Core, CoreConfig};
+    use crate::state::{Scheduler, SchedulerConfig};
     use octavo_kube_io::objects::{Change, Delta, Node, Pod};
     let (questions, mut receiver) = questions();
-    let mut core = Core::new(CoreConfig::default());
+    let mut scheduler = Scheduler::new(SchedulerConfig::default());
     let node = json!({"metadata": {"name": "a", "uid": "a"}, "status": {
         "allocatable": {"cpu": "4", "memory": "1Gi", "pods": "9"},
         "conditions": [{"type": "Ready", "status": "True"}]}});
-    core.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).unwrap()))));
+    scheduler.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).unwrap()))));
     for (name, on) in [("old", Some("a")), ("p", None)] {
         let pod = json!({"metadata": {"name": name, "namespace": "team", "uid": name},
             "spec": {"schedulerName": "octavo", "nodeName": on,
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}});
-        core.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).unwrap()))));
+        scheduler.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).unwrap()))));
     }
-    while core.decide() {}
+    while scheduler.decide() {}
     let deciding = tokio::spawn(async move {
         let mut found_on = Vec::new();
         while let Some(question) = receiver.recv().await {
             if let AdminQuestion::Found { found, .. } = &question {
                 found_on.push(format!("{found:?}"));
             }
-            crate::mind::answer(&mut core, question);
+            crate::event_loop::answer(&mut scheduler, question);
         }
         found_on.len()
     });

@@ -80,7 +80,7 @@ fn touch_all(metrics: &Metrics) {
     metrics.bound(Duration::ZERO);
     metrics.gangs(GroupPhase::Waiting, 0);
     metrics.preempted(Subject::Gang);
-    metrics.nodes_outside(&[("", 0)].into());
+    metrics.nodes_unmodeled(&[("", 0)].into());
     metrics.watch_age("Pod", Duration::ZERO);
     metrics.leader(false);
     metrics.reports(0, 0, 0);

@@ -29,12 +29,12 @@ fn metric_counts_current_reasons_only() {
     let lines = || {
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
-        let is_it = |line: &&str| line.starts_with("octavo_scheduler_nodes_outside{");
+        let is_it = |line: &&str| line.starts_with("octavo_scheduler_nodes_unmodeled{");
         text.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>()
     };
     let all = [("a", UnmodeledReason::ServedTwice), ("b", UnmodeledReason::ServedTwice)];
     reporter.report(&nodes(&all), &metrics);
-    assert_eq!(lines(), ["octavo_scheduler_nodes_outside{reason=\"ServedTwice\"} 2"]);
+    assert_eq!(lines(), ["octavo_scheduler_nodes_unmodeled{reason=\"ServedTwice\"} 2"]);
     reporter.report(&nodes(&[]), &metrics);
     assert_eq!(lines(), Vec::<String>::new());
 }

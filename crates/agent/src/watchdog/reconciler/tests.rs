@@ -205,7 +205,10 @@ async fn two_shares_in_one_container_are_held_to_their_sum() {
     for _ in 0..10 {
         fixture.look(&[(&honest, 1500), (&rogue, 400)]);
     }
-    assert_eq!((Fixture::live(&first).gate, Fixture::live(&second).gate), (ShareGate::Open, ShareGate::Open));
+    assert_eq!(
+        (Fixture::live(&first).gate, Fixture::live(&second).gate),
+        (ShareGate::Open, ShareGate::Open)
+    );
     let driver = |share| Fixture::live(share).driver_bytes;
     assert_eq!(driver(&first) + driver(&second), 1900 * MIB);
     assert!(driver(&first) >= 900 * MIB && driver(&second) >= 500 * MIB);

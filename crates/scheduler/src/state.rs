@@ -1,0 +1,327 @@
+//! Scheduler state: watch events in, write operations out. One thread, no I/O, no clock.
+//!
+//! ```text
+//!   events  --> records of pods and nodes --> engine cache (the engine's world) --.
+//!           --> queue: pending pods and gangs, by priority and age                  \
+//!                                next ready entry --> decide: engine --> devices of the node (reserve)
+//!                                                          |                      |
+//!           unschedulable: a reason, until the cluster changes <-'                 v
+//!           nominated: victims leave first             write operations, whose effects are assumed
+//!   results --> succeeded: assumed until observed; failed: unreserved and requeued
+//! ```
+//!
+//! A decision counts at once for the next decision. Watch events correct it later: the place of a
+//! pod is recomputed whenever anything about the pod changes.
+
+mod accounting;
+mod budgets;
+mod change;
+mod competing_demand;
+pub mod config;
+mod decide;
+mod engine_cache;
+mod explain;
+mod gang;
+mod gang_request;
+mod gang_status;
+mod indeterminate;
+mod infeasible_nodes;
+mod leadership;
+mod leftover_allocations;
+mod membership;
+mod node;
+mod node_mask;
+mod nodes;
+mod nomination;
+mod op_results;
+mod pending_reason;
+mod pod;
+mod pods;
+mod preemption_hint;
+mod queue;
+mod records;
+mod repair;
+mod reserve;
+mod rollback;
+mod shape;
+mod single_pod;
+#[cfg(test)]
+mod tests;
+mod unmodeled_nodes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_engine::planner::Planner;
+use octavo_kube_io::objects::{Budget, ObjectName};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::bind::{Bind, OpId, OpKind, WriteOp};
+use crate::devices::Devices;
+use crate::groups::{GroupName, Groups};
+use crate::policies::Policies;
+use crate::predicates::{AntiAffinityIndex, PodRequests, Volumes};
+use crate::status::StatusUpdate;
+pub use config::{LevelConfig, SchedulerConfig};
+use engine_cache::EngineCache;
+use explain::DecisionLog;
+use node::NodeRecord;
+use node_mask::MaskAllocator;
+use nomination::Nomination;
+use pending_reason::PendingStatus;
+use pod::PodRecord;
+pub use preemption_hint::{HintResult, HintSearch};
+use queue::{Queue, QueueKey};
+use records::Records;
+pub(crate) use unmodeled_nodes::nodes_phrase;
+
+/// The scheduler's state. All methods run on the decision thread.
+#[derive(Debug)]
+pub struct Scheduler {
+    config: SchedulerConfig,
+    /// Milliseconds, as last passed to [`Scheduler::tick`].
+    now: u64,
+    /// Number of changes that could make an unschedulable entry schedulable.
+    cluster_revision: u64,
+
+    pods: BTreeMap<Arc<str>, PodRecord>,
+    by_name: FxHashMap<ObjectName, Arc<str>>,
+    on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    members: BTreeMap<GroupName, BTreeSet<Arc<str>>>,
+    by_claim: FxHashMap<ObjectName, BTreeSet<Arc<str>>>,
+    nodes: BTreeMap<Arc<str>, NodeRecord>,
+    budgets: BTreeMap<ObjectName, Arc<Budget>>,
+    footprints: FxHashSet<Arc<PodRequests>>,
+
+    devices: Devices,
+    volumes: Volumes,
+    neighbours: AntiAffinityIndex,
+    groups: Groups,
+    policies: Policies,
+
+    masks: MaskAllocator,
+    engine: EngineCache,
+    /// Whether the engine cache must be rebuilt: nodes came, went, or have other GPUs.
+    is_engine_stale: bool,
+    /// Claims that hold GPUs and have no single placed pod as owner, by node.
+    claim_holders: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+
+    queue: Queue,
+    /// Write operations in flight.
+    in_flight: BTreeMap<OpId, InFlightOp>,
+    next_op: u64,
+    nominations: BTreeMap<QueueKey, Nomination>,
+    successor_places: Vec<repair::SuccessorPlace>,
+    lost: BTreeMap<Arc<str>, u64>,
+    /// Pods whose eviction failed, by the time in milliseconds of the next attempt.
+    eviction_retries: BTreeSet<(u64, Arc<str>)>,
+    /// Binds with an indeterminate outcome, by pod UID.
+    indeterminate: BTreeMap<Arc<str>, indeterminate::IndeterminateBind>,
+    /// Rollbacks of claims.
+    rollbacks: rollback::ClaimRollbacks,
+    pending: FxHashMap<QueueKey, PendingStatus>,
+    /// Pending reasons that are reported at this time in milliseconds, if they have not passed by
+    /// then.
+    delayed: BTreeSet<(u64, QueueKey)>,
+    refusals: single_pod::RefusalCache,
+    decision_log: DecisionLog,
+    records: Records,
+    hints: preemption_hint::HintSchedule,
+
+    ops: Vec<WriteOp>,
+    reports: Vec<StatusUpdate>,
+    decision_metrics: Vec<DecisionMetric>,
+}
+
+/// A write operation in flight.
+#[derive(Clone, Debug)]
+struct InFlightOp {
+    pod: Arc<str>,
+    purpose: OpPurpose,
+    /// What it binds, for another attempt.
+    bind: Option<Box<Bind>>,
+    /// Whether another scheduler may have led since the operation was submitted.
+    spans_leadership_gap: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpPurpose {
+    Bind,
+    Evict,
+    Repair,
+    Rollback,
+    Other,
+}
+
+/// A decision, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecisionMetric {
+    /// Whether it decided on a gang.
+    pub is_gang: bool,
+    /// `placed`, `nominated`, `refused` or `waits`.
+    pub result: &'static str,
+    /// The pending reason; empty if placed.
+    pub reason: &'static str,
+}
+
+/// Counts for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pending entries: single pods and gangs.
+    pub waiting: usize,
+    /// Pending entries that are ready for a decision.
+    pub ready: usize,
+    /// Write operations in flight.
+    pub in_flight: usize,
+    /// Entries with a nomination.
+    pub nominated: usize,
+    /// Nodes.
+    pub nodes: usize,
+    /// Pods in the cache.
+    pub pods: usize,
+    /// Claims and pods whose devices are also allocated to others.
+    pub clashes: usize,
+}
+
+impl Scheduler {
+    /// An empty state.
+    pub fn new(config: SchedulerConfig) -> Self {
+        let decision_log = DecisionLog::new(config.explanations);
+        let records = Records::new(&config);
+        Self {
+            config,
+            now: 0,
+            cluster_revision: 0,
+            pods: BTreeMap::new(),
+            by_name: FxHashMap::default(),
+            on_node: BTreeMap::new(),
+            members: BTreeMap::new(),
+            by_claim: FxHashMap::default(),
+            nodes: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            footprints: FxHashSet::default(),
+            devices: Devices::default(),
+            volumes: Volumes::default(),
+            neighbours: AntiAffinityIndex::default(),
+            groups: Groups::default(),
+            policies: Policies::default(),
+            masks: MaskAllocator::default(),
+            engine: EngineCache::empty(Planner::default()),
+            is_engine_stale: true,
+            claim_holders: BTreeMap::new(),
+            queue: Queue::default(),
+            in_flight: BTreeMap::new(),
+            next_op: 0,
+            nominations: BTreeMap::new(),
+            successor_places: Vec::new(),
+            lost: BTreeMap::new(),
+            eviction_retries: BTreeSet::new(),
+            indeterminate: BTreeMap::new(),
+            rollbacks: rollback::ClaimRollbacks::default(),
+            pending: FxHashMap::default(),
+            delayed: BTreeSet::new(),
+            refusals: single_pod::RefusalCache::default(),
+            decision_log,
+            records,
+            hints: preemption_hint::HintSchedule::default(),
+            ops: Vec::new(),
+            reports: Vec::new(),
+            decision_metrics: Vec::new(),
+        }
+    }
+
+    /// Advances the clock (monotonic, in milliseconds) and returns the next deadline.
+    pub fn tick(&mut self, now: u64) -> Option<u64> {
+        self.now = self.now.max(now);
+        self.retry_nominations();
+        let retry = self.queue.tick(self.now);
+        let places = self.drop_expired_successor_places();
+        let evictions = self.retry_evictions();
+        let binds = self.resolve_due();
+        let delayed = self.flush_delayed();
+        let rollbacks = self.retry_rollbacks();
+        let hints = self.report_due_hints();
+        [retry, places, evictions, binds, delayed, rollbacks, hints].into_iter().flatten().min()
+    }
+
+    /// Decides on ready entries until none is left or the batch is full. Returns whether more may
+    /// be ready at once.
+    pub fn decide(&mut self) -> bool {
+        self.rebuild_engine_if_stale();
+        self.repair_lost_nodes();
+        self.devices.begin_cycle();
+        let mut cycle = self.queue.begin_cycle(self.now);
+        for _ in 0..self.config.batch {
+            if self.in_flight.len() >= self.config.in_flight {
+                // Results of operations make room for more.
+                return false;
+            }
+            let Some(position) = self.queue.next(cycle.after.as_ref()) else {
+                return self.queue.end_cycle(&cycle);
+            };
+            self.queue.record_attempt(&position.key);
+            let key = position.key.clone();
+            cycle.after = Some(position);
+            match &key {
+                QueueKey::Pod(uid) => self.decide_pod(uid),
+                QueueKey::Group(group) => {
+                    self.decide_group(group);
+                    // A gang takes long enough for new watch events and results to arrive.
+                    break;
+                }
+            }
+        }
+        self.queue.end_cycle_early(cycle, self.now);
+        true
+    }
+
+    /// Write operations since the last call. Operations of one pod must be carried out in this
+    /// order.
+    pub fn take_ops(&mut self) -> Vec<WriteOp> {
+        std::mem::take(&mut self.ops)
+    }
+
+    /// Reports since the last call.
+    pub fn take_reports(&mut self) -> Vec<StatusUpdate> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Decisions since the last call.
+    pub fn take_decision_metrics(&mut self) -> Vec<DecisionMetric> {
+        std::mem::take(&mut self.decision_metrics)
+    }
+
+    /// The current counts.
+    pub fn counts(&self) -> Counts {
+        let (waiting, ready) = self.queue.len();
+        Counts {
+            waiting,
+            ready,
+            in_flight: self.in_flight.len(),
+            nominated: self.nominations.len(),
+            nodes: self.nodes.len(),
+            pods: self.pods.len(),
+            clashes: self.engine.clashes.len(),
+        }
+    }
+
+    /// Submits a write operation.
+    fn submit(&mut self, pod: &Arc<str>, purpose: OpPurpose, task: OpKind) -> OpId {
+        let id = OpId(self.next_op);
+        self.next_op += 1;
+        let bind = match &task {
+            OpKind::Bind(bind) => Some(Box::new(bind.clone())),
+            _ => None,
+        };
+        let op = InFlightOp { pod: Arc::clone(pod), purpose, bind, spans_leadership_gap: false };
+        self.in_flight.insert(id, op);
+        self.ops.push(WriteOp { id, kind: task });
+        id
+    }
+
+    /// Records a change that may make unschedulable entries schedulable.
+    fn cluster_changed(&mut self) {
+        self.cluster_revision += 1;
+        self.queue.requeue_unschedulable(self.cluster_revision);
+    }
+}

@@ -1,0 +1,84 @@
+//! Accounting: the resources that pods use on their nodes, and their members in the engine cache.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Scheduler;
+use super::engine_cache::DesiredMember;
+use super::pod::Place;
+
+impl Scheduler {
+    /// Updates the usage of a pod's node and the pod's member in the engine cache.
+    pub(super) fn refresh_pod(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let desired = record.occupies().then(|| record.place.clone()).flatten();
+        let node = desired.as_ref().map(|place| Arc::clone(&place.node));
+        if record.counted_on != node {
+            let (footprint, pod) = (Arc::clone(&record.footprint), Arc::clone(&record.pod));
+            if let Some(old) = &record.counted_on.clone() {
+                if let Some(old) = self.nodes.get_mut(old) {
+                    old.usage.remove(&footprint);
+                }
+                self.neighbours.remove(uid);
+            }
+            let mut counted_on = None;
+            if let Some(node) = &node
+                && let Some(new) = self.nodes.get_mut(node)
+            {
+                new.usage.add(&footprint);
+                self.neighbours.add(&pod, node);
+                counted_on = Some(Arc::clone(node));
+            }
+            if let Some(record) = self.pods.get_mut(uid) {
+                record.counted_on = counted_on;
+            }
+        }
+        if self.is_engine_stale {
+            return;
+        }
+        let desired = desired.and_then(|place| self.desired_member(uid, &place));
+        let before = self.engine.desired(uid).map(|before| &before.workload);
+        let is_more_disruptable = before
+            .zip(desired.as_ref())
+            .is_some_and(|(before, desired)| desired.workload.is_more_disruptable_than(before));
+        self.engine.set_desired(uid, desired);
+        if is_more_disruptable {
+            // An unschedulable pod's hint may advise to make running pods preemptible or movable.
+            // Such a change must requeue the pod.
+            self.cluster_changed();
+        }
+    }
+
+    /// The member that a placed pod should have in the engine cache.
+    fn desired_member(&mut self, uid: &Arc<str>, place: &Place) -> Option<DesiredMember> {
+        let gpus = self.gpus_of(uid, place);
+        let shape = self.shape_of_placed(uid, &gpus)?;
+        let workload = self.workload_of(uid)?;
+        Some(DesiredMember { workload, shape, node: Arc::clone(&place.node), gpus })
+    }
+
+    /// Refreshes a node after the holders of its devices may have changed. For example a claim of
+    /// one pod becomes shared by two, or the reverse. Nodes without devices in use need no refresh
+    /// of their pods.
+    pub(super) fn holders_changed(&mut self, node: &Arc<str>) {
+        if self.devices.held(node).is_empty() {
+            self.refresh_claim_holders(node);
+        } else {
+            self.refresh_node(node);
+        }
+    }
+
+    /// Refreshes all pods and claims that hold devices of a node.
+    pub(super) fn refresh_node(&mut self, node: &Arc<str>) {
+        let uids: Vec<_> = self.on_node.get(node).into_iter().flatten().cloned().collect();
+        let claim_users = self.devices.held(node).into_iter().flat_map(|held| held.pods);
+        let all: BTreeSet<_> = uids.into_iter().chain(claim_users).collect();
+        // Claims that hold devices by themselves go first and last. So a pod that takes over such
+        // devices finds them free.
+        self.refresh_claim_holders(node);
+        for uid in all {
+            self.refresh_pod(&uid);
+        }
+        self.refresh_claim_holders(node);
+    }
+}

@@ -1,0 +1,206 @@
+//! Applies watch events to the state.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
+
+use super::Scheduler;
+use crate::devices::Invalidation;
+use crate::policies::Policies;
+
+impl Scheduler {
+    /// Applies a watch event.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Pod(delta) => self.apply_pods(delta),
+            Change::Node(delta) => self.apply_nodes(delta),
+            Change::Slice(delta) => {
+                let touched = self.devices.apply_slices(delta);
+                self.apply_device_changes(&touched);
+            }
+            Change::Claim(delta) => {
+                let frees = self.frees_devices(delta);
+                let touched = self.devices.apply_claims(delta);
+                self.reassume_indeterminate();
+                self.apply_device_changes(&touched);
+                if frees {
+                    self.cluster_changed();
+                }
+            }
+            Change::Class(delta) => {
+                let touched = self.devices.apply_classes(delta);
+                self.apply_device_changes(&touched);
+            }
+            Change::VolumeClaim(_)
+            | Change::Volume(_)
+            | Change::StorageClass(_)
+            | Change::CsiNode(_) => self.apply_storage(change),
+            Change::Namespace(_) => {
+                if self.neighbours.apply(change) {
+                    self.cluster_changed();
+                }
+            }
+            Change::Budget(delta) => {
+                self.hints.invalidate();
+                self.apply_budgets(delta);
+            }
+            Change::Object(delta) => {
+                self.hints.invalidate();
+                let groups = self.groups.apply(delta);
+                self.groups_changed(&groups);
+                let before = is_policy(delta).then(|| self.policies.clone());
+                let reports = self.policies.apply(delta);
+                self.reports.extend(reports);
+                if before.is_some_and(|before| before != self.policies) {
+                    self.cluster_changed();
+                }
+            }
+        }
+    }
+
+    fn apply_pods(&mut self, delta: &Delta<Pod>) {
+        match delta {
+            Delta::Set(pod) => self.upsert_observed_pod(pod),
+            Delta::Gone(pod) => self.delete_observed_pod(&pod.meta.uid),
+            Delta::All(_, pods) => {
+                let listed: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
+                let gone = self.pods.keys().filter(|uid| !listed.contains(uid));
+                for uid in gone.cloned().collect::<Vec<_>>() {
+                    self.delete_observed_pod(&uid);
+                }
+                // By age, so that a restart sees pods in the order of their creation.
+                let mut pods: Vec<_> = pods.iter().collect();
+                pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
+                for pod in pods {
+                    self.upsert_observed_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn upsert_observed_pod(&mut self, pod: &Arc<Pod>) {
+        let uid = &pod.meta.uid;
+        // From now on its claims are deallocated, also those that are assumed whatever the watch
+        // says.
+        let has_ended = pod.has_ended() && pod.node.is_some();
+        if has_ended
+            && self.devices.is_assumed(uid)
+            && self.in_flight.values().all(|op| op.pod != *uid)
+        {
+            self.devices.forget(uid);
+        }
+        self.set_pod(pod);
+    }
+
+    fn delete_observed_pod(&mut self, uid: &Arc<str>) {
+        self.drop_pod(uid);
+        self.devices.pod_gone(uid);
+    }
+
+    fn apply_nodes(&mut self, delta: &Delta<Node>) {
+        match delta {
+            Delta::Set(node) => self.set_node(node),
+            Delta::Gone(node) => self.drop_node(&node.meta.name.name),
+            Delta::All(_, nodes) => {
+                let listed: BTreeSet<&Arc<str>> =
+                    nodes.iter().map(|node| &node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !listed.contains(name));
+                for name in gone.cloned().collect::<Vec<_>>() {
+                    self.drop_node(&name);
+                }
+                for node in nodes {
+                    self.set_node(node);
+                }
+            }
+        }
+    }
+
+    /// Applies changes of volume claims, volumes, storage classes and volume limits. They may
+    /// change what pods require of nodes.
+    fn apply_storage(&mut self, change: &Change) {
+        if !self.volumes.apply(change) {
+            return;
+        }
+        let with_volumes = self.pods.values().filter(|record| {
+            crate::predicates::Volumes::uses_claims(&record.pod)
+                && record.is_pending_for(&self.config.scheduler_name)
+        });
+        let uids: Vec<_> = with_volumes.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        if uids.is_empty() {
+            return;
+        }
+        for uid in uids {
+            self.forget_wish(&uid);
+        }
+        self.cluster_changed();
+    }
+
+    fn apply_device_changes(&mut self, touched: &Invalidation) {
+        if touched.is_empty() {
+            return;
+        }
+        let free_before = self.free_gpus();
+        let adds_capacity = touched.are_classes_changed
+            || touched.is_shared_pool_touched
+            || !touched.hardware.is_empty();
+        if touched.are_models_changed {
+            self.is_engine_stale = true;
+        }
+        if touched.are_classes_changed {
+            self.forget_all_wishes();
+        }
+        for node in &touched.hardware {
+            self.sync_node(node);
+        }
+        for node in &touched.holdings {
+            self.refresh_node(node);
+        }
+        self.wake_claim_users(&touched.claims);
+        self.retry_nominations();
+        // A new allocation makes no entry schedulable.
+        if adds_capacity || self.is_engine_stale || self.free_gpus() > free_before {
+            self.cluster_changed();
+        }
+    }
+
+    /// Whether a change of claims frees devices, including devices that the engine does not model.
+    fn frees_devices(&self, delta: &Delta<Claim>) -> bool {
+        let had = |claim: &Claim| {
+            let old = self.devices.claim(&claim.meta.name);
+            old.is_some_and(|old| old.claim.allocation.is_some())
+        };
+        match delta {
+            Delta::Set(claim) => claim.claim.allocation.is_none() && had(claim),
+            Delta::Gone(claim) => had(claim),
+            Delta::All(_, claims) => {
+                let holding = claims.iter().filter(|claim| claim.claim.allocation.is_some());
+                let holding: BTreeSet<&ObjectName> =
+                    holding.map(|claim| &claim.meta.name).collect();
+                self.devices.allocated().any(|name| !holding.contains(name))
+            }
+        }
+    }
+
+    /// Free GPU compute in thousandths of GPUs, plus the number of unused GPUs.
+    fn free_gpus(&self) -> i64 {
+        let totals = self.engine.world.cluster.totals();
+        totals.gpu_milli - totals.used_milli + totals.unused_gpus
+    }
+
+    /// Wakes pods that use these claims.
+    fn wake_claim_users(&mut self, claims: &BTreeSet<ObjectName>) {
+        for uid in self.pods_using(claims) {
+            self.wake(&uid);
+        }
+    }
+}
+
+/// Whether a change concerns a placement policy.
+fn is_policy(delta: &Delta<WatchedObject>) -> bool {
+    let kind = Policies::kind();
+    match delta {
+        Delta::Set(object) | Delta::Gone(object) => object.kind == kind.kind,
+        Delta::All(of, _) => of.kind == kind.kind,
+    }
+}

@@ -1,0 +1,217 @@
+//! Common parts of decisions on single pods and on gangs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_engine::explain::{self, Explanation};
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::planner::DecisionInput;
+use octavo_engine::preemption::PreemptionBudget;
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::{Gang, PlanResult};
+
+use super::Scheduler;
+use super::node::{NodeRecord, is_owned};
+use super::node_mask::NodeMask;
+use super::pending_reason::PendingReason;
+use super::pod::{self, PodRecord};
+use super::queue::QueueKey;
+use super::records::RecordedDecision;
+use crate::devices::{Ask, AskError, AskedClaim, Feasibility, GpuSource};
+use crate::predicates::{Unfit, Usage, check_resource_fit, unsupported};
+
+/// Attempts of a decision whose chosen node lacks devices or room after all. After these each node
+/// is tried on its own.
+pub(super) const MAX_ATTEMPTS: usize = 8;
+
+impl Scheduler {
+    /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
+    pub(super) fn ask(&mut self, uid: &Arc<str>) -> Result<Ask, PendingReason> {
+        let Some(record) = self.pods.get(uid) else { return Err(PendingReason::Gone) };
+        if let Some(unsupported) = unsupported(&record.pod, &self.volumes) {
+            return Err(PendingReason::Unsupported(unsupported));
+        }
+        if let Some(fault) = &record.group_fault {
+            return Err(PendingReason::Group(fault.clone()));
+        }
+        let pod = Arc::clone(&record.pod);
+        if !self.rollbacks.is_empty()
+            && let Some(claim) = self.rollbacks.in_flight_for(uid)
+        {
+            let claim = claim.clone();
+            return Err(PendingReason::Claims(AskError::BeingRolledBack { claim }));
+        }
+        self.devices.ask(&pod).map_err(PendingReason::Claims)
+    }
+
+    /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set
+    /// is empty and no node is checked.
+    ///
+    /// `with_room` adds nodes that lack what only [`check_resource_fit`] counts: storage, ports, volumes.
+    /// Resources that the engine counts forbid no node, because the engine can preempt for them.
+    /// For the others no victims can be named, so an occupied node is forbidden even if its pods
+    /// could be evicted.
+    pub(super) fn forbidden_nodes(
+        &self,
+        uid: &Arc<str>,
+        mask: NodeMask,
+        ask: &Ask,
+        with_room: bool,
+    ) -> NodeSet {
+        let mut forbidden = NodeSet::new();
+        let Some(record) = self.pods.get(uid) else { return forbidden };
+        let away = self.neighbours.exclusions(&record.pod, &self.volumes);
+        let takes_uncounted =
+            with_room && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
+        let is_pinned = ask
+            .claims
+            .iter()
+            .any(|claim| matches!(claim, AskedClaim::Allocated { nodes: Some(_), .. }));
+        if mask != NodeMask::Scan
+            && !takes_uncounted
+            && !is_pinned
+            && away.is_empty()
+            && ask.is_exact
+        {
+            return forbidden;
+        }
+        let key = record.node_mask.as_ref().filter(|_| mask == NodeMask::Scan);
+        let wish = (!ask.is_exact).then(|| self.devices.request_key(ask));
+        for (name, node) in &self.nodes {
+            let gpus = self.devices.gpus(name);
+            let allows = key
+                .is_none_or(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
+                && away.check(&node.node).is_ok()
+                && self.may_allocate_devices(ask, name)
+                && self.devices.is_allowed(ask, name)
+                && (!takes_uncounted
+                    || self.uncounted_shortages(record, ask, node, &node.usage).is_empty())
+                && wish.is_none_or(|wish| {
+                    self.devices.feasibility(ask, wish, name) == Feasibility::Feasible
+                });
+            if !allows && let Some(id) = self.engine.node(name) {
+                forbidden.insert(id);
+            }
+        }
+        forbidden
+    }
+
+    /// What a pod lacks on a node, of the resources that the engine does not count.
+    pub(super) fn uncounted_shortages(
+        &self,
+        record: &PodRecord,
+        ask: &Ask,
+        node: &NodeRecord,
+        usage: &Usage,
+    ) -> Vec<Unfit> {
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let fit =
+            check_resource_fit(&record.footprint, &node.capacity, usage, &self.volumes, serves);
+        let mut reasons = fit.err().unwrap_or_default();
+        reasons.retain(|unfit| !is_counted(unfit, ask));
+        reasons
+    }
+
+    /// Whether only the pod's resources make nodes infeasible. Then [`Self::forbidden_nodes`] is
+    /// equal for all pods with the same footprint and extended resources. Inexact requests must
+    /// also have the same wish.
+    pub(super) fn depends_on_room_alone(&self, uid: &Arc<str>, mask: NodeMask, ask: &Ask) -> bool {
+        let Some(record) = self.pods.get(uid) else { return false };
+        mask != NodeMask::Scan
+            && if ask.is_exact {
+                ask.claims.is_empty()
+            } else {
+                ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
+            }
+            && self.neighbours.exclusions(&record.pod, &self.volumes).is_empty()
+    }
+
+    /// Whether this scheduler may allocate the requested devices on a node. It may for an empty
+    /// request, for devices of its own nodes, and for devices of a device plugin.
+    pub(super) fn may_allocate_devices(&self, ask: &Ask, node: &str) -> bool {
+        let needs = ask.wanted().next().is_some() || !ask.extended.is_empty();
+        let is_plugin =
+            || self.devices.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
+        let is_ours = || {
+            let record = self.nodes.get(node);
+            record.is_some_and(|record| is_owned(&record.node, &self.config.scheduler_name))
+        };
+        !needs || is_ours() || (!ask.extended.is_empty() && is_plugin())
+    }
+
+    /// The disturbance that is allowed for an entry of this priority.
+    pub(super) fn preemption_budget(
+        &self,
+        priority: i32,
+        may_preempt: bool,
+        policy: &PlacementPolicy,
+    ) -> PreemptionBudget {
+        let is_allowed = self.config.preemption && may_preempt && policy.is_preempting();
+        let evictions = if is_allowed {
+            PreemptionBudget::evictions_below(priority)
+        } else {
+            PreemptionBudget::none()
+        };
+        PreemptionBudget { moves: self.config.defragmentation_moves, ..evictions }
+    }
+
+    /// Asks the engine, and records the decision if decisions are recorded.
+    pub(super) fn ask_engine(
+        &mut self,
+        key: &QueueKey,
+        gang: &Gang,
+        pinned: &[Pinned],
+        forbidden: &NodeSet,
+        preemption_budget: &PreemptionBudget,
+        policy: &PlacementPolicy,
+    ) -> Result<(PlanResult, Explanation), PendingReason> {
+        // The API has no weights of tenants: all weigh the same.
+        let weights = BTreeMap::new();
+        let waiting = self.competing_gangs(gang, policy);
+        let case = DecisionInput {
+            gang,
+            pinned,
+            forbidden,
+            preemption_budget,
+            policy,
+            waiting: &waiting,
+            weights: &weights,
+        };
+        let is_recorded = self.records.should_record(key);
+        self.within_budgets(preemption_budget, |scheduler| {
+            // Before the engine learns from the answer.
+            let cluster = is_recorded.then(|| {
+                let mut waiting = waiting.clone();
+                waiting.push(gang.clone());
+                scheduler.snapshot_with(&waiting)
+            });
+            let engine = &mut scheduler.engine;
+            let answer =
+                engine.planner.decide(&mut engine.world, &case).map_err(PendingReason::Policy)?;
+            let explanation = explain::answer(&engine.world, policy, gang, &answer);
+            if let Some(cluster) = cluster
+                && let Some(recorded) =
+                    RecordedDecision::of(cluster, &case, &engine.world, &explanation)
+            {
+                scheduler.records.keep(key, recorded);
+            }
+            Ok((answer, explanation))
+        })
+    }
+}
+
+/// Whether an extended resource stands for the GPUs that the engine counts for this request.
+pub(super) fn is_gpu(resource: &str, ask: &Ask) -> bool {
+    resource == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some()
+}
+
+/// Whether the engine counts the lacking resource, and so can name victims.
+fn is_counted(unfit: &Unfit, ask: &Ask) -> bool {
+    match unfit {
+        Unfit::Pods { .. } => true,
+        Unfit::Insufficient { resource, .. } => {
+            matches!(&**resource, "cpu" | "memory") || is_gpu(resource, ask)
+        }
+        _ => false,
+    }
+}

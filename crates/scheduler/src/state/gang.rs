@@ -1,0 +1,324 @@
+//! Decisions on gangs: all required members get places together, or none does. Placed members are
+//! pinned, so late and recreated members join the gang.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::plan::Placed;
+use octavo_engine::preemption::PreemptionBudget;
+use octavo_engine::solve::NodeSet;
+use octavo_engine::{NodeId, Placement};
+
+use super::Scheduler;
+use super::decide::MAX_ATTEMPTS;
+use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
+use super::pending_reason::PendingReason;
+use super::queue::QueueKey;
+use super::reserve::AssumedPlacement;
+use crate::devices::AskedClaim;
+use crate::groups::{GroupName, GroupSpec, MemberState};
+
+/// Maximum number of attempts of one decision in addition to [`MAX_ATTEMPTS`].
+const MAX_GANG_ATTEMPTS: usize = 120;
+
+/// State of one decision.
+struct GangSearch {
+    spec: Arc<GroupSpec>,
+    policy: Arc<PlacementPolicy>,
+    preemption_budget: PreemptionBudget,
+    /// Members with places, not submitted yet.
+    assumed: Vec<AssumedPlacement>,
+    /// Nodes that failed regardless of the other members.
+    ruled_out: RuledOutNodes,
+    /// These, and nodes that failed beside the assumed members.
+    ruled_out_now: RuledOutNodes,
+    /// Nodes to rule out after a restart, with the pods they failed for.
+    failed_nodes: Vec<(Vec<Arc<str>>, NodeId)>,
+    /// All nodes that failed for a member.
+    nodes_tried: NodeSet,
+    /// The last failure.
+    last_error: Option<String>,
+}
+
+impl GangSearch {
+    fn new(
+        spec: Arc<GroupSpec>,
+        policy: Arc<PlacementPolicy>,
+        preemption_budget: PreemptionBudget,
+    ) -> Self {
+        Self {
+            spec,
+            policy,
+            preemption_budget,
+            assumed: Vec::new(),
+            ruled_out: RuledOutNodes::new(),
+            ruled_out_now: RuledOutNodes::new(),
+            failed_nodes: Vec::new(),
+            nodes_tried: NodeSet::new(),
+            last_error: None,
+        }
+    }
+
+    /// Starts again without assumed members.
+    fn restart(&mut self) {
+        for (uids, node) in self.failed_nodes.drain(..) {
+            rule_out(&mut self.ruled_out, &uids, node);
+        }
+        self.ruled_out_now.clone_from(&self.ruled_out);
+    }
+}
+
+/// Why members stay pending after all that fit have places.
+fn reason_for_unplaced(incomplete: Vec<IncompleteSegment>) -> PendingReason {
+    if incomplete.is_empty() {
+        PendingReason::Surplus
+    } else {
+        PendingReason::Incomplete(incomplete)
+    }
+}
+
+/// Records that a node failed for these pods.
+fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[Arc<str>], node: NodeId) {
+    let mut last: Option<(Option<Arc<NodeSet>>, Arc<NodeSet>)> = None;
+    for uid in uids {
+        let before = ruled_out.get(uid).cloned();
+        // Usually all of them share one set of nodes.
+        let after = match &last {
+            Some((known, after))
+                if known.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
+            {
+                Arc::clone(after)
+            }
+            _ => {
+                let mut nodes = before.as_deref().cloned().unwrap_or_default();
+                nodes.insert(node);
+                Arc::new(nodes)
+            }
+        };
+        ruled_out.insert(Arc::clone(uid), Arc::clone(&after));
+        last = Some((before, after));
+    }
+}
+
+impl Scheduler {
+    /// Decides on a gang.
+    pub(super) fn decide_group(&mut self, group: &GroupName) {
+        let key = QueueKey::Group(group.clone());
+        if let Err(reason) = self.schedule_group(group, &key) {
+            self.set_pending(&key, &reason);
+        }
+    }
+
+    fn schedule_group(&mut self, group: &GroupName, key: &QueueKey) -> Result<(), PendingReason> {
+        let spec = self.spec_of(group).ok_or(PendingReason::Gone)?;
+        if !self.has_pending_members(group) {
+            self.queue.remove(key);
+            self.pending.remove(key);
+            self.report_group(group);
+            return Ok(());
+        }
+        let missing = self.missing(group, &spec);
+        if !missing.is_empty() {
+            return Err(PendingReason::Gathering(missing));
+        }
+        let policy = self.policies.find(spec.policy.as_deref()).map_err(PendingReason::NoPolicy)?;
+        let policy = Arc::clone(policy);
+        let request = self.gang_request(group, &spec)?;
+        let may_preempt = self
+            .present_members(group)
+            .iter()
+            .filter_map(|uid| self.pods.get(uid))
+            .all(|record| record.pod.spec.may_preempt);
+        let preemption_budget =
+            self.preemption_budget(request.gang.profile.priority, may_preempt, &policy);
+        let mut search = GangSearch::new(spec, policy, preemption_budget);
+        let outcome = self.search_group(group, key, request, &mut search);
+        self.unreserve_all(&mut search.assumed);
+        outcome
+    }
+
+    /// Asks the engine until all members have places. Members whose places succeed stay assumed
+    /// while the others are asked for again, so that only real free capacity is offered. If that
+    /// fails, all are unreserved and the failed nodes are ruled out.
+    fn search_group(
+        &mut self,
+        group: &GroupName,
+        key: &QueueKey,
+        mut request: GangRequest,
+        search: &mut GangSearch,
+    ) -> Result<(), PendingReason> {
+        let policy = Arc::clone(&search.policy);
+        for _ in 0..MAX_ATTEMPTS + request.ranks.len().min(MAX_GANG_ATTEMPTS) {
+            if request.gang.groups.is_empty() {
+                return Err(PendingReason::Incomplete(request.incomplete));
+            }
+            // No eviction for a place that may fail.
+            let is_sure = search.assumed.is_empty() && !request.shares_claim;
+            let preemption_budget =
+                if is_sure { search.preemption_budget.clone() } else { PreemptionBudget::none() };
+            let GangRequest { gang, pinned, forbidden, .. } = &request;
+            let (answer, explanation) =
+                self.ask_engine(key, gang, pinned, forbidden, &preemption_budget, &policy)?;
+            let Ok(plan) = answer else {
+                if !search.assumed.is_empty() {
+                    self.unreserve_all(&mut search.assumed);
+                    search.restart();
+                    request =
+                        self.gang_request_excluding(group, &search.spec, &search.ruled_out)?;
+                    continue;
+                }
+                let reason = if let Some(last) = search.last_error.take() {
+                    PendingReason::NoDevices { nodes: search.nodes_tried.len(), last }
+                } else {
+                    let infeasible = self.infeasible_nodes(key).with_caveats(request.caveats);
+                    PendingReason::Unschedulable(Box::new(explanation.clone()), infeasible)
+                };
+                self.decision_log.record(key, explanation);
+                self.roll_back_allocations(key);
+                return Err(reason);
+            };
+            let members: Vec<_> = plan
+                .placements
+                .iter()
+                .filter_map(|placed| {
+                    Some((Arc::clone(request.ranks.get(placed.rank as usize)?), placed.clone()))
+                })
+                .collect();
+            if !plan.evictions.is_empty() || !plan.moves.is_empty() {
+                self.decision_log.record(key, explanation);
+                return self.nominate(key, &members, &plan);
+            }
+            if members.is_empty() && search.assumed.is_empty() {
+                self.decision_log.record(key, explanation);
+                return Err(reason_for_unplaced(request.incomplete));
+            }
+            if self.reserve_some(&members, &request, search) {
+                self.decision_log.record(key, explanation);
+                let assumed = std::mem::take(&mut search.assumed);
+                self.finish_gang_placement(key, assumed, &reason_for_unplaced(request.incomplete));
+                return Ok(());
+            }
+            request = self.gang_request_excluding(group, &search.spec, &search.ruled_out_now)?;
+        }
+        let last = search.last_error.take().unwrap_or_default();
+        Err(PendingReason::NoDevices { nodes: search.nodes_tried.len(), last })
+    }
+
+    /// Reserves places for members, as far as they succeed. Returns whether all did.
+    fn reserve_some(
+        &mut self,
+        members: &[(Arc<str>, Placed)],
+        request: &GangRequest,
+        search: &mut GangSearch,
+    ) -> bool {
+        let mut failed = Vec::new();
+        for (uid, placed) in members {
+            match self.reserve_one(uid, &placed.placement) {
+                Ok(assumed) => search.assumed.push(assumed),
+                Err(error) => failed.push((uid, placed, error)),
+            }
+        }
+        for (uid, placed, error) in &failed {
+            let node = placed.placement.node;
+            let name = self.engine.world.cluster.name(node);
+            let pod = self
+                .pods
+                .get(*uid)
+                .map_or_else(String::new, |record| record.pod.meta.name.to_string());
+            search.last_error = Some(format!("{name}: {error} (pod {pod})"));
+            search.nodes_tried.insert(node);
+            let classmates = request.members_of_group(placed.group);
+            rule_out(&mut search.ruled_out_now, classmates, node);
+            match self.claim_elsewhere(uid, node) {
+                // The node itself is feasible, but the pod's claim is allocated elsewhere by
+                // another member.
+                Some((users, elsewhere)) => search.failed_nodes.push((users, elsewhere)),
+                None => search.failed_nodes.push((classmates.to_vec(), node)),
+            }
+        }
+        if search.assumed.is_empty() && !failed.is_empty() {
+            search.restart();
+        }
+        failed.is_empty()
+    }
+
+    /// Finds a claim of the pod that a pod of this decision has on another node. Returns the
+    /// members that use the claim, and that node.
+    fn claim_elsewhere(&mut self, uid: &Arc<str>, node: NodeId) -> Option<(Vec<Arc<str>>, NodeId)> {
+        let ask = self.ask(uid).ok()?;
+        let name = self.engine.world.cluster.name(node);
+        if self.devices.is_allowed(&ask, name) {
+            return None;
+        }
+        ask.claims.iter().find_map(|claim| {
+            let AskedClaim::Allocated { claim, allocating: Some(other), .. } = claim else {
+                return None;
+            };
+            let place = self.pods.get(other)?.place.as_ref()?;
+            let elsewhere = self.engine.node(&place.node).filter(|other| *other != node)?;
+            let users = self.by_claim.get(&claim.meta.name)?;
+            Some((users.iter().cloned().collect(), elsewhere))
+        })
+    }
+
+    fn unreserve_all(&mut self, assumed: &mut Vec<AssumedPlacement>) {
+        for placement in assumed.drain(..).rev() {
+            self.unreserve(&placement);
+        }
+    }
+
+    /// Reserves places for several pods, all or none. Fails with the first placement that failed,
+    /// and why.
+    pub(super) fn reserve_all<'a>(
+        &mut self,
+        places: impl Iterator<Item = (&'a Arc<str>, &'a Placement)>,
+    ) -> Result<Vec<AssumedPlacement>, (Placement, String)> {
+        let mut assumed: Vec<AssumedPlacement> = Vec::new();
+        for (uid, placement) in places {
+            match self.reserve_one(uid, placement) {
+                Ok(placement) => assumed.push(placement),
+                Err(error) => {
+                    for placement in assumed.iter().rev() {
+                        self.unreserve(placement);
+                    }
+                    return Err((placement.clone(), error));
+                }
+            }
+        }
+        Ok(assumed)
+    }
+
+    fn reserve_one(
+        &mut self,
+        uid: &Arc<str>,
+        placement: &Placement,
+    ) -> Result<AssumedPlacement, String> {
+        let node: Arc<str> = self.engine.world.cluster.name(placement.node).into();
+        // Read again: earlier members may have allocated a claim that this pod shares.
+        let ask = self.ask(uid).map_err(|reason| reason.status_text().message)?;
+        let assumed = self.reserve(uid, &ask, &node, Some(&placement.gpus));
+        assumed.map_err(|error| error.message().to_owned())
+    }
+
+    /// The spec of a gang, from its first member.
+    pub(super) fn spec_of(&self, group: &GroupName) -> Option<Arc<GroupSpec>> {
+        let mut uids = self.members.get(group)?.iter();
+        uids.find_map(|uid| Some(Arc::clone(&self.pods.get(uid)?.member.as_ref()?.spec)))
+    }
+
+    fn missing(&self, group: &GroupName, spec: &GroupSpec) -> Vec<crate::groups::MissingMembers> {
+        let mut have: BTreeMap<&str, u32> = BTreeMap::new();
+        for uid in self.members.get(group).into_iter().flatten() {
+            let Some(record) = self.pods.get(uid) else { continue };
+            let counts =
+                matches!(MemberState::of(&record.pod), MemberState::Present | MemberState::Done);
+            // A gated pod does not count yet.
+            let is_gated = record.pod.node.is_none() && !record.pod.spec.gates.is_empty();
+            if let Some(member) = record.member.as_ref().filter(|_| counts && !is_gated) {
+                *have.entry(&member.sub).or_default() += 1;
+            }
+        }
+        spec.missing(|sub| have.get(sub).copied().unwrap_or(0))
+    }
+}

@@ -1,0 +1,116 @@
+//! Status of gangs, for the status of their objects.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Scheduler;
+use super::pending_reason::{PendingStatus, Reason};
+use super::queue::QueueKey;
+use crate::groups::{GroupKind, GroupName, GroupSpec};
+use crate::status::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
+
+impl Scheduler {
+    /// Reports a gang that a pod has left, if its object has a status. An event for each pod that
+    /// ends would be noise.
+    pub(super) fn report_departure(&mut self, group: &GroupName, spec: &GroupSpec) {
+        if !has_status(spec) {
+            return;
+        }
+        if self.members.contains_key(group) {
+            self.report_group(group);
+            return;
+        }
+        self.reports.push(StatusUpdate::Group(GroupStatus {
+            kind: spec.announcer.kind.clone(),
+            name: spec.announcer.name.clone(),
+            uid: Arc::clone(&spec.announcer.uid),
+            generation: spec.announcer.generation,
+            phase: GroupPhase::Gathering,
+            status_text: StatusText {
+                reason: Reason::Gathering.as_str(),
+                message: "the gang has no pods".to_owned(),
+            },
+            present: BTreeMap::new(),
+            bound: BTreeMap::new(),
+            domain: None,
+        }));
+    }
+
+    /// Reports a gang.
+    pub(super) fn report_group(&mut self, group: &GroupName) {
+        let Some(spec) = self.spec_of(group) else { return };
+        let key = QueueKey::Group(group.clone());
+        let (mut present, mut bound) = (BTreeMap::new(), BTreeMap::new());
+        let mut common_domain: Option<octavo_engine::DomainId> = None;
+        let topology = &self.engine.world.topology;
+        for uid in self.present_members(group) {
+            let Some(record) = self.pods.get(&uid) else { continue };
+            let Some(member) = &record.member else { continue };
+            *present.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
+            let Some(place) = &record.place else { continue };
+            if place.state == super::pod::PlaceState::Nominated {
+                continue;
+            }
+            *bound.entry(Arc::clone(&member.sub)).or_insert(0) += 1;
+            let Some(node) = self.engine.node(&place.node) else { continue };
+            let node_domain = topology.leaf_domain(node);
+            common_domain = Some(match common_domain {
+                None => node_domain,
+                Some(current) => {
+                    let mut above = topology.ancestors(node_domain);
+                    let nodes = |id| topology.domain(id).nodes.clone();
+                    let inner = nodes(current);
+                    above
+                        .find(|id| {
+                            let outer = nodes(*id);
+                            outer.start <= inner.start && inner.end <= outer.end
+                        })
+                        .unwrap_or(octavo_engine::Topology::ROOT)
+                }
+            });
+        }
+        let pending = self.pending.get(&key);
+        let status_text = pending.map(PendingStatus::gang_status_text);
+        let all_bound: u32 = bound.values().sum();
+        let phase = if self.nominations.contains_key(&key) {
+            GroupPhase::Preempting
+        } else {
+            match pending {
+                Some(pending) if pending.reason == Reason::Gathering => GroupPhase::Gathering,
+                Some(_) if all_bound > 0 && all_bound < spec.min => GroupPhase::Repairing,
+                Some(_) if all_bound == 0 => GroupPhase::Waiting,
+                _ if all_bound >= spec.min && all_bound > 0 => GroupPhase::Scheduled,
+                _ => GroupPhase::Binding,
+            }
+        };
+        let status_text = status_text.unwrap_or_else(|| StatusText {
+            reason: Reason::Scheduled.as_str(),
+            message: format!("{all_bound} pods are placed"),
+        });
+        self.reports.push(StatusUpdate::Group(GroupStatus {
+            kind: spec.announcer.kind.clone(),
+            name: spec.announcer.name.clone(),
+            uid: Arc::clone(&spec.announcer.uid),
+            generation: spec.announcer.generation,
+            phase,
+            status_text,
+            present,
+            bound,
+            domain: common_domain.map(|id| topology.path(id)),
+        }));
+    }
+}
+
+/// Whether the object that announced a gang is a pod group, whose status reports the gang.
+pub(super) fn has_status(spec: &GroupSpec) -> bool {
+    let kind = &spec.announcer.kind;
+    matches!(
+        GroupKind::of(&kind.api_version, &kind.kind),
+        Some(
+            GroupKind::PodGroup
+                | GroupKind::NativePodGroup
+                | GroupKind::CoschedulingPodGroup
+                | GroupKind::VolcanoPodGroup
+        )
+    )
+}

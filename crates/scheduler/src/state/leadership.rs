@@ -1,0 +1,67 @@
+//! Leadership changes: what ends when another scheduler leads, and what is reported again when this
+//! one does. Also relists, which a new leader needs.
+
+use std::collections::BTreeSet;
+
+use super::Scheduler;
+use super::pending_reason::Reason;
+use super::queue::{QueueKey, State};
+
+impl Scheduler {
+    /// Another scheduler leads: nominations end. Operations in flight end with their results.
+    pub fn on_leadership_lost(&mut self) {
+        let keys: Vec<_> = self.nominations.keys().cloned().collect();
+        for key in keys {
+            self.drop_nomination(&key);
+            self.queue.set_state(&key, State::Ready);
+            self.pending.remove(&key);
+        }
+        self.note_leadership_gap();
+        // Results of these rollbacks are ignored, so their pods must not wait for them.
+        for uid in self.rollbacks.pods_in_flight() {
+            self.make_ready_if_gated(&uid);
+        }
+        // The operations stay in flight: nothing new is decided before they end.
+        self.rollbacks.clear();
+    }
+
+    /// This scheduler leads, or its last reports may be lost: reports all pending entries again.
+    /// Reports of another leader may be outdated.
+    pub fn on_leadership_acquired(&mut self) {
+        self.rebuild_engine_if_stale();
+        let delayed: BTreeSet<QueueKey> = self.delayed.iter().map(|(_, key)| key.clone()).collect();
+        let keys: BTreeSet<QueueKey> = self.pending.keys().cloned().collect();
+        for key in keys.difference(&delayed) {
+            let Some(pending) = self.pending.get(key) else { continue };
+            let status_text = pending.status_text.clone();
+            // The gang's status reports it.
+            if pending.reason == Reason::Gathering {
+                continue;
+            }
+            for uid in self.pods_of(key) {
+                let record = self.pods.get(&uid);
+                let waits =
+                    record.is_some_and(|record| record.is_pending_for(&self.config.scheduler_name));
+                if waits || matches!(key, QueueKey::Pod(_)) {
+                    self.report_pod_pending(&uid, &status_text);
+                }
+            }
+        }
+        let groups: Vec<_> = self.members.keys().cloned().collect();
+        for group in groups {
+            self.report_group(&group);
+        }
+        self.reports.extend(self.policies.reports().into_values());
+    }
+
+    /// Records that lists of pods and claims which started at `at` have been applied, by the clock
+    /// of [`Scheduler::tick`]. All earlier writes are known.
+    pub fn on_relist(&mut self, at: u64) {
+        self.resolve_after_relist(at);
+    }
+
+    /// The time at which lists of pods and claims must have started to resolve indeterminate binds.
+    pub fn relist_needed_since(&self) -> Option<u64> {
+        self.indeterminate_relist_since()
+    }
+}

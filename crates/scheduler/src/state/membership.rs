@@ -1,0 +1,214 @@
+//! Membership of pods in gangs, and entries of the queue.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Scheduler;
+use super::queue::{QueueKey, QueuePosition, State};
+use crate::groups::{GroupName, MemberState, Membership};
+
+impl Scheduler {
+    /// Updates the gang of a pod.
+    pub(super) fn update_membership(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        if record.pod.spec.scheduler != self.config.scheduler_name {
+            return;
+        }
+        let membership = self.groups.membership(&record.pod);
+        let old = record.member.as_ref().map(|member| member.group.clone());
+        let (member, fault, named_group) = match membership {
+            Membership::Alone => (None, None, None),
+            Membership::Member(member) => {
+                let group = member.group.clone();
+                (Some(member), None, Some(group))
+            }
+            Membership::Unresolved(not_yet) => (None, Some(not_yet.error), not_yet.group),
+        };
+        let new = member.as_ref().map(|member| member.group.clone());
+        let mut has_changed = false;
+        if let Some(record) = self.pods.get_mut(uid) {
+            let member_state = (MemberState::of(&record.pod), record.pod.spec.gates.is_empty());
+            has_changed = record.member != member
+                || record.group_fault != fault
+                || record.member_state != Some(member_state);
+            if record.member != member {
+                record.profile = None;
+            }
+            record.member = member;
+            record.group_fault = fault;
+            record.named_group = named_group;
+            record.member_state = Some(member_state);
+        }
+        if old != new {
+            if let Some(old) = old {
+                self.remove_from_group(uid, &old);
+            }
+            if let Some(new) = &new {
+                self.members.entry(new.clone()).or_default().insert(Arc::clone(uid));
+            }
+        }
+        if has_changed {
+            // A pod that comes, goes or ends may complete the gang.
+            self.wake(uid);
+        }
+    }
+
+    pub(super) fn leave_group(&mut self, uid: &Arc<str>) {
+        let group = self.pods.get(uid).and_then(|record| record.member.as_ref());
+        if let Some(group) = group.map(|member| member.group.clone()) {
+            self.remove_from_group(uid, &group);
+            self.wake_group(&group);
+        }
+    }
+
+    fn remove_from_group(&mut self, uid: &Arc<str>, group: &GroupName) {
+        let Some(members) = self.members.get_mut(group) else { return };
+        members.remove(uid);
+        if members.is_empty() {
+            self.members.remove(group);
+            let key = QueueKey::Group(group.clone());
+            self.queue.remove(&key);
+            self.pending.remove(&key);
+            self.drop_nomination(&key);
+        }
+    }
+
+    /// Updates pods whose gangs have a new spec.
+    pub(super) fn groups_changed(&mut self, groups: &[GroupName]) {
+        if groups.is_empty() {
+            return;
+        }
+        let whole: BTreeSet<GroupName> = groups.iter().map(GroupName::whole).collect();
+        let concerned = self.pods.values().filter(|record| {
+            record.named_group.as_ref().is_some_and(|group| whole.contains(&group.whole()))
+        });
+        let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        for uid in uids {
+            self.update_membership(&uid);
+            self.update_queue(&uid);
+            self.refresh_pod(&uid);
+        }
+    }
+
+    /// Adds a pod or its gang to the queue, or removes it.
+    pub(super) fn update_queue(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let is_waiting = record.is_pending_for(&self.config.scheduler_name);
+        let alone = QueueKey::Pod(Arc::clone(uid));
+        if let (Some(member), true) = (&record.member, is_waiting) {
+            let group = member.group.clone();
+            self.queue.remove(&alone);
+            self.pending.remove(&alone);
+            self.enqueue_group(&group);
+            return;
+        }
+        if let Some(member) = &record.member {
+            let key = QueueKey::Group(member.group.clone());
+            let group = member.group.clone();
+            self.queue.remove(&alone);
+            // Nominated members wait for their victims.
+            if !self.has_pending_members(&group) && !self.nominations.contains_key(&key) {
+                self.queue.remove(&key);
+                self.pending.remove(&key);
+            }
+            return;
+        }
+        let is_nominated = self.nominations.contains_key(&alone);
+        if is_waiting || is_nominated {
+            self.enqueue_pod(uid);
+        } else {
+            self.queue.remove(&alone);
+            self.pending.remove(&alone);
+        }
+    }
+
+    /// Adds a single pod to the queue.
+    pub(super) fn enqueue_pod(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let alone = QueueKey::Pod(Arc::clone(uid));
+        let position = QueuePosition {
+            is_nominated: Reverse(self.nominations.contains_key(&alone)),
+            priority: Reverse(record.pod.spec.priority),
+            created: record.pod.meta.created,
+            name: record.pod.meta.name.to_string().into(),
+            key: alone,
+        };
+        self.queue.insert(position);
+    }
+
+    /// Adds a gang with pending members to the queue.
+    pub(super) fn enqueue_group(&mut self, group: &GroupName) {
+        let members = self.members.get(group).into_iter().flatten();
+        let waiting = members
+            .filter_map(|uid| self.pods.get(uid))
+            .filter(|record| record.is_pending_for(&self.config.scheduler_name));
+        let mut first: Option<(i64, i32)> = None;
+        for record in waiting {
+            let created = record.pod.meta.created;
+            let group_priority = record.member.as_ref().and_then(|member| member.spec.priority);
+            let priority = group_priority.unwrap_or(record.pod.spec.priority);
+            let (least, most) = first.unwrap_or((created, priority));
+            first = Some((least.min(created), most.max(priority)));
+        }
+        let key = QueueKey::Group(group.clone());
+        let Some((created, priority)) = first else { return };
+        let position = QueuePosition {
+            is_nominated: Reverse(self.nominations.contains_key(&key)),
+            priority: Reverse(priority),
+            created,
+            name: group.to_string().into(),
+            key,
+        };
+        self.queue.insert(position);
+    }
+
+    pub(super) fn has_pending_members(&self, group: &GroupName) -> bool {
+        let members = self.members.get(group).into_iter().flatten();
+        let mut records = members.filter_map(|uid| self.pods.get(uid));
+        records.any(|record| record.is_pending_for(&self.config.scheduler_name))
+    }
+
+    /// Makes a gang ready that was gated or unschedulable.
+    pub(super) fn wake_group(&mut self, group: &GroupName) {
+        let key = QueueKey::Group(group.clone());
+        let state = self.queue.state(&key);
+        if matches!(state, Some(State::Gated | State::Unschedulable(_))) {
+            self.queue.set_state(&key, State::Ready);
+        }
+    }
+
+    /// Makes the entry of a pod ready if it was gated or unschedulable.
+    pub(super) fn wake(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get(uid) else { return };
+        if let Some(member) = &record.member {
+            let group = member.group.clone();
+            self.wake_group(&group);
+        } else {
+            let key = QueueKey::Pod(Arc::clone(uid));
+            if matches!(self.queue.state(&key), Some(State::Gated | State::Unschedulable(_))) {
+                self.queue.set_state(&key, State::Ready);
+            }
+        }
+    }
+
+    /// The pods of an entry.
+    pub(super) fn pods_of(&self, key: &QueueKey) -> Vec<Arc<str>> {
+        match key {
+            QueueKey::Pod(uid) => vec![Arc::clone(uid)],
+            QueueKey::Group(group) => {
+                self.members.get(group).into_iter().flatten().cloned().collect()
+            }
+        }
+    }
+
+    /// Members that count toward the gang.
+    pub(super) fn present_members(&self, group: &GroupName) -> Vec<Arc<str>> {
+        let members = self.members.get(group).into_iter().flatten();
+        let counts = |uid: &&Arc<str>| {
+            let record = self.pods.get(*uid);
+            record.is_some_and(|record| MemberState::of(&record.pod) == MemberState::Present)
+        };
+        members.filter(counts).cloned().collect()
+    }
+}

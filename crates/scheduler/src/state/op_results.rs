@@ -1,0 +1,196 @@
+//! Results of write operations.
+
+use std::sync::Arc;
+
+use super::pending_reason::PendingReason;
+use super::queue::{QueueKey, State};
+use super::reserve::AssumedPlacement;
+use super::{DecisionMetric, InFlightOp, OpPurpose, Scheduler};
+use crate::bind::{Failure, FailureKind, OpId, OpResult};
+use crate::status::StatusUpdate;
+
+/// Maximum number of doublings of the retry delay.
+const MAX_BACKOFF_DOUBLINGS: u32 = 4;
+
+impl Scheduler {
+    /// Submits the binds of an entry. A gang with pending members stays ready.
+    pub(super) fn finish_placement(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) {
+        self.submit_binds(key, assumed);
+        match key {
+            QueueKey::Pod(_) => self.queue.remove(key),
+            QueueKey::Group(group) => {
+                if self.requeue_pending_members(group) {
+                    self.queue.set_state(key, State::Ready);
+                }
+                self.report_group(group);
+            }
+        }
+    }
+
+    /// Submits the binds of a gang's members. The remaining members are pending with this reason.
+    pub(super) fn finish_gang_placement(
+        &mut self,
+        key: &QueueKey,
+        assumed: Vec<AssumedPlacement>,
+        why: &PendingReason,
+    ) {
+        self.submit_binds(key, assumed);
+        let QueueKey::Group(group) = key else { return };
+        if self.requeue_pending_members(group) {
+            // This also reports the gang's status.
+            self.set_pending(key, why);
+        } else {
+            self.report_group(group);
+        }
+    }
+
+    fn submit_binds(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) {
+        for placement in assumed {
+            self.submit_bind(placement);
+        }
+        let is_gang = matches!(key, QueueKey::Group(_));
+        self.decision_metrics.push(DecisionMetric { is_gang, result: "placed", reason: "" });
+        self.pending.remove(key);
+    }
+
+    /// Removes a gang from the queue if no member is pending. Returns whether any is.
+    fn requeue_pending_members(&mut self, group: &crate::groups::GroupName) -> bool {
+        let waits = self.has_pending_members(group);
+        if waits {
+            self.enqueue_group(group);
+        } else {
+            self.queue.remove(&QueueKey::Group(group.clone()));
+        }
+        waits
+    }
+
+    /// Applies the result of a write operation.
+    pub fn complete_op(&mut self, op_result: &OpResult) {
+        let Some(op) = self.in_flight.remove(&op_result.id) else { return };
+        if matches!(&op_result.result, Err(failure) if failure.kind == FailureKind::NotLeader) {
+            // The lease may have been lost so briefly that nothing else noticed.
+            self.note_leadership_gap();
+        }
+        let uid = Arc::clone(&op.pod);
+        if let (Some(bind), Err(_)) = (&op.bind, &op_result.result) {
+            self.devices.note_rollback(bind, self.pods.contains_key(&uid));
+        }
+        match (op.purpose, &op_result.result) {
+            (OpPurpose::Bind, Ok(())) => {
+                self.confirm_bind(&uid);
+                self.pod_bound(&uid);
+            }
+            (OpPurpose::Bind, Err(failure)) => {
+                self.bind_failed(&uid, op_result.id, op, failure);
+            }
+            (OpPurpose::Evict, Err(failure)) => self.eviction_failed(&uid, failure),
+            (OpPurpose::Repair, Err(_)) => self.repair_failed(&uid),
+            (OpPurpose::Rollback, result) => self.rollback_finished(&uid, op_result.id, result),
+            (OpPurpose::Evict | OpPurpose::Repair | OpPurpose::Other, _) => {}
+        }
+    }
+
+    pub(super) fn pod_bound(&mut self, uid: &Arc<str>) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        record.failures = 0;
+        let Some(place) = &record.place else { return };
+        let report =
+            StatusUpdate::PodBound { pod: record.reference(), node: Arc::clone(&place.node) };
+        let group = record.member.as_ref().map(|member| member.group.clone());
+        self.reports.push(report);
+        if let Some(group) = group {
+            self.report_group(&group);
+        }
+    }
+
+    fn bind_failed(&mut self, uid: &Arc<str>, id: OpId, op: InFlightOp, failure: &Failure) {
+        let Some(record) = self.pods.get_mut(uid) else {
+            self.release_assumed(uid);
+            return;
+        };
+        if record.pod.node.is_some() {
+            // The watch has delivered the binding. It is ours if no other scheduler has led.
+            self.confirm_bind(uid);
+            if op.spans_leadership_gap || failure.kind == FailureKind::NotLeader {
+                self.accept_observed(uid);
+            }
+            return;
+        }
+        if failure.kind == FailureKind::AlreadyBound {
+            // The watch will deliver the node; until then the place stays counted.
+            self.confirm_bind(uid);
+            self.accept_observed(uid);
+            return;
+        }
+        if failure.is_indeterminate() {
+            // The pod may be bound, or its claims allocated. Its place stays assumed until that is
+            // known.
+            self.record_indeterminate(uid, id, op, failure);
+            return;
+        }
+        if self.defer_to_relist(uid, failure) {
+            return;
+        }
+        self.indeterminate.remove(uid);
+        self.requeue_after_failure(uid, failure);
+    }
+
+    /// Releases the assumed devices of a pod. A claim that it was to allocate may be allocated
+    /// nevertheless. Then other binds in flight that use the claim take it over.
+    pub(super) fn release_assumed(&mut self, uid: &Arc<str>) {
+        let other_users = self.in_flight.values().filter(|op| op.bind.is_some());
+        let other_users = other_users.map(|op| &op.pod).chain(self.indeterminate.keys());
+        let other_users = other_users.filter(|other| *other != uid).cloned().collect();
+        self.devices.transfer_assumed(uid, &other_users);
+        self.devices.forget(uid);
+    }
+
+    /// Accepts the observed claims of a bound pod. Another scheduler may have bound it with other
+    /// devices of the same node.
+    pub(super) fn accept_observed(&mut self, uid: &Arc<str>) {
+        if self.devices.accept_observed(uid).is_empty() {
+            return;
+        }
+        let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+        if let Some(node) = place.map(|place| Arc::clone(&place.node)) {
+            self.holders_changed(&node);
+        }
+    }
+
+    /// Handles a failed bind: the pod is unreserved and retried after a delay.
+    pub(super) fn requeue_after_failure(&mut self, uid: &Arc<str>, failure: &Failure) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        record.failures = record.failures.saturating_add(1);
+        let failures = record.failures;
+        let node = record.place.as_ref().map(|place| Arc::clone(&place.node));
+        self.release_assumed(uid);
+        self.set_place(uid, None);
+        if let Some(node) = node {
+            self.holders_changed(&node);
+        }
+        self.update_queue(uid);
+        let key = self.queue_key_of(uid);
+        if failure.kind != FailureKind::PodGone {
+            let doubled = 1_u64 << failures.saturating_sub(1).min(MAX_BACKOFF_DOUBLINGS);
+            let wait = match failure.kind {
+                // The watch delivers the changed object soon.
+                FailureKind::Conflict if failures == 1 => 100,
+                _ => self.config.retry_seconds.saturating_mul(1000).saturating_mul(doubled),
+            };
+            if self.queue.state(&key) != Some(State::Nominated) {
+                self.set_pending(&key, &PendingReason::Failed(failure.to_string()));
+                self.queue.set_state(&key, State::BackoffUntil(self.now.saturating_add(wait)));
+            }
+        }
+        self.cluster_changed();
+    }
+
+    /// The queue entry of a pod.
+    pub(super) fn queue_key_of(&self, uid: &Arc<str>) -> QueueKey {
+        let member = self.pods.get(uid).and_then(|record| record.member.as_ref());
+        member.map_or_else(
+            || QueueKey::Pod(Arc::clone(uid)),
+            |member| QueueKey::Group(member.group.clone()),
+        )
+    }
+}

@@ -1,0 +1,336 @@
+//! Pending reasons: one value for conditions, events, metrics and explanations.
+
+use std::iter;
+use std::sync::Arc;
+
+use octavo_engine::explain::Explanation;
+use octavo_engine::objective::policy::PolicyError;
+
+use super::gang_request::IncompleteSegment;
+use super::infeasible_nodes::InfeasibleNodes;
+use super::queue::{QueueKey, State};
+use super::{DecisionMetric, Scheduler};
+use crate::devices::AskError;
+use crate::groups::{GroupError, MissingMembers};
+use crate::policies::Unusable;
+use crate::predicates::{Unfit, Unsupported};
+use crate::status::{StatusText, StatusUpdate};
+
+/// Milliseconds before a transient reason is reported.
+const REPORT_DELAY_MS: u64 = 5000;
+
+/// Why a pod or gang is pending.
+#[derive(Clone, Debug)]
+pub(super) enum PendingReason {
+    /// It does not exist any more.
+    Gone,
+    /// It requires something that this scheduler does not support.
+    Unsupported(Unsupported),
+    /// Its group is invalid or unknown.
+    Group(GroupError),
+    /// Fewer pods exist than the gang needs.
+    Gathering(Vec<MissingMembers>),
+    /// Its claims cannot be used yet.
+    Claims(AskError),
+    /// Its volumes cannot be used.
+    Volumes(Unfit),
+    /// Its policy does not exist or is invalid.
+    NoPolicy(Unusable),
+    /// Its policy does not fit this cluster.
+    Policy(PolicyError),
+    /// The engine's refusal, and why nodes are infeasible.
+    Unschedulable(Box<Explanation>, InfeasibleNodes),
+    /// The gang has its minimum, and no further member fits.
+    Surplus,
+    /// Members of incomplete segments.
+    Incomplete(Vec<IncompleteSegment>),
+    /// Members of one segment have different requests.
+    UnevenSegment { sub: String, size: u32 },
+    /// The engine found places, but devices or other resources were missing there.
+    NoDevices { nodes: usize, last: String },
+    /// Its place is nominated, and victims must leave first.
+    Nominated { pods: usize, nodes: String },
+    /// A write operation failed.
+    Failed(String),
+}
+
+/// A reason in one word, for conditions, events and metric labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// The pod is gone.
+    Gone,
+    /// Fewer pods exist than the gang needs.
+    Gathering,
+    /// Claims do not exist yet, or cannot be used.
+    WaitingForClaims,
+    /// Volumes cannot be used.
+    WaitingForVolumes,
+    /// The placement policy does not fit this cluster.
+    PlacementPolicyUnusable,
+    /// No node satisfies the request. Cluster autoscalers add nodes for this reason alone.
+    Unschedulable,
+    /// The last segment lacks members.
+    IncompleteSegment,
+    /// Members of one segment have different requests.
+    UnevenSegment,
+    /// A write operation failed.
+    SchedulerError,
+    /// All members that fit have places.
+    Scheduled,
+    /// A pod is evicted for one of higher priority.
+    Preempted,
+    /// A pod is restarted elsewhere to make room.
+    Moved,
+    /// A pod is deleted because its node is lost.
+    NodeLost,
+    /// A reason of groups, policies or unsupported constraints.
+    External(&'static str),
+}
+
+impl Reason {
+    /// The word on the wire.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "Gone",
+            Self::Gathering => "Gathering",
+            Self::WaitingForClaims => "WaitingForClaims",
+            Self::WaitingForVolumes => "WaitingForVolumes",
+            Self::PlacementPolicyUnusable => "PlacementPolicyUnusable",
+            Self::Unschedulable => "Unschedulable",
+            Self::IncompleteSegment => "IncompleteSegment",
+            Self::UnevenSegment => "UnevenSegment",
+            Self::SchedulerError => "SchedulerError",
+            Self::Scheduled => "Scheduled",
+            Self::Preempted => "Preempted",
+            Self::Moved => "Moved",
+            Self::NodeLost => "NodeLost",
+            Self::External(reason) => reason,
+        }
+    }
+}
+
+/// The pending reason of an entry, as last recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PendingStatus {
+    pub(super) reason: Reason,
+    pub(super) status_text: StatusText,
+    /// Whether the engine found no plan.
+    pub(super) is_unschedulable: bool,
+    /// The preemption hint of a gang, as last reported.
+    pub(super) hint: Option<String>,
+    /// When the last hint search ran, in milliseconds.
+    pub(super) hint_searched_at: Option<u64>,
+}
+
+impl PendingStatus {
+    /// The text in a gang's status, with the hint.
+    pub(super) fn gang_status_text(&self) -> StatusText {
+        let StatusText { reason, message } = self.status_text.clone();
+        let message = match &self.hint {
+            Some(words) => format!("{message}; {words}"),
+            None => message,
+        };
+        StatusText { reason, message }
+    }
+}
+
+impl PendingReason {
+    /// The reason in one word.
+    pub(super) fn reason(&self) -> Reason {
+        match self {
+            Self::Gone => Reason::Gone,
+            Self::Unsupported(unsupported) => Reason::External(unsupported.reason()),
+            Self::Group(error) => Reason::External(error.reason()),
+            Self::Gathering(_) => Reason::Gathering,
+            Self::Claims(_) => Reason::WaitingForClaims,
+            Self::Volumes(_) => Reason::WaitingForVolumes,
+            Self::NoPolicy(error) => Reason::External(error.reason()),
+            Self::Policy(_) => Reason::PlacementPolicyUnusable,
+            Self::Unschedulable(..)
+            | Self::Surplus
+            | Self::NoDevices { .. }
+            | Self::Nominated { .. } => Reason::Unschedulable,
+            Self::Incomplete(_) => Reason::IncompleteSegment,
+            Self::UnevenSegment { .. } => Reason::UnevenSegment,
+            Self::Failed(_) => Reason::SchedulerError,
+        }
+    }
+
+    /// The reason in a sentence.
+    pub(super) fn message(&self) -> String {
+        match self {
+            Self::Gone => "the pod is gone".to_owned(),
+            Self::Unsupported(unsupported) => unsupported.to_string(),
+            Self::Group(error) => error.to_string(),
+            Self::Gathering(missing) => gathering_text(missing),
+            Self::Claims(error) => error.to_string(),
+            Self::Volumes(unfit) => unfit.to_string(),
+            Self::NoPolicy(error) => error.to_string(),
+            Self::Policy(error) => error.to_string(),
+            Self::Unschedulable(explanation, infeasible) => {
+                infeasible.message(refusal_text(explanation))
+            }
+            Self::Surplus => {
+                "the gang has its minimum of members, and no node has room for more".to_owned()
+            }
+            Self::Incomplete(segments) => incomplete_text(segments),
+            Self::UnevenSegment { sub, size } => format!(
+                "subgroup {sub:?} has segments of {size} members, but members of one segment have \
+                 different requests: give members that differ a subgroup of their own"
+            ),
+            Self::NoDevices { nodes, last } => format!(
+                "{nodes} nodes have room, but none has the devices or the other requested resources; \
+                 the last one: {last}"
+            ),
+            Self::Nominated { pods, nodes } => {
+                format!("a place on {nodes} is nominated; waiting for {pods} pods to leave")
+            }
+            Self::Failed(message) => message.clone(),
+        }
+    }
+
+    /// Reason and message, as conditions and events have them.
+    pub(super) fn status_text(&self) -> StatusText {
+        StatusText { reason: self.reason().as_str(), message: self.message() }
+    }
+
+    /// The queue state for this reason: gated until the missing object comes, or unschedulable
+    /// until the cluster changes.
+    pub(super) fn queue_state(&self, cluster_revision: u64) -> State {
+        match self {
+            Self::Gathering(_) | Self::Gone => State::Gated,
+            Self::Claims(error) if error.is_transient() => State::Gated,
+            _ => State::Unschedulable(cluster_revision),
+        }
+    }
+}
+
+fn gathering_text(missing: &[MissingMembers]) -> String {
+    let each = missing
+        .iter()
+        .map(|missing| format!("{} of {} {}", missing.have, missing.min, missing.sub));
+    format!("the gang has fewer pods than it needs: {}", each.collect::<Vec<_>>().join(", "))
+}
+
+fn incomplete_text(segments: &[IncompleteSegment]) -> String {
+    let each = segments.iter().map(|IncompleteSegment { sub, count, size, of }| {
+        format!(
+            "{count} pods of {sub} wait for the rest of their segment: a segment has {size} members, \
+             and the subgroup has {of}"
+        )
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// A refusal in one sentence, with advice.
+fn refusal_text(explanation: &Explanation) -> String {
+    let mut lines = explanation.lines().into_iter().map(|line| line.trim().to_owned());
+    let first = lines.next().unwrap_or_default();
+    // Equal pods get equal messages: the object already has the name.
+    let first =
+        first.split_once(" is not placed: ").map_or(first.clone(), |(_, why)| why.to_owned());
+    let details: Vec<_> = lines.collect();
+    if details.is_empty() { first } else { format!("{first}; {}", details.join("; ")) }
+}
+
+impl Scheduler {
+    /// Records why an entry is pending. Reports it if the reason or message is new.
+    pub(super) fn set_pending(&mut self, key: &QueueKey, reason: &PendingReason) {
+        let state = reason.queue_state(self.cluster_revision);
+        self.queue.set_state(key, state);
+        if matches!(reason, PendingReason::Claims(AskError::LeftFromEarlierAttempt(_))) {
+            self.roll_back_allocations(key);
+            self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1000)));
+        }
+        if matches!(reason, PendingReason::Claims(AskError::NotEvaluated { .. })) {
+            // In the next cycle, not in this one.
+            self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1)));
+        }
+        let mut status_text = reason.status_text();
+        let is_unschedulable = matches!(reason, PendingReason::Unschedulable(..));
+        if is_unschedulable {
+            let unmodeled = self.unmodeled_for(key).into_iter().map(|nodes| nodes.message);
+            let parts: Vec<_> = iter::once(status_text.message).chain(unmodeled).collect();
+            status_text.message = parts.join("; ");
+        }
+        let result = match reason {
+            PendingReason::Nominated { .. } => "nominated",
+            PendingReason::Unschedulable(..)
+            | PendingReason::NoDevices { .. }
+            | PendingReason::Surplus => "refused",
+            _ => "waits",
+        };
+        let is_gang = matches!(key, QueueKey::Group(_));
+        self.decision_metrics.push(DecisionMetric { is_gang, result, reason: status_text.reason });
+        let is_new = self.pending.get(key).is_none_or(|pending| pending.status_text != status_text);
+        if is_new {
+            let pending = PendingStatus {
+                reason: reason.reason(),
+                status_text: status_text.clone(),
+                is_unschedulable,
+                hint: None,
+                hint_searched_at: None,
+            };
+            self.pending.insert(key.clone(), pending);
+        }
+        self.schedule_hint(key);
+        if !is_new {
+            return;
+        }
+        if matches!(reason, PendingReason::Claims(error) if error.is_transient()) {
+            // Transient: usually over before anyone could read it.
+            self.delayed.insert((self.now.saturating_add(REPORT_DELAY_MS), key.clone()));
+            return;
+        }
+        self.report_pending(key, reason, &status_text);
+    }
+
+    /// Reports transient reasons that have not passed. Returns the next deadline.
+    pub(super) fn flush_delayed(&mut self) -> Option<u64> {
+        loop {
+            let (at, key) = self.delayed.first()?.clone();
+            if at > self.now {
+                return Some(at);
+            }
+            self.delayed.remove(&(at, key.clone()));
+            let Some(pending) = self.pending.get(&key) else { continue };
+            let (reason, status_text) = (pending.reason, pending.status_text.clone());
+            let uids = self.pods_of(&key);
+            for uid in uids.iter().filter(|_| reason == Reason::WaitingForClaims) {
+                self.report_pod_pending(uid, &status_text);
+            }
+        }
+    }
+
+    fn report_pending(&mut self, key: &QueueKey, reason: &PendingReason, status_text: &StatusText) {
+        match key {
+            QueueKey::Pod(uid) => self.report_pod_pending(uid, status_text),
+            QueueKey::Group(group) => {
+                self.report_group(group);
+                if matches!(reason, PendingReason::Gathering(_)) {
+                    // The gang's status reports it; a write for each pod would add nothing.
+                    return;
+                }
+                // Cluster autoscalers and users look at pods.
+                for uid in self.pods_of(&QueueKey::Group(group.clone())) {
+                    let waits = self
+                        .pods
+                        .get(&uid)
+                        .is_some_and(|record| record.is_pending_for(&self.config.scheduler_name));
+                    if waits {
+                        self.report_pod_pending(&uid, status_text);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn report_pod_pending(&mut self, uid: &Arc<str>, status_text: &StatusText) {
+        let Some(record) = self.pods.get(uid) else { return };
+        self.reports.push(StatusUpdate::PodUnschedulable {
+            pod: record.reference(),
+            status_text: status_text.clone(),
+            seen: record.pod.scheduled.clone(),
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! A pod in the cache.
+
+use std::sync::Arc;
+
+use octavo_engine::placement::GpuParts;
+use octavo_engine::workload::Profile;
+use octavo_engine::{Resources, Shape};
+use octavo_kube_io::objects::Pod;
+
+use super::node::GpuUse;
+use super::node_mask::NodeMask;
+use crate::bind::{OpId, PodRef};
+use crate::groups::{GroupError, GroupName, Member, MemberState};
+use crate::predicates::{NodeFilterKey, PodRequests};
+
+/// A pod and the decisions about it.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
+#[derive(Clone, Debug)]
+pub(super) struct PodRecord {
+    pub(super) pod: Arc<Pod>,
+    pub(super) footprint: Arc<PodRequests>,
+    /// The gang that it belongs to.
+    pub(super) member: Option<Member>,
+    /// Why it is not a member of the gang that it names.
+    pub(super) group_fault: Option<GroupError>,
+    /// The gang that it names, known or not.
+    pub(super) named_group: Option<GroupName>,
+    /// Its last member state, and whether it had no scheduling gates.
+    pub(super) member_state: Option<(MemberState, bool)>,
+    /// Whether it is in the index of claim users.
+    pub(super) has_indexed_claims: bool,
+    /// Its node requirement, held while it is pending, or placed by this scheduler.
+    pub(super) node_mask: Option<(NodeMask, NodeFilterKey, GpuUse)>,
+    /// Its request for the engine.
+    pub(super) shape: Option<Arc<Shape>>,
+    pub(super) profile: Option<Arc<Profile>>,
+    /// Its place, if bound, assumed or nominated.
+    pub(super) place: Option<Place>,
+    /// The node whose usage includes it.
+    pub(super) counted_on: Option<Arc<str>>,
+    /// Whether it is a victim of a nomination.
+    pub(super) is_leaving: bool,
+    /// Whether the packing policy has learned of its arrival.
+    pub(super) has_arrived: bool,
+    /// Failed binds in a row.
+    pub(super) failures: u32,
+    /// Whether it was deleted because its node is lost.
+    pub(super) is_repaired: bool,
+    /// It is no victim before this time in milliseconds, because an eviction failed.
+    pub(super) eviction_retry_at: u64,
+}
+
+/// The place of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Place {
+    pub(super) node: Arc<str>,
+    /// Parts of GPUs of the decision. For a bound pod its claims are authoritative.
+    pub(super) gpus: GpuParts,
+    pub(super) state: PlaceState,
+}
+
+/// State of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlaceState {
+    /// Observed in the API.
+    Bound,
+    /// Decided; the bind is in flight, or succeeded and not observed yet.
+    Assumed(OpId),
+    /// Decided; victims must leave first.
+    Nominated,
+}
+
+impl PodRecord {
+    /// A pod without decisions.
+    pub(super) fn new(pod: Arc<Pod>, footprint: Arc<PodRequests>) -> Self {
+        Self {
+            pod,
+            footprint,
+            member: None,
+            group_fault: None,
+            named_group: None,
+            member_state: None,
+            has_indexed_claims: false,
+            node_mask: None,
+            shape: None,
+            profile: None,
+            place: None,
+            counted_on: None,
+            is_leaving: false,
+            has_arrived: false,
+            failures: 0,
+            is_repaired: false,
+            eviction_retry_at: 0,
+        }
+    }
+
+    /// Name and UID.
+    pub(super) fn reference(&self) -> PodRef {
+        PodRef { name: self.pod.meta.name.clone(), uid: Arc::clone(&self.pod.meta.uid) }
+    }
+
+    /// Whether it uses its place: it is bound or assumed, has not ended, and is no victim.
+    pub(super) fn occupies(&self) -> bool {
+        self.place.is_some() && !self.pod.has_ended() && !self.is_leaving
+    }
+
+    /// Whether it is pending and belongs to the scheduler of this name.
+    pub(super) fn is_pending_for(&self, scheduler: &str) -> bool {
+        self.pod.spec.scheduler == scheduler
+            && self.pod.node.is_none()
+            && self.place.is_none()
+            && !self.pod.has_ended()
+            && self.pod.meta.deleted.is_none()
+            && self.pod.spec.gates.is_empty()
+    }
+}
+
+/// The resources that the engine counts. Memory is rounded up to whole MiB.
+pub(super) fn resources(footprint: &PodRequests) -> Resources {
+    let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
+    let memory = footprint.amounts.memory;
+    let mib = (memory >> 20) + i128::from(memory & ((1 << 20) - 1) != 0);
+    Resources { cpu_milli: whole(footprint.amounts.cpu), memory_mib: whole(mib), pods: 1 }
+}
+
+/// Whether a pod takes resources that the engine does not count.
+pub(super) fn takes_uncounted(footprint: &PodRequests, is_gpu: impl Fn(&str) -> bool) -> bool {
+    footprint.amounts.storage > 0
+        || footprint.amounts.others.iter().any(|(name, _)| !is_gpu(name))
+        || !footprint.ports.is_empty()
+        || !footprint.disks.is_empty()
+        || !footprint.claims.is_empty()
+}

@@ -1,0 +1,250 @@
+//! The queue of pending pods and gangs, by priority and then by age.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::groups::GroupName;
+
+/// An entry that is decided on as one: a single pod or a gang.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum QueueKey {
+    /// A pod, by UID.
+    Pod(Arc<str>),
+    /// A gang.
+    Group(GroupName),
+}
+
+/// Position in the queue: nominated entries first, then by priority, age and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueuePosition {
+    /// Whether it has a nomination: victims leave for it.
+    pub(super) is_nominated: Reverse<bool>,
+    pub(super) priority: Reverse<i32>,
+    /// Seconds since 1970.
+    pub(super) created: i64,
+    pub(super) name: Arc<str>,
+    pub(super) key: QueueKey,
+}
+
+/// State of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Ready for a decision.
+    Ready,
+    /// Unschedulable, and nothing relevant has changed up to this cluster revision.
+    Unschedulable(u64),
+    /// Waits for an object, such as pods of the gang or claims. The object makes it ready.
+    Gated,
+    /// Not ready before this time in milliseconds.
+    BackoffUntil(u64),
+    /// Has a nomination; victims must leave first.
+    Nominated,
+}
+
+/// Milliseconds without reaching the tail after which entries at the tail get cycles of their own.
+const STARVATION_TIMEOUT_MS: u64 = 1000;
+
+/// A pending entry.
+#[derive(Debug)]
+struct Entry {
+    position: QueuePosition,
+    state: State,
+    /// Number of the last decision on it; 0: none.
+    last_attempt: u64,
+}
+
+/// The queue. Each cycle starts at the head, so that free capacity goes to the first entries.
+///
+/// But cycles end early, and a change of the cluster makes all unschedulable entries ready again.
+/// If changes come faster than cycles reach the tail, the head would be tried again and again, and
+/// the tail never. So once the tail was missed for [`STARVATION_TIMEOUT_MS`], every other cycle
+/// resumes where the previous one stopped. All entries are tried that way, always in queue order.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    entries: FxHashMap<QueueKey, Entry>,
+    ready: BTreeSet<QueuePosition>,
+    /// All entries in order.
+    sorted: BTreeSet<QueuePosition>,
+    /// Unschedulable entries.
+    unschedulable: FxHashSet<QueueKey>,
+    /// Entries that wait for a time, by that time.
+    timed: BTreeSet<(u64, QueueKey)>,
+    /// Decisions so far.
+    attempts: u64,
+    /// Since when cycles from the head have not reached the tail.
+    tail_missed_since: Option<u64>,
+    /// Whether the last cycle was a resumed one.
+    was_resumed: bool,
+    /// Where the next resumed cycle continues; `None`: at the head.
+    resume_after: Option<QueuePosition>,
+}
+
+/// A scheduling cycle.
+#[derive(Debug)]
+pub(super) struct Cycle {
+    /// Whether it resumes an earlier cycle instead of starting at the head.
+    is_resumed: bool,
+    /// The last entry that was tried; the next is behind it.
+    pub(super) after: Option<QueuePosition>,
+}
+
+impl Queue {
+    /// Adds an entry as ready, or changes the position of an existing one.
+    pub(super) fn insert(&mut self, position: QueuePosition) {
+        let key = position.key.clone();
+        let Some(entry) = self.entries.get_mut(&key) else {
+            self.ready.insert(position.clone());
+            self.sorted.insert(position.clone());
+            self.entries.insert(key, Entry { position, state: State::Ready, last_attempt: 0 });
+            return;
+        };
+        let known = &mut entry.position;
+        if *known != position {
+            if self.ready.remove(known) {
+                self.ready.insert(position.clone());
+            }
+            self.sorted.remove(known);
+            self.sorted.insert(position.clone());
+            *known = position;
+        }
+    }
+
+    /// Removes an entry.
+    pub(super) fn remove(&mut self, key: &QueueKey) {
+        if self.entries.contains_key(key) {
+            self.set_state(key, State::Gated);
+            if let Some(entry) = self.entries.remove(key) {
+                self.sorted.remove(&entry.position);
+            }
+        }
+    }
+
+    /// Sets the state of an entry, if it exists.
+    pub(super) fn set_state(&mut self, key: &QueueKey, state: State) {
+        let Some(Entry { position, state: known, .. }) = self.entries.get_mut(key) else { return };
+        match std::mem::replace(known, state) {
+            State::Ready => {
+                self.ready.remove(position);
+            }
+            State::Unschedulable(_) => {
+                self.unschedulable.remove(key);
+            }
+            State::BackoffUntil(at) => {
+                self.timed.remove(&(at, key.clone()));
+            }
+            State::Gated | State::Nominated => {}
+        }
+        match state {
+            State::Ready => {
+                self.ready.insert(position.clone());
+            }
+            State::Unschedulable(_) => {
+                self.unschedulable.insert(key.clone());
+            }
+            State::BackoffUntil(at) => {
+                self.timed.insert((at, key.clone()));
+            }
+            State::Gated | State::Nominated => {}
+        }
+    }
+
+    /// The state of an entry.
+    pub(super) fn state(&self, key: &QueueKey) -> Option<State> {
+        self.entries.get(key).map(|entry| entry.state)
+    }
+
+    /// Number of the last decision on an entry; 0: none.
+    pub(super) fn last_attempt(&self, key: &QueueKey) -> u64 {
+        self.entries.get(key).map_or(0, |entry| entry.last_attempt)
+    }
+
+    /// Records that an entry is decided on now.
+    pub(super) fn record_attempt(&mut self, key: &QueueKey) {
+        self.attempts += 1;
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.last_attempt = self.attempts;
+        }
+    }
+
+    /// Begins a cycle.
+    pub(super) fn begin_cycle(&mut self, now: u64) -> Cycle {
+        let is_starving = self
+            .tail_missed_since
+            .is_some_and(|since| since.saturating_add(STARVATION_TIMEOUT_MS) <= now);
+        self.was_resumed = is_starving && !self.was_resumed;
+        let after = if self.was_resumed { self.resume_after.clone() } else { None };
+        Cycle { is_resumed: self.was_resumed, after }
+    }
+
+    /// Ends a cycle before it has reached the tail.
+    pub(super) fn end_cycle_early(&mut self, cycle: Cycle, now: u64) {
+        if !cycle.is_resumed {
+            self.tail_missed_since.get_or_insert(now);
+        }
+        // The entries before were tried in this resumed cycle, or just now.
+        if cycle.is_resumed || self.resume_after < cycle.after {
+            self.resume_after = cycle.after;
+        }
+    }
+
+    /// Ends a cycle that has reached the tail. Returns whether more may be ready at once: after a
+    /// resumed cycle the head is next.
+    pub(super) fn end_cycle(&mut self, cycle: &Cycle) -> bool {
+        self.resume_after = None;
+        if !cycle.is_resumed {
+            self.tail_missed_since = None;
+        }
+        cycle.is_resumed
+    }
+
+    /// Makes entries ready that were unschedulable before this cluster revision.
+    pub(super) fn requeue_unschedulable(&mut self, revision: u64) {
+        if self.unschedulable.is_empty() {
+            return;
+        }
+        for key in std::mem::take(&mut self.unschedulable) {
+            let Some(Entry { position, state, .. }) = self.entries.get_mut(&key) else { continue };
+            if matches!(state, State::Unschedulable(known) if *known < revision) {
+                *state = State::Ready;
+                self.ready.insert(position.clone());
+            } else {
+                self.unschedulable.insert(key);
+            }
+        }
+    }
+
+    /// Makes entries ready whose time has come. Returns the next deadline.
+    pub(super) fn tick(&mut self, now: u64) -> Option<u64> {
+        loop {
+            let (at, key) = self.timed.first()?.clone();
+            if at > now {
+                return Some(at);
+            }
+            self.set_state(&key, State::Ready);
+        }
+    }
+
+    /// The first ready entry behind a position.
+    pub(super) fn next(&self, after: Option<&QueuePosition>) -> Option<QueuePosition> {
+        let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
+        self.ready.range((from, std::ops::Bound::Unbounded)).next().cloned()
+    }
+
+    /// All entries in order.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &QueuePosition> {
+        self.sorted.iter()
+    }
+
+    /// All entries in no order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&QueueKey, &QueuePosition, State)> {
+        self.entries.iter().map(|(key, entry)| (key, &entry.position, entry.state))
+    }
+
+    /// The number of entries, and how many of them are ready.
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.entries.len(), self.ready.len())
+    }
+}

@@ -1,0 +1,201 @@
+//! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_engine::placement::GpuParts;
+use octavo_engine::workload::{Coupling, Profile};
+use octavo_engine::{GpuPart, Resources, Shape};
+
+use super::engine_cache::{DesiredMember, DesiredWorkload};
+use super::pod::{Place, PlaceState};
+use super::shape::demand_of;
+use super::{OpPurpose, Scheduler};
+use crate::bind::{Bind, OpKind};
+use crate::devices::{Ask, PodAllocation};
+use crate::predicates::check_resource_fit;
+
+/// Why a pod cannot have the place that the engine chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ReserveError {
+    /// Resources that the engine does not count are missing there.
+    Fit(String),
+    /// The allocator has no devices for it there.
+    Devices(String),
+    /// The node is gone.
+    NoNode,
+}
+
+impl ReserveError {
+    /// The reason in words.
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Self::Fit(reasons) | Self::Devices(reasons) => reasons,
+            Self::NoNode => "the node is gone",
+        }
+    }
+}
+
+impl Scheduler {
+    /// Checks all resources of a pod on a node exactly, except for devices.
+    pub(super) fn check_node_fit(&self, uid: &Arc<str>, node: &str) -> Result<(), ReserveError> {
+        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let room = check_resource_fit(
+            &record.footprint,
+            &node.capacity,
+            &node.usage,
+            &self.volumes,
+            serves,
+        );
+        room.map_err(|reasons| {
+            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+            ReserveError::Fit(reasons.join(", "))
+        })
+    }
+
+    /// Reserves a place for a pod: checks resources exactly, allocates devices, and assumes both.
+    /// Writes nothing yet.
+    pub(super) fn reserve(
+        &mut self,
+        uid: &Arc<str>,
+        ask: &Ask,
+        node: &Arc<str>,
+        parts: Option<&[GpuPart]>,
+    ) -> Result<AssumedPlacement, ReserveError> {
+        self.check_node_fit(uid, node)?;
+        let grant = if ask.is_empty() {
+            None
+        } else {
+            let assumed = self.devices.allocate(ask, node, parts);
+            Some(assumed.map_err(|refusal| ReserveError::Devices(refusal.to_string()))?)
+        };
+        let gpus = match &grant {
+            Some(grant) => grant.parts.clone(),
+            None => GpuParts::new(),
+        };
+        let gpus =
+            if gpus.is_empty() { parts.map(GpuParts::from).unwrap_or_default() } else { gpus };
+        if let Some(grant) = &grant {
+            self.devices.assume(grant);
+        }
+        let place = Place { node: Arc::clone(node), gpus, state: PlaceState::Nominated };
+        self.set_place(uid, Some(place));
+        Ok(AssumedPlacement { uid: Arc::clone(uid), node: Arc::clone(node), devices: grant })
+    }
+
+    /// Submits the bind of an assumed placement.
+    pub(super) fn submit_bind(&mut self, assumed: AssumedPlacement) {
+        let AssumedPlacement { uid, node, devices: grant } = assumed;
+        let Some(record) = self.pods.get(&uid) else { return };
+        let has_devices = grant.is_some();
+        let joins_claim = grant
+            .as_ref()
+            .is_some_and(|grant| grant.claims.iter().any(|claim| claim.allocation.is_none()));
+        let (claims, extended) =
+            grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
+        let pod = record.reference();
+        // Its claims may have been rolled back since they were observed; then the binder re-reads
+        // them first.
+        let is_retry = claims.iter().any(|write| {
+            write.allocation.is_none()
+                && write.claim.reserved_for.iter().any(|user| user.uid == uid)
+                && self.devices.may_be_rolled_back(&write.claim)
+        });
+        let task = OpKind::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_retry });
+        let op = self.submit(&uid, OpPurpose::Bind, task);
+        if let Some(record) = self.pods.get_mut(&uid)
+            && let Some(place) = &mut record.place
+        {
+            place.state = PlaceState::Assumed(op);
+        }
+        // From now on its claims decide what it holds.
+        self.refresh_pod(&uid);
+        if joins_claim {
+            // A claim of one pod is shared by two now.
+            self.refresh_node(&node);
+        } else if has_devices {
+            self.refresh_claim_holders(&node);
+        }
+    }
+
+    /// Undoes an assumed placement that was not submitted.
+    pub(super) fn unreserve(&mut self, assumed: &AssumedPlacement) {
+        self.devices.forget(&assumed.uid);
+        self.set_place(&assumed.uid, None);
+        self.holders_changed(&assumed.node);
+    }
+
+    /// Sets or removes the place of a pod.
+    pub(super) fn set_place(&mut self, uid: &Arc<str>, place: Option<Place>) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        let old = std::mem::replace(&mut record.place, place.clone());
+        let is_bound = record.pod.node.is_some();
+        if let Some(old) = old.filter(|_| !is_bound)
+            && let Some(residents) = self.on_node.get_mut(&old.node)
+        {
+            residents.remove(uid);
+        }
+        if let Some(place) = place {
+            self.on_node.entry(place.node).or_default().insert(Arc::clone(uid));
+        }
+        self.refresh_pod(uid);
+    }
+
+    /// Refreshes the claims of a node that have no single placed pod as owner. They hold their
+    /// devices by themselves.
+    pub(super) fn refresh_claim_holders(&mut self, node: &Arc<str>) {
+        if self.is_engine_stale {
+            return;
+        }
+        let mut residents: BTreeSet<Arc<str>> = BTreeSet::new();
+        for held in self.devices.held(node) {
+            let owner = held.pods.iter().next().filter(|_| held.pods.len() == 1);
+            let is_owned = owner.and_then(|uid| self.pods.get(uid)).is_some_and(|record| {
+                record.occupies() && record.place.as_ref().is_some_and(|place| place.node == *node)
+            });
+            // Devices of a nomination's victims are reserved for its pods.
+            let is_nominated =
+                !held.pods.is_empty() && held.pods.iter().all(|uid| self.is_nomination_victim(uid));
+            if is_owned || is_nominated || held.parts.is_empty() {
+                continue;
+            }
+            let holder: Arc<str> = format!("claim:{}", held.claim).into();
+            let profile = Profile {
+                is_preemptible: false,
+                is_movable: false,
+                tenant: Arc::clone(&held.name.namespace),
+                ..Profile::new(format!("claim {}", held.name))
+            };
+            let shape = Shape::new(Resources::default(), demand_of(&held.parts));
+            let workload = DesiredWorkload {
+                profile: Arc::new(profile),
+                min_members: 1,
+                coupling: Coupling::default(),
+            };
+            let desired = DesiredMember {
+                workload,
+                shape: Arc::new(shape),
+                node: Arc::clone(node),
+                gpus: held.parts,
+            };
+            self.engine.set_desired(&holder, Some(desired));
+            residents.insert(holder);
+        }
+        let before =
+            self.claim_holders.insert(Arc::clone(node), residents.clone()).unwrap_or_default();
+        for gone in before.difference(&residents) {
+            self.engine.set_desired(gone, None);
+        }
+    }
+}
+
+/// A place that is assumed for a pod and not submitted yet.
+#[derive(Clone, Debug)]
+pub(super) struct AssumedPlacement {
+    pub(super) uid: Arc<str>,
+    pub(super) node: Arc<str>,
+    pub(super) devices: Option<PodAllocation>,
+}

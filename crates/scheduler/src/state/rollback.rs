@@ -1,0 +1,234 @@
+//! Rollbacks of claims of unbound pods: retried with backoff while the API server rejects them, and
+//! abandoned in the end.
+//!
+//! While a rollback is in flight its pod is not decided on, because it could be bound with a claim
+//! that is being deallocated. Between attempts it is decided on, and if it gets a place no rollback
+//! is needed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{Claim, ObjectName};
+
+use super::queue::State;
+use super::{OpPurpose, Scheduler};
+use crate::bind::{Failure, FailureKind, OpId, OpKind, PodRef};
+
+/// Attempts before a rollback is abandoned, about six minutes with the delays.
+const MAX_ATTEMPTS: u32 = 10;
+/// Maximum number of doublings of the delay. The first delay is twice the pod's own retry delay, so
+/// that the pod is retried first.
+const MAX_BACKOFF_DOUBLINGS: u32 = 6;
+
+/// Rollbacks of claims.
+#[derive(Debug, Default)]
+pub(super) struct ClaimRollbacks {
+    /// By pod UID and claim name.
+    all: BTreeMap<(Arc<str>, ObjectName), Rollback>,
+    abandoned: u64,
+}
+
+/// State of one rollback.
+#[derive(Clone, Debug)]
+struct Rollback {
+    /// `resourceVersion` of the claim at the last attempt.
+    version: Arc<str>,
+    /// Failed attempts.
+    failures: u32,
+    step: RollbackStep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RollbackStep {
+    /// An attempt is in flight.
+    InFlight(OpId),
+    /// The next attempt, in milliseconds.
+    RetryAt(u64),
+    /// No attempt until the claim changes.
+    Abandoned,
+}
+
+impl ClaimRollbacks {
+    /// The claim of a pod whose rollback is in flight, if any.
+    pub(super) fn in_flight_for(&self, pod: &str) -> Option<&ObjectName> {
+        let of_pod = self.all.range((Arc::from(pod), ObjectName::default())..);
+        of_pod
+            .take_while(|((uid, _), _)| **uid == *pod)
+            .find(|(_, rollback)| matches!(rollback.step, RollbackStep::InFlight(_)))
+            .map(|((_, claim), _)| claim)
+    }
+
+    /// Pods with a rollback in flight.
+    pub(super) fn pods_in_flight(&self) -> Vec<Arc<str>> {
+        let in_flight = self
+            .all
+            .iter()
+            .filter(|(_, rollback)| matches!(rollback.step, RollbackStep::InFlight(_)));
+        in_flight.map(|((uid, _), _)| Arc::clone(uid)).collect()
+    }
+
+    /// Forgets the rollbacks of a deleted pod.
+    pub(super) fn forget(&mut self, pod: &str) {
+        self.all.retain(|(uid, _), _| **uid != *pod);
+    }
+
+    /// Whether there are no rollbacks in any state.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Forgets all rollbacks: another leader sees the leftover claims itself.
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+    }
+}
+
+impl Scheduler {
+    /// Number of rollbacks abandoned since the last call.
+    pub fn take_abandoned_rollbacks(&mut self) -> u64 {
+        std::mem::take(&mut self.rollbacks.abandoned)
+    }
+
+    /// Rolls back a claim of a pod, unless a rollback is in flight, scheduled or abandoned.
+    pub(super) fn roll_back_claim(&mut self, pod: &PodRef, claim: &Arc<Claim>) {
+        let key = (Arc::clone(&pod.uid), claim.meta.name.clone());
+        let known = self.rollbacks.all.get(&key);
+        let is_new = known.is_none_or(|rollback| {
+            rollback.step == RollbackStep::Abandoned && rollback.version != claim.meta.version
+        });
+        if is_new {
+            self.submit_rollback(key, pod, claim, 0);
+        }
+    }
+
+    /// Schedules rollbacks of claims that a failed bind could not roll back itself. They run if the
+    /// pod's own retry does not place it first.
+    pub(super) fn schedule_rollback(&mut self, uid: &Arc<str>, claims: &[ObjectName]) {
+        let at = self.now.saturating_add(self.rollback_delay_ms(0));
+        for claim in claims {
+            let rollback =
+                Rollback { version: Arc::default(), failures: 0, step: RollbackStep::RetryAt(at) };
+            self.rollbacks.all.entry((Arc::clone(uid), claim.clone())).or_insert(rollback);
+        }
+    }
+
+    /// Applies the result of a rollback.
+    pub(super) fn rollback_finished(
+        &mut self,
+        uid: &Arc<str>,
+        id: OpId,
+        result: &Result<(), Failure>,
+    ) {
+        let in_flight = self
+            .rollbacks
+            .all
+            .iter()
+            .find(|(_, rollback)| rollback.step == RollbackStep::InFlight(id));
+        let Some((key, failures)) =
+            in_flight.map(|(key, rollback)| (key.clone(), rollback.failures))
+        else {
+            return;
+        };
+        if let Some(claim) = self.devices.claim(&key.1).map(Arc::clone) {
+            self.devices.note_claim_rollback(&claim);
+        }
+        let failure = match result {
+            Err(failure) if is_retryable(failure.kind) => failure,
+            _ => {
+                self.rollbacks.all.remove(&key);
+                self.make_ready_if_gated(uid);
+                return;
+            }
+        };
+        let failures = failures + 1;
+        let step = if failures < MAX_ATTEMPTS {
+            RollbackStep::RetryAt(self.now.saturating_add(self.rollback_delay_ms(failures)))
+        } else {
+            tracing::warn!(
+                claim = %key.1, pod = %uid, %failure,
+                "the rollback of a claim is abandoned after too many failures: its devices stay \
+                 allocated until the claim is deallocated or its pod is deleted"
+            );
+            self.rollbacks.abandoned += 1;
+            RollbackStep::Abandoned
+        };
+        if let Some(rollback) = self.rollbacks.all.get_mut(&key) {
+            (rollback.failures, rollback.step) = (failures, step);
+        }
+        self.make_ready_if_gated(uid);
+    }
+
+    /// Runs the rollbacks that are due. Returns the next deadline.
+    pub(super) fn retry_rollbacks(&mut self) -> Option<u64> {
+        let due = |rollback: &Rollback| matches!(rollback.step, RollbackStep::RetryAt(at) if at <= self.now);
+        let due = self.rollbacks.all.iter().filter(|(_, rollback)| due(rollback));
+        for (key, rollback) in
+            due.map(|(key, rollback)| (key.clone(), rollback.clone())).collect::<Vec<_>>()
+        {
+            let record = self.pods.get(&key.0).filter(|record| record.pod.node.is_none());
+            let claim = self.devices.claim(&key.1).filter(|claim| {
+                claim.is_extended || claim.reserved_for.iter().any(|user| user.uid == key.0)
+            });
+            let (Some(record), Some(claim)) = (record, claim) else {
+                // The pod has a place or is gone, or the claim no longer belongs to it.
+                self.rollbacks.all.remove(&key);
+                continue;
+            };
+            let (pod, claim) = (record.reference(), Arc::clone(claim));
+            let is_waiting = record.is_pending_for(&self.config.scheduler_name);
+            if is_waiting && self.in_flight.values().all(|op| op.pod != key.0) {
+                self.submit_rollback(key, &pod, &claim, rollback.failures);
+            } else if let Some(known) = self.rollbacks.all.get_mut(&key) {
+                // The pod's own retry goes first.
+                known.step = RollbackStep::RetryAt(self.now.saturating_add(1000));
+            }
+        }
+        let waits = self.rollbacks.all.values().filter_map(|rollback| match rollback.step {
+            RollbackStep::RetryAt(at) => Some(at),
+            RollbackStep::InFlight(_) | RollbackStep::Abandoned => None,
+        });
+        waits.min()
+    }
+
+    fn submit_rollback(
+        &mut self,
+        key: (Arc<str>, ObjectName),
+        pod: &PodRef,
+        claim: &Arc<Claim>,
+        failures: u32,
+    ) {
+        self.devices.note_claim_rollback(claim);
+        let task = OpKind::Rollback { pod: pod.clone(), claim: Arc::clone(claim) };
+        let id = self.submit(&pod.uid, OpPurpose::Rollback, task);
+        let version = Arc::clone(&claim.meta.version);
+        self.rollbacks
+            .all
+            .insert(key, Rollback { version, failures, step: RollbackStep::InFlight(id) });
+    }
+
+    fn rollback_delay_ms(&self, failures: u32) -> u64 {
+        let doubled = 2_u64 << failures.min(MAX_BACKOFF_DOUBLINGS - 1);
+        self.config.retry_seconds.saturating_mul(1000).saturating_mul(doubled)
+    }
+
+    /// Makes the entry of a pod ready that was gated meanwhile.
+    pub(super) fn make_ready_if_gated(&mut self, uid: &Arc<str>) {
+        let key = self.queue_key_of(uid);
+        if self.queue.state(&key) == Some(State::Gated) {
+            self.queue.set_state(&key, State::Ready);
+        }
+    }
+}
+
+/// Whether another attempt may succeed.
+fn is_retryable(kind: FailureKind) -> bool {
+    match kind {
+        // The pod is gone, it uses the claim rightly, or the new leader handles it.
+        FailureKind::PodGone | FailureKind::AlreadyBound | FailureKind::NotLeader => false,
+        FailureKind::Conflict
+        | FailureKind::Rejected
+        | FailureKind::Budget
+        | FailureKind::Unreachable
+        | FailureKind::Indeterminate => true,
+    }
+}

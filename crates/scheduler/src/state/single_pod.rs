@@ -1,0 +1,242 @@
+//! Decisions on single pods.
+
+use std::sync::Arc;
+
+use octavo_engine::gang::Group;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::workload::{Profile, TopologyConstraint};
+use octavo_engine::{Gang, Plan, Shape};
+use rustc_hash::FxHashMap;
+
+use super::decide::{MAX_ATTEMPTS, is_gpu};
+use super::node_mask::NodeMask;
+use super::pending_reason::PendingReason;
+use super::queue::QueueKey;
+use super::reserve::ReserveError;
+use super::{Scheduler, pod};
+use crate::devices::Ask;
+use crate::groups::PlacementHints;
+use crate::predicates::PodRequests;
+
+/// Key of a cached refusal: request, priority, policy, and whether pods may be evicted. Resources
+/// that the engine does not count have refusals of their own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RefusalKey {
+    shape: Arc<Shape>,
+    priority: i32,
+    may_evict: bool,
+    topology: TopologyConstraint,
+    policy: String,
+    /// The footprint of a pod that takes resources that the engine does not count.
+    uncounted: Option<Arc<PodRequests>>,
+}
+
+/// Refusals since the last change of the cluster, so that equal pods are not searched again.
+#[derive(Debug, Default)]
+pub(super) struct RefusalCache {
+    cluster_revision: u64,
+    by_key: FxHashMap<RefusalKey, PendingReason>,
+}
+
+impl RefusalCache {
+    pub(super) fn clear(&mut self) {
+        self.by_key.clear();
+    }
+}
+
+impl Scheduler {
+    /// Decides on a single pod.
+    pub(super) fn decide_pod(&mut self, uid: &Arc<str>) {
+        let key = QueueKey::Pod(Arc::clone(uid));
+        if let Err(reason) = self.schedule_pod(uid, &key) {
+            self.set_pending(&key, &reason);
+        }
+    }
+
+    fn schedule_pod(&mut self, uid: &Arc<str>, key: &QueueKey) -> Result<(), PendingReason> {
+        if let Some(record) = self.pods.get(uid)
+            && let Some((_, rules, _)) = &record.node_mask
+            && let Some(unfit) = rules.pod_level_reason()
+        {
+            return Err(PendingReason::Volumes(unfit.clone()));
+        }
+        let ask = self.ask(uid)?;
+        let (shape, mask) = self.shape_of_waiting(uid, &ask).ok_or(PendingReason::Gone)?;
+        let record = self.pods.get(uid).ok_or(PendingReason::Gone)?;
+        let hints = PlacementHints::of(&record.pod.meta).map_err(PendingReason::Group)?;
+        let policy =
+            self.policies.find(hints.policy.as_deref()).map_err(PendingReason::NoPolicy)?;
+        let policy = Arc::clone(policy);
+        let profile = match &record.profile {
+            Some(profile) => Arc::clone(profile),
+            None => Arc::new(self.profile_of(record)),
+        };
+        if let Some(place) = self.take_successor_place(uid, &shape) {
+            let Some(place) = self.reserve(uid, &ask, &place.node, Some(&place.gpus)).ok() else {
+                return self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy);
+            };
+            self.finish_placement(key, vec![place]);
+            return Ok(());
+        }
+        self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
+    fn search_pod(
+        &mut self,
+        uid: &Arc<str>,
+        key: &QueueKey,
+        ask: &Ask,
+        shape: &Arc<Shape>,
+        mask: NodeMask,
+        profile: &Arc<Profile>,
+        policy: &Arc<PlacementPolicy>,
+    ) -> Result<(), PendingReason> {
+        let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
+        let preemption_budget = self.preemption_budget(profile.priority, may_preempt, policy);
+        let gang = gang_of_one(profile, shape);
+        // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
+        let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
+        let is_plain = forbidden.is_empty() && mask != NodeMask::Scan;
+        let uncounted = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
+        let uncounted =
+            uncounted.filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask)));
+        let is_fully_described =
+            uncounted.is_some() && ask.claims.is_empty() && ask.extended.is_empty();
+        let refusal_key = RefusalKey {
+            shape: Arc::clone(shape),
+            priority: profile.priority,
+            may_evict: preemption_budget.evictions.is_some(),
+            topology: profile.topology,
+            policy: policy.name().to_owned(),
+            uncounted,
+        };
+        if is_plain {
+            if self.refusals.cluster_revision != self.cluster_revision {
+                self.refusals.by_key.clear();
+                self.refusals.cluster_revision = self.cluster_revision;
+            }
+            if let Some(known) = self.refusals.by_key.get(&refusal_key) {
+                let known = known.clone();
+                if let PendingReason::Unschedulable(explanation, _) = &known {
+                    self.decision_log.record(key, (**explanation).clone());
+                }
+                return Err(known);
+            }
+        }
+        let mut last_error = None;
+        for _ in 0..MAX_ATTEMPTS {
+            let (answer, explanation) =
+                self.ask_engine(key, &gang, &[], &forbidden, &preemption_budget, policy)?;
+            let Ok(plan) = answer else {
+                let reason = match last_error {
+                    Some(last_error) => {
+                        PendingReason::NoDevices { nodes: forbidden.len(), last: last_error }
+                    }
+                    None => PendingReason::Unschedulable(
+                        Box::new(explanation.clone()),
+                        self.infeasible_nodes(key),
+                    ),
+                };
+                self.decision_log.record(key, explanation);
+                // A failure on one node may be due to this pod's claims alone.
+                if is_plain
+                    && (is_fully_described || matches!(reason, PendingReason::Unschedulable(..)))
+                {
+                    self.refusals.by_key.insert(refusal_key, reason.clone());
+                }
+                self.roll_back_allocations(key);
+                return Err(reason);
+            };
+            let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
+            let Some(placed) = plan.placements.first() else { return Err(PendingReason::Gone) };
+            let node: Arc<str> = self.engine.world.cluster.name(placed.placement.node).into();
+            let found = if is_disturbing {
+                // Evict no victim unless the preemptor fits once it is gone.
+                self.check_fit_after_plan(uid, ask, &node, &plan).map(|()| None)
+            } else {
+                self.reserve(uid, ask, &node, Some(&placed.placement.gpus)).map(Some)
+            };
+            match found {
+                Ok(Some(assumed)) => {
+                    self.decision_log.record(key, explanation);
+                    self.finish_placement(key, vec![assumed]);
+                    return Ok(());
+                }
+                Ok(None) => {
+                    self.decision_log.record(key, explanation);
+                    return self.nominate(key, &[(Arc::clone(uid), placed.clone())], &plan);
+                }
+                Err(error) => {
+                    if last_error.is_none() {
+                        forbidden = self.forbidden_nodes(uid, mask, ask, true);
+                    }
+                    forbidden.insert(placed.placement.node);
+                    last_error = Some(format!("{node}: {}", error.message()));
+                }
+            }
+        }
+        // The engine cache is too inaccurate for this pod, so each node is tried.
+        let names: Vec<_> = self.nodes.keys().cloned().collect();
+        for node in names {
+            let is_forbidden = self.engine.node(&node).is_none_or(|id| forbidden.contains(&id));
+            if !is_forbidden
+                && self.may_be_on(uid, &node)
+                && self.may_allocate_devices(ask, &node)
+                && let Ok(assumed) = self.reserve(uid, ask, &node, None)
+            {
+                self.finish_placement(key, vec![assumed]);
+                return Ok(());
+            }
+        }
+        Err(PendingReason::NoDevices {
+            nodes: forbidden.len(),
+            last: last_error.unwrap_or_default(),
+        })
+    }
+
+    /// Whether a node has the uncounted resources of a pod once the plan's victims have left.
+    fn check_fit_after_plan(
+        &self,
+        uid: &Arc<str>,
+        ask: &Ask,
+        node: &Arc<str>,
+        plan: &Plan,
+    ) -> Result<(), ReserveError> {
+        let (Some(record), Some(target)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        if !pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask)) {
+            return Ok(());
+        }
+        let mut usage = target.usage.clone();
+        let leave = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
+        let leave = leave.filter_map(|id| self.pods.get(self.engine.holder(*id)?));
+        for gone in leave.filter(|one| one.counted_on.as_ref() == Some(node)) {
+            usage.remove(&gone.footprint);
+        }
+        let shortages = self.uncounted_shortages(record, ask, target, &usage);
+        if shortages.is_empty() {
+            return Ok(());
+        }
+        let reasons: Vec<_> = shortages.iter().map(ToString::to_string).collect();
+        Err(ReserveError::Fit(reasons.join(", ")))
+    }
+
+    /// Whether a node's labels and taints suit a pending pod.
+    fn may_be_on(&self, uid: &Arc<str>, node: &str) -> bool {
+        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return false;
+        };
+        let gpus = self.devices.gpus(&node.node.meta.name.name);
+        record
+            .node_mask
+            .as_ref()
+            .is_some_and(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
+    }
+}
+
+/// A single pod as a gang of one member.
+pub(super) fn gang_of_one(profile: &Profile, shape: &Arc<Shape>) -> Gang {
+    Gang { profile: profile.clone(), groups: vec![Group::new("pod", Arc::clone(shape), 1)] }
+}

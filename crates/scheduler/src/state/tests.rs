@@ -1,0 +1,21 @@
+//! The core with objects as the API serves them, and an API server's part played by hand.
+
+mod budgets;
+mod changes;
+mod claims;
+mod competing_demand;
+mod fixtures;
+mod gang_constraints;
+mod gangs;
+mod indeterminate;
+mod indeterminate_relist;
+mod infeasible_nodes;
+mod leadership;
+mod pods;
+mod preemption;
+mod preemption_hint;
+mod queue_fairness;
+mod random_faults;
+mod replay;
+mod rollback;
+mod unmodeled_nodes;

@@ -1,0 +1,313 @@
+//! A cluster by hand: objects in, orders carried out as an API server would show them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{
+    Budget, Change, Claim, Delta, DeviceClass, Kind, Node, Pod, ResourceSlice, WatchedObject,
+};
+use serde_json::{Value, json};
+
+use crate::bind::{Bind, Evict, Failure, FailureKind, OpKind, OpResult, WriteOp};
+use crate::state::{Scheduler, SchedulerConfig};
+use crate::status::StatusUpdate;
+
+pub(super) struct Testbed {
+    pub(super) scheduler: Scheduler,
+    /// Pods as the API has them, by name.
+    pub(super) pods: BTreeMap<String, Value>,
+    pub(super) claims: BTreeMap<String, Value>,
+    pub(super) reports: Vec<StatusUpdate>,
+    now: u64,
+}
+
+pub(super) fn node(name: &str, cpu: u32) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "uid": format!("uid-{name}"),
+            "labels": {"kubernetes.io/hostname": name, "octavo.dev/scheduler": "octavo"},
+        },
+        "status": {
+            "allocatable": {"cpu": cpu.to_string(), "memory": "64Gi", "pods": "110"},
+            "capacity": {"cpu": cpu.to_string(), "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+pub(super) fn with(mut object: Value, pointer: &str, value: Value) -> Value {
+    let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+    let mut at = &mut object;
+    for step in parent.split('/').skip(1) {
+        let step = step.replace("~1", "/");
+        at = match at {
+            Value::Array(list) => &mut list[step.parse::<usize>().expect("an index")],
+            other => {
+                if other.get(&step).is_none() {
+                    other[&step] = json!({});
+                }
+                &mut other[&step]
+            }
+        };
+    }
+    at[key.replace("~1", "/")] = value;
+    object
+}
+
+pub(super) fn pod(name: &str, cpu: &str) -> Value {
+    json!({
+        "metadata": {
+            "name": name, "namespace": "team", "uid": format!("uid-{name}"),
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "schedulerName": "octavo",
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
+        },
+        "status": {"phase": "Pending"},
+    })
+}
+
+pub(super) fn gpu_pod(name: &str, gpus: u32) -> Value {
+    with(
+        pod(name, "1"),
+        "/spec/containers/0/resources/limits",
+        json!({"nvidia.com/gpu": gpus.to_string()}),
+    )
+}
+
+/// A node whose device plugin serves eight GPUs.
+pub(super) fn plugin_node(name: &str) -> Value {
+    let node = with(node(name, 64), "/status/allocatable/nvidia.com~1gpu", json!("8"));
+    with(node, "/status/capacity/nvidia.com~1gpu", json!("8"))
+}
+
+pub(super) fn member(group: &str, name: &str, cpu: &str) -> Value {
+    with(pod(name, cpu), "/metadata/labels", json!({"octavo.dev/pod-group": group}))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "written at the call by json!")]
+pub(super) fn pod_group(name: &str, min: u32, topology: Value) -> Value {
+    json!({
+        "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}"), "generation": 1},
+        "spec": {"minMember": min, "topology": topology},
+    })
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "written at the call by json!")]
+pub(super) fn budget(name: &str, labels: Value, allowed: i32) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}")},
+        "spec": {"selector": {"matchLabels": labels}},
+        "status": {"disruptionsAllowed": allowed},
+    })
+}
+
+/// Names of the pods that orders evict, sorted.
+pub(super) fn evicted(ops: &[WriteOp]) -> Vec<String> {
+    let evicts = ops.iter().filter_map(|op| match &op.kind {
+        OpKind::Evict(evict) => Some(evict.pod.name.name.to_string()),
+        _ => None,
+    });
+    let mut evicts: Vec<_> = evicts.collect();
+    evicts.sort();
+    evicts
+}
+
+impl Testbed {
+    pub(super) fn new() -> Self {
+        Self::with_config(SchedulerConfig::default())
+    }
+
+    pub(super) fn with_config(config: SchedulerConfig) -> Self {
+        Self {
+            scheduler: Scheduler::new(config),
+            pods: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            reports: Vec::new(),
+            now: 0,
+        }
+    }
+
+    pub(super) fn node(&mut self, value: &Value) {
+        self.scheduler.apply(&Change::Node(Delta::Set(Arc::new(
+            Node::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    pub(super) fn pod(&mut self, value: &Value) {
+        let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
+        self.pods.insert(name, value.clone());
+        self.scheduler.apply(&Change::Pod(Delta::Set(Arc::new(
+            Pod::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    pub(super) fn drop_pod(&mut self, name: &str) {
+        let value = self.pods.remove(name).expect("the pod");
+        self.scheduler.apply(&Change::Pod(Delta::Gone(Arc::new(
+            Pod::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    pub(super) fn claim(&mut self, value: &Value) {
+        let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
+        self.claims.insert(name, value.clone());
+        self.scheduler.apply(&Change::Claim(Delta::Set(Arc::new(
+            Claim::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    pub(super) fn drop_claim(&mut self, name: &str) {
+        let value = self.claims.remove(name).expect("the claim");
+        self.scheduler.apply(&Change::Claim(Delta::Gone(Arc::new(
+            Claim::from_value(value).expect("an object"),
+        ))));
+    }
+
+    /// The API lists claims anew.
+    pub(super) fn all_claims(&mut self, values: &[Value]) {
+        let claims = values
+            .iter()
+            .map(|value| Arc::new(Claim::from_value(value.clone()).expect("an object")));
+        self.scheduler.apply(&Change::Claim(Delta::All(Kind::default(), claims.collect())));
+    }
+
+    pub(super) fn budget(&mut self, value: &Value) {
+        let budget = Arc::new(Budget::from_value(value.clone()).expect("an object"));
+        self.scheduler.apply(&Change::Budget(Delta::Set(budget)));
+    }
+
+    pub(super) fn drop_budget(&mut self, value: &Value) {
+        let budget = Arc::new(Budget::from_value(value.clone()).expect("an object"));
+        self.scheduler.apply(&Change::Budget(Delta::Gone(budget)));
+    }
+
+    pub(super) fn class(&mut self, value: &Value) {
+        self.scheduler.apply(&Change::Class(Delta::Set(Arc::new(
+            DeviceClass::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    pub(super) fn slice(&mut self, value: &Value) {
+        self.scheduler.apply(&Change::Slice(Delta::Set(Arc::new(
+            ResourceSlice::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    pub(super) fn object(&mut self, value: &Value) {
+        self.scheduler.apply(&Change::Object(Delta::Set(Arc::new(
+            WatchedObject::from_value(value.clone()).expect("an object"),
+        ))));
+    }
+
+    /// Lets time go by, and decides.
+    pub(super) fn after(&mut self, milliseconds: u64) -> Vec<WriteOp> {
+        self.time(milliseconds);
+        self.ops()
+    }
+
+    /// Lets time go by.
+    pub(super) fn time(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+        self.scheduler.tick(self.now);
+    }
+
+    /// Decides, and takes the orders.
+    pub(super) fn ops(&mut self) -> Vec<WriteOp> {
+        while self.scheduler.decide() {}
+        self.reports.extend(self.scheduler.take_reports());
+        self.scheduler.take_ops()
+    }
+
+    /// Decides, carries bindings out, and says who went where.
+    pub(super) fn settle(&mut self) -> Vec<(String, String)> {
+        let mut bound = Vec::new();
+        for op in self.ops() {
+            if let OpKind::Bind(bind) = &op.kind {
+                bound.push((bind.pod.name.name.to_string(), bind.node.to_string()));
+            }
+            self.complete(&op);
+        }
+        bound.sort();
+        bound
+    }
+
+    /// Does what an order says, and shows it.
+    pub(super) fn complete(&mut self, op: &WriteOp) {
+        match &op.kind {
+            OpKind::Bind(bind) => self.bind(bind),
+            OpKind::Evict(Evict { pod, .. }) => {
+                let name = pod.name.name.to_string();
+                let value = self.pods[&name].clone();
+                let value =
+                    with(value, "/metadata/deletionTimestamp", json!("2026-01-01T00:01:00Z"));
+                self.pod(&value);
+            }
+            OpKind::Nominate { .. } | OpKind::Rollback { .. } => {}
+        }
+        self.scheduler.complete_op(&OpResult { id: op.id, result: Ok(()) });
+    }
+
+    fn bind(&mut self, bind: &Bind) {
+        for write in &bind.claims {
+            let name = write.claim.meta.name.name.to_string();
+            let mut claim = self.claims[&name].clone();
+            if let Some(allocation) = &write.allocation {
+                claim["status"]["allocation"] = allocation_json(&allocation.allocation);
+            }
+            claim["status"]["reservedFor"] = json!([
+                {"resource": "pods", "name": &*bind.pod.name.name, "uid": &*bind.pod.uid}
+            ]);
+            self.claim(&claim);
+        }
+        let name = bind.pod.name.name.to_string();
+        let value = self.pods[&name].clone();
+        let value = with(value, "/spec/nodeName", json!(&*bind.node));
+        self.pod(&with(value, "/status/phase", json!("Running")));
+    }
+
+    /// Says that an order failed.
+    pub(super) fn fail(&mut self, op: &WriteOp, kind: FailureKind) {
+        let failure =
+            Failure { step: "bind", message: "no".to_owned(), kind, unreleased: Vec::new() };
+        self.scheduler.complete_op(&OpResult { id: op.id, result: Err(failure) });
+    }
+
+    /// The last reason that was told for a pod.
+    pub(super) fn reason(&self, pod: &str) -> Option<(&'static str, String)> {
+        self.reports.iter().rev().find_map(|report| match report {
+            StatusUpdate::PodUnschedulable { pod: who, status_text, .. }
+                if &*who.name.name == pod =>
+            {
+                Some((status_text.reason, status_text.message.clone()))
+            }
+            _ => None,
+        })
+    }
+}
+
+pub(super) fn allocation_json(allocation: &octavo_dra::Allocation) -> Value {
+    let results: Vec<_> = allocation
+        .results
+        .iter()
+        .map(|result| {
+            let mut json = json!({
+                "request": result.request, "driver": result.driver, "pool": result.pool,
+                "device": result.device,
+            });
+            if let Some(share) = &result.share_id {
+                json["shareID"] = json!(share);
+                let consumed: BTreeMap<_, _> = result
+                    .consumed
+                    .iter()
+                    .map(|(name, amount)| (name.clone(), amount.to_string()))
+                    .collect();
+                json["consumedCapacity"] = json!(consumed);
+            }
+            json
+        })
+        .collect();
+    json!({"devices": {"results": results}})
+}
