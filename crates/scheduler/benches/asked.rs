@@ -50,7 +50,7 @@ fn pod(name: &str, gpus: u32, priority: i32) -> Value {
 
 fn tell(core: &mut Core, value: Value) {
     let pod = Arc::new(Pod::from_value(value).expect("a pod"));
-    core.apply(&Change::Pod(Delta::Set(pod)));
+    core.apply(&Change::Pod(Delta::Upsert(pod)));
 }
 
 /// A cluster whose GPUs all are taken, by pods of one GPU each and this priority.
@@ -58,7 +58,7 @@ fn full(priority: i32) -> Core {
     let mut core = Core::new(CoreConfig { preemption: false, ..CoreConfig::default() });
     for number in 0..NODES {
         let node = Arc::new(Node::from_value(node(number)).expect("a node"));
-        core.apply(&Change::Node(Delta::Set(node)));
+        core.apply(&Change::Node(Delta::Upsert(node)));
     }
     for number in 0..8 * NODES {
         let mut running = pod(&format!("p{number}"), 1, priority);
@@ -81,7 +81,7 @@ fn gang(core: &mut Core, name: &str, members: usize, gpus: u32) {
         "spec": {"minMember": members},
     });
     let object = Arc::new(WatchedObject::from_value(object).expect("a group"));
-    core.apply(&Change::Object(Delta::Set(object)));
+    core.apply(&Change::Object(Delta::Upsert(object)));
     for number in 0..members {
         let mut member = pod(&format!("{name}-{number}"), gpus, 10);
         member["metadata"]["labels"] = json!({"octavo.dev/pod-group": name});

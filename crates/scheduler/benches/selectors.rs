@@ -28,7 +28,7 @@ fn cluster() -> Core {
     let class = json!({"metadata": {"name": "gpu", "uid": "gpu"}, "spec": {"selectors": [
         {"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]}});
     let class = DeviceClass::from_value(class).expect("a class");
-    core.apply(&Change::Class(Delta::Set(Arc::new(class))));
+    core.apply(&Change::Class(Delta::Upsert(Arc::new(class))));
     for number in 0..NODES {
         let name = format!("n{number:04}");
         let amounts = json!({"cpu": "64", "memory": "512Gi", "pods": "110"});
@@ -38,7 +38,7 @@ fn cluster() -> Core {
             "status": {"allocatable": amounts, "capacity": amounts,
                 "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        core.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).expect("a node")))));
+        core.apply(&Change::Node(Delta::Upsert(Arc::new(Node::from_value(node).expect("a node")))));
         let device = |gpu| {
             json!({"name": format!("gpu-{gpu}"), "attributes": {
             "model": {"string": "H100"}, "uuid": {"string": format!("{name}-{gpu}")}}})
@@ -52,7 +52,7 @@ fn cluster() -> Core {
             },
         });
         let slice = ResourceSlice::from_value(slice).expect("a slice");
-        core.apply(&Change::Slice(Delta::Set(Arc::new(slice))));
+        core.apply(&Change::Slice(Delta::Upsert(Arc::new(slice))));
     }
     core
 }
@@ -65,7 +65,7 @@ fn tell(core: &mut Core, name: &str, selector: &str) {
             "selectors": [{"cel": {"expression": selector}}]}}]}},
     });
     let claim = Claim::from_value(claim).expect("a claim");
-    core.apply(&Change::Claim(Delta::Set(Arc::new(claim))));
+    core.apply(&Change::Claim(Delta::Upsert(Arc::new(claim))));
     let pod: Value = json!({
         "metadata": {"name": name, "namespace": "team", "uid": name,
             "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -76,7 +76,7 @@ fn tell(core: &mut Core, name: &str, selector: &str) {
         },
         "status": {"phase": "Pending"},
     });
-    core.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).expect("a pod")))));
+    core.apply(&Change::Pod(Delta::Upsert(Arc::new(Pod::from_value(pod).expect("a pod")))));
 }
 
 fn main() {

@@ -5,7 +5,7 @@ mod standing;
 
 use std::time::Duration;
 
-use octavo_kube_io::watch::{Anew, News};
+use octavo_kube_io::watch::{Relist, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,9 +28,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// What the deciding thread listens to and speaks into.
 pub(crate) struct Ends {
-    pub(crate) news: mpsc::Receiver<News>,
+    pub(crate) news: mpsc::Receiver<WatchEvent>,
     /// Asks for lists that are not older than a moment.
-    pub(crate) anew: Anew,
+    pub(crate) anew: Relist,
     pub(crate) outcomes: mpsc::UnboundedReceiver<Outcome>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) reports: Reports,
@@ -98,13 +98,13 @@ pub(crate) async fn run(mut core: Core, ends: Ends) {
         }
         for one in batch.drain(..) {
             match one {
-                News::Change(change) => core.apply(&change),
-                News::Synced => {
+                WatchEvent::Change(change) => core.apply(&change),
+                WatchEvent::Synced => {
                     if let Some(synced) = synced.take() {
                         synced();
                     }
                 }
-                News::Fresh(at) => {
+                WatchEvent::FreshAsOf(at) => {
                     standing.has_read(at);
                     core.read_anew(milliseconds(at.saturating_duration_since(begin)));
                 }

@@ -76,7 +76,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         (Leadership::unquestioned(), None)
     };
     let (writers, gate) = leadership.gated();
-    let Watches { news, health, anew } = watch::watch(&reading, watch_options());
+    let Watches { events: news, health, relist: anew } = watch::watch(&reading, watch_options());
     let told = tokio::spawn(tell_ages(health, metrics.clone(), stop.clone()));
 
     let options =
@@ -195,7 +195,7 @@ async fn tell_ages(health: WatchHealth, metrics: Metrics, stop: CancellationToke
         }
         let now = Instant::now();
         for (kind, health) in health.kinds() {
-            if let Some(heard) = health.heard {
+            if let Some(heard) = health.last_contact {
                 metrics.watch_age(&kind.kind, now.saturating_duration_since(heard));
             }
         }

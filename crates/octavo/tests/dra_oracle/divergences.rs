@@ -65,7 +65,7 @@ pub(crate) fn explain(oracle: &mut Allocator, seed: u64, case: &Case) -> bool {
         return false;
     }
     let right = ours::decide(case, Features::default());
-    let faulty = ours::decide(case, Features::default().with(Feature::KubernetesFaults));
+    let faulty = ours::decide(case, Features::default().with(Feature::UpstreamBugs));
     // Who forgets values only ever admits more: the way of the search parts from the right one where
     // a value is given twice, where something else fails behind that, or where a request for all
     // devices has a value twice, which is an error.

@@ -61,9 +61,9 @@ impl Core {
 
     fn apply_pods(&mut self, delta: &Delta<Pod>) {
         match delta {
-            Delta::Set(pod) => self.set_known_pod(pod),
-            Delta::Gone(pod) => self.drop_known_pod(&pod.meta.uid),
-            Delta::All(_, pods) => {
+            Delta::Upsert(pod) => self.set_known_pod(pod),
+            Delta::Delete(pod) => self.drop_known_pod(&pod.meta.uid),
+            Delta::Replace(_, pods) => {
                 let there: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
                 let gone = self.pods.keys().filter(|uid| !there.contains(uid));
                 for uid in gone.cloned().collect::<Vec<_>>() {
@@ -99,9 +99,9 @@ impl Core {
 
     fn apply_nodes(&mut self, delta: &Delta<Node>) {
         match delta {
-            Delta::Set(node) => self.set_node(node),
-            Delta::Gone(node) => self.drop_node(&node.meta.name.name),
-            Delta::All(_, nodes) => {
+            Delta::Upsert(node) => self.set_node(node),
+            Delta::Delete(node) => self.drop_node(&node.meta.name.name),
+            Delta::Replace(_, nodes) => {
                 let there: BTreeSet<&Arc<str>> =
                     nodes.iter().map(|node| &node.meta.name.name).collect();
                 let gone = self.nodes.keys().filter(|name| !there.contains(name));
@@ -169,9 +169,9 @@ impl Core {
             old.is_some_and(|old| old.claim.allocation.is_some())
         };
         match delta {
-            Delta::Set(claim) => claim.claim.allocation.is_none() && had(claim),
-            Delta::Gone(claim) => had(claim),
-            Delta::All(_, claims) => {
+            Delta::Upsert(claim) => claim.claim.allocation.is_none() && had(claim),
+            Delta::Delete(claim) => had(claim),
+            Delta::Replace(_, claims) => {
                 let holding = claims.iter().filter(|claim| claim.claim.allocation.is_some());
                 let holding: BTreeSet<&ObjectName> =
                     holding.map(|claim| &claim.meta.name).collect();
@@ -198,7 +198,7 @@ impl Core {
 fn is_policy(delta: &Delta<WatchedObject>) -> bool {
     let kind = Policies::kind();
     match delta {
-        Delta::Set(object) | Delta::Gone(object) => object.kind == kind.kind,
-        Delta::All(of, _) => of.kind == kind.kind,
+        Delta::Upsert(object) | Delta::Delete(object) => object.kind == kind.kind,
+        Delta::Replace(of, _) => of.kind == kind.kind,
     }
 }

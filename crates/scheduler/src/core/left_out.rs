@@ -137,7 +137,9 @@ impl Core {
     /// right.
     fn fault_on(&self, ask: &Ask, node: &str) -> Option<String> {
         match self.devices.allocate(ask, node, None) {
-            Err(GrantError::Refused(refusal)) if !refusal.is_of_node() => Some(refusal.to_string()),
+            Err(GrantError::Refused(refusal)) if !refusal.is_node_specific() => {
+                Some(refusal.to_string())
+            }
             _ => None,
         }
     }

@@ -116,7 +116,7 @@ impl Devices {
         }
         match self.allocate(ask, node, None) {
             Ok(_) => Found::Devices,
-            Err(GrantError::Refused(refusal)) if !refusal.is_of_node() => Found::Fault,
+            Err(GrantError::Refused(refusal)) if !refusal.is_node_specific() => Found::Fault,
             Err(_) => Found::Nothing,
         }
     }

@@ -119,7 +119,9 @@ impl Form {
             tally.is_other = true;
             return;
         };
-        let taken = is_wanted.then(|| octavo_dra::taken(device, &self.request.capacity)).flatten();
+        let taken = is_wanted
+            .then(|| octavo_dra::consumed_capacity(device, &self.request.capacity))
+            .flatten();
         let Some(taken) = taken else {
             if !is_closed {
                 tally.leave(role);
@@ -154,7 +156,7 @@ impl Form {
         let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
             let selector = selector.as_ref().ok()?;
-            if !selector.matches_at(DeviceView { driver, device }, cost).ok()? {
+            if !selector.matches_with_cost(DeviceView { driver, device }, cost).ok()? {
                 return Some(false);
             }
             if *cost > most {

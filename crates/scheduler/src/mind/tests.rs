@@ -39,7 +39,7 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
     let (_asks, questions) = admin::questions();
     let ends = Ends {
         news,
-        anew: Anew::default(),
+        anew: Relist::default(),
         outcomes,
         orders,
         reports: status.reports.clone(),
@@ -52,9 +52,9 @@ async fn what_was_not_told_while_the_lease_was_lost_for_a_moment_is_told_afterwa
     };
     let mind = tokio::spawn(run(Core::new(CoreConfig::default()), ends));
     let pod = Arc::new(Pod::from_value(object).unwrap());
-    tell.send(News::Change(Change::Pod(Delta::Set(pod)))).await.unwrap();
-    tell.send(News::Fresh(Instant::now())).await.unwrap();
-    tell.send(News::Synced).await.unwrap();
+    tell.send(WatchEvent::Change(Change::Pod(Delta::Upsert(pod)))).await.unwrap();
+    tell.send(WatchEvent::FreshAsOf(Instant::now())).await.unwrap();
+    tell.send(WatchEvent::Synced).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(api.writes().len(), 0);
     api.calm();

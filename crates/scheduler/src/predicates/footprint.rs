@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use octavo_dra::{Quantity, Stage, is_extended_resource};
+use octavo_dra::{ContainerKind, Quantity, is_extended_resource};
 use octavo_kube_io::objects::{
     Container, HostPort, ObjectName, Pod, PodSpec, VolumeSource, WHOLE_POD,
 };
@@ -44,7 +44,7 @@ impl Footprint {
     pub fn of(pod: &Pod) -> Self {
         let amounts = if pod.held.is_empty() { amounts(&pod.spec) } else { amounts(&held(pod)) };
         let mut footprint = Self { amounts, ..Self::default() };
-        for container in pod.spec.containers.iter().filter(|c| c.stage != Stage::Init) {
+        for container in pod.spec.containers.iter().filter(|c| c.kind != ContainerKind::Init) {
             footprint.ports.extend(container.ports.iter().filter(|port| port.port > 0).cloned());
         }
         for volume in &pod.spec.volumes {
@@ -86,7 +86,7 @@ impl<'a> Sums<'a> {
 /// A pod's spec with what it has while a resize in place is not done.
 fn held(pod: &Pod) -> PodSpec {
     let mut spec = PodSpec::clone(&pod.spec);
-    for container in spec.containers.iter_mut().filter(|one| one.stage != Stage::Init) {
+    for container in spec.containers.iter_mut().filter(|one| one.kind != ContainerKind::Init) {
         if let Some(held) = pod.held.get(&container.name) {
             container.requests.extend(held.clone());
         }
@@ -103,7 +103,7 @@ fn held(pod: &Pod) -> PodSpec {
 /// What a pod's spec asks for.
 fn amounts(spec: &PodSpec) -> Amounts {
     let mut lasting = Sums::default();
-    if let [Container { stage: Stage::Main, requests, .. }] = &spec.containers[..] {
+    if let [Container { kind: ContainerKind::Main, requests, .. }] = &spec.containers[..] {
         lasting.add(requests);
     } else {
         with_stages(&spec.containers, &mut lasting);
@@ -125,13 +125,13 @@ fn amounts(spec: &PodSpec) -> Amounts {
 fn with_stages<'a>(containers: &'a [Container], lasting: &mut Sums<'a>) {
     let (mut sidecars, mut peak) = (Sums::default(), Sums::default());
     for container in containers {
-        match container.stage {
-            Stage::Main => lasting.add(&container.requests),
-            Stage::Sidecar => {
+        match container.kind {
+            ContainerKind::Main => lasting.add(&container.requests),
+            ContainerKind::Sidecar => {
                 lasting.add(&container.requests);
                 sidecars.add(&container.requests);
             }
-            Stage::Init => {
+            ContainerKind::Init => {
                 for (name, amount) in &container.requests {
                     let beside = sidecars.0.get(&**name).copied().unwrap_or_default();
                     peak.raise(name, beside.saturating_add(amount.nanos()));

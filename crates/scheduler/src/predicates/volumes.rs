@@ -217,13 +217,13 @@ fn take<K: Clone + Ord, T>(
         known.get(key(one)).is_some_and(|old| is_same(old, one))
     };
     match delta {
-        Delta::Set(one) => {
+        Delta::Upsert(one) => {
             let is_known = is_like(known, one);
             known.insert(key(one).clone(), Arc::clone(one));
             !is_known
         }
-        Delta::Gone(one) => known.remove(key(one)).is_some(),
-        Delta::All(_, all) => {
+        Delta::Delete(one) => known.remove(key(one)).is_some(),
+        Delta::Replace(_, all) => {
             let new: BTreeMap<K, Arc<T>> =
                 all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
             let is_other = new.len() != known.len() || new.values().any(|one| !is_like(known, one));

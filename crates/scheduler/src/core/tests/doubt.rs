@@ -214,7 +214,7 @@ fn an_order_for_a_node_that_is_gone_is_not_sent_again() {
     bed.pod(&pod("p", "1"));
     let order = one(&bed.orders());
     let a = octavo_kube_io::objects::Node::from_value(node("a", 4)).expect("an object");
-    let gone = octavo_kube_io::objects::Delta::Gone(std::sync::Arc::new(a));
+    let gone = octavo_kube_io::objects::Delta::Delete(std::sync::Arc::new(a));
     bed.core.apply(&octavo_kube_io::objects::Change::Node(gone));
     undecided(&mut bed, &order, FailureKind::Undecided, &[]);
     bed.node(&node("b", 4));

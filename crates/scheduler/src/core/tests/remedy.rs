@@ -121,7 +121,7 @@ fn a_disruption_budget_is_named() {
         }),
         ..Budget::default()
     };
-    bed.core.apply(&Change::Budget(Delta::Set(Arc::new(budget))));
+    bed.core.apply(&Change::Budget(Delta::Upsert(Arc::new(budget))));
     bed.node(&node("a", 4));
     bed.pod(&with(pod("low", "3"), "/metadata/labels", app));
     bed.settle();

@@ -131,15 +131,15 @@ fn what_was_found_on_a_node_is_looked_for_again_when_its_hardware_or_a_class_cha
     assert_eq!(find(&devices), Found::Devices);
     assert_eq!((find(&devices), devices.times_asked()), (Found::Devices, 1));
     for slice in super::kit::slices(PLAIN, "n") {
-        devices.apply_slices(&Delta::Gone(slice));
+        devices.apply_slices(&Delta::Delete(slice));
     }
     assert_eq!(find(&devices), Found::Nothing);
     for slice in super::kit::slices(PLAIN, "n") {
-        devices.apply_slices(&Delta::Set(slice));
+        devices.apply_slices(&Delta::Upsert(slice));
     }
     assert_eq!(find(&devices), Found::Devices);
     for class in super::kit::classes() {
-        devices.apply_classes(&Delta::Gone(class));
+        devices.apply_classes(&Delta::Delete(class));
     }
     assert_eq!(find(&devices), Found::Fault);
 }
@@ -158,12 +158,12 @@ fn claims_of_other_schedulers_hold_their_devices_too() {
             claim
         })
         .collect();
-    devices.apply_claims(&Delta::All(Kind::default(), theirs));
+    devices.apply_claims(&Delta::Replace(Kind::default(), theirs));
     let held: usize = devices.held("n").iter().map(|held| held.parts.len()).sum();
     assert_eq!(held, 6);
     assert!(devices.place(&pod("mine", whole(3)), "n").is_none());
     assert!(devices.place(&pod("mine", whole(2)), "n").is_some());
-    devices.apply_claims(&Delta::All(Kind::default(), Vec::new()));
+    devices.apply_claims(&Delta::Replace(Kind::default(), Vec::new()));
     // The claim is gone, and what was decided for it with it.
     assert!(devices.held("n").is_empty());
 }
@@ -243,7 +243,7 @@ fn the_claim_of_extended_resources_takes_the_place_of_what_was_decided() {
     assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 3, false));
     assert!(!devices.is_assumed("e"));
     assert!(matches!(devices.ask(&pod), Err(AskError::LeftBehind(_))));
-    devices.apply_claims(&Delta::Gone(made));
+    devices.apply_claims(&Delta::Delete(made));
     assert!(devices.ask(&pod).is_ok() && devices.held("n").is_empty());
 }
 
@@ -334,7 +334,7 @@ proptest! {
                 Event::ClaimGone => {
                     orders.remove(&number);
                     written.remove(&number);
-                    devices.apply_claims(&Delta::Gone(Arc::clone(&own.1)));
+                    devices.apply_claims(&Delta::Delete(Arc::clone(&own.1)));
                 }
             }
             for node in nodes {

@@ -17,8 +17,8 @@ const A_WHILE: Duration = Duration::from_secs(10);
 /// A mind with a cluster of one node, whose watches tell what the test says.
 struct Bench {
     api: FakeApi,
-    tell: mpsc::Sender<News>,
-    anew: Anew,
+    tell: mpsc::Sender<WatchEvent>,
+    anew: Relist,
     orders: mpsc::Receiver<Order>,
     lease: Arc<Mutex<Option<Instant>>>,
     /// As those who write see it.
@@ -60,7 +60,7 @@ impl Bench {
         let (orders, ordered) = mpsc::channel(64);
         let (ended, outcomes) = mpsc::unbounded_channel();
         let (_asks, questions) = admin::questions();
-        let anew = Anew::default();
+        let anew = Relist::default();
         let ends = Ends {
             news,
             anew: anew.clone(),
@@ -93,24 +93,24 @@ impl Bench {
                 "capacity": {"cpu": "4", "memory": "64Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}]}});
         let node = Arc::new(Node::from_value(node).unwrap());
-        bench.tell(Change::Node(Delta::Set(node))).await;
+        bench.tell(Change::Node(Delta::Upsert(node))).await;
         bench.list(&[pod("p", "3")]).await;
-        bench.tell.send(News::Synced).await.unwrap();
+        bench.tell.send(WatchEvent::Synced).await.unwrap();
         sleep(A_WHILE).await;
         bench
     }
 
     async fn tell(&self, change: Change) {
-        self.tell.send(News::Change(change)).await.unwrap();
+        self.tell.send(WatchEvent::Change(change)).await.unwrap();
     }
 
     /// A list that is as new as can be.
     async fn list(&self, pods: &[Value]) {
         let at = Instant::now();
         let pods = pods.iter().map(|pod| Arc::new(Pod::from_value(pod.clone()).unwrap()));
-        let all = Delta::All(Kind::new("v1", "Pod"), pods.collect());
+        let all = Delta::Replace(Kind::new("v1", "Pod"), pods.collect());
         self.tell(Change::Pod(all)).await;
-        self.tell.send(News::Fresh(at)).await.unwrap();
+        self.tell.send(WatchEvent::FreshAsOf(at)).await.unwrap();
     }
 
     /// Gives the lease, or takes it away; says when.
@@ -182,15 +182,15 @@ async fn a_leader_whose_watch_lags_decides_nothing_until_it_has_read_anew() {
     // The leader before has just put `q` on the node, and the watch has not told it.
     let since = bench.lead(true);
     bench.is_quiet().await;
-    assert_eq!(bench.anew.wanted(), Some(since));
+    assert_eq!(bench.anew.requested(), Some(since));
     // A list that began before it led may lack `q` as well.
-    bench.tell.send(News::Fresh(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
+    bench.tell.send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
     bench.is_quiet().await;
     bench.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
     assert_eq!(bench.bound().await, "r");
     sleep(A_WHILE).await;
     assert_eq!(bench.orders.try_recv().ok(), None, "there is no room for p");
-    assert_eq!(bench.anew.wanted(), Some(since));
+    assert_eq!(bench.anew.requested(), Some(since));
     bench.end().await;
 }
 
@@ -198,7 +198,7 @@ async fn a_leader_whose_watch_lags_decides_nothing_until_it_has_read_anew() {
 async fn a_leader_that_has_listed_since_it_leads_decides_at_once_and_asks_for_nothing() {
     let mut bench = Bench::with(Leadership::unquestioned(), Arc::default()).await;
     assert_eq!(bench.bound().await, "p");
-    assert_eq!(bench.anew.wanted(), None);
+    assert_eq!(bench.anew.requested(), None);
     bench.end().await;
 }
 
@@ -213,7 +213,7 @@ async fn a_lease_that_is_lost_while_all_is_read_anew_leaves_nothing_behind() {
     bench.is_quiet().await;
     let since = bench.lead(true);
     bench.is_quiet().await;
-    assert_eq!(bench.anew.wanted(), Some(since), "what was read before is old again");
+    assert_eq!(bench.anew.requested(), Some(since), "what was read before is old again");
     bench.list(&[pod("p", "3")]).await;
     assert_eq!(bench.bound().await, "p");
     bench.end().await;
@@ -230,9 +230,9 @@ async fn a_leader_that_leads_again_after_a_gap_that_it_did_not_see_reads_anew() 
     // The program was stopped meanwhile, and what its watch held is told when it goes on.
     let since = bench.lead(true);
     let late = Arc::new(Pod::from_value(pod("r", "1")).unwrap());
-    bench.tell(Change::Pod(Delta::Set(late))).await;
+    bench.tell(Change::Pod(Delta::Upsert(late))).await;
     bench.is_quiet().await;
-    assert_eq!(bench.anew.wanted(), Some(since));
+    assert_eq!(bench.anew.requested(), Some(since));
     bench.list(&[placed("q", "3"), pod("r", "1")]).await;
     assert_eq!(bench.bound().await, "r");
     bench.end().await;
@@ -272,7 +272,7 @@ async fn a_promise_of_before_the_gap_is_not_kept_by_what_a_watch_tells_late() {
     // watch held of that ends with `q`.
     bench.lead(true);
     let gone = Pod::from_value(placed("q", "3")).unwrap();
-    bench.tell(Change::Pod(Delta::Gone(Arc::new(gone)))).await;
+    bench.tell(Change::Pod(Delta::Delete(Arc::new(gone)))).await;
     bench.is_quiet().await;
     let mut other = placed("s", "4");
     other["spec"]["priority"] = 1000.into();
@@ -303,7 +303,10 @@ async fn an_order_of_before_the_gap_of_which_nobody_knows_the_end_is_over_when_a
     assert_eq!(bench.bound().await, "r");
     sleep(A_WHILE).await;
     assert_eq!(bench.orders.try_recv().ok(), None, "its place is kept, and it is not sent again");
-    assert!(bench.anew.wanted() > Some(since), "what was read before its end says nothing of it");
+    assert!(
+        bench.anew.requested() > Some(since),
+        "what was read before its end says nothing of it"
+    );
     bench.list(&[pod("p", "3"), placed("r", "1")]).await;
     assert_eq!(bench.bound().await, "p");
     bench.end().await;

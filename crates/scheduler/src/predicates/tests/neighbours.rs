@@ -28,7 +28,7 @@ fn is_free(neighbours: &Neighbours, pod: &Pod, node: &Node) -> bool {
 fn a_pod_that_wants_to_be_alone_keeps_others_out_of_its_rack() {
     let (a, b, c) = (rack("a", "1"), rack("b", "1"), rack("c", "2"));
     let mut neighbours = Neighbours::default();
-    assert!(neighbours.apply(&Change::Node(Delta::All(
+    assert!(neighbours.apply(&Change::Node(Delta::Replace(
         Kind::default(),
         vec![Arc::clone(&a), Arc::clone(&b), Arc::clone(&c)]
     ))));
@@ -87,7 +87,7 @@ fn a_namespace_is_meant_by_its_labels() {
     neighbours.add(&other, "a");
     assert!(is_free(&neighbours, &web("w"), &rack("a", "1")));
     let team = Meta { labels: labels(&[("tier", "prod")]), ..meta("", "team") };
-    assert!(neighbours.apply(&Change::Namespace(Delta::Set(Arc::new(team)))));
+    assert!(neighbours.apply(&Change::Namespace(Delta::Upsert(Arc::new(team)))));
     assert!(!is_free(&neighbours, &web("w"), &rack("a", "1")));
 }
 
